@@ -23,14 +23,28 @@ SAME = {
     "delete": "down",
     "destroy": "down",
     "rm": "down",
+    "remove": "down",
+    "renew": "extend",
+    "shell": "ssh",
+    "machines": "ls",
+    "instances": "ls",
     "connect": "ssh",
     "scp": "cp",
     "jupyter": "tunnel",
     "notebook": "tunnel",
+    "price": "gpus",
     "prices": "gpus",
+    "pricing": "gpus",
+    "types": "gpus",
+    "bill": "cost",
+    "billing": "cost",
+    "costs": "cost",
+    "spending": "cost",
     "configure": "init",
     "setup": "init",
 }
+# Alone, each is the list of what its verb deals with; before an action, it is the verb.
+PLURAL = {"budgets": "budget", "images": "image", "policies": "policy", "volumes": "volume"}
 # Only proposed for a word that can hardly mean anything else: each of them ends machines, or lets something end them.
 RISKY = frozenset({"down", "stop", "reap", "watch", "spot", *(word for word, verb in SAME.items() if verb == "down")})
 _CLOSE, _OWN_FIRST = 0.6, 0.1  # of difflib: how near a proposal has to be, and how much nearer another name
@@ -47,7 +61,50 @@ SENTENCES = {
         ("config", "settings"),
         ("The settings are in {config}.", "To change them: cloudgpu init. To check them: cloudgpu doctor"),
     ),
-    **dict.fromkeys(("kill", "halt", "pause", "poweroff", "shutdown"), ("There are two ways to end a machine.", _ENDS)),
+    **dict.fromkeys(
+        ("account", "accounts", "whoami"),
+        ("The accounts are in {config}.", "To check them: cloudgpu doctor. To add one: cloudgpu init"),
+    ),
+    **dict.fromkeys(
+        ("upload", "download", "sync"),
+        (
+            "To copy files: cloudgpu cp.",
+            "cloudgpu cp FILE NAME:PATH copies to a machine, cloudgpu cp NAME:PATH . from it.",
+        ),
+    ),
+    **dict.fromkeys(
+        ("clean", "cleanup", "prune"),
+        ("What launches left, and still costs, is called orphans.", "Run: cloudgpu orphans. It removes nothing."),
+    ),
+    **dict.fromkeys(
+        ("template", "templates"),
+        ("A template is a file, and has no verb of its own.", "To use one: cloudgpu up --template NAME"),
+    ),
+    **dict.fromkeys(
+        ("update", "upgrade"),
+        ("cloudgpu does not update itself.", "Run: uv tool upgrade cloudgpu, or: pip install --upgrade cloudgpu"),
+    ),
+    **dict.fromkeys(("dashboard", "ui", "web"), ("cloudgpu has no page of its own.", "Run: cloudgpu ls --watch")),
+    **dict.fromkeys(
+        ("top", "stats"),
+        ("No verb is called {word}.", "How busy a machine is: cloudgpu show NAME. All of them: cloudgpu ls --watch"),
+    ),
+    "history": ("No verb is called history.", "What happened to a machine: cloudgpu show NAME --history"),
+    "completion": (
+        "Tab completes words once that is installed.",
+        "Run: cloudgpu --install-completion, and open a new terminal",
+    ),
+    **dict.fromkeys(
+        ("start-instance", "start-instances"), ("To start a machine again: cloudgpu start.", "Run: cloudgpu start NAME")
+    ),
+    **dict.fromkeys(
+        (*("stop-instance", "stop-instances"), *("terminate-instance", "terminate-instances")),
+        ("There are two ways to end a machine.", _ENDS),
+    ),
+    **dict.fromkeys(
+        ("kill", "halt", "pause", "poweroff", "shutdown", "suspend", "hibernate"),
+        ("There are two ways to end a machine.", _ENDS),
+    ),
     **dict.fromkeys(
         ("reboot", "restart"),
         ("No verb restarts a machine.", "Run: cloudgpu stop NAME, then: cloudgpu start NAME"),
@@ -77,12 +134,17 @@ def understood(args: list[str]) -> list[str]:
         return [*found[: 2 if " ".join(found[:2]) in VERBS else 1], "--help"] if found else []
     if word == "version":
         return ["--version"]
-    if word in VERBS:
-        return args
+    return args if word in VERBS else [*_meant(word, rest), *rest]
+
+
+def _meant(word: str, rest: list[str]) -> list[str]:
+    """Return the verb, and perhaps its action, that another word for it means before the `rest`."""
     if word == "status" and any(not one.startswith("-") for one in _before_output(rest)):
-        return ["show", *rest]
+        return ["show"]
     if word in SAME:
-        return [SAME[word], *rest]
+        return [SAME[word]]
+    if word in PLURAL:
+        return [PLURAL[word], "ls"] if not rest or rest[0].startswith("-") else [PLURAL[word]]
     raise _refused(word)
 
 
@@ -94,7 +156,7 @@ def _before_output(rest: list[str]) -> list[str]:
 def _refused(word: str) -> InvalidRequest:
     if word in SENTENCES:
         says, way = SENTENCES[word]
-        return InvalidRequest(says.format(config=_config_file()), field="verb", value=word, next=way)
+        return InvalidRequest(says.format(config=_config_file(), word=word), field="verb", value=word, next=way)
     meant = meant_by(word)
     return InvalidRequest(
         f"There is no verb {word!r}" + did_you_mean(meant, "."),

@@ -53,7 +53,7 @@ def run(args: list[str]) -> int:
 
 def _shown(args: list[str]) -> int:
     try:
-        if not args and "_CLOUDGPU_COMPLETE" not in os.environ:
+        if not args and not _completing():
             from cloudgpu.cli.help import front_page
 
             sys.stdout.write(front_page())
@@ -74,17 +74,21 @@ def _shown(args: list[str]) -> int:
     return code if isinstance(code, int) else 0
 
 
+def _completing() -> bool:
+    return "_CLOUDGPU_COMPLETE" in os.environ
+
+
 def _run_verb(args: list[str]) -> Any:
     """Let the parser run a verb; on a terminal, show that it goes on."""
 
     def go() -> Any:
-        if args[:1] == ["ls"] and "_CLOUDGPU_COMPLETE" not in os.environ and _ls(args[1:]):
+        if args[:1] == ["ls"] and not _completing() and _ls(args[1:]):
             return 0
         from cloudgpu.cli.parser import app
 
         return app(args=args, prog_name="cloudgpu", standalone_mode=False, color=is_coloured(sys.stdout))
 
-    if not is_terminal(sys.stderr):
+    if _completing() or not is_terminal(sys.stderr):  # zsh and fish leave stderr the line that is being typed
         return go()
     from cloudgpu.cli import progress
 

@@ -24,21 +24,41 @@ BY_COLOUR = {
     ),
 }
 STATES = {state: colour for colour, states in BY_COLOUR.items() for state in states}
-MARKS = {"ok": "green", "note": "yellow", "FAIL": "bold red", "FAILED:": "bold red", "error:": "bold red"}
+MARKS = {
+    "ok": "green",
+    "note": "cyan",
+    "warn": "bold yellow",
+    "->": "cyan",
+    "FAIL": "bold red",
+    "FAILED:": "bold red",
+    "error:": "bold red",
+}
 
 # A bar has the colour of the words behind it, which say how a budget stands.
 BARS = {"used up": "bold red", "passed by what runs": "bold yellow", "nearly used up": "yellow", "fits": "green"}
+
+# Labels of what is shown before somebody agrees: what is erased or open to all, what costs, what nobody guards.
+LABELS = {
+    "stop erases": "bold red",
+    "erases": "bold red",
+    "open": "bold red",
+    "money": "bold yellow",
+    "guard": "bold yellow",
+}
+LABELS |= {"still billed": "bold yellow", "also billed": "yellow"}
 
 # What can stand anywhere in a line. A state stands in a column: two spaces before it, and as many behind, or nothing.
 _WORDS = re.compile(
     r"(?P<money><?\$-?\d[\d,]*(?:\.\d+)?)"
     rf"|(?<=  )(?P<state>{'|'.join(map(re.escape, STATES))})(?=  | \(|,|$)"
+    rf"|(?<= is )(?P<is>{'|'.join(map(re.escape, STATES))})(?=[ ,;])"
     r"|(?<=  )(?P<over>over \d+\w+)"
 )
 _MARK = re.compile(rf"(?P<indent> *)(?P<mark>{'|'.join(map(re.escape, MARKS))})(?= )")
+_LABEL = re.compile(rf"  (?P<label>{'|'.join(LABELS)})(?=  )")
 _BAR = re.compile(rf"  (?P<bar>[█▒░#=.]{{10,}})  (?P<state>{'|'.join(BARS)})")
 _HEADINGS = re.compile(r" *[A-Z$/%.-]+(?: [A-Z$/%]+)*(?: {2,}[A-Z$/%.-]+(?: [A-Z$/%]+)*)+ *")
-_TITLE = re.compile(r"Plan|At the cloud")
+_TITLE = re.compile(r"Plan|Stop|End|Extend|Start|At the cloud")
 
 
 def coloured(text: str) -> str:
@@ -54,6 +74,9 @@ def _line(line: str) -> str:
     bar = _BAR.fullmatch(line)
     if bar is not None:
         return paint(line, BARS[bar["state"]])
+    label = _LABEL.match(line)
+    if label is not None:
+        return f"  {paint(label['label'], LABELS[label['label']])}{_WORDS.sub(_painted, line[label.end() :])}"
     mark = _MARK.match(line)
     if mark is None:
         return _WORDS.sub(_painted, line)
@@ -62,6 +85,6 @@ def _line(line: str) -> str:
 
 
 def _painted(found: re.Match[str]) -> str:
-    if found["state"]:
+    if found["state"] or found["is"]:
         return paint(found[0], STATES[found[0]])
     return paint(found[0], "bold" if found["money"] else "bold yellow")

@@ -86,11 +86,16 @@ def on_terminal() -> bool:
 
 
 def confirm(
-    question: str, *, yes: bool, why: str = "This spends or destroys something", no: str = "Nothing was done."
+    question: str,
+    *,
+    yes: bool,
+    why: str = "This spends or destroys something",
+    no: str = "Nothing was done.",
+    about: str = "",
 ) -> None:
     """Ask once on a terminal; raise InvalidRequest without one unless --yes was given, Declined for any other answer.
 
-    `no` says how things stand then.
+    `no` says how things stand then. `about` is shown before the question: what it does, in lines.
     """
     if yes:
         return
@@ -103,6 +108,8 @@ def confirm(
         )
     from cloudgpu.cli.render import wrapped
 
+    if about:
+        sys.stderr.write(f"{shown(about, sys.stderr)}\n")
     if answered(f"{wrapped(f'{question} [y/N]')} ").lower() not in ("y", "yes"):
         raise Declined(no)
 

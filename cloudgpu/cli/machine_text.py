@@ -25,19 +25,28 @@ from cloudgpu.cli.render import (
     while_stopped,
     without_price,
 )
-from cloudgpu.core.values.printable import printable
 from cloudgpu.core.values.times import from_iso
 
 if TYPE_CHECKING:
-    from cloudgpu.views.documents.machines.machines import AttachedCost, BusyMachine, Guards, MachineDocument
+    from cloudgpu.views.documents.machines.machines import (
+        AttachedCost,
+        DownDocument,
+        Guards,
+        LsDocument,
+        MachineDocument,
+    )
+    from cloudgpu.views.documents.machines.storage import OrphansDocument
+    from cloudgpu.views.documents.parts import AccountAnswer, AccountAnswers
+    from cloudgpu.views.documents.setup.ledger import VerifyDocument
 
 _NO_AGENT = {
     "none": "none, as cloudgpu's agent does not run on it",
     "tells": "none, as a shutdown from inside does not end billing",
 }
 _TIMERS = {"own": "its own timer, a separate process"}
-_SHOWN, _WIDTH = 10, 80  # of what runs on a machine that ends: lines, columns
 ONLY_PASSES = "only cloudgpu reap or watch ends it"
+_HERE = ("local", "ssh")
+_NO_CLOUD = "No cloud was queried: config.toml names none, and there are no usable credentials."
 
 
 def guards(value: MachineDocument, now: datetime) -> str | None:
@@ -174,7 +183,7 @@ def _warnings(value: MachineDocument, now: datetime) -> Iterator[tuple[str, str 
     """Yield what costs beside it or without it, what nobody guards, who was let in, and what cannot be reached."""
     gone = value["terminated_at"] is not None
     yield "why", value["reason"]
-    yield "beside", None if gone else _beside(value)
+    yield "also billed", None if gone else _beside(value)
     yield "kept", _kept(value)
     yield "interrupted", _taken(value, now)
     yield "shared with", None if gone else _shared(value)
@@ -207,7 +216,7 @@ def machine(value: MachineDocument, now: datetime) -> str:
             ("whose", _whose(value)),
             ("cloud id", None if owned else value["cloud_id"]),
             ("price", price(value["price"])),
-            ("beside", None if value["terminated_at"] else _beside(value)),
+            ("also billed", None if value["terminated_at"] else _beside(value)),
             ("spent", f"{spent(value, 4)} so far{without_price(value)}"),
             ("lease", None if value["terminated_at"] else f"until {when(value['expires'], now)}"),
             ("renewable", None if value["terminated_at"] else f"until {when(value.get('renew_until'), now)}"),
@@ -283,17 +292,16 @@ def _kept(value: MachineDocument) -> str | None:
     return f"{resources}: at most {dollars(value['retained_usd_per_month'])} a month{steps}"
 
 
-def running_lines(found: Sequence[BusyMachine]) -> list[str]:
-    """Return what ends with each machine, and of which machines that is not known."""
-    return [line for one in found for line in _running(one)]
+def account_lines(document: AccountAnswers | LsDocument | DownDocument | OrphansDocument | VerifyDocument) -> list[str]:
+    """Return who was asked, who could not be, and that no cloud was, each as a line or more of a terminal."""
+    names = [_account(one) for one in document["queried"]]
+    lines = [f"Queried: {', '.join(names)}."] if names else []
+    lines += [f"Not queried: {gap['scope']}, whose credentials here do not open it: {gap['why']}"
+              for gap in document["not_queried"]]  # fmt: skip
+    if all(one["provider"] in _HERE for one in document["queried"]):
+        lines.append(_NO_CLOUD)
+    return [paragraph(line) for line in lines]
 
 
-def _running(one: BusyMachine) -> list[str]:
-    if one["processes"] is None:
-        return [f"{one['name']}: it is not known what still runs there: {one['error']}"]
-    rows = [(str(each["pid"]), rounded(each["seconds"]), printable(each["command"])) for each in one["processes"]]
-    shown, more = rows[:_SHOWN], len(rows) - _SHOWN
-    widths = [max(len(row[column]) for row in shown) for column in (0, 1)]
-    lines = [f"    {pid:>{widths[0]}}  {age:>{widths[1]}}  {command}"[:_WIDTH] for pid, age, command in shown]
-    rest = [f"    and {more} more"] if more > 0 else []
-    return [f"{one['name']}: this still runs there and ends now:", *lines, *rest]
+def _account(one: AccountAnswer) -> str:
+    return str(one["account"]) if one["account"] == one["provider"] else f"{one['account']} ({one['provider']})"

@@ -60,4 +60,7 @@ HEADINGS = {
 ACTIONS = {
     **{(verb, "list"): "ls" for verb in ("budget", "image", "policy", "volume")},
     **{(verb, word): "rm" for verb in ("budget", "image", "volume") for word in ("delete", "remove")},
+    **{(verb, word): "show" for verb in ("catalog", "cron") for word in ("list", "ls")},
+    **{("cron", word): "remove" for word in ("delete", "rm", "uninstall")},
+    ("budget", "show"): "check",
 }

@@ -217,6 +217,11 @@ def _attached(entry: AttachedRecord) -> AttachedCost:
     }
 
 
+def named_attached(row: Machine) -> list[AttachedCost]:
+    """Return what beside a machine is kept by name, and so stays when it ends: volumes."""
+    return [_attached(entry) for entry in row.attached_costs or () if entry.named]
+
+
 def _retained_a_month(row: Machine) -> str | None:
     """Return what is kept costs a month; right after a park that is the machine's disk, which no line names yet."""
     if not row.parked or row.terminated_at is None or row.retained:
@@ -259,6 +264,8 @@ def foreign_value(instance: Instance) -> ForeignMachine:
 
 def plan_value(plan: LaunchPlan, budgets: Sequence[BudgetFit] = ()) -> Plan:
     """Return a launch plan: what `up --dry-run -o json` prints; `budgets` say how it fits them."""
+    from cloudgpu.core.model.offers import note_kind
+
     item, request = plan.offer.available, plan.request
     return {
         "name": request.name or None,
@@ -309,7 +316,8 @@ def plan_value(plan: LaunchPlan, budgets: Sequence[BudgetFit] = ()) -> Plan:
         "on_demand_fallback": request.want.or_on_demand,
         "setup": setup_value(request.setup),
         "attached_costs": [extra_value(extra) for extra in plan.extras],
-        "notes": list(plan.remarks),
+        "notes": [str(remark) for remark in plan.remarks],
+        "note_kinds": [note_kind(remark).value for remark in plan.remarks],
         "budgets": list(budgets),
     }
 

@@ -46,6 +46,12 @@ def test_another_name_of_a_verb_is_that_verb(line, word, verb):
         ("status -o json", "ls -o json"),
         ("status fox", "show fox"),
         ("ps --all", "ls --all"),
+        ("policies", "policy ls"),
+        ("budgets -o json", "budget ls -o json"),
+        ("policies show default", "policy show default"),
+        ("catalog ls", "catalog show"),
+        ("cron ls", "cron show"),
+        ("budget show", "budget check"),
     ],
 )
 def test_words_answer_as_the_verb_does(line, words, verb):

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.cli_start import cpu_seconds, fill
+from tests.cli.people import seen_on_terminal
 
 ROOT = Path(__file__).parents[2]
 MOST_S = 0.15  # processor time: on a computer that does nothing else, that is how long the user waits
@@ -19,6 +20,25 @@ eval "$(cloudgpu --show-completion bash)"
 COMP_WORDS=("$@"); COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
 _cloudgpu_completion cloudgpu
 printf '%s\\n' "${COMPREPLY[@]}"
+"""
+FISH = """
+cloudgpu --show-completion fish | source
+for line in $argv
+    echo "== $line"
+    complete -C $line
+end
+"""
+# Types each line in an interactive zsh, presses Tab, waits for what is expected, and clears the line.
+ZSH = """
+zmodload zsh/zpty
+zpty person zsh -f -i
+zpty -w person 'PS1="> "; autoload -Uz compinit; compinit -u -D; eval "$(cloudgpu --show-completion zsh)"; echo re""ady'
+zpty -r person out '*ready*'
+for line found in "$@"; do
+    zpty -w -n person "$line"$'\\t'
+    zpty -r person out "*$found*" && print -r -- "$found"
+    zpty -w -n person $'\\x15'
+done
 """
 VALUES = [
     (("cloudgpu", "esti"), ["estimate"]),
@@ -36,6 +56,7 @@ VALUES = [
     (("cloudgpu", "show", "machine-11"), ["machine-11"]),
     (("cloudgpu", "ps", "--al"), ["--all"]),
 ]
+SOME = [VALUES[place] for place in (0, 2, 6, 12)]  # a verb, a GPU, no region, a machine
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +83,36 @@ def test_bash_completes(environ, tmp_path, words, found):
     argv = ["bash", "--norc", "-c", BASH, "bash", *words]
     done = subprocess.run(argv, env=environ, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == found, done.stderr
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="There is no fish here.")
+def test_fish_completes(environ, tmp_path):
+    lines = [" ".join(words) for words, _ in SOME]
+    done = subprocess.run(
+        ["fish", "--no-config", "-c", FISH, *lines],
+        env=environ, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=120,
+    )  # fmt: skip
+    answers = {part.splitlines()[0]: part.splitlines()[1:] for part in done.stdout.split("== ")[1:]}
+    said = {line: [one.partition("\t")[0] for one in found] for line, found in answers.items()}
+    assert said == {line: [one for one in found if one] for line, (_, found) in zip(lines, SOME, strict=True)}
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="There is no zsh here.")
+def test_zsh_completes(environ, tmp_path):
+    wanted = [(" ".join(words), found) for words, (found,) in SOME if found]
+    done = subprocess.run(
+        ["zsh", "-f", "-c", ZSH, "zsh", *(part for pair in wanted for part in pair)],
+        env=environ, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=120,
+    )  # fmt: skip
+    assert done.stdout.splitlines() == [found for _, found in wanted]
+
+
+def test_completion_draws_nothing_over_the_line_that_is_typed(environ):
+    asked = {"_CLOUDGPU_COMPLETE": "complete_zsh", "_TYPER_COMPLETE_ARGS": "cloudgpu show machine-11", "TERM": "xterm"}
+    hurried = "from cloudgpu.cli import app, progress; progress.SILENT_S = progress.TURN_S = 0.0; app.main()"
+    assert (
+        seen_on_terminal([sys.executable, "-c", hurried], environ | asked) == "_arguments '*: :((\"machine-11\"))'\r\n"
+    )
 
 
 @pytest.mark.parametrize(

@@ -36,14 +36,18 @@ def launch(line, *names):
             gpu.machines.up(wait=False, account="lab", gpu="v100", name=name, new=True)
 
 
-@pytest.mark.parametrize("words", ["extend 2h --yes -o json", "show -o json"])
+@pytest.mark.parametrize(
+    "words", ["extend 2h --yes -o json", "show -o json", "hold 2h --yes -o json", "hold --release --yes -o json"]
+)
 def test_the_only_machine_is_meant(line, words):
     launch(line, "fox")
     code, out, err = line(words)
     assert (code, json.loads(out)["name"]) == (0, "fox"), err
 
 
-@pytest.mark.parametrize("words", ["exec -- true", "ssh", "ssh -- true", "extend 2h --yes", "tunnel", "show", "stop"])
+@pytest.mark.parametrize(
+    "words", ["exec -- true", "ssh", "ssh -- true", "extend 2h --yes", "hold 2h", "tunnel", "show", "stop"]
+)
 def test_with_two_the_machine_has_to_be_named(line, words):
     launch(line, "fox", "owl")
     code, out, err = line(words)

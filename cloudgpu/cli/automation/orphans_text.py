@@ -7,7 +7,7 @@ from datetime import datetime
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from cloudgpu.cli.machines.accounts_text import account_lines
+from cloudgpu.cli.machine_text import account_lines
 from cloudgpu.cli.render import dollars, facts, paragraph, rounded, table
 from cloudgpu.core.values.times import from_iso
 

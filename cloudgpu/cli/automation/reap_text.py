@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from cloudgpu.cli.machines.accounts_text import account_lines
+from cloudgpu.cli.machine_text import account_lines
 from cloudgpu.cli.render import paragraph
 from cloudgpu.core.model.identity import gap_text
 from cloudgpu.core.policies.policy import Do, Rule

@@ -70,7 +70,7 @@ def _watch(every: str, prices: str, metrics: str | None, output: Format) -> None
 
 def _say_asked(session: Session) -> None:
     """Say whom passes ask, as far as is known before the first one."""
-    from cloudgpu.cli.machines.accounts_text import account_lines
+    from cloudgpu.cli.machine_text import account_lines
     from cloudgpu.control.session.accounts import queried_accounts, used_accounts
     from cloudgpu.errors import LedgerUnavailable
     from cloudgpu.views.accounts import queried_accounts_value

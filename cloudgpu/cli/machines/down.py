@@ -39,13 +39,15 @@ def command(
     Nothing is sent to the machine: the ledger records it as gone from now on, with your name and reason. Refused if the
     machine can be reached from here.
     """
-    from cloudgpu.cli.machine_text import running_lines
-    from cloudgpu.cli.machines.accounts_text import account_lines
+    from cloudgpu.cli.machine_text import account_lines
+    from cloudgpu.cli.machines.running_text import running_lines
+    from cloudgpu.cli.machines.running_text import to_end as to_be_ended
     from cloudgpu.cli.render import spent, without_price
     from cloudgpu.cli.storage.retained import monthly
     from cloudgpu.control.api.down import ended, to_end
     from cloudgpu.control.lifecycle.termination_summary import still_running, termination_sentences
     from cloudgpu.control.team.law import others_note
+    from cloudgpu.views.machines import machine_value, named_attached
 
     session = open_here()
     if all_ and not names:
@@ -61,7 +63,10 @@ def command(
     if wanted.rows:
         listed = ", ".join(row.name for row in wanted.rows)
         whose = "".join(sorted({others_note(session, row, "end") for row in wanted.rows}))
-        confirm(f"End {listed}? {termination_sentences(session, wanted.rows)}{whose}", yes=yes)
+        values = [machine_value(row, session.clock()) for row in wanted.rows]
+        stays = [one for row in wanted.rows for one in named_attached(row)]
+        about = to_be_ended(values, stays, termination_sentences(session, wanted.rows), whose)
+        confirm(f"End {listed}?", yes=yes, about=about)
     document, gravest = ended(session, wanted, running)
     now = session.clock()
     gone = [f"{_gone(value, now)} It cost {spent(value, 4)}{without_price(value)}." for value in document["terminated"]]

@@ -23,6 +23,7 @@ def command(
     Without NAME, it is the only machine: cloudgpu extend 4h. If the new end is after renew-until, renew-until moves
     with it, and the question says so. Exit code 3 if a budget does not allow that.
     """
+    from cloudgpu.cli.machines.running_text import to_extend
     from cloudgpu.cli.render import when
     from cloudgpu.control.inputs.launch_request import check_reason, duration
     from cloudgpu.control.lifecycle.lease import extend, plan_extension
@@ -42,7 +43,9 @@ def command(
     extension = plan_extension(session, row, span)
     end = when(iso(extension.lease.expires), session.clock())
     moves = "; renew-until moves there too" if extension.moves_renew_until else ""
-    confirm(f"Extend {row.name} until {end}{moves}? It adds up to {extension.added_cost.text()}.{whose}", yes=yes)
+    value = machine_value(row, session.clock())
+    about = to_extend(value, f"{end}{moves}", extension.added_cost.text(), whose)
+    confirm(f"Extend {row.name}?", yes=yes, about=about)
     row = extend(session, extension, override=reason)
     end = when(row.expires, session.clock())
     lives = "lives until" if row.state == "running" else f"is {row.state}; its lease ends"

@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from cloudgpu.cli.common import Format, Name, Output, Yes, confirm, emit, open_here, tell
+from cloudgpu.cli.common import Format, MaybeName, Output, Yes, confirm, emit, open_here, tell
 
 
 def command(
-    name: Name,
+    name: MaybeName = None,
     until: Annotated[str | None, typer.Argument(metavar="UNTIL", help="2h, or 2026-11-20T19:00+01:00.")] = None,
     *,
     release: Annotated[bool, typer.Option("--release", help="End the hold now.")] = False,
@@ -19,8 +19,9 @@ def command(
 ) -> None:
     """Keep a machine from being ended by its lease or for idle time, until a given time.
 
-    A hold always has an end. Budgets, renew-until and schedules are stronger than a hold; if one of them would end the
-    machine earlier, `hold` tells you.
+    Without NAME, it is the only machine: cloudgpu hold 2h, or: cloudgpu hold --release. A hold always has an end.
+    Budgets, renew-until and schedules are stronger than a hold; if one of them would end the machine earlier, `hold`
+    tells you.
     """
     from cloudgpu.cli.render import when
     from cloudgpu.control.inputs.launch_request import moment
@@ -32,9 +33,11 @@ def command(
     from cloudgpu.core.values.times import iso
     from cloudgpu.views.machines import machine_value
 
+    if until is None and not release and name is not None and name[0].isdigit():  # no name begins so
+        name, until = None, name
     session = open_here()
     row = session.find(name)
-    check_hold(name, until, release=release)
+    check_hold(row.name, until, release=release)
     whose = others_note(session, row, "hold")
     if until is None:
         if row.expires and row.expires <= iso(session.clock()):

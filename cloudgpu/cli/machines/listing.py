@@ -84,7 +84,7 @@ def _text(
         if other["state"] != "terminated"  # a cloud shows what has ended for an hour; it is nobody's concern
     ]
     if asked:
-        from cloudgpu.cli.machines.accounts_text import account_lines
+        from cloudgpu.cli.machine_text import account_lines
 
         lines += account_lines(document)
     return "\n".join(lines)

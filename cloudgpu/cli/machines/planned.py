@@ -50,20 +50,30 @@ def _warnings(value: Plan) -> Iterator[tuple[str, str]]:
     """Yield what may cost, erase or expose more than one expects, and what could not be checked."""
     yield from (("gpus now", one) for one in value["gpu_users"] if one != NOBODY)
     if _erases(value):
-        yield "stop", _stop(value)
+        words = _stop(value)
+        erases = words.startswith(ERASES)
+        yield ("stop erases", words.removeprefix(ERASES)) if erases else ("stop", words)
     yield from (("budget", _budget(one)) for one in value["budgets"] if _is_doubtful(one))
     if any(_is_doubtful(one) for one in value["budgets"]) and value["market"] == "spot":
         yield "", _SPOT_COUNTS
     if _is_open(value["setup"]["network"]):
-        yield "note", "SSH is open to EVERY address; a login still needs the key"
+        yield LABELS["access"], "SSH is open to EVERY address; a login still needs the key"
     if value["unpriced"]:
-        yield "note", f"no price is known for {' and '.join(value['unpriced'])}: the cost does not include it"
+        yield LABELS["money"], f"no price is known for {' and '.join(value['unpriced'])}: the cost does not include it"
     if _only_passes(value["guarded"]):
         hourly = dollars(value["price"]["usd_per_hour"], 4)
-        yield "note", f"without cloudgpu reap or watch it costs {hourly} an hour until you end it"
-    yield from (("note", one) for one in value["notes"])
+        yield LABELS["guard"], f"without cloudgpu reap or watch it costs {hourly} an hour until you end it"
+    yield from _notes(value)
 
 
+def _notes(value: Plan) -> Iterator[tuple[str, str]]:
+    """Yield each note under the label of what it is about."""
+    for kind, note in zip(value["note_kinds"], value["notes"], strict=True):
+        yield LABELS[kind], note
+
+
+LABELS = {"note": "note", "money": "money", "erasure": "erases", "access": "open", "guard": "guard"}
+ERASES = "erases "
 OUR_WORDS = (
     "aws",
     "azure",
@@ -181,7 +191,7 @@ def plan(value: Plan, now: datetime) -> str:
             ("ssh", _ssh(value["setup"]["network"])),
             ("template", _template(value)),
             ("owner", f"{value['owner']}, project {value['project']}"),
-            *(("note", remark) for remark in value["notes"]),
+            *_notes(value),
         ]
     )
 

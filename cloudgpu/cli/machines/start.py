@@ -83,6 +83,7 @@ def _next(session: Session, row: Machine) -> str:
 
 def _started(session: Session, row: Machine, asked: StartOptions, *, wait: bool, output: Format) -> Machine:
     from cloudgpu.cli.machine_text import line
+    from cloudgpu.cli.machines.running_text import to_start
     from cloudgpu.cli.render import dollars, price, price_briefly, rounded
     from cloudgpu.control.inventory.sync import refresh
     from cloudgpu.control.launch.restore import start_stopped
@@ -103,7 +104,8 @@ def _started(session: Session, row: Machine, asked: StartOptions, *, wait: bool,
             tell(line({**value, "expires": iso(until.expires)}))
         to_the_end = f"{dollars(cost)} for the machine to the end of its new lease in {rounded(lives.total_seconds())}"
         hourly = price(value["price"]) if asked.verbose else price_briefly(value["price"])
-        confirm(f"Start {row.name} at {hourly}; {to_the_end}?", yes=asked.yes)
+        about = to_start(value, hourly, to_the_end, iso(until.expires), session.clock())
+        confirm(f"Start {row.name}?", yes=asked.yes, about=about)
     return start_stopped(session, row, until, wait=wait, override=asked.override)
 
 

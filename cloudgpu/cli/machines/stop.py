@@ -17,7 +17,8 @@ def command(name: MaybeName = None, *, yes: Yes = False, output: Output = Format
     `start` launches it again from that image. Exit code 9 if the end could not be proved, 8 if the image takes too
     long. The next `ls --refresh` or `start` then finishes the work.
     """
-    from cloudgpu.cli.machine_text import running_lines
+    from cloudgpu.cli.machines.running_text import running_lines
+    from cloudgpu.cli.machines.running_text import to_stop as to_be_stopped
     from cloudgpu.control.lifecycle.lifecycle import stop
     from cloudgpu.control.lifecycle.termination_summary import still_running
     from cloudgpu.control.outage.discovery import to_stop
@@ -31,10 +32,8 @@ def command(name: MaybeName = None, *, yes: Yes = False, output: Output = Format
     check_stop(row)
     for line in running_lines(still_running(session, [row])):
         tell(line)
-    if row.stop_effect:
-        confirm(f"Stop {row.name}? Stopping {row.stop_effect}.{whose}", yes=yes)
-    else:
-        confirm(f"Stop {row.name}?{whose}", yes=yes)
+    about = to_be_stopped(machine_value(row, session.clock()), row.stop_effect or "", whose)
+    confirm(f"Stop {row.name}?", yes=yes, about=about)
     value = machine_value(stop(session, row, why="asked by the user"), session.clock())
     emit(output, value, _said(value) + _lost(row.stop_effect or ""))
 

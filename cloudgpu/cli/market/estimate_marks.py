@@ -49,18 +49,6 @@ def marks(one: Estimate) -> str:
     return ("" if one["fits"] else "m") + next((mark for mark in _MARKS if mark in every), "")
 
 
-def own_marks(one: Estimate) -> str:
-    """Return the marks of the machine's price alone, and whether something has no price at all."""
-    every = marks(one)
-    own = trust(one["price"]["basis"], one["old"])
-    return "".join(mark for mark in every if mark in own or mark in "m+")
-
-
-def attached_marks(one: Estimate) -> str:
-    """Return the marks of what is paid beside a machine, other than that it has no price."""
-    return "".join(dict.fromkeys("".join(mark(it) for it in one["attached_costs"]).replace("+", "")))
-
-
 def mark(resource: AttachedPrice) -> str:
     """Return the mark of what is paid beside a machine.
 

@@ -31,7 +31,7 @@ def notes(document: EstimateDocument, shown: Rounded) -> Iterator[str]:
         paragraph(one)
         for one in (_dates(document), *document["assumptions"], *_sustained(found, shown), *_range(found[0], shown))
     )
-    yield document["free_hours"] or ""
+    yield paragraph(document["free_hours"]) if document["free_hours"] else ""
     said = (*_mark_notes(document), *_derived(found), *_legacy(found), *_left_out(document))
     yield "\n".join(paragraph(one) for one in said)
     yield "\n".join(paragraph(one) for one in (rate_text(document["currency"]), _fees(document, shown)) if one)
@@ -42,6 +42,7 @@ def brief(document: EstimateDocument, shown: Rounded, rows: Sequence[Estimate]) 
     said = [
         *_doubts(rows),
         _short_marks(rows),
+        *_derived(rows),
         *_meant(document),
         *([document["free_hours"]] if document["free_hours"] else []),
     ]
@@ -51,17 +52,26 @@ def brief(document: EstimateDocument, shown: Rounded, rows: Sequence[Estimate]) 
 
 def _doubts(rows: Sequence[Estimate]) -> Iterator[str]:
     """Yield why spot prices stand after others, each reason once."""
-    reasons = dict.fromkeys(f"{one['provider']}: {one['doubt']}" for one in rows if one["doubt"])
+    reasons = dict.fromkeys(f"{one['provider']}: {one['uncertain']}" for one in rows if one["uncertain"])
     if reasons:
-        yield f"Last stand spot prices that may not hold ({'; '.join(reasons)})."
+        yield f"Last: spot prices that may not hold ({', '.join(reasons)})."
 
 
 def _short_marks(rows: Sequence[Estimate]) -> str:
-    every = "".join(marks(one) for one in rows)
-    known = {"+": "not priced", "<": "at most", "~": "derived", "?": "recalled", "!": "old price", "m": "less memory"}
-    said = [f"{mark} {what}" for mark, what in known.items() if mark in every]
+    every = "".join(map(marks, rows))
+    said = [f"{mark} {what}" for mark, what in _MEANS.items() if mark in every]
     said += ["* hardly launched any more"] if any(one["legacy"] for one in rows) else []
     return f"Marks: {', '.join(said)}." if said else ""
+
+
+_MEANS = {
+    "+": "not priced",
+    "<": "at most",
+    "~": "derived",
+    "?": "recalled",
+    "!": "old",
+    "m": "less memory",
+}
 
 
 def price_sources(rows: Sequence[Estimate]) -> str:

@@ -33,7 +33,7 @@ def estimate_text(
     currency: Currency | None,
     *,
     verbose: bool = True,
-    sources: bool = True,
+    sources: bool = False,
     every: bool = False,
 ) -> str:
     """Return the answer and the table of costs; `verbose` with what they rest on, `sources` with those.
@@ -45,7 +45,11 @@ def estimate_text(
     shown = Rounded(currency)
     rows = document["estimates"] if verbose or every else document["estimates"][:FIRST]
     more = [_parts(document, shown), *notes(document, shown)] if verbose else [brief(document, shown, rows)]
-    blocks = [paragraph(_answer(document, shown)), _costs(document, rows, shown), *more]
+    blocks = [
+        paragraph(_answer(document, shown)),
+        _costs(document, rows, shown),
+        *more,
+    ]
     blocks += [price_sources(rows)] if sources else []
     return "\n\n".join(block for block in blocks if block) + more_text(verbose=verbose, sources=sources)
 
@@ -57,7 +61,7 @@ def _answer(document: EstimateDocument, shown: Rounded) -> str:
     what = f"{many}{_count(one)} {one['gpu']} ({short(one)}, {one['provider']} {one['region']})"
     lead = "Cheapest" if len(document["estimates"]) > 1 else "Cost"
     spot = " spot" if request["market"] == "spot" else ""
-    doubt = f", if that price still holds: {one['doubt']}" if one["doubt"] else ""
+    doubt = f", if that price still holds: {one['uncertain']}" if one["uncertain"] else ""
     if one["expected"] is not None:
         hours = _hours(one["expected"]["hours"])
         return f"{lead}{spot}: {what}, {_amount(one, 'expected', shown)} in all for {hours} hours{doubt}."

@@ -17,7 +17,7 @@ WHERE = 3  # the column that is cut when the table is too wide
 NAMED = 4  # types that a reason names before it says how many more
 OFF = "off by -22% to +80%"  # what EC2's spot prices were next to those of this list
 SPOT_RULE = f"EC2 spot is the list price less the published savings of June 2025, {OFF} where observed"
-PARTS_RULE = "Google's n1 types: the list prices of the machine and of its GPUs, added up."
+PARTS_RULE = "Some of Google's prices are sums: of the list prices of the machine and of its GPUs."
 DEAR = 10  # from here on two decimals
 MARKS = {"memory bandwidth": "bw", "tensor TFLOPs": "tf", "FP32 TFLOPs": "fp", "measured": ""}
 WISHES = {
@@ -73,7 +73,7 @@ def _marks_briefly(offers: Sequence[GpuOffer], value: GpusDocument) -> str:
         f"~ derived (EC2 spot was {OFF} where observed)" if "~" in marks else "",
         "? recalled, or not known" if recalled else "",
         f"! older than {value['old_after_days']} days" if "!" in marks else "",
-        "Google's n1: machine and GPUs added up" if _has_parts(offers) else "",
+        "Google's sums: machine and GPUs added up" if _has_parts(offers) else "",
         f"{guessed}: its speed was not measured" if guessed else "",
     ]
     said = "; ".join([*filter(None, found), "WORK/$: hours of an H100's training for a dollar"])

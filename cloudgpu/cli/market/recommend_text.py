@@ -29,7 +29,7 @@ def text(value: RecommendDocument, *, verbose: bool, sources: bool = False) -> s
     """Return the answer with the first machines and desktops; `verbose` with every step, `sources` with those."""
     parts = [paragraph(value["sentence"])]
     if not verbose:
-        said = [*value["doubts"], *_in_currency(value)]
+        said = [*value["warnings"], *_in_currency(value)]
         parts += ["\n".join(paragraph(one) for one in said)] if said else []
     if value["machines"]:
         parts.append(_machines(value) if verbose else _few_machines(value))

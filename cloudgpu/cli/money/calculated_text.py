@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from cloudgpu.cli.render import Amounts, facts, paragraph, rate_text, table, wrapped
+from cloudgpu.cli.terminal import columns
 from cloudgpu.core.values.money import Money
 
 if TYPE_CHECKING:
@@ -31,14 +32,23 @@ DEAREST = 100_000  # dollars an hour; no machine is, and no price above it is a 
 
 
 def calculated_text(
-    document: CalculatedDocument, currency: Currency | None, *, verbose: bool = True, sources: bool = True
+    document: CalculatedDocument,
+    currency: Currency | None,
+    *,
+    verbose: bool = True,
+    sources: bool = True,
+    chart: bool = False,
 ) -> str:
-    """Return the answer and a table; with `verbose` what it rests on, with `sources` where the figures are from."""
+    """Return the answer and a table; with `verbose` what it rests on, with `sources` where the figures are from.
+
+    With `chart` the years are drawn in place of the short table.
+    """
     shown = _Amounts(currency)
     answer = [document["sentence"], document["crossing"], *document["remarks"]]
     blocks = [
         "\n".join(paragraph(text) for text in answer if text),
-        *(_evidence(document, shown) if verbose else _brief(document, shown)),
+        *([drawn_years(document)] if chart else []),
+        *(_evidence(document, shown) if verbose else _brief(document, shown, table=not chart)),
     ]
     if sources:
         blocks += [paragraph(text) for text in (_sold_source(document), _source(document["desktop"])) if text]
@@ -51,11 +61,26 @@ def more_text(*, verbose: bool, sources: bool) -> str:
     return f"\n{' '.join(ways)}" if ways else ""
 
 
-def _brief(document: CalculatedDocument, shown: _Amounts) -> Iterator[str]:
+def drawn_years(document: CalculatedDocument) -> str:
+    """Return both costs over the years as lines, in US dollars."""
+    from cloudgpu.cli.money.chart import lines
+
+    points = document["timeline"]
+    series = {
+        "cloud": [(one["years"], float(one["cloud_usd"])) for one in points],
+        "desktop, sold then": [(one["years"], float(one["sold_usd"])) for one in points],
+        "desktop, unsold": [(one["years"], float(one["unsold_usd"])) for one in points],
+    }
+    if all(one["sold_usd"] == one["unsold_usd"] for one in points):
+        series = {"cloud": series["cloud"], "desktop": series["desktop, unsold"]}
+    return f"{lines(series, columns())}\nUS dollars by year"
+
+
+def _brief(document: CalculatedDocument, shown: _Amounts, *, table: bool) -> Iterator[str]:
     """Yield the years as a table, or the uses where there are two, and where the price is from."""
     if len(document["answers"]) > 1:
         yield _uses(document, shown)
-    else:
+    elif table:
         yield _years_table(document["answers"][0]["expected"]["curve"], document["years"], shown)
     cloud = document["cloud"]
     yield "\n".join(

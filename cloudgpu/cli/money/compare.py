@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 # The parts of --help, the common options first.
 GROUPS = {
     "Common options": (
-        "--gpu", "--hours-per-day", "--years", "--desktop", "--since", "--until", "--verbose", "--sources",
+        "--gpu", "--hours-per-day", "--years", "--desktop", "--since", "--until", "--chart", "--verbose", "--sources",
     ),
     "What is rented": ("--utilization", "--price", "--spot", "--work"),
     "The desktop": (
@@ -61,6 +61,7 @@ def command(
     rate_date: options.RateDate = None,
     verbose: Verbose = False,
     sources: options.Sources = False,
+    chart: options.Chart = False,
     output: Output = Format.TEXT,
 ) -> None:
     """Compare the cloud with an owned desktop that does the same work.
@@ -74,27 +75,33 @@ def command(
     asked = locals()  # before anything else is one
     from cloudgpu.control.advice.compare_request import CompareOptions, parse_compare
 
+    if chart and output is not Format.TEXT:
+        message = "--chart draws in the terminal, and -o json is given too."
+        raise InvalidRequest(message, field="--chart", value=None, next="Leave one of them out; json has the timeline.")
     session = open_here()
     if desktops:
         _list(session, {name: asked[name] for name in CompareOptions.__annotations__ if asked[name]}, output)
         return
     request = parse_compare(session, **{name: asked[name] for name in CompareOptions.__annotations__})
     if request.rented is None:
-        _from_ledger(session, request, output)
+        _from_ledger(session, request, output, verbose=verbose, sources=sources, chart=chart)
         return
     from cloudgpu.cli.money.calculated_text import calculated_text
     from cloudgpu.control.advice.rent_or_buy import calculated
 
     document = calculated(session, request, request.rented)
-    emit(output, document, calculated_text(document, request.currency, verbose=verbose, sources=sources))
+    emit(output, document, calculated_text(document, request.currency, verbose=verbose, sources=sources, chart=chart))
 
 
-def _from_ledger(session: Session, request: CompareRequest, output: Format) -> None:
+def _from_ledger(
+    session: Session, request: CompareRequest, output: Format, *, verbose: bool, sources: bool, chart: bool
+) -> None:
     from cloudgpu.cli.money.compare_text import compare_text
     from cloudgpu.control.advice.compare import compared
 
     document = compared(session, request)
-    emit(output, document, compare_text(document, request.currency, request.zone))
+    text = compare_text(document, request.currency, request.zone, verbose=verbose, sources=sources, chart=chart)
+    emit(output, document, text)
 
 
 def _list(session: Session, given: dict[str, object], output: Format) -> None:

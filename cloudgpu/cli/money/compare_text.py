@@ -7,7 +7,9 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Literal
 
+from cloudgpu.cli.money.calculated_text import more_text
 from cloudgpu.cli.render import Amounts, paragraph, table, wrapped
+from cloudgpu.cli.terminal import columns
 from cloudgpu.core.values.times import from_iso
 
 if TYPE_CHECKING:
@@ -19,23 +21,57 @@ if TYPE_CHECKING:
 
 CaseName = Literal["low", "expected", "high"]
 CASES: dict[CaseName, str] = {"low": "FOR THE CLOUD", "expected": "EXPECTED", "high": "FOR THE DESKTOP"}
+SHORT = ("the cloud", "the desktop", "desktops", "used of its time", "they meet")  # lines of the short table
 NAME = 16  # characters of a machine's name
 
 
-def compare_text(document: CompareDocument, currency: Currency | None, zone: tzinfo) -> str:
-    """Return the sentence, the three cases, and what they rest on."""
+def compare_text(
+    document: CompareDocument,
+    currency: Currency | None,
+    zone: tzinfo,
+    *,
+    verbose: bool = True,
+    sources: bool = False,
+    chart: bool = False,
+) -> str:
+    """Return the sentence and what either has cost; `verbose` with all it rests on, `sources` with the desktop's.
+
+    With `chart` what either has cost by day is drawn.
+    """
     shown = Amounts(currency)
     blocks = [paragraph(document["sentence"])]
+    if chart and document["curve"]:
+        blocks.append(_drawn(document))
     if document["owned"]:
-        blocks += [_cases(document, document["owned"], shown, zone), _hours(document, shown), _speeds(document)]
-    blocks += [_own(document, shown), _rests(document)]
+        blocks.append(_cases(document, document["owned"], shown, zone, verbose=verbose))
+        blocks += [_hours(document, shown), _speeds(document)] if verbose else []
+    blocks.append(_own(document, shown))
+    blocks.append(_rests(document) if verbose else "\n".join(paragraph(one) for one in document["cautions"]))
     if currency is not None:
         blocks.append(paragraph(f"{currency}, for every amount."))
-    return "\n\n".join(filter(None, blocks))
+    if sources:
+        desktop = document["desktop"]
+        blocks.append(paragraph(f"Where {desktop['name']} is from: {desktop['source']}; as of {desktop['as_of']}."))
+    found = [block for block in blocks if block]
+    return "\n\n".join(found) + (more_text(verbose=verbose, sources=sources) if len(found) > 1 else "")
 
 
-def _cases(document: CompareDocument, owned: OwnedCases, shown: Amounts, zone: tzinfo) -> str:
-    rows = [[label, *(cell(case) for case in CASES)] for label, cell in _lines(document, owned, shown, zone)]
+def _drawn(document: CompareDocument) -> str:
+    """Return both costs by day as lines, in US dollars."""
+    from cloudgpu.cli.money.chart import lines
+
+    curve = document["curve"]
+    series = {
+        "cloud": [(float(at), float(one["cloud_usd"] or 0)) for at, one in enumerate(curve, 1)],
+        "desktop": [(float(at), float(one["desktop_usd"])) for at, one in enumerate(curve, 1)],
+    }
+    return f"{lines(series, columns())}\nUS dollars by day, {curve[0]['day']} to {curve[-1]['day']}"
+
+
+def _cases(document: CompareDocument, owned: OwnedCases, shown: Amounts, zone: tzinfo, *, verbose: bool) -> str:
+    lines = list(_lines(document, owned, shown, zone))
+    lines = lines if verbose else [one for one in lines if one[0] in SHORT]
+    rows = [[label, *(cell(case) for case in CASES)] for label, cell in lines]
     code = shown.code.strip()
     if all(len(set(row[1:])) == 1 for row in rows):
         return table([row[:2] for row in rows], [code, "EXPECTED"], right=[1])

@@ -152,7 +152,7 @@ def _verify(session: Session, output: CostFormat, *, yes: bool) -> None:
 
 def _settled(value: VerifyDocument) -> str:
     """Return that the ledger is settled, by whose answers, and what nobody knows after it."""
-    from cloudgpu.cli.machines.accounts_text import account_lines
+    from cloudgpu.cli.machine_text import account_lines
     from cloudgpu.cli.render import paragraph
 
     unknown = [

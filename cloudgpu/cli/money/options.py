@@ -96,4 +96,7 @@ PriceDrift = Annotated[
 Vat = Annotated[
     str | None, typer.Option("--vat", metavar="SHARE", help="VAT on every purchase, like 19%. [default: 0%]")
 ]
+Chart = Annotated[
+    bool, typer.Option("--chart", help="Draw what the cloud and the desktop have cost over the years, for the table.")
+]
 Sources = Annotated[bool, typer.Option("--sources", help="Show where each figure is from, and of which day.")]

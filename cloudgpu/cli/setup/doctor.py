@@ -13,14 +13,15 @@ from cloudgpu.cli.common import PLACE, Format, Output, Verbose, Yes, confirm, em
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from cloudgpu.control.setup.live_check import Trial
-    from cloudgpu.core.model.checks import Check
+    from cloudgpu.core.model.checks import Check, Verdict
     from cloudgpu.views.documents.setup.doctor import LiveCheck
 
-MARKS = {"ok": "ok  ", "warn": "note", "fail": "FAIL"}
+MARKS = {"ok": "ok  ", "note": "note", "warn": "warn", "fail": "FAIL"}
 SHORT = 40  # characters of a next step that a note shows without -v
+LINES = 8  # that notes may take without -v
 
 
 def command(
@@ -38,9 +39,10 @@ def command(
 ) -> None:
     """Check Python, files, settings, ledger, keys, installed extras, and every account with its permissions.
 
-    Changes nothing. Shows what failed, then notes; -v shows every check and what to do about each note. With --live it
-    then shows what a small machine costs at most, asks, launches it, reaches it over SSH, stops it, starts it, ends it,
-    proves that nothing of it is left, and shows what it cost.
+    Changes nothing. Shows what failed, then warnings (what may cost or lose something), each with what to do, then
+    notes (what could be set up). -v shows every check, and what to do about each note. With --live it then shows what
+    a small machine costs at most, asks, launches it, reaches it over SSH, stops it, starts it, ends it, proves that
+    nothing of it is left, and shows what it cost.
     Exit code 0 if no check failed, else that of the gravest failure.
     """
     from cloudgpu.control.setup.doctor import examine, examined
@@ -90,35 +92,52 @@ def _live(*, yes: bool, **asked: str | None) -> tuple[LiveCheck, list[Trial]]:
 
 
 def _checks_text(checks: Sequence[Check], *, live: bool, verbose: bool) -> str:
-    """Return the answer in a sentence, what failed with what to do, then notes; `verbose` also what is well."""
+    """Return the answer in a sentence, what failed, warnings, each with what to do, and then notes.
+
+    `verbose`: every note with what to do, and what is well. Without it notes take a few lines, and the rest is counted.
+    """
     from cloudgpu.cli.render import facts
     from cloudgpu.core.model.checks import Verdict
 
-    failed, notes = (
-        [check for check in checks if check.verdict is verdict] for verdict in (Verdict.FAIL, Verdict.WARN)
-    )
-    well = [check for check in checks if check.verdict is Verdict.OK]
-    lines = [_answer(len(checks), len(failed), len(notes), live=live)]
-    shown = [*failed, *notes, *(well if verbose else [])]
-    lines += [facts([(f"{MARKS[one.verdict]} {one.name:14}", _said(one, verbose=verbose))]) for one in shown]
-    if not verbose:
-        lines.append("Every check, and what to do about notes: cloudgpu doctor -v")
-    return "\n".join(lines)
+    found = {verdict: [check for check in checks if check.verdict is verdict] for verdict in Verdict}
+    trouble = [*found[Verdict.FAIL], *found[Verdict.WARN]]
+    notes = found[Verdict.NOTE]
+    width = max((len(one.name) for one in checks if verbose or one.verdict is not Verdict.OK), default=0)
+
+    def entry(check: Check, *, whole: bool) -> str:
+        says = [(f"{MARKS[check.verdict]} {check.name:{width}}", check.said)]
+        if check.next and (whole or len(check.next) <= SHORT):
+            says.append((" " * (width + 5), f"-> {check.next}"))
+        return facts(says)
+
+    lines = [_answer(found, live=live), *(entry(check, whole=True) for check in trouble)]
+    if verbose:
+        shown = [entry(check, whole=True) for check in (*notes, *found[Verdict.OK])]
+        return "\n".join([*lines, *shown])
+    rest = len(notes)
+    room = LINES
+    for text in (entry(check, whole=False) for check in notes):
+        room -= text.count("\n") + 1
+        if room < 0:
+            break
+        lines.append(text)
+        rest -= 1
+    more = f"{rest} more note{'s'[: rest > 1]}, every check" if rest else "Every check"
+    return "\n".join([*lines, f"{more}, and what to do about notes: cloudgpu doctor -v"])
 
 
-def _answer(checks: int, failed: int, notes: int, *, live: bool) -> str:
-    if failed:
-        return f"{failed} of {checks} checks failed." + " Nothing was launched." * live
-    noted = f", {notes} with a note" if notes else ""
-    return f"No problem found: {checks} checks{noted}." + " Try: cloudgpu demo" * (not live)
-
-
-def _said(check: Check, *, verbose: bool) -> str:
-    """Return what was found, and what to do about it: always for a failure, for a note where it is short."""
+def _answer(found: Mapping[Verdict, Sequence[Check]], *, live: bool) -> str:
+    """Return how the checks ended, in a sentence."""
     from cloudgpu.core.model.checks import Verdict
 
-    shown = verbose or check.verdict is Verdict.FAIL or len(check.next or "") <= SHORT
-    return check.said + (f" -> {check.next}" if check.next and shown else "")
+    checks = sum(map(len, found.values()))
+    failed, warned, noted = (len(found[one]) for one in (Verdict.FAIL, Verdict.WARN, Verdict.NOTE))
+    counted = [(warned, "a warning"), (noted, "a note")]
+    others = ", ".join(f"{number} with {what}" for number, what in counted if number)
+    if failed:
+        return f"{failed} of {checks} checks failed{f'; {others}' if others else ''}." + " Nothing was launched." * live
+    found_none = "No problem found" if not warned else "No check failed"
+    return f"{found_none}: {checks} checks{f', {others}' if others else ''}." + " Try: cloudgpu demo" * (not live)
 
 
 def _live_text(document: LiveCheck) -> str:

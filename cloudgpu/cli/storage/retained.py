@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
 import typer
 
 from cloudgpu.cli.common import Format, confirm, emit, tell
-from cloudgpu.cli.render import dollars, table
+from cloudgpu.cli.render import dollars, paragraph, table
 from cloudgpu.core.model.identity import gap_text
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable
@@ -67,7 +68,20 @@ def _table(values: list[NamedResource], word: str, session: Session) -> str:
         ]
         for value in values
     ]
-    return table(rows, ["NAME", "AT", "WHERE", "SIZE", "$/MONTH", "USED BY" if word == "volume" else ""], right=(3,))
+    return f"{paragraph(_total(values, word))}\n\n" + table(
+        rows, ["NAME", "AT", "WHERE", "SIZE", "$/MONTH", "USED BY" if word == "volume" else ""], right=(3,)
+    )
+
+
+def _total(values: list[NamedResource], word: str) -> str:
+    """Return how many there are, and what they cost a month until they are removed."""
+    known = [Decimal(one["usd_per_month"]) for one in values if one["usd_per_month"] is not None]
+    at_most = "at most " if any(monthly(one).startswith("at most") for one in values) else ""
+    unknown = f", and {len(values) - len(known)} without a known price" if len(known) < len(values) else ""
+    many = f"1 {word}" if len(values) == 1 else f"{len(values)} {word}s"
+    costs = f"{at_most}{dollars(f'{sum(known, Decimal())}')} a month{unknown}" if known else "the price is not known"
+    remove = "it is" if len(values) == 1 else "they are"
+    return f"{many}: {costs}, until {remove} removed."
 
 
 def _used_by(value: NamedResource, names: dict[str, str]) -> str:

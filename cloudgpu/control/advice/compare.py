@@ -17,7 +17,7 @@ from cloudgpu.control.advice.compare_gpus import own
 from cloudgpu.core.activity.utilization import Hour
 from cloudgpu.core.advice.compare import HERE, Case, Compared, History, by_day, clouds_of
 from cloudgpu.core.advice.compare import compared as sides_of
-from cloudgpu.core.advice.desktop import Depreciation, counted_by, owned
+from cloudgpu.core.advice.desktop import owned, sold_by_age
 from cloudgpu.core.billing.charges import money
 from cloudgpu.core.billing.daily import added, daily
 from cloudgpu.core.catalog.gpus import EQUAL, Work
@@ -88,8 +88,7 @@ def _story(session: Session, asked: CompareRequest, found: Read) -> Story:
         within, known = replace(asked, until=min(now, asked.until or now)), replace(found, cost=None)
     history, unpriced = _history(session, within, known, counted, now)
     ran, ids = [row for row in found.rows if row.id in found.hours], {row.id for row in counted}
-    straight = counted_by(desktop, Depreciation.STRAIGHT)
-    worth_of = straight if desktop.depreciation is Depreciation.NONE else desktop
+    worth_of = sold_by_age(desktop)
     sides = {} if history is None else sides_of(history, desktop, goes_on=goes_on)
     number = sides[Case.EXPECTED].owned.number if sides else 1
     here = [] if rehearsed else [row.name or row.id for row in ran if row.provider == HERE]

@@ -43,7 +43,7 @@ from cloudgpu.core.advice.estimate import (
     steady,
     whole_first,
 )
-from cloudgpu.core.catalog.catalog import OLD_AFTER, meant_by, spot_doubt
+from cloudgpu.core.catalog.catalog import OLD_AFTER, meant_by, spot_uncertainty
 from cloudgpu.core.catalog.gpus import faster
 from cloudgpu.core.values.times import iso
 from cloudgpu.views.advice.estimate import Shown, Speeds, estimates_value, without_value
@@ -165,7 +165,7 @@ def _estimates(
         buy = _buy(request, offer, wished, rates)
         span = finite(request.hours, job.hours) if job else steady(request.hours, MONTH)
         fits = past is None or (offer.type.gpu.memory_gib or 0) >= past.memory_gib
-        yield Estimate(buy, {rank: split(buy, span)}, rank, job, fits, spot_doubt(offer, now))
+        yield Estimate(buy, {rank: split(buy, span)}, rank, job, fits, spot_uncertainty(offer, now))
 
 
 def _buy(request: EstimateQuery, offer: CatalogOffer, wished: dict[str, str], rates: Rates) -> Buy:

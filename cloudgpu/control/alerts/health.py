@@ -41,7 +41,7 @@ def _receivers(session: Session) -> Check:
     addresses = everybody(session.settings.alerts, session.home)
     if not addresses:
         way = 'Add to config.toml: [alerts] and to = ["mailto://...", "ntfy://...", "desktop"]'
-        return Check("alerts", Verdict.WARN, "No alert is sent when something goes wrong.", way)
+        return Check("alerts", Verdict.NOTE, "No alert is sent when something goes wrong.", way)
     _check_template(session)
     if importlib.util.find_spec("apprise") is None:
         return Check("alerts", Verdict.WARN, "apprise, which sends them, is not installed.",
@@ -68,7 +68,7 @@ def _deadman(session: Session) -> Check:
         return Check("deadman", Verdict.OK, "called at the end of each run")
     return Check(
         "deadman",
-        Verdict.WARN,
+        Verdict.NOTE,
         "Nobody notices when the reaper stops running: it cannot send an alert then.",
         "Make a check at a service like healthchecks.io (or your own healthchecks, Uptime Kuma, Dead Man's Snitch), "
         'and add to config.toml: [alerts] and deadman = "https://hc-ping.com/YOUR-ID"',

@@ -193,7 +193,7 @@ def _ssh_client() -> Check:
         return Check("ssh client", Verdict.OK, found)
     return Check(
         "ssh client",
-        Verdict.WARN,
+        Verdict.NOTE,
         "There is no ssh on PATH: only the verb ssh needs it; exec, cp and tunnel do without.",
         "Install OpenSSH's client (Debian: apt-get install openssh-client).",
     )
@@ -212,7 +212,7 @@ def _extras() -> Iterator[Check]:
         else:
             yield Check(
                 f"extra {extra}",
-                Verdict.WARN,
+                Verdict.NOTE,
                 f"not installed ({', '.join(missing)} missing)",
                 f"If you want it: pip install 'cloudgpu[{extra}]'",
             )
@@ -224,7 +224,7 @@ def _plugins(session: Session) -> Iterator[Check]:
     for kind in provider_kinds():
         if kind not in (*SHIPPED_KINDS, *used):
             way = f'Add [accounts.{kind}] with provider = "{kind}" to {session.home.config_file.name}.'
-            yield Check(f"plug-in {kind}", Verdict.WARN, "installed, but no account of it is configured", way)
+            yield Check(f"plug-in {kind}", Verdict.NOTE, "installed, but no account of it is configured", way)
 
 
 def _there(module: str) -> bool:
@@ -259,7 +259,7 @@ def _clouds(session: Session, names: list[str]) -> list[Check]:
     if kinds - set(HERE):
         return []
     said = "none is asked: config.toml names no account of one, and no credentials of one were found here"
-    return [Check("clouds", Verdict.WARN, said, "Log in with the cloud's own tool, or run: cloudgpu init")]
+    return [Check("clouds", Verdict.NOTE, said, "Log in with the cloud's own tool, or run: cloudgpu init")]
 
 
 def _gone(session: Session) -> Iterator[Check]:
@@ -292,7 +292,7 @@ def _accounts(session: Session, names: list[str], region: str | None, *, asked_a
             _, closed = split_gaps(session, [gap_of(name, fault)]) if asked_all else ([], [])
             if closed:
                 said = f"not asked: the credentials found here do not open it: {fault.message}"
-                yield Check(f"account {name}", Verdict.WARN, said, fault.next)
+                yield Check(f"account {name}", Verdict.NOTE, said, fault.next)
             else:
                 yield failed(f"account {name}", fault)
             continue

@@ -35,7 +35,7 @@ def permission_checks(session: Session, account: str, region: str | None) -> Ite
             yield failed(name, fault)
         else:
             does_without = f"{fault.message} cloudgpu does without, and says so where it matters."
-            yield Check(name, Verdict.WARN, does_without, fault.next)
+            yield Check(name, Verdict.NOTE, does_without, fault.next)
     if not lacking:
         yield Check(name, Verdict.OK, _said(found))
 

@@ -222,7 +222,7 @@ def hours_for(flops: Fraction, tflops: float, gpus: Fraction, efficiency: Fracti
 class Estimate:
     """What one offer would cost: its splits by the name of what they are for, of which `rank` orders.
 
-    `fits` False: a GPU of it has less memory than the work had before. `doubt` is why its price may not hold any more.
+    `fits` False: a GPU of it has less memory than the work had before. `uncertain` is why its price may not hold.
     """
 
     buy: Buy
@@ -230,7 +230,7 @@ class Estimate:
     rank: str
     job: Job | None = None
     fits: bool = True
-    doubt: str = ""
+    uncertain: str = ""
 
     @property
     def ranked(self) -> Split:
@@ -268,4 +268,4 @@ def _is_share(one: Estimate) -> bool:
 def _order(one: Estimate) -> tuple[bool, bool, bool, Money, str, str, str]:
     offer = one.buy.offer
     place = (offer.type.provider, offer.type.name, offer.listed.region)
-    return not one.fits, bool(one.doubt), not one.ranked.is_whole, one.ranked.total, *place
+    return not one.fits, bool(one.uncertain), not one.ranked.is_whole, one.ranked.total, *place

@@ -18,7 +18,7 @@ from cloudgpu.core.catalog.catalog import (
     decoding_speed,
     speed,
     speed_per_dollar,
-    spot_doubt,
+    spot_uncertainty,
 )
 from cloudgpu.core.catalog.gpus import Work
 from cloudgpu.core.values.money import Money
@@ -113,7 +113,7 @@ def machines(
 
 
 def _doubted(machine: Machine, now: datetime | None) -> bool:
-    return now is not None and bool(spot_doubt(machine.offer, now))
+    return now is not None and bool(spot_uncertainty(machine.offer, now))
 
 
 def _gpu(machine: Machine) -> tuple[str, float]:

@@ -223,7 +223,7 @@ def is_old(as_of: datetime, now: datetime) -> bool:
     return now - as_of > OLD_AFTER
 
 
-def spot_doubt(offer: CatalogOffer, now: datetime) -> str:
+def spot_uncertainty(offer: CatalogOffer, now: datetime) -> str:
     """Return why a spot price may not hold any more; empty for one of the last months that was read, and on demand.
 
     What its own note doubts never comes before a price that is certain.
@@ -232,7 +232,7 @@ def spot_doubt(offer: CatalogOffer, now: datetime) -> str:
     if listed.market is not Market.SPOT:
         return ""
     if offer.type.provider == "azure":
-        return "Azure's have moved since"
+        return "may have moved"
     if listed.price.basis in (Basis.DERIVED, Basis.RECALLED):
         return f"{listed.price.basis}"
     return "old" if is_old(listed.price.as_of, now) else ""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.core.launch.plan_cost import Extra, RunCost, cost_between, paid_meanwhile
 from cloudgpu.core.model.instances import TAG_EXPIRES, TAG_HOLD_UNTIL, TAG_RENEW_UNTIL
 from cloudgpu.core.model.launch import LaunchRequest
-from cloudgpu.core.model.offers import Offer
+from cloudgpu.core.model.offers import Note, NoteKind, Offer
 from cloudgpu.core.policies.description import Says, off_now
 from cloudgpu.core.policies.endings import agreed, at_last, gentlest, of_offer
 from cloudgpu.core.policies.guards import Agent, Guards, Timer, guarded_offer, lease_ends
@@ -194,12 +194,14 @@ def end_remarks(request: LaunchRequest, offer: Offer, ends: Ends) -> Iterator[st
         return
     yield f"{offer.available.provider} can neither stop this machine nor keep an image of its disk"
     if ends.lease is Do.TERMINATE:
-        yield (
+        said = (
             "at the end of its lease, when it is idle, at renew-until or for a budget it is terminated, and what is on "
             "its disk is deleted"
         )
+        yield Note(said, NoteKind.ERASURE)
         return
-    yield "at renew-until, or once a budget that stops is spent, it is terminated, and what is on its disk is deleted"
+    said = "at renew-until, or once a budget that stops is spent, it is terminated, and what is on its disk is deleted"
+    yield Note(said, NoteKind.ERASURE)
     yield (
         f"its lease, idle time and schedules only warn: policy {request.policy} keeps disks, and this one cannot be "
         "kept. With --policy throwaway, or any with unpausable: terminate, they terminate it"

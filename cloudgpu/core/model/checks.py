@@ -10,9 +10,10 @@ from cloudgpu.errors import CloudgpuError, ProviderUnavailable, StopUnproved
 
 
 class Verdict(StrEnum):
-    """How a check ended. Only `fail` stands in the way."""
+    """How a check ended. Only `fail` stands in the way; `warn` may cost or lose something, `note` could be set up."""
 
     OK = "ok"
+    NOTE = "note"
     WARN = "warn"
     FAIL = "fail"
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, Self
 
 from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.model.records import AcceleratorRecord, PriceRecord
@@ -127,3 +127,31 @@ def price_from_json(data: Mapping[str, Any]) -> Price:
     """Return the price that `price_to_json` or `attempt_to_json` wrote."""
     nanos = data["nanos_per_hour"] if "nanos_per_hour" in data else data["per_hour"]["nanos"]
     return Price(Money(nanos), data["source"], from_iso(data["as_of"]), Basis(data["basis"]))
+
+
+class NoteKind(StrEnum):
+    """What a note of a plan is about."""
+
+    NOTE = "note"
+    MONEY = "money"  # it may cost more than the price says
+    ERASURE = "erasure"  # data is deleted
+    ACCESS = "access"  # more can be reached, or by more, than one may expect
+    GUARD = "guard"  # a layer that would end the machine is missing
+
+
+class Note(str):
+    """A sentence for a plan that says what it is about; any other text is a `NoteKind.NOTE`."""
+
+    __slots__ = ("kind",)
+    kind: NoteKind
+
+    def __new__(cls, text: str, kind: NoteKind) -> Self:
+        """Make one of `kind`."""
+        note = super().__new__(cls, text)
+        note.kind = kind
+        return note
+
+
+def note_kind(text: str) -> NoteKind:
+    """Return what a sentence of a plan is about."""
+    return text.kind if isinstance(text, Note) else NoteKind.NOTE

@@ -11,7 +11,7 @@ from cloudgpu.core.advice.compare import Case, Compared, Own, Side, work
 from cloudgpu.core.advice.desktop import owned
 from cloudgpu.core.values.money import HOUR, ZERO, Money, usd
 from cloudgpu.core.values.times import iso
-from cloudgpu.views.advice.compare_basis import assumptions, desktop_value
+from cloudgpu.views.advice.compare_basis import assumptions, cautions, desktop_value
 from cloudgpu.views.advice.compare_sentences import Shown, own_sentence, sentence
 from cloudgpu.views.machines import price_value
 
@@ -69,6 +69,7 @@ def compare_value(story: Story, tz: str, currency: Currency | None, changed: Seq
         "own_machines_sentence": own_sentence(story.own, shown) if story.own else None,
         "paid_usd": _paid(story),
         "assumptions": assumptions(story, shown),
+        "cautions": cautions(story),
         "sentence": sentence(story, shown),
         "curve": curve(story),
     }

@@ -26,12 +26,18 @@ _BY = {
     Depreciation.NONE: "nothing",
     Depreciation.STRAIGHT: "by a straight line",
     Depreciation.DECLINING: "declining",
+    Depreciation.MARKET: "as used ones sell",
 }
 
 
 def assumptions(story: Story, shown: Shown) -> list[str]:
     """Return what the sentence rests on and leaves out, the weightiest first."""
     return list(filter(None, _assumptions(story, shown)))
+
+
+def cautions(story: Story) -> list[str]:
+    """Return what of these may make the sums wrong: a clock that is behind, and what has no price."""
+    return [text for text in (_behind(story), _unpriced(story)) if text]
 
 
 def _assumptions(story: Story, shown: Shown) -> Iterator[str]:
@@ -171,6 +177,7 @@ def desktop_value(desktop: Desktop, changed: Sequence[str] = ()) -> DesktopProfi
         "name": desktop.name,
         "gpu": desktop.gpu,
         "gpus": desktop.gpus,
+        "boxes": desktop.boxes,
         "purchase_usd": usd(desktop.purchase),
         "quoted": None if quoted is None else {"amount": f"{quoted.value:f}", **quoted.currency.value()},
         "life_years": number(Fraction(desktop.life / YEAR)),

@@ -78,7 +78,7 @@ def _value(one: Estimate, shown: Shown, speeds: Speeds) -> EstimateValue:
         "attached_costs": [_beside(resource, shown) for resource in buy.beside],
         "unpriced": sorted({resource.part for resource in buy.beside if resource.rate.price is None}),
         "fits": one.fits,
-        "doubt": one.doubt or None,
+        "uncertain": one.uncertain or None,
         "peak_tflops": speeds.peaks.get(shape.gpu.name),
         "peak_recalled": shape.gpu.name in speeds.recalled,
         "times_as_fast": None if ratio is None else _ratio(ratio),

@@ -17,7 +17,7 @@ from cloudgpu.core.model.machine import fact
 from cloudgpu.core.values.money import usd
 from cloudgpu.core.values.times import iso
 from cloudgpu.views.advice.recommend_sentences import a_month, sentence
-from cloudgpu.views.advice.recommend_steps import Step, doubts, free_hours, remarks, steps
+from cloudgpu.views.advice.recommend_steps import Step, free_hours, remarks, steps, warnings
 from cloudgpu.views.machines import price_value
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def recommendation(answer: Answer, now: datetime, currency: Currency | None = No
         "without_price": list(answer.unpriced),
         "steps": [_step(one) for one in steps(answer)],
         "free_hours": None if answer.free is None else _free(answer, answer.free),
-        "doubts": list(doubts(answer)),
+        "warnings": list(warnings(answer)),
         "notes": [*_in(answer, currency), *remarks(answer, now)],
         "currency": None if currency is None else currency.value(),
     }

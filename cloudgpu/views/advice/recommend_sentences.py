@@ -80,7 +80,7 @@ def sentence(answer: Answer) -> str:
     if build is None:
         return f"Rent {rented(machine)}{_monthly(answer)}. {_no_card(answer)}"
     if answer.verdict is Verdict.BUY and answer.even:
-        return f"{_buy(build)}{_several(answer.even)}: {_bought(machine, answer.even)}"
+        return f"{_buy(build)}{_several(answer.even)}. {_bought(machine, answer.even)}"
     if answer.verdict is Verdict.RENT and answer.even:
         return f"Rent {rented(machine)}{_monthly(answer)}. {_not_bought(build, answer.even)}"
     return f"Rent {rented(machine)}, or {_lower(_buy(build))}{_from(build, answer.even)}."
@@ -143,10 +143,10 @@ def _several(even: Even) -> str:
 def _bought(machine: Machine, even: Even) -> str:
     it = "it costs" if even.desktops == 1 else "they cost"
     if even.life is None or even.hours is None:
-        return f"{it} less than renting {rented(machine)}."
-    pace = f"at {number(even.hours)} hours a week over {_life(even.life.elapsed)}"
+        return f"{it[:1].upper()}{it[1:]} less than renting {rented(machine)}."
+    pace = f"At {number(even.hours)} hours a week over {_life(even.life.elapsed)}"
     net, rent = (one.text(0) for one in (even.life.mark.owned.total, even.life.mark.cloud))
-    return f"{pace} {it} {net}, and renting {rented(machine)} costs {rent}. {_unsold(even)}{_again(even)}"
+    return f"{pace} {it} {net}. Renting {rented(machine)} costs {rent}. {_unsold(even)}{_again(even)}"
 
 
 def _unsold(even: Even) -> str:
@@ -184,7 +184,7 @@ def _range(even: Even) -> str:
     soonest, latest = span_text(even.soonest), span_text(even.latest)
     if soonest == latest:
         return ""
-    return f" (between {soonest} and {latest}, by how fast one is beside the other)"
+    return f" (between {soonest} and {latest}, by the speed of both)"
 
 
 def span_text(span: timedelta | None) -> str:

@@ -214,7 +214,7 @@ def _of_machine(answer: Answer, machine: Machine, now: datetime) -> Iterator[str
     doubt = {Basis.DERIVED: ", derived", Basis.RECALLED: ", recalled"}.get(listed.basis, "")
     old = ", old" if is_old(listed.as_of, now) else ""
     yield f"The price an hour is of {listed.as_of:%Y-%m-%d}{doubt}{old}; `cloudgpu up --dry-run` shows today's."
-    yield from doubts(answer)
+    yield from warnings(answer)
 
 
 def free_hours(answer: Answer) -> str:
@@ -228,7 +228,7 @@ def free_hours(answer: Answer) -> str:
     )
 
 
-def doubts(answer: Answer) -> Iterator[str]:
+def warnings(answer: Answer) -> Iterator[str]:
     """Yield why the first machine's price or memory may not be what it says."""
     machine = answer.machine
     if machine is None:

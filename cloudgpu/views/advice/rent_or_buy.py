@@ -5,7 +5,7 @@ A sentence has a clause of its own where GPUs count as equal, and are known to b
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         RentedMachine,
         ScaledOutcomes,
         SpeedRatio,
+        TimelinePoint,
     )
 
 ALIKE = (Fraction("0.67"), Fraction("1.5"))  # so far apart that the answer by speed is not left to the end
@@ -68,6 +69,7 @@ def _after(answer: Answer, after: str = "") -> str:
 
 
 DAY = timedelta(days=1)
+STEPS = 48  # of a timeline
 
 
 def calculated_value(
@@ -94,6 +96,7 @@ def calculated_value(
         "years": number(hours(found.rent.horizon) / hours(YEAR)),
         "verdict": verdict(made),
         "over_years": [_over(one) for one in made],
+        "timeline": list(_timeline(found, made[-1])),
         "interest_percent": number(terms.interest * 100),
         "price_drift_percent": number(terms.drift * 100),
         "vat_percent": number(terms.vat * 100),
@@ -103,6 +106,21 @@ def calculated_value(
         "crossing": crossing(found, made),
         "remarks": remarks(found),
     }
+
+
+def _timeline(found: Calculation, choice: Choice) -> Iterator[TimelinePoint]:
+    """Yield what both have cost in even steps over the years, the first step from nothing."""
+    question, year = choice.answer.question, choice.answer.year
+    ways = found.sold(question), choice.unsold.question
+    for step in range(STEPS + 1):
+        elapsed = found.rent.horizon * step / STEPS
+        sold, unsold = (mark(one, elapsed, year) for one in ways)
+        yield {
+            "years": number(hours(elapsed) / hours(YEAR)),
+            "cloud_usd": usd(sold.cloud),
+            "sold_usd": usd(sold.owned.total),
+            "unsold_usd": usd(unsold.owned.total),
+        }
 
 
 def _over(one: Choice) -> OverYears:

@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from cloudgpu.core.advice.break_even import DAY, FURTHEST, SOON
-from cloudgpu.core.advice.desktop import YEAR, Depreciation
+from cloudgpu.core.advice.desktop import USED_LOSS, USED_SHARE, YEAR, Depreciation
 from cloudgpu.core.advice.rent_or_buy import MONTH, Bound, mark
 from cloudgpu.core.catalog.gpus import Rests
 from cloudgpu.core.values.money import Money
@@ -255,8 +255,11 @@ def _of_desktop(desktop: Desktop, currency: Currency | None) -> Iterator[str]:
         resale = f", and sold for {shown(desktop.resale, currency)} at the end of it" if desktop.resale else ""
         yield f"The desktop is paid on the first day and anew every {life(desktop.life)}{resale}."
     else:
-        straight = desktop.depreciation is Depreciation.STRAIGHT
-        way = "the same each day" if straight else f"{percent(desktop.yearly_loss)} of its worth a year"
+        used = f"{percent(1 - USED_SHARE)} as soon as it is used, and then {percent(USED_LOSS)} of its worth a year"
+        way = {
+            Depreciation.STRAIGHT: "the same each day",
+            Depreciation.MARKET: used,
+        }.get(desktop.depreciation, f"{percent(desktop.yearly_loss)} of its worth a year")
         end = f"down to {shown(desktop.sold_for, currency)} after {life(desktop.life)}"
         yield f"Of the desktop's price only what it loses is counted: {way}, {end}. The rest is what it would sell for."
     if desktop.idle_power.watts:

@@ -7,12 +7,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from cloudgpu.cli.colours import coloured
 from cloudgpu.cli.machines.planned import glance, line, plan
 from cloudgpu.core.billing.rates import Rate
 from cloudgpu.core.launch.plan import launch_plan
 from cloudgpu.core.launch.plan_cost import Extra
 from cloudgpu.core.model.launch import Network, Setup, Volume
-from cloudgpu.core.model.offers import Basis, Market, Requirements
+from cloudgpu.core.model.offers import Basis, Market, Note, NoteKind, Requirements
 from cloudgpu.core.model.usage import Per, Resource
 from cloudgpu.core.policies.guards import Agent, Guards
 from cloudgpu.core.policies.policy import Origin, Policy
@@ -181,6 +182,30 @@ def test_a_plan_at_a_glance_has_seven_lines():
 )
 def test_what_costs_erases_or_exposes_more_is_never_shortened(show, more, words):
     assert words in " ".join(at_a_glance(show=show, **more).split())
+
+
+NOTES = [
+    ("it is deleted", NoteKind.ERASURE, "erases", "1;31"),
+    ("RISK: every address", NoteKind.ACCESS, "open", "1;31"),
+    ("the price can rise", NoteKind.MONEY, "money", "1;33"),
+    ("no timer in the cloud", NoteKind.GUARD, "guard", "1;33"),
+]
+
+
+@pytest.mark.parametrize("show", [glance, line, plan])
+@pytest.mark.parametrize(("text", "kind", "label", "colour"), NOTES)
+def test_a_note_says_what_it_is_about_in_a_word_a_colour_and_the_document(show, text, kind, label, colour):
+    said = at_a_glance(show=show, remarks=(Note(text, kind), "the volume is bound to a zone"))
+    assert f"{label} {text} note the volume is bound" in " ".join(said.split())
+    assert f"  \x1b[{colour}m{label}\x1b[0m  " in coloured(said)
+    of_plan = at_a_glance(show=lambda value, _: value, remarks=(Note(text, kind), "R."))
+    assert (of_plan["notes"], of_plan["note_kinds"]) == ([text, "R."], [str(kind), "note"])
+
+
+def test_what_a_stop_erases_has_a_label_of_its_own():
+    said = at_a_glance(provider="aws", stop_effect="erases its 900 GB of scratch disks and keeps its disk")
+    assert "stop erases its 900 GB of scratch disks and keeps its disk" in " ".join(said.split())
+    assert "  \x1b[1;31mstop erases\x1b[0m  " in coloured(said)
 
 
 def test_the_highest_price_of_the_other_offers_is_told():

@@ -37,15 +37,20 @@ def shown(config="", **asked):
     return estimate_text(estimate(settings, NOW, wish, None), wish.currency)
 
 
+def rows(text):
+    """The lines below the answer, the tables first."""
+    return text.split("\n\n", 1)[1].splitlines()
+
+
 def prose(text):
     return " ".join(text.split())
 
 
 def test_it_needs_no_account_and_writes_nothing(run, tmp_path):
-    done = run("--type", "g2-standard-4", "--region", "us-central1")
+    done = run("--type", "g2-standard-4", "--region", "us-central1", "-v")
     assert (done.code, done.err) == (0, "")
     assert not (tmp_path / "home").exists()
-    lines = done.out.splitlines()
+    lines = rows(done.out)
     assert lines[0].split() == ["GPU", "TYPE", "WHERE", "DAY", "MONTH", "YEAR"]
     assert lines[1].split() == ["1x", "L4", "g2-standard-4", "gcp", "us-central1", "17.41", "529.64", "6,356"]
     assert lines[4].split() == ["g2-standard-4", "gcp", "0.7068", "515.99", "10.00", "3.65", "529.64"]
@@ -128,15 +133,15 @@ def test_what_the_figures_rest_on_is_said():
 
 def test_what_has_no_price_is_a_question_mark_and_named():
     text = shown(gpu="t4", provider="azure", disk_gb=9000)  # no size class above P50 has a price
-    assert text.splitlines()[1].split()[-2] == "387.63+"
-    assert text.splitlines()[4].split()[-3] == "?"
+    assert rows(text)[1].split()[-2] == "387.63+"
+    assert rows(text)[4].split()[-3] == "?"
     assert "+ not priced, and in no sum: disk P70 16384 GiB at azure." in prose(text)
     assert "a3-ultragpu-8g takes no pd-ssd" in prose(shown(gpu="h200", provider="gcp", disk="pd-ssd"))
 
 
 def test_a_price_of_elsewhere_is_marked_at_most():
     text = shown(type="NC4as_T4_v3", region="japaneast", disk="standard-ssd", disk_gb=10)
-    assert text.splitlines()[4].split()[-3] == "2.40<"
+    assert rows(text)[4].split()[-3] == "2.40<"
     assert "< at most" in text
 
 
@@ -160,14 +165,14 @@ def test_an_estimate_on_demand_has_no_marks_where_every_price_is_listed_and_new(
 
 def test_a_derived_disk_price_is_told_once_below():
     text = shown(type="g4-standard-48", region="europe-west4")
-    assert text.splitlines()[4].split()[-3:] == ["8.80", "3.65", "3,626"]
+    assert rows(text)[4].split()[-3:] == ["8.80", "3.65", "3,626"]
     assert "Derived, not listed: hyperdisk-balanced at gcp (may cost up to 5% less)." in prose(text)
 
 
 def test_operations_are_a_range_unless_their_efficiency_is_said():
     text = shown(flops="3.1e20", type="g2-standard-4", region="us-central1")
-    assert text.splitlines()[0].split() == ["GPU", "TYPE", "WHERE", "HOURS", "COST", "BETWEEN"]
-    assert text.splitlines()[1].split()[5:] == ["2,372", "1,721", "1,033-2,582"]
+    assert rows(text)[0].split() == ["GPU", "TYPE", "WHERE", "HOURS", "COST", "BETWEEN"]
+    assert rows(text)[1].split()[5:] == ["2,372", "1,721", "1,033-2,582"]
     assert "0.3 of it is reached (0.2 to 0.5" in prose(text)
     assert "The first is between $1,032.67 and $2,581.66." in prose(text)
     assert "BETWEEN" not in shown(flops="3.1e20", type="g2-standard-4", efficiency=0.4)
@@ -179,8 +184,8 @@ def test_operations_are_a_range_unless_their_efficiency_is_said():
 
 def test_amounts_are_shown_in_the_currency_with_its_rate():
     text = shown(type="g2-standard-4", region="us-central1", **WON)
-    assert "MONTH KRW" in text.splitlines()[0]
-    assert text.splitlines()[1].split()[-2:] == ["733,654", "8,803,844"]
+    assert "MONTH KRW" in rows(text)[0]
+    assert rows(text)[1].split()[-2:] == ["733,654", "8,803,844"]
     assert "1 USD = 1385.2 KRW, rate of 2026-11-20, for every amount." in text
 
 

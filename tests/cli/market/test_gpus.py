@@ -115,6 +115,15 @@ def test_a_speed_that_was_not_measured_is_named_beside_the_figure(gpus, offers):
     assert {one["speed"]["basis"] for one in offers("--gpu", "mi300x")} == {"tensor TFLOPs"}
 
 
+def test_a_sum_of_listed_prices_has_no_mark_and_one_sentence(gpus, offers):
+    text = gpus("--gpu", "t4", "--provider", "gcp").out
+    assert {one["price"]["basis"] for one in offers("--gpu", "t4", "--provider", "gcp")} == {"derived"}
+    assert " ".join(text.split()).count("Some of Google's prices are sums") == 1
+    assert "~" not in text
+    for mark in "~?!":
+        assert sum(line.startswith(f"{mark}  ") for line in gpus().out.splitlines()) <= 1
+
+
 def test_derived_and_old_prices_are_marked(gpus, offers):
     text = " ".join(gpus("--provider", "aws", "--gpu", "a10g", "--spot", "-v").out.split())
     assert re.search(r"\d~ ", text)
@@ -142,7 +151,7 @@ def test_the_first_line_is_the_first_offer_with_its_price_and_how_far_it_is_know
 
 def test_marks_are_explained_in_short_and_with_v_one_by_one(gpus):
     brief, full = (" ".join(gpus("--spot", "--gpu", "a10g", *more).out.split()) for more in ((), ("-v",)))
-    assert "~ derived (EC2 spot was off by -22% to +80% where observed); ! older than 180 days" in brief
+    assert "~ derived (EC2 spot was off by -22% to +80% where observed); bw: its speed" in brief
     assert "its speed was not measured" in brief
     assert "Google's machines are their parts" not in brief
     assert "training speed not measured: memory bandwidth" in full

@@ -59,7 +59,7 @@ def test_a_budget_from_its_setting_to_its_end(line):
         ("budget ls lab", "NAME", "takes no name"),
         ("budget ls --amount 3", "--amount", "belongs to budget set"),
         ("budget check lab --no-override", "--no-override", "belongs to budget set"),
-        ("budget set w --amount 9 --period day --currency KRW --rate 9 --rate-date 2999-01-31", "--rate-date", "future"),
+        ("budget set w --amount 9 --period day --currency KRW --rate 9 --rate-date 2999-01-31", "--rate-date", "is in"),
         ("budget set w --amount 9 --period day --currency KRW --rate-date 2026-11-20", "--rate-date", "needs the rate"),
     ],
 )  # fmt: skip

@@ -31,9 +31,13 @@ def home(tmp_path, monkeypatch):
 
 
 def test_the_text_has_a_sentence_a_table_and_what_it_rests_on_in_80_columns(home, many):
-    done = QuickProgram(home, many=many)("compare")
+    done = QuickProgram(home, many=many)("compare", "-v")
     assert (done.code, done.err) == (0, "")
     assert all(len(line) <= 80 for line in done.out.splitlines())
+    short = QuickProgram(home, many=many)("compare").out
+    assert short.split("\n\n")[0] == done.out.split("\n\n")[0]
+    assert "Without a price, and in no sum: quiet-owl (disk)." in short
+    assert len(short.splitlines()) <= 15 < len(done.out.splitlines())
     assert done.out.startswith("So far the cloud has cost at least $9.00; a desktop with one RTX 3090 doing the\n")
     assert "FOR THE CLOUD    EXPECTED  FOR THE DESKTOP" in done.out
     assert "3.0 not known" in done.out

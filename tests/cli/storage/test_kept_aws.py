@@ -109,6 +109,7 @@ def test_an_image_is_saved_listed_launched_from_and_removed(line, aws):
     down = line("down otter --yes -o json")
     assert [(one["kind"], one["name"]) for one in down.json["retained"]] == [("image", "keras")]
     assert left(aws) == ["image", "snapshot"]
+    assert line("image ls").out.startswith("1 image: at most $3.20 a month, until it is removed.\n\nNAME ")
     assert "keras" in line("image ls").out
     planned = line("up --image keras --gpu v100 --spot --ssh-from 203.0.113.7 --dry-run -o json")
     assert planned.code == 0, planned.err
@@ -125,6 +126,7 @@ def test_a_volume_is_named_by_down_and_removed_by_its_own_verb(line, aws):
     down = line("down otter --yes")
     assert "Not removed: volume data, $1.60 a month." in down.out
     assert left(aws) == ["disk"]
+    assert line("volume ls").out.startswith("1 volume: $1.60 a month, until it is removed.\n\nNAME ")
     assert "20 GB" in line("volume ls").out
     assert line("volume ls -o json").json["volumes"][0]["attached_to"] is None
     assert (line("volume rm data --yes").code, left(aws)) == (0, [])

@@ -241,13 +241,15 @@ def test_a_period_that_is_over_is_compared_without_a_projection(session, clock):
 
 
 def test_what_the_desktop_is_worth_is_said_and_counted_when_asked(session, clock):
-    # 146 days, a tenth of its life: $900 by a straight line.
+    # 146 days are 0.4 years: a used one brings 1000 x 0.73 x 0.91 ** 0.4.
+    # By a straight line it is a tenth of its life: $900.
     clock.advance(146 * 24 * HOUR)
     days = together(machine(use(0, 50 * HOUR), worked=hours(*["gpu"] * 50)))
     found = asked(session, days)
-    assert found["resale_value"] == {"usd": "900", "by": "straight-line"}
-    assert "It could still be sold for about $900.00 now (by a straight line over 4 years)." in found["assumptions"][-1]
+    assert found["resale_value"] == {"usd": "702.974249964", "by": "market"}
+    assert "It could still be sold for about $702.97 now (as used ones sell over 4 years)." in found["assumptions"][-1]
     counted = asked(session, days, depreciation="straight-line")
+    assert counted["resale_value"] == {"usd": "900", "by": "straight-line"}
     assert counted["owned"]["expected"]["worth_usd"] == "900"
     assert counted["owned"]["expected"]["total_usd"] == "105"  # 1000 + 5 - 900
     assert "would have cost $105.00 ($1,000.00 on the first day)" in counted["sentence"]

@@ -162,7 +162,7 @@ def test_work_for_more_than_one_desktop_says_how_many(gpu):
     assert first["desktops"] == 2  # an hour of one does about half an hour of the machine
     assert 0.5 <= first["hours_replaced"] < 1
     assert (
-        ", and 2 such desktops, as one does not do so much: at 168 hours a week over 4 years they cost"
+        ", and 2 such desktops, as one does not do so much. At 168 hours a week over 4 years they cost"
         in said["sentence"]
     )
 

@@ -430,6 +430,7 @@ def test_all_words_are_those_of_the_verb():
         "desktops",
         "verbose",
         "sources",
+        "chart",
     }
 
 

@@ -392,9 +392,9 @@ def test_doctor_says_who_is_told_and_what_waits(lab_to, web):
     assert (first.verdict, first.said) == ("warn", f"Not delivered yet: {label_of(json_of(web))}: 1.")
 
 
-def test_doctor_warns_without_receivers_and_without_a_dead_mans_address(lab):
+def test_doctor_has_a_note_without_receivers_and_without_a_dead_mans_address(lab):
     receivers, deadman = alert_checks(lab.session)
-    assert (receivers.verdict, deadman.verdict) == ("warn", "warn")
+    assert (receivers.verdict, deadman.verdict) == ("note", "note")
     assert "to = [" in receivers.next
     assert "healthchecks" in deadman.next
 

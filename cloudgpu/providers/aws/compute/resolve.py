@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.catalog.read import listed_price
 from cloudgpu.core.model.launch import LaunchRequest
-from cloudgpu.core.model.offers import Available, Market
+from cloudgpu.core.model.offers import Available, Market, Note, NoteKind
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import AttachedResource, Resolved
 from cloudgpu.providers.aws.client import KIND
@@ -131,10 +131,10 @@ def _guards(aws: Aws, request: LaunchRequest, item: Available) -> tuple[str, ...
 
 
 def _remarks(aws: Aws, request: LaunchRequest, item: Available, found: _Found, call: Call) -> Iterator[str]:
-    yield from (one.risk for one in found.openings)
+    yield from (Note(one.risk, NoteKind.ACCESS) for one in found.openings)
     yield from found.choice.remarks
     if item.market is Market.SPOT and request.want.max_price is None:
-        yield _may_rise(item)
+        yield Note(_may_rise(item), NoteKind.MONEY)
     if request.setup.volume is not None:
         yield f"the volume {request.setup.volume.name} is bound to {item.zone}: only machines there can use it"
     if call.profile is None:
@@ -143,6 +143,6 @@ def _remarks(aws: Aws, request: LaunchRequest, item: Available, found: _Found, c
             f"from outside. cloudgpu init aws makes one (accounts.{request.account}.instance_profile)"
         )
     if no_timer(aws):
-        yield no_timer(aws)
+        yield Note(no_timer(aws), NoteKind.GUARD)
     if found.quota is not None:
         yield found.quota

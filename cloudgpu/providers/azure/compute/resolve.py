@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.catalog.disktypes import tier
 from cloudgpu.catalog.read import listed_price
 from cloudgpu.core.model.launch import LaunchRequest
-from cloudgpu.core.model.offers import Available, Market
+from cloudgpu.core.model.offers import Available, Market, Note, NoteKind
 from cloudgpu.core.policies.guards import Agent
 from cloudgpu.errors import CloudgpuError, NoCapacity
 from cloudgpu.parallel import Pool
@@ -159,7 +159,8 @@ def _remarks(azure: Azure, request: LaunchRequest, item: Available, found: _Foun
     yield from found.choice.remarks
     yield from found.place.remarks
     if found.sku.temp_gb:
-        yield f"its temporary disk (/mnt, {found.sku.temp_gb:,.0f} GB) is erased whenever it is deallocated"
+        erased = f"its temporary disk (/mnt, {found.sku.temp_gb:,.0f} GB) is erased whenever it is deallocated"
+        yield Note(erased, NoteKind.ERASURE)
     if item.market is Market.SPOT:
         yield from _about_spot(request, item)
     if request.setup.volume is not None:
@@ -169,7 +170,7 @@ def _remarks(azure: Azure, request: LaunchRequest, item: Available, found: _Foun
     elif not found.role:
         yield f"{NO_IDENTITY}. This login may not give it the role: cloudgpu doctor names who may"
     if no_timer(azure):
-        yield no_timer(azure)
+        yield Note(no_timer(azure), NoteKind.GUARD)
     if azure.options.encryption_at_host and not found.sku.encrypts_at_host:
         yield f"{item.instance_type} has no encryption at host: its disks are encrypted at rest alone"
     if found.limits is not None:

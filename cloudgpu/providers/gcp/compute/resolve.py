@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.catalog.disktypes import HYPERDISK, disk_type
 from cloudgpu.core.model.launch import LaunchRequest
-from cloudgpu.core.model.offers import Available, Market
+from cloudgpu.core.model.offers import Available, Market, Note, NoteKind
 from cloudgpu.errors import CloudgpuError, NoCapacity
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import Resolved
@@ -147,16 +147,18 @@ def _guards() -> tuple[str, ...]:
 
 
 def _remarks(gcp: Gcp, request: LaunchRequest, item: Available, found: _Found, call: Call) -> Iterator[str]:
-    yield from found.risks
+    yield from (Note(risk, NoteKind.ACCESS) for risk in found.risks)
     yield from found.choice.remarks
     if item.market is Market.SPOT:
         yield "Google can take a spot machine at any time, half a minute after it says so: its disk stays"
     if request.want.max_price is not None and item.market is Market.SPOT:
-        yield "Google takes no maximum price: --max-price chose this offer, and does not end it when its price rises"
+        rises = "Google takes no maximum price: --max-price chose this offer, and does not end it when its price rises"
+        yield Note(rises, NoteKind.MONEY)
     if request.setup.volume is not None:
         yield f"the volume {request.setup.volume.name} is bound to {item.zone}: only machines there can use it"
     if call.disk_type == HYPERDISK:
-        yield f"{call.machine_type} takes {HYPERDISK} disks alone, whose speed is charged beside their size"
+        charged = f"{call.machine_type} takes {HYPERDISK} disks alone, whose speed is charged beside their size"
+        yield Note(charged, NoteKind.MONEY)
     if request.renew_s > LONGEST.total_seconds():
         yield f"Google stops it after {LONGEST.days} days in any case: its timer cannot be set later"
     if gcp.options.service_account:

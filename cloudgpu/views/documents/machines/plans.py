@@ -2,10 +2,12 @@
 
 from typing import Annotated, Literal, TypedDict
 
+from cloudgpu.core.model.offers import NoteKind as _NoteKind
 from cloudgpu.core.policies.policy import Origin as _Origin
 from cloudgpu.views.documents.parts import AgentGuard, Gpu, Market, Price, RuleText, Time, TimerGuard, Usd
 
 TermOrigin = Annotated[str, _Origin]
+NoteKind = Annotated[str, _NoteKind]
 EndAction = Annotated[str, Literal["stop", "park", "terminate"]]
 
 
@@ -255,3 +257,5 @@ class Plan(TypedDict):
     """How it fits the budgets that cover it; empty where nothing is launched."""
     notes: list[str]
     """What has to be read: what is bound, lost, or could not be checked."""
+    note_kinds: list[NoteKind]
+    """What each note is about, in the same order: `money`, `erasure`, `access`, `guard`, or `note` for all else."""

@@ -173,7 +173,7 @@ class Estimate(TypedDict):
     """`disk` or `address`, where no price is known: in no sum."""
     fits: bool
     """With `--like`: a GPU has as much memory as that of the past run."""
-    doubt: str | None
+    uncertain: str | None
     """Why a spot price may not hold any more; such offers come after the certain ones. Null: none."""
     peak_tflops: float | None
     """With `--flops`: the peak of one GPU."""

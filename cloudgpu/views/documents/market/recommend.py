@@ -223,7 +223,7 @@ class RecommendDocument(TypedDict):
     """Cards that hold it and have no known dated price."""
     free_hours: FreeHours | None
     """Free hours on which the work fits; null: none."""
-    doubts: list[str]
+    warnings: list[str]
     """Why the first machine's price or memory may not be what it says."""
     steps: list[Step]
     """How the answer was found."""

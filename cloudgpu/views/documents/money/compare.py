@@ -276,6 +276,8 @@ class CompareDocument(TypedDict):
     """The cloud's cost and the electricity of these; null: one of them is not known at all."""
     assumptions: list[str]
     """What the comparison rests on, and what it leaves out."""
+    cautions: list[str]
+    """What may make the sums wrong: no price, or a clock that is behind."""
     sentence: str
     """The comparison in words."""
     curve: list[ComparedDay]

@@ -34,6 +34,8 @@ class DesktopProfile(TypedDict):
     """Its GPU."""
     gpus: int
     """How many."""
+    boxes: int
+    """In how many computers they are."""
     purchase_usd: Usd
     """Its price."""
     quoted: QuotedPrice | None
@@ -234,6 +236,19 @@ class OverYears(TypedDict):
     """When the cloud has cost as much as a desktop that is never sold; null: not within 30 years."""
 
 
+class TimelinePoint(TypedDict):
+    """What both have cost by a time, for drawing."""
+
+    years: float
+    """After so many years."""
+    cloud_usd: Usd
+    """What the cloud has cost."""
+    sold_usd: Usd
+    """What desktops have cost if they are sold then."""
+    unsold_usd: Usd
+    """What desktops have cost if they are never sold."""
+
+
 class CalculatedDocument(TypedDict):
     """Also with `--price` or `--hours-per-day`: from a price and a use, without a ledger."""
 
@@ -269,6 +284,8 @@ class CalculatedDocument(TypedDict):
     """`buy` or `rent`, whichever is cheaper over these years; `either`: it depends on the use."""
     over_years: list[OverYears]
     """What either costs over these years; one for each bound of the use."""
+    timeline: list[TimelinePoint]
+    """What both have cost over these years, in even steps, at the last of the uses."""
     interest_percent: float
     """The cost of capital a year; 0: none is counted."""
     price_drift_percent: float

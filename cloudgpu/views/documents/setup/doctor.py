@@ -14,7 +14,7 @@ class Check(TypedDict):
     name: str
     """What was checked."""
     verdict: CheckVerdict
-    """`ok`, `warn` or `fail`."""
+    """`ok`; `note`: something that could be set up; `warn`: something that may cost or lose money or work; `fail`."""
     message: str
     """What was found."""
     next: str | None

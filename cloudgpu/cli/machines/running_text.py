@@ -1,0 +1,123 @@
+"""What `stop`, `down`, `extend` and `start` show before they ask: what ends, what goes on costing, what is erased."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+from cloudgpu.cli.render import dollars, facts, gpus, place, rounded, spent, when, while_stopped
+from cloudgpu.core.values.printable import printable
+
+if TYPE_CHECKING:
+    from cloudgpu.views.documents.machines.machines import AttachedCost, BusyMachine, MachineDocument
+
+ERASES = "erases its "  # so a provider says that a stop erases a disk
+DELETED = " is deleted."  # so ends a sentence of `termination_sentences` about what an end takes away
+SHOWN, WIDTH = 10, 80
+
+
+def running_lines(found: Sequence[BusyMachine]) -> list[str]:
+    """Return what ends with each machine, and of which machines that is not known."""
+    return [line for one in found for line in _lines(one)]
+
+
+def _lines(one: BusyMachine) -> list[str]:
+    if one["processes"] is None:
+        return [f"{one['name']}: it is not known what still runs there: {one['error']}"]
+    rows = [(str(each["pid"]), rounded(each["seconds"]), printable(each["command"])) for each in one["processes"]]
+    shown, more = rows[:SHOWN], len(rows) - SHOWN
+    widths = [max(len(row[column]) for row in shown) for column in (0, 1)]
+    lines = [f"    {pid:>{widths[0]}}  {age:>{widths[1]}}  {command}"[:WIDTH] for pid, age, command in shown]
+    rest = [f"    and {more} more"] if more > 0 else []
+    return [f"{one['name']}: this still runs there and ends now:", *lines, *rest]
+
+
+def to_stop(value: MachineDocument, effect: str, whose: str) -> str:
+    """Return what a stop ends, its `effect` as the provider says it, and what goes on costing."""
+    return _before(
+        "Stop",
+        [
+            ("what", _named(value)),
+            ("ends", _hourly([value])),
+            ("erases" if ERASES in effect else "effect", f"Stopping {effect}." if effect else ""),
+            ("still billed", while_stopped(value) or ""),
+            ("whose", whose.strip()),
+        ],
+    )
+
+
+def to_end(values: Sequence[MachineDocument], named: Sequence[AttachedCost], effect: str, whose: str) -> str:
+    """Return what an end takes away (`effect`, in whole sentences), and what of it goes on costing: `named` volumes."""
+    what = (
+        _named(values[0]) if len(values) == 1 else f"{len(values)} machines: {', '.join(one['name'] for one in values)}"
+    )
+    return _before(
+        "End",
+        [
+            ("what", what),
+            ("ends", _hourly(values)),
+            ("erases" if DELETED in effect else "effect", effect),
+            ("still billed", "; ".join(_monthly(named))),
+            ("whose", whose.strip()),
+        ],
+    )
+
+
+def to_extend(value: MachineDocument, until: str, cost: str, whose: str) -> str:
+    """Return until when a machine is to live, and what that adds at most."""
+    hourly = value["price"] and value["price"]["usd_per_hour"]
+    return _before(
+        "Extend",
+        [
+            ("what", _named(value)),
+            ("until", until),
+            ("costs", f"up to {cost} more, at {dollars(hourly, 4)} an hour"),
+            ("whose", whose.strip()),
+        ],
+    )
+
+
+def to_start(value: MachineDocument, hourly: str, cost: str, end: str, now: datetime) -> str:
+    """Return what an hour of a stopped machine costs, and what it costs to the end of its new lease."""
+    beside = [one for one in value["attached_costs"] or () if one["while_running"]]
+    return _before(
+        "Start",
+        [
+            ("what", _named(value)),
+            ("price", hourly),
+            ("costs", cost),
+            ("also billed", "; ".join(_monthly(beside))),
+            ("ends", when(end, now)),
+        ],
+    )
+
+
+def _before(title: str, says: Sequence[tuple[str, str]]) -> str:
+    return f"{title}\n{facts(says)}"
+
+
+def _named(value: MachineDocument) -> str:
+    spot = ", spot" if value["market"] == "spot" else ""
+    return f"{value['name']}: {value['instance_type']}, {gpus(value, briefly=True)}{spot}; {place(value)}"
+
+
+def _hourly(values: Sequence[MachineDocument]) -> str:
+    """Return what an hour costs that ends, of those that are billed, and what they have cost."""
+    billed = [one for one in values if one["billed"] and not one["terminated_at"]]
+    prices = [one["price"]["usd_per_hour"] for one in billed if one["price"]]
+    hourly = dollars(f"{sum(map(Decimal, prices), Decimal())}", 4)
+    unknown = f" and {len(billed) - len(prices)} without a known price" if len(prices) < len(billed) else ""
+    ends = f"{hourly} an hour{unknown}" if billed else "no price an hour: nothing of it runs"
+    cost = sum((Decimal(one["spent_usd"] or 0) for one in values), Decimal())
+    more = "+" if any(one["unpriced"] for one in values) else ""
+    so_far = spent(values[0], 4) if len(values) == 1 else f"{dollars(f'{cost}')}{more}"
+    return f"{ends}; {so_far} so far"
+
+
+def _monthly(found: Sequence[AttachedCost]) -> Iterator[str]:
+    for one in found:
+        usd = one["usd_per_month"]
+        at_most = "at most " if one["at_most"] else ""
+        yield f"{one['what']}, {'price not known' if usd is None else f'{at_most}{dollars(usd)} a month'}"
