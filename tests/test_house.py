@@ -74,7 +74,6 @@ SMALL = {  # what `ls` loads: merged with its neighbours it would bring their im
     "catalog/place.py",
     "config/files/zones.py",
     "config/policies/choices.py",
-    "core/billing/rates.py",
     "core/billing/totals.py",
 }
 LONG_INITS = {"__init__.py": 100, "testing/__init__.py": 100}  # faces for users and authors of providers
