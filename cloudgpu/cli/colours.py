@@ -12,9 +12,9 @@ from cloudgpu.cli.terminal import paint
 BY_COLOUR = {
     "green": ("running", "ready"),
     # Something is to be known, or will be another state in a moment.
-    "yellow": ("pending", "stopping", "parking", "disk left"),
+    "magenta": ("pending", "stopping", "parking", "disk left"),
     # Something is to be done.
-    "bold yellow": ("unknown", "unsettled", "interrupted"),
+    "bold magenta": ("unknown", "unsettled", "interrupted"),
     # It costs little, or nothing.
     "dim": (
         "parked",
@@ -24,7 +24,7 @@ BY_COLOUR = {
     ),
 }
 STATES = {state: colour for colour, states in BY_COLOUR.items() for state in states}
-MARKS = {"ok": "green", "note": "yellow", "FAIL": "bold red", "FAILED:": "bold red", "error:": "bold red"}
+MARKS = {"ok": "green", "note": "magenta", "FAIL": "bold red", "FAILED:": "bold red", "error:": "bold red"}
 
 # What can stand anywhere in a line. A state stands in a column: two spaces before it, and as many behind, or nothing.
 _WORDS = re.compile(
@@ -57,4 +57,4 @@ def _line(line: str) -> str:
 def _painted(found: re.Match[str]) -> str:
     if found["state"]:
         return paint(found[0], STATES[found[0]])
-    return paint(found[0], "bold" if found["money"] else "bold yellow")
+    return paint(found[0], "bold" if found["money"] else "bold magenta")

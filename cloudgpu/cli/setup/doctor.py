@@ -91,14 +91,14 @@ def _live(*, yes: bool, **asked: str | None) -> tuple[LiveCheck, list[Trial]]:
 
 def _checks_text(checks: Sequence[Check], *, live: bool, verbose: bool) -> str:
     """Return the answer in a sentence, what failed with what to do, then notes; `verbose` also what is well."""
-    from cloudgpu.cli.render import facts
+    from cloudgpu.cli.render import facts, paragraph
     from cloudgpu.core.model.checks import Verdict
 
     failed, notes = (
         [check for check in checks if check.verdict is verdict] for verdict in (Verdict.FAIL, Verdict.WARN)
     )
     well = [check for check in checks if check.verdict is Verdict.OK]
-    lines = [_answer(len(checks), len(failed), len(notes), live=live)]
+    lines = [paragraph(_answer(len(checks), len(failed), len(notes), live=live))]
     shown = [*failed, *notes, *(well if verbose else [])]
     lines += [facts([(f"{MARKS[one.verdict]} {one.name:14}", _said(one, verbose=verbose))]) for one in shown]
     if not verbose:
