@@ -43,11 +43,11 @@ def measure(n: int = 25) -> dict[str, Any]:
         environ.pop("PYTHONDONTWRITEBYTECODE", None)  # nobody compiles every module at every start
         spent: dict[str, list[float]] = {name: [] for name in (*COMMANDS, *(f"{one}{ON_A_TERMINAL}" for one in AIMS))}
         for turn in range(n + 1):
-            for name in spent:
+            for name, found in spent.items():
                 argv = COMMANDS[name.removesuffix(ON_A_TERMINAL)]
                 seconds = cpu_seconds(argv, environ, terminal=name.endswith(ON_A_TERMINAL))
                 if turn:  # the first reads and compiles everything
-                    spent[name].append(seconds)
+                    found.append(seconds)
     medians = {name: statistics.median(seconds) for name, seconds in spent.items()}
     against = medians["import typer"]
     rows = [
