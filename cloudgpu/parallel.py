@@ -157,8 +157,8 @@ class Part(Generic[Answer]):
         try:
             go_on()
             self._answer = self._call()
-        except BaseException as fault:  # noqa: BLE001  (whoever asks for the answer gets it)
-            self._fault = fault
+        except BaseException as error:  # noqa: BLE001  (whoever asks for the answer gets it)
+            self._fault = error
         finally:
             self._end()
 
@@ -198,14 +198,14 @@ class Pool:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Wait for what has begun, or abandon it."""
-        if fault is not None and not isinstance(fault, Exception):
+        if error is not None and not isinstance(error, Exception):
             self.is_left = True  # takes no lock, for whatever Ctrl-C has interrupted may hold it
             return
         try:
-            if fault is not None:
+            if error is not None:
                 self._drop()
             self._settle()
         except BaseException:

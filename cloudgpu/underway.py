@@ -27,10 +27,10 @@ def changing(left: str) -> Iterator[None]:
     _ended(mark)
 
 
-def settled(said: str) -> None:
+def settled(message: str) -> None:
     """Have `left` return this sentence: whatever was interrupted was put right since."""
     _now.clear()
-    _settled[:] = [said]
+    _settled[:] = [message]
 
 
 def left() -> str:

@@ -97,10 +97,10 @@ def explained(file: Path) -> Iterator[None]:
     """Turn an OSError about `file` into one sentence."""
     try:
         yield
-    except OSError as fault:
+    except OSError as error:
         raise InvalidRequest(
-            f"{file} cannot be read or written: {fault.strerror or fault}.",
+            f"{file} cannot be read or written: {error.strerror or error}.",
             field="CLOUDGPU_HOME",
             value=str(file),
             next="Free some space there or correct its permissions, or point CLOUDGPU_HOME elsewhere.",
-        ) from fault
+        ) from error

@@ -100,8 +100,8 @@ def _read(path: Path) -> Ed25519PrivateKey:
         text = path.read_bytes()
     try:
         key = load_ssh_private_key(text, password=None)
-    except (ValueError, TypeError, UnsupportedAlgorithm) as fault:
-        raise _unusable(path, "is not an OpenSSH private key without a passphrase") from fault
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise _unusable(path, "is not an OpenSSH private key without a passphrase") from error
     if not isinstance(key, Ed25519PrivateKey):
         raise _unusable(path, "is not an ed25519 key")
     return key

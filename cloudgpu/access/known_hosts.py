@@ -77,13 +77,13 @@ def _checked(file: Path, number: int, line: bytes) -> str:
     try:
         alias, key = line.decode("utf-8").strip().split(" ", 1)
         return f"{alias} {_key(key)}"
-    except (ValueError, InvalidRequest) as fault:
+    except (ValueError, InvalidRequest) as error:
         raise InvalidRequest(
             f"Line {number} of {file} is not a pinned host key.",
             field=f"known_hosts:{number}",
             value=line[:60].decode("utf-8", "replace"),
             next="Correct or remove that line (the machine it belonged to can then no longer be verified).",
-        ) from fault
+        ) from error
 
 
 def _key(public_line: str) -> str:

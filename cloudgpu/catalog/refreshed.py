@@ -141,14 +141,14 @@ def _put(file: Path, text: bytes) -> None:
 
 def _plain(value: Stored) -> dict[str, Any]:
     parts = {
-        scope: {"asked_at": iso(part.asked_at), "rows": [_listed(row) for row in part.rows]}
+        scope: {"asked_at": iso(part.asked_at), "rows": [_listed(machine) for machine in part.rows]}
         for scope, part in sorted(value.parts.items())
     }
     return {
         "format": FORMAT,
         "provider": value.provider,
         "parts": parts,
-        "held": [_listed(row) for row in value.held],
+        "held": [_listed(machine) for machine in value.held],
     }
 
 

@@ -73,7 +73,9 @@ def counted_price(provider: str, region: str, kind: str, sort: Sort | None = Non
     sort = sort or sort_of(kind)
     near = rows or _of_sort(provider, sort) or [row for one in PROVIDERS for row in _of_sort(one, sort)]
     dearest = max(near if rows else map(by_size, near), key=lambda row: row.price)
-    said = "the dearest known of its kind" if rows else f"the dearest {sort} known, {dearest.provider} {dearest.kind},"
+    message = (
+        "the dearest known of its kind" if rows else f"the dearest {sort} known, {dearest.provider} {dearest.kind},"
+    )
     return replace(
         dearest,
         provider=provider,
@@ -81,7 +83,7 @@ def counted_price(provider: str, region: str, kind: str, sort: Sort | None = Non
         kind=kind,
         price=dearest.price.scaled(MARGIN),
         upper_bound=True,
-        source=f"no price is known: {said} times 1.5 ({dearest.source})",
+        source=f"no price is known: {message} times 1.5 ({dearest.source})",
         basis=Basis.DERIVED,
     )
 

@@ -37,25 +37,28 @@ def taken(before: Stored, answer: PriceList, most: float, *, accept: bool) -> Ta
     `most`: a price that is more than so many times the last one, or less than one so many times smaller, is held
     back and the last one stands with its date, unless `accept` says to take it.
     """
-    known = {row.key: row for row in before.rows()}
+    known = {machine.key: machine for machine in before.rows()}
     parts, moves, held, silent = dict(before.parts), list[Move](), list[PriceRow](), list(answer.unanswered)
     names = set(catalogue()["types"][answer.provider])
     unknown = set[str]()
     for part in answer.parts:
-        unknown |= {row.key.item for row in part.rows if row.key.market and row.key.item not in names}
-        rows = [row for row in part.rows if row.key.market is None or row.key.item in names]
-        if not rows:
+        unknown |= {machine.key.item for machine in part.rows if machine.key.market and machine.key.item not in names}
+        machines = [machine for machine in part.rows if machine.key.market is None or machine.key.item in names]
+        if not machines:
             if part.scope in before.parts or part.region in ("", *regions(answer.provider)):
                 silent.append(Unanswered(part.scope, "it answered without a single price that the catalogue knows"))
             continue  # a region in which nothing was known to be sold sells nothing
-        moved = [(row, _moved(known.get(row.key), row, answer.provider, most, accept=accept)) for row in rows]
+        moved = [
+            (machine, _moved(known.get(machine.key), machine, answer.provider, most, accept=accept))
+            for machine in machines
+        ]
         moves += [one for _, one in moved if one is not None]
-        held += [row for row, one in moved if one is not None and not one.taken]
+        held += [machine for machine, one in moved if one is not None and not one.taken]
         standing = (*_standing(moved, known), *_left(before, part))
         parts[part.scope] = StoredPart(part.asked_at, standing)
     asked_now = {part.scope for part in answer.parts if part.scope in parts} - {one.scope for one in silent}
     earlier = _still_held(before, held, parts, asked_now)
-    renewed = {row.key for part in answer.parts if part.scope in asked_now for row in part.rows}
+    renewed = {machine.key for part in answer.parts if part.scope in asked_now for machine in part.rows}
     return Taken(
         kept=Stored(answer.provider, parts, (*earlier, *held)),
         prices=len(renewed) - len(held),
@@ -84,17 +87,17 @@ def _standing(moved: list[tuple[PriceRow, Move | None]], known: dict[RowKey, Pri
 def _left(before: Stored, part: PricePart) -> Iterator[PriceRow]:
     """Yield what a part said last time and not now, if some of its rows were refused: that is no word of withdrawal."""
     last = before.parts.get(part.scope)
-    answered = {row.key for row in part.rows}
+    answered = {machine.key for machine in part.rows}
     if part.refused and last is not None:
-        yield from (row for row in last.rows if row.key not in answered)
+        yield from (machine for machine in last.rows if machine.key not in answered)
 
 
 def _still_held(
     before: Stored, held: list[PriceRow], parts: dict[str, StoredPart], asked_now: set[str]
 ) -> Iterator[PriceRow]:
     """Yield what was held back before and was not asked about this time."""
-    settled = {row.key for scope in asked_now for row in parts[scope].rows} | {row.key for row in held}
-    yield from (row for row in before.held if row.key not in settled)
+    settled = {machine.key for scope in asked_now for machine in parts[scope].rows} | {machine.key for machine in held}
+    yield from (machine for machine in before.held if machine.key not in settled)
 
 
 def _unnamed(answer: PriceList, asked_now: set[str], renewed: set[RowKey]) -> Iterator[str]:
@@ -107,7 +110,7 @@ def _unnamed(answer: PriceList, asked_now: set[str], renewed: set[RowKey]) -> It
 
 
 def _on_demand(part: PricePart) -> Iterator[PriceRow]:
-    return (row for row in part.rows if row.key.market is Market.ON_DEMAND)
+    return (machine for machine in part.rows if machine.key.market is Market.ON_DEMAND)
 
 
 def embedded_row(provider: str, key: RowKey) -> PriceRow | None:

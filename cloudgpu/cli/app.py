@@ -59,18 +59,18 @@ def _shown(args: list[str]) -> int:
             sys.stdout.write(front_page())
             return 0
         code = _run_verb(args)
-    except CloudgpuError as fault:
-        return _show(fault, args)
+    except CloudgpuError as error:
+        return _show(error, args)
     except interrupt.Interrupted as told:
         raise KeyboardInterrupt from told
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
-    except Exception as fault:  # noqa: BLE001  (the last place where a defect can become a sentence)
+    except Exception as error:  # noqa: BLE001  (the last place where a defect can become a sentence)
         from cloudgpu.cli.common import Declined
         from cloudgpu.cli.errors import as_ours
 
-        return _declined(fault, args) if isinstance(fault, Declined) else _show(as_ours(fault, args), args)
+        return _declined(error, args) if isinstance(error, Declined) else _show(as_ours(error, args), args)
     return code if isinstance(code, int) else 0
 
 
@@ -110,23 +110,23 @@ def _ls(words: list[str]) -> bool:
     return True
 
 
-def _show(fault: CloudgpuError, args: list[str]) -> int:
+def _show(error: CloudgpuError, args: list[str]) -> int:
     if wants_json(args):
         import json  # --help does without
 
-        sys.stdout.write(json.dumps({"error": fault.as_dict()}, indent=2) + "\n")
+        sys.stdout.write(json.dumps({"error": error.as_dict()}, indent=2) + "\n")
     else:
         # A sentence that begins with what was typed says where it was typed.
-        where = f"{fault.field}: " if fault.field and fault.message.startswith(("'", '"')) else ""
-        lines = [f"error: {where}{fault.message}"]
-        lines += [f"  {fault.next}"] if fault.next else []
+        where = f"{error.field}: " if error.field and error.message.startswith(("'", '"')) else ""
+        lines = [f"error: {where}{error.message}"]
+        lines += [f"  {error.next}"] if error.next else []
         if is_terminal(sys.stderr):
             lines = [filled(line.strip(), prose_columns(), "  " * number, "  ") for number, line in enumerate(lines)]
         text = "\n".join(lines)
         if is_coloured(sys.stderr):
             text = paint("error:", "bold red") + text.removeprefix("error:")
         sys.stderr.write(f"{text}\n")
-    return 255 if args and args[0] in ("exec", "run") else fault.exit_code
+    return 255 if args and args[0] in ("exec", "run") else error.exit_code
 
 
 def _declined(answer: Exception, args: list[str]) -> int:

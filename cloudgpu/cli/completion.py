@@ -50,10 +50,10 @@ def machine_names(incomplete: str) -> list[str]:
     from cloudgpu.errors import CloudgpuError
 
     try:
-        rows = living(open_session(os.environ).ledger.machines())
+        machines = living(open_session(os.environ).ledger.machines())
     except CloudgpuError:
         return []
-    return [row.name for row in rows if row.name.startswith(incomplete)]
+    return [machine.name for machine in machines if machine.name.startswith(incomplete)]
 
 
 def machine_paths(incomplete: str) -> list[str]:

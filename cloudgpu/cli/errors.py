@@ -17,16 +17,16 @@ _VALUE = re.compile(r"'([^']*)' is |arguments?(?:\(s\))? \((.*)\)")  # how the p
 _NEEDLESS = {"-r", "-R", "-a", "-p", "-f", "--recursive", "--archive", "--preserve", "--force"}
 
 
-def as_ours(fault: Exception, args: Sequence[str]) -> CloudgpuError:
+def as_ours(error: Exception, args: Sequence[str]) -> CloudgpuError:
     """Return a usage error of the parser or of the system as ours; anything else is a defect, and said to be one."""
-    if hasattr(fault, "format_message"):
-        return _usage(fault, args)
+    if hasattr(error, "format_message"):
+        return _usage(error, args)
     if os.environ.get("CLOUDGPU_TRACEBACK"):
-        raise fault
-    if isinstance(fault, OSError):
-        return _refused_by_the_system(fault)
+        raise error
+    if isinstance(error, OSError):
+        return _refused_by_the_system(error)
     return CloudgpuError(
-        f"A defect in cloudgpu: {type(fault).__name__}: {fault}",
+        f"A defect in cloudgpu: {type(error).__name__}: {error}",
         next="Please report it with the output of the same command under CLOUDGPU_TRACEBACK=1.",
     )
 
@@ -83,11 +83,11 @@ def _typed(fault: Any) -> str | None:
     return getattr(fault, "option_name", None)
 
 
-def _refused_by_the_system(fault: OSError) -> CloudgpuError:
-    where = f" ({fault.filename})" if fault.filename else ""
+def _refused_by_the_system(error: OSError) -> CloudgpuError:
+    where = f" ({error.filename})" if error.filename else ""
     return CloudgpuError(
-        f"The operating system refused: {fault.strerror or fault}{where}.",
+        f"The operating system refused: {error.strerror or error}{where}.",
         field="file",
-        value=str(fault.filename) if fault.filename else None,
+        value=str(error.filename) if error.filename else None,
         next="Free space or correct the permissions, then run it again: cloudgpu continues where it stopped.",
     )

@@ -46,12 +46,12 @@ def budget_of(table: Table, name: str) -> Budget:
     """Return the budget that a file's table describes; raise InvalidRequest with file and line of a fault."""
     try:
         return _read(table, name)
-    except InvalidRequest as fault:
-        if table.path.name in fault.message:
+    except InvalidRequest as error:
+        if table.path.name in error.message:
             raise
-        way_out = f"{fault.next} ({table.path})"
+        way_out = f"{error.next} ({table.path})"
         raise InvalidRequest(
-            f"{fault.field}: {fault.message}", field=fault.field, value=fault.value, next=way_out
+            f"{error.field}: {error.message}", field=error.field, value=error.value, next=way_out
         ) from None
 
 
@@ -119,9 +119,9 @@ def _paid_in(table: Table, amount: Decimal) -> PaidIn | None:
             raise table.fault(key, f"is missing for {shown(code)}", next=way_out)
     try:
         rate = typed_rate(code, _plain(table, "rate"), _plain(table, "rate_as_of"))
-    except InvalidRequest as fault:
+    except InvalidRequest as error:
         raise table.fault(
-            "rate", f"or its day or currency cannot be read: {fault.message}"[:-1], next=str(fault.next)
+            "rate", f"or its day or currency cannot be read: {error.message}"[:-1], next=str(error.next)
         ) from None
     return PaidIn(amount, replace(rate, source=table.line("rate_source")))
 

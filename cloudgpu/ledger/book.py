@@ -51,10 +51,10 @@ class Book(Reader):
         """Write these lines in one transaction; a draft whose dedupe stands already is left out."""
         return self.decide(lambda _view: drafts)
 
-    def append_to(self, row: Machine, drafts: Sequence[Draft]) -> Machine:
+    def append_to(self, machine: Machine, drafts: Sequence[Draft]) -> Machine:
         """Write these lines; return this machine's row as it stands then, `row` where no such machine is known."""
         self.append(drafts)
-        return self.machine(row.id) or row
+        return self.machine(machine.id) or machine
 
     def decide(self, decision: Callable[[View], Sequence[Draft]]) -> tuple[Event, ...]:
         """Call `decision` under the append lock and write what it returns in the same transaction."""

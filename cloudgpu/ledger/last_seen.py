@@ -19,25 +19,25 @@ if TYPE_CHECKING:
 _ENDINGS = ("stop", "park", "terminate")
 
 
-def last_seen_at(ledger: Ledger, row: Machine) -> str | None:
+def last_seen_at(ledger: Ledger, machine: Machine) -> str | None:
     """Return the latest time at which a machine or a kept thing is proved to have been there; None: no look saw it.
 
     A look proves it for all that it does not name as unseen. The machine's own word counts too.
     """
-    proved = _latest_proof(ledger, row, resources=row.is_named_resource, before=None)
-    return max(filter(None, (proved, row.last_active, row.seen_at)), default=None)
+    proved = _latest_proof(ledger, machine, resources=machine.is_named_resource, before=None)
+    return max(filter(None, (proved, machine.last_active, machine.seen_at)), default=None)
 
 
-def retained_last_seen_at(ledger: Ledger, row: Machine, before: datetime) -> str | None:
+def retained_last_seen_at(ledger: Ledger, machine: Machine, before: datetime) -> str | None:
     """Return when all that is kept of a machine was last known to be there; None unknown.
 
     By a look before `before`, or by the line that says what is kept, which whoever made the latest of it wrote.
     """
-    told = (line.occurred_at for line in ledger.events(row.id) if line.kind == "resources_retained")
-    return max(filter(None, (_latest_proof(ledger, row, resources=True, before=iso(before)), *told)), default=None)
+    told = (line.occurred_at for line in ledger.events(machine.id) if line.kind == "resources_retained")
+    return max(filter(None, (_latest_proof(ledger, machine, resources=True, before=iso(before)), *told)), default=None)
 
 
-def before_its_end(ledger: Ledger, row: Machine, instance: Instance, *, watched: bool = False) -> BeforeTheEnd:
+def before_its_end(ledger: Ledger, machine: Machine, instance: Instance, *, watched: bool = False) -> BeforeTheEnd:
     """Return what is known of the time before a machine was seen to have ended, as a line's body has it.
 
     `alive_at` is when it was last known to be there, where nobody says since when it is billed no more; so too of one
@@ -46,68 +46,68 @@ def before_its_end(ledger: Ledger, row: Machine, instance: Instance, *, watched:
     measured by them. `watched`: it was seen to be there just before we asked. `pending_at` is when a look last saw one
     only start that has started, or ended, by now.
     """
-    return {**_of_its_end(ledger, row, instance, watched=watched), **_started(ledger, row, instance)}
+    return {**_of_its_end(ledger, machine, instance, watched=watched), **_started(ledger, machine, instance)}
 
 
-def _of_its_end(ledger: Ledger, row: Machine, instance: Instance, *, watched: bool) -> BeforeTheEnd:
-    ended = row.billed and not instance.billed
-    if (ended and instance.since is None) or _runs_anew(row, instance):
-        alive = None if watched else last_seen_at(ledger, row)
+def _of_its_end(ledger: Ledger, machine: Machine, instance: Instance, *, watched: bool) -> BeforeTheEnd:
+    ended = machine.billed and not instance.billed
+    if (ended and instance.since is None) or _runs_anew(machine, instance):
+        alive = None if watched else last_seen_at(ledger, machine)
         return {} if alive is None else {"alive_at": alive}
-    return _measures(ledger, row, instance, watched=watched) if ended else {}
+    return _measures(ledger, machine, instance, watched=watched) if ended else {}
 
 
-def _started(ledger: Ledger, row: Machine, instance: Instance) -> BeforeTheEnd:
-    if row.state != State.PENDING or instance.state in (State.PENDING, State.UNKNOWN):
+def _started(ledger: Ledger, machine: Machine, instance: Instance) -> BeforeTheEnd:
+    if machine.state != State.PENDING or instance.state in (State.PENDING, State.UNKNOWN):
         return {}
-    lines = (ledger.last(scope) for scope in scopes_of(row))
-    seen = [line.occurred_at for line in lines if line and _proves(line, row, resources=False, before=None)]
+    lines = (ledger.last(scope) for scope in scopes_of(machine))
+    seen = [line.occurred_at for line in lines if line and _proves(line, machine, resources=False, before=None)]
     return {"pending_at": max(seen)} if seen else {}
 
 
-def _measures(ledger: Ledger, row: Machine, instance: Instance, *, watched: bool) -> BeforeTheEnd:
-    asked = _asked_at(ledger, row)
-    seen = asked if watched else _latest_proof(ledger, row, resources=False, before=None)
+def _measures(ledger: Ledger, machine: Machine, instance: Instance, *, watched: bool) -> BeforeTheEnd:
+    asked = _asked_at(ledger, machine)
+    seen = asked if watched else _latest_proof(ledger, machine, resources=False, before=None)
     found: BeforeTheEnd = {} if seen is None else {"billed_at": seen}
     ours = asked is not None and not watched and instance.reason is None
     return {**found, "asked_at": str(asked)} if ours else found
 
 
-def _asked_at(ledger: Ledger, row: Machine) -> str | None:
+def _asked_at(ledger: Ledger, machine: Machine) -> str | None:
     """Return when the end was asked for that is still to be seen; None where none was."""
-    if row.pending_action not in _ENDINGS:
+    if machine.pending_action not in _ENDINGS:
         return None
-    kind = f"{row.pending_action}_requested"
-    return max((line.occurred_at for line in ledger.events(row.id) if line.kind == kind), default=None)
+    kind = f"{machine.pending_action}_requested"
+    return max((line.occurred_at for line in ledger.events(machine.id) if line.kind == kind), default=None)
 
 
-def _runs_anew(row: Machine, instance: Instance) -> bool:
-    began = row.since if row.billed and row.state == State.RUNNING == instance.state else None
+def _runs_anew(machine: Machine, instance: Instance) -> bool:
+    began = machine.since if machine.billed and machine.state == State.RUNNING == instance.state else None
     return began is not None and instance.since is not None and iso(instance.since) > began
 
 
-def _latest_proof(ledger: Ledger, row: Machine, *, resources: bool, before: str | None) -> str | None:
-    scopes = scopes_of(row)
+def _latest_proof(ledger: Ledger, machine: Machine, *, resources: bool, before: str | None) -> str | None:
+    scopes = scopes_of(machine)
     lines = [line for scope in scopes if (line := ledger.last(scope)) is not None]
-    seen = [line.occurred_at for line in lines if _proves(line, row, resources=resources, before=before)]
+    seen = [line.occurred_at for line in lines if _proves(line, machine, resources=resources, before=before)]
     if not seen and lines:  # the latest looks missed it already, or were not answered where it is
         every = (line for scope in scopes for line in ledger.events(scope))
-        seen = [line.occurred_at for line in every if _proves(line, row, resources=resources, before=before)]
+        seen = [line.occurred_at for line in every if _proves(line, machine, resources=resources, before=before)]
     return max(seen, default=None)
 
 
-def _proves(line: Event, row: Machine, *, resources: bool, before: str | None) -> bool:
+def _proves(line: Event, machine: Machine, *, resources: bool, before: str | None) -> bool:
     unseen = line.body["unseen"]
-    if line.occurred_at < row.intended_at or (before is not None and line.occurred_at >= before):
+    if line.occurred_at < machine.intended_at or (before is not None and line.occurred_at >= before):
         return False
-    return row.id not in unseen and (not resources or bool(line.body["resources"]))
+    return machine.id not in unseen and (not resources or bool(line.body["resources"]))
 
 
-def prices_queried_at(ledger: Ledger, row: Machine) -> str | None:
+def prices_queried_at(ledger: Ledger, machine: Machine) -> str | None:
     """Return when all prices of a machine's account were last asked for and answered."""
-    lines = [line for scope in scopes_of(row) if (line := ledger.last(scope)) is not None]
+    lines = [line for scope in scopes_of(machine) if (line := ledger.last(scope)) is not None]
     found = [line.occurred_at for line in lines if line.body.get("pinned")]
     if not found and lines:
-        every = (line for scope in scopes_of(row) for line in ledger.events(scope))
+        every = (line for scope in scopes_of(machine) for line in ledger.events(scope))
         found = [line.occurred_at for line in every if line.body.get("pinned")]
     return max(found, default=None)

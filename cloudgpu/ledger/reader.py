@@ -307,17 +307,17 @@ class Reader:
         """
         try:
             return self._looked(look, missing_ok=missing_ok)
-        except LedgerUnavailable as fault:
-            raise self._known_left(fault) from fault.__cause__
+        except LedgerUnavailable as error:
+            raise self._known_left(error) from error.__cause__
 
-    def _known_left(self, fault: LedgerUnavailable) -> LedgerUnavailable:
+    def _known_left(self, error: LedgerUnavailable) -> LedgerUnavailable:
         """Return that the ledger has moved where this client knows that, else the fault itself."""
         from cloudgpu.ledger.log.marks import left, mark_of
 
         mark = None
         with suppress(LedgerUnavailable):
             mark = mark_of(self.remembered())
-        return fault if mark is None else left(mark, self.place)
+        return error if mark is None else left(mark, self.place)
 
     def _looked(self, look: Callable[[Connection | None], T], *, missing_ok: bool) -> T:
         with self._own, self._store.translated():

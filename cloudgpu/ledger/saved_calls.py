@@ -31,15 +31,15 @@ def save(directory: Path, attempt: Attempt) -> None:
             os.fsync(file.fileno())
         part.replace(path)
         _sync(directory)
-    except OSError as fault:
+    except OSError as error:
         with contextlib.suppress(OSError):
             part.unlink(missing_ok=True)
         raise LedgerUnavailable(
-            f"The launch could not be recorded before sending it, so nothing was launched: {fault.strerror}.",
+            f"The launch could not be recorded before sending it, so nothing was launched: {error.strerror}.",
             field="CLOUDGPU_HOME",
             value=str(directory),
             next="Free some space there (or point CLOUDGPU_HOME elsewhere) and run it again.",
-        ) from fault
+        ) from error
 
 
 def load(directory: Path, token: str) -> Attempt | None:
@@ -51,13 +51,13 @@ def load(directory: Path, token: str) -> Attempt | None:
         return attempt_from_json(json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         return None
-    except (OSError, KeyError, TypeError, ValueError) as fault:
+    except (OSError, KeyError, TypeError, ValueError) as error:
         raise LedgerUnavailable(
-            f"The saved call {token[:12]}... cannot be read: {fault}.",
+            f"The saved call {token[:12]}... cannot be read: {error}.",
             field="attempts",
             value=str(path),
             next="Run: cloudgpu ls --refresh (it looks for the machine), then remove that file.",
-        ) from fault
+        ) from error
 
 
 def forget(directory: Path, token: str) -> None:

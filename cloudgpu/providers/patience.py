@@ -87,10 +87,10 @@ class Silence:
         self._silent = False  # in this round
         self._since: datetime | None = None
 
-    def note(self, fault: CloudgpuError) -> str:
+    def note(self, error: CloudgpuError) -> str:
         """Note what was said in place of an answer in this round; return its sentence without the full stop."""
-        word = fault.message.removesuffix(".")
-        if isinstance(fault, Silent):
+        word = error.message.removesuffix(".")
+        if isinstance(error, Silent):
             self._silent, self.word = True, self.word or word
         return word
 

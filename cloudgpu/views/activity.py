@@ -51,11 +51,11 @@ def why_value(
     kept here, or `none`. `judged` has the signals where those are too old to decide by; `over` is why one that does
     not run was asked to stop. Times are UTC text, spans seconds.
     """
-    row = seen.row
-    found = known(seen, now) if runs_on(row) else Known(UNKNOWN, _rests(row, over), asked=False)
+    machine = seen.machine
+    found = known(seen, now) if runs_on(machine) else Known(UNKNOWN, _rests(machine, over), asked=False)
     return {
-        "machine": row.id,
-        "name": row.name,
+        "machine": machine.id,
+        "name": machine.name,
         "activity": found.activity,
         "why": found.why,
         "quiet_s": None if found.quiet is None else round(found.quiet.total_seconds()),
@@ -67,20 +67,20 @@ def why_value(
         },
         "signals": signal_values(judged or seen.judged),
         "last_active_at": None if seen.last_active is None else iso(seen.last_active),
-        "up_since": iso(up_since(row)),
+        "up_since": iso(up_since(machine)),
         "scratch": [{"path": path, "bytes": size} for path, size in seen.scratch],
         "policy": _policy(seen),
         "decision": decision_value(decision),
-        "warnings": _warnings(row),
+        "warnings": _warnings(machine),
         "ends": _ends(seen, now, found.activity, found.quiet),
     }
 
 
-def _rests(row: Machine, over: str | None) -> str:
+def _rests(machine: Machine, over: str | None) -> str:
     """Return that a machine does not run, and why: `it is stopped: idle time ended it`."""
-    reason = reason_of(row)
+    reason = reason_of(machine)
     why = over if reason in (None, "asked") else _OF_ITSELF.get(reason, reason)
-    return f"it is {row.state}" + (f": {why}" if why else "")
+    return f"it is {machine.state}" + (f": {why}" if why else "")
 
 
 def signal_values(judged: Judged | None) -> list[ActivitySignal]:
@@ -116,7 +116,7 @@ def decision_value(decision: Decision) -> ReapVerdict:
 def _policy(seen: Seen) -> ActivityPolicy:
     policy = seen.policy
     if policy is None:
-        return {"name": seen.row.policy, "why": seen.why_policy, "idle": None}
+        return {"name": seen.machine.policy, "why": seen.why_policy, "idle": None}
     idle = policy.idle
     after_s, grace_s = idle.after.total_seconds(), idle.grace.total_seconds()
     return {
@@ -126,14 +126,14 @@ def _policy(seen: Seen) -> ActivityPolicy:
     }
 
 
-def _warnings(row: Machine) -> list[GivenWarning]:
-    given = row.warnings
+def _warnings(machine: Machine) -> list[GivenWarning]:
+    given = machine.warnings
     return [{"rule": rule, "at": one.at, "due": one.due, "count": one.times} for rule, one in given.items()]
 
 
 def _ends(seen: Seen, now: datetime, activity: str, quiet: timedelta | None) -> RuleEnds:
     """Return when each rule by itself would end the machine, as things are; null where it would not."""
-    row, policy = seen.row, seen.policy
+    row, policy = seen.machine, seen.policy
     off = None if policy is None else next_off(policy.schedules, now)
     return {
         "idle": _idle_end(seen, now, activity, quiet),
@@ -151,6 +151,6 @@ def _idle_end(seen: Seen, now: datetime, activity: str, quiet: timedelta | None)
         return None
     limits = policy.idle
     idle_at = now if activity == "IDLE" else now - (quiet or timedelta(0)) + limits.after
-    given = seen.row.warnings.get("idle")
+    given = seen.machine.warnings.get("idle")
     warned_at = from_iso(given.at) if given and given.due else max(idle_at, now)
     return iso(max(warned_at + limits.grace, now))

@@ -78,8 +78,8 @@ def backtest_value(test: Test, machines: Sequence[Tested]) -> BacktestDocument:
 
 def _machine(one: Tested) -> ReplayedMachine:
     return {
-        "machine": one.past.row.id,
-        "name": one.past.row.name,
+        "machine": one.past.machine.id,
+        "name": one.past.machine.name,
         "hours": _hours(one.seconds),
         "unsampled_share": round(one.blind_s / one.seconds, 4) if one.seconds else None,
         "cost": _amount(one.cost),
@@ -92,8 +92,8 @@ def _machine(one: Tested) -> ReplayedMachine:
 def _stop(one: Tested, each: Ended) -> ReplayedStop:
     end, work = each.end, each.end.work
     return {
-        "machine": one.past.row.id,
-        "name": one.past.row.name,
+        "machine": one.past.machine.id,
+        "name": one.past.machine.name,
         "do": str(end.do),
         "rule": end.rule,
         "why": end.why,

@@ -34,18 +34,18 @@ COLUMNS = (
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet would carry out
 
 
-def group_names(keys: Iterable[str], rows: Iterable[Machine], query: CostQuery) -> dict[str, GroupName]:
+def group_names(keys: Iterable[str], machines: Iterable[Machine], query: CostQuery) -> dict[str, GroupName]:
     """Return what is said of each group beside its sums, by key; reads the rows once, however many groups there are."""
-    by_id = {row.id: row for row in rows} if query.by is By.INSTANCE else {}
+    by_id = {machine.id: machine for machine in machines} if query.by is By.INSTANCE else {}
     return {key: _named(key, by_id.get(key), query) for key in keys}
 
 
-def _named(key: str, row: Machine | None, asked: CostQuery) -> GroupName:
-    shown = period_name(key, asked) if asked.by in CALENDAR else (row and row.name) or key
+def _named(key: str, machine: Machine | None, asked: CostQuery) -> GroupName:
+    shown = period_name(key, asked) if asked.by in CALENDAR else (machine and machine.name) or key
     return {
         "name": shown,
-        "provider": None if row is None else row.provider,
-        "state": None if row is None else row.state,
+        "provider": None if machine is None else machine.provider,
+        "state": None if machine is None else machine.state,
     }
 
 

@@ -22,13 +22,13 @@ NEAR = timedelta(minutes=1)  # lease ends are whole seconds, a little after the 
 
 
 def differences_value(
-    request: LaunchRequest, then: Mapping[str, Any], at: str, row: Machine
+    request: LaunchRequest, then: Mapping[str, Any], at: str, machine: Machine
 ) -> Iterator[RequestDifference]:
     """Yield each option in which a request is not that of the machine's launch, and how to have it so.
 
     `then` is the body of the launch's line, which was written at `at`.
     """
-    name, new = row.name, "launch another with --new"
+    name, new = machine.name, "launch another with --new"
     lease = _whole(from_iso(fact(then["expires"])) - from_iso(at))
     asked = timedelta(seconds=request.lease_s)
     if abs(lease - asked) > NEAR:
@@ -45,11 +45,11 @@ def differences_value(
         )
     most = None if request.want.max_price is None else request.want.max_price.nanos
     if most != then["max_price"]:
-        yield _one("--max-price", _dollars(most), f"{_dollars(then['max_price'])}{_runs_at(row)}", new)
-    if request.policy != row.policy:
-        yield _one("--policy", request.policy, str(row.policy), new)
+        yield _one("--max-price", _dollars(most), f"{_dollars(then['max_price'])}{_runs_at(machine)}", new)
+    if request.policy != machine.policy:
+        yield _one("--policy", request.policy, str(machine.policy), new)
     typed = sorted(request.setup.network.ssh_from)
-    opened = sorted(row.setup.network.ssh_from if row.setup else ())
+    opened = sorted(machine.setup.network.ssh_from if machine.setup else ())
     if typed and typed != opened:
         yield _one("--ssh-from", ", ".join(typed), ", ".join(opened) or "nobody", f"cloudgpu allow {name} --from CIDR")
 
@@ -66,5 +66,5 @@ def _dollars(nanos: int | None) -> str:
     return "no limit" if nanos is None else f"{Money(nanos).text(4)} an hour"
 
 
-def _runs_at(row: Machine) -> str:
-    return f", and costs {Money(row.price.nanos_per_hour).text(4)}" if row.price else ""
+def _runs_at(machine: Machine) -> str:
+    return f", and costs {Money(machine.price.nanos_per_hour).text(4)}" if machine.price else ""

@@ -14,29 +14,29 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 
-def gone(row: Machine, now: datetime) -> InstanceNotFound:
+def gone(machine: Machine, now: datetime) -> InstanceNotFound:
     """Return the error about a machine that has ended: when, what it cost, and what can be done now."""
-    name, reason = row.name, f" ({row.state_reason})" if row.state_reason else ""
-    kept = " Something of it is kept." if stays(row) else ""
+    name, reason = machine.name, f" ({machine.state_reason})" if machine.state_reason else ""
+    kept = " Something of it is kept." if stays(machine) else ""
     return InstanceNotFound(
-        f"{name} ended at {minute(fact(row.terminated_at))}{reason}. {cost_text(row, now)}.{kept}",
+        f"{name} ended at {minute(fact(machine.terminated_at))}{reason}. {cost_text(machine, now)}.{kept}",
         field="name",
         value=name,
-        next=_next(row),
+        next=_next(machine),
     )
 
 
-def cost_text(row: Machine, now: datetime) -> str:
+def cost_text(machine: Machine, now: datetime) -> str:
     """Return what a machine has cost, as a sentence without its full stop."""
-    missing = unpriced_of(row)
+    missing = unpriced_of(machine)
     if not missing:
-        return f"It cost {spent(row, now).text(4)}"
-    known = spent(row, now)
+        return f"It cost {spent(machine, now).text(4)}"
+    known = spent(machine, now)
     return f"It cost {known.text(4) + ' and ' if known.nanos else ''}an unknown amount for its {' and '.join(missing)}"
 
 
-def _next(row: Machine) -> str:
-    name = row.name
-    if comes_back(row):
+def _next(machine: Machine) -> str:
+    name = machine.name
+    if comes_back(machine):
         return f"Run: cloudgpu start {name} (to bring it back), or: cloudgpu down {name} (to remove what is kept)"
     return f"Run: cloudgpu show {name} (its record), or: cloudgpu up --name {name} (a new machine)"

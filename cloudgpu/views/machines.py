@@ -44,53 +44,53 @@ NOT_KNOWN = "none"  # the rule of the warning that nothing is known of a machine
 BY_TIMER = "renew-until: the timer in the cloud"
 
 
-def guards_value(row: Machine) -> Guards:
+def guards_value(machine: Machine) -> Guards:
     """Return when each layer would end the machine as things stand, null for a layer that would not, and what it is.
 
     The agent may be sooner, for one that is idle; the reaper's is what its last pass has decided.
     """
-    found, over = guards_of(row), row.terminated_at is not None or not row.billed
+    found, over = guards_of(machine), machine.terminated_at is not None or not machine.billed
     return {
-        "agent": _agents_end(row) if ends_itself(row) and not over else None,
-        "timer": None if over else timer_of(row),
-        "reaper": row.decision.at if row.decision and not over else None,
+        "agent": _agents_end(machine) if ends_itself(machine) and not over else None,
+        "timer": None if over else timer_of(machine),
+        "reaper": machine.decision.at if machine.decision and not over else None,
         "agent_is": None if found is None else str(found.agent),
         "timer_is": None if found is None else str(found.timer),
     }
 
 
-def _agents_end(row: Machine) -> str | None:
+def _agents_end(machine: Machine) -> str | None:
     """Return when the agent ends it at the latest, if nobody uses it; its lease may be no reason for that."""
-    spared = is_spared(row, None)
-    end: str | None = row.renew_until if spared else row.expires
+    spared = is_spared(machine, None)
+    end: str | None = machine.renew_until if spared else machine.expires
     return end
 
 
-def ends_itself(row: Machine) -> bool:
+def ends_itself(machine: Machine) -> bool:
     """Say whether the agent's shutdown ends what the machine costs; where its launch is not known, it may."""
-    found = guards_of(row)
+    found = guards_of(machine)
     return found is None or found.agent is Agent.ENDS
 
 
-def activity_unknown_reason(row: Machine) -> str | None:
+def activity_unknown_reason(machine: Machine) -> str | None:
     """Return why passes do not know whether a machine is used, once its people were told so; None where they do."""
-    told = row.warnings.get(NOT_KNOWN)
-    return str(told.why) if told is not None and row.terminated_at is None and row.billed else None
+    told = machine.warnings.get(NOT_KNOWN)
+    return str(told.why) if told is not None and machine.terminated_at is None and machine.billed else None
 
 
-def timer_of(row: Machine) -> str | None:
+def timer_of(machine: Machine) -> str | None:
     """Return when its timer fires, as far as the ledger knows; None for none."""
-    found = guards_of(row)
+    found = guards_of(machine)
     follows = found is not None and found.follows and found.timer is not Timer.NONE
-    at: str | None = row.renew_until if follows else row.timer
+    at: str | None = machine.renew_until if follows else machine.timer
     return at
 
 
-def reason_of(row: Machine) -> str | None:
+def reason_of(machine: Machine) -> str | None:
     """Return why a machine is over, where that was not asked: its provider's word, else its timer's time."""
-    at, since = row.timer, row.since
-    if row.state_reason is not None or row.billed or at is None or since is None:
-        return None if row.state_reason is None else str(row.state_reason)
+    at, since = machine.timer, machine.since
+    if machine.state_reason is not None or machine.billed or at is None or since is None:
+        return None if machine.state_reason is None else str(machine.state_reason)
     return BY_TIMER if _is_at(from_iso(since), from_iso(at)) else None
 
 
@@ -99,7 +99,7 @@ def _is_at(since: datetime, at: datetime) -> bool:
 
 
 def machine_value(
-    row: Machine,
+    machine: Machine,
     now: datetime,
     *,
     reachable: bool | None = None,
@@ -122,52 +122,55 @@ def machine_value(
     `gpus_now` is who uses the GPUs of its computer, for whoever has just asked.
     """
     return {
-        "id": row.id,
-        "name": row.name,
-        "state": row.state,
-        "billed": row.billed,
-        "provider": row.provider,
-        "account": row.account,
-        "region": row.region,
-        "zone": row.zone,
-        "instance_type": row.instance_type,
-        "market": row.market,
-        "owner": row.owner,
-        "project": row.project,
-        "policy": row.policy,
-        "template": row.template,
-        "key": row.key,
-        "launched_at": row.launched_at,
-        "expires": row.expires,
-        "renew_until": row.renew_until,
-        "held_until": row.hold_until,
-        "last_active_at": row.last_active,
-        "reason": reason_of(row),
-        "seen_at": row.seen_at,
-        "address": None if row.address is None else record_of(row.address),
-        "terminated_at": row.terminated_at,
-        "cloud_id": cloud_id(row.provider_id, row.region, row.zone),
-        "gpus": [_gpu(gpu) for gpu in row.accelerators or ()],
+        "id": machine.id,
+        "name": machine.name,
+        "state": machine.state,
+        "billed": machine.billed,
+        "provider": machine.provider,
+        "account": machine.account,
+        "region": machine.region,
+        "zone": machine.zone,
+        "instance_type": machine.instance_type,
+        "market": machine.market,
+        "owner": machine.owner,
+        "project": machine.project,
+        "policy": machine.policy,
+        "template": machine.template,
+        "key": machine.key,
+        "launched_at": machine.launched_at,
+        "expires": machine.expires,
+        "renew_until": machine.renew_until,
+        "held_until": machine.hold_until,
+        "last_active_at": machine.last_active,
+        "reason": reason_of(machine),
+        "seen_at": machine.seen_at,
+        "address": None if machine.address is None else record_of(machine.address),
+        "terminated_at": machine.terminated_at,
+        "cloud_id": cloud_id(machine.provider_id, machine.region, machine.zone),
+        "gpus": [_gpu(gpu) for gpu in machine.accelerators or ()],
         "gpu_users": list(gpus_now),
-        "price": _row_price(row.price),
-        "spent_usd": None if row.unpriced else usd(spent(row, now)),
-        "unpriced": unpriced_of(row),
-        "launch_uncertain": row.launch_status == "open",
-        "pending_action": row.pending_action,
-        "taken_at": row.taken_at,
+        "price": _row_price(machine.price),
+        "spent_usd": None if machine.unpriced else usd(spent(machine, now)),
+        "unpriced": unpriced_of(machine),
+        "launch_uncertain": machine.launch_status == "open",
+        "pending_action": machine.pending_action,
+        "taken_at": machine.taken_at,
         "shared": [
-            {"key": key, "label": said.label, "from": said.network, "at": said.at} for key, said in row.shared.items()
+            {"key": key, "label": said.label, "from": said.network, "at": said.at}
+            for key, said in machine.shared.items()
         ],
-        "parked": row.parked,
-        "retained": [retained_value(entry) for entry in row.retained],
-        "retained_usd_per_month": _retained_a_month(row),
-        "attached_costs": None if row.attached_costs is None else [_attached(entry) for entry in row.attached_costs],
-        "stopped_usd_per_month": _while_stopped(row),
-        "guards": guards_value(row),
-        "identity": _identity(row.identity),
+        "parked": machine.parked,
+        "retained": [retained_value(entry) for entry in machine.retained],
+        "retained_usd_per_month": _retained_a_month(machine),
+        "attached_costs": None
+        if machine.attached_costs is None
+        else [_attached(entry) for entry in machine.attached_costs],
+        "stopped_usd_per_month": _while_stopped(machine),
+        "guards": guards_value(machine),
+        "identity": _identity(machine.identity),
         "reachable": reachable,
         "absent": absent,
-        "activity_unknown_reason": activity_unknown_reason(row),
+        "activity_unknown_reason": activity_unknown_reason(machine),
     }
 
 
@@ -187,10 +190,10 @@ def cloud_id(id: str | None, region: str | None, zone: str | None) -> str | None
     return next((id.removeprefix(f"{place}/") for place in (zone, region) if place and id.startswith(f"{place}/")), id)
 
 
-def unpriced_of(row: Machine) -> list[str]:
+def unpriced_of(machine: Machine) -> list[str]:
     """Return of which resources something ran, or runs, without a known price."""
-    ended = {resource for resource, sums in row.usage_totals.items() if sums[5]}
-    return sorted(ended | {use.resource for use in row.open_usage if not use.segments})
+    ended = {resource for resource, sums in machine.usage_totals.items() if sums[5]}
+    return sorted(ended | {use.resource for use in machine.open_usage if not use.segments})
 
 
 def retained_value(entry: Retained) -> RetainedPart:
@@ -217,21 +220,21 @@ def _attached(entry: AttachedRecord) -> AttachedCost:
     }
 
 
-def named_attached(row: Machine) -> list[AttachedCost]:
+def named_attached(machine: Machine) -> list[AttachedCost]:
     """Return what beside a machine is kept by name, and so stays when it ends: volumes."""
-    return [_attached(entry) for entry in row.attached_costs or () if entry.named]
+    return [_attached(entry) for entry in machine.attached_costs or () if entry.named]
 
 
-def _retained_a_month(row: Machine) -> str | None:
+def _retained_a_month(machine: Machine) -> str | None:
     """Return what is kept costs a month; right after a park that is the machine's disk, which no line names yet."""
-    if not row.parked or row.terminated_at is None or row.retained:
-        return _sum_of(row.retained)
-    disks = [entry for entry in row.attached_costs or () if entry.kept]
+    if not machine.parked or machine.terminated_at is None or machine.retained:
+        return _sum_of(machine.retained)
+    disks = [entry for entry in machine.attached_costs or () if entry.kept]
     return _sum_of(disks) if disks else None
 
 
-def _while_stopped(row: Machine) -> str | None:
-    entries = row.attached_costs
+def _while_stopped(machine: Machine) -> str | None:
+    entries = machine.attached_costs
     return None if entries is None else _sum_of([entry for entry in entries if entry.kept])
 
 

@@ -58,14 +58,14 @@ def _why(found: Pass, seen: Seen, one: Decision) -> WhyDocument:
 
 
 def _decision(seen: Seen, one: Decision) -> MachineDecision:
-    row = seen.row
+    machine = seen.machine
     return {
         "machine": one.machine,
         "name": one.name,
-        "provider": row.provider,
-        "account": row.account,
-        "region": row.region,
-        "state": row.state,
+        "provider": machine.provider,
+        "account": machine.account,
+        "region": machine.region,
+        "state": machine.state,
         "activity": one.activity,
         **decision_value(one),
     }

@@ -18,7 +18,7 @@ AGREES = "agrees"
 
 def reconciled_value(
     head: ReconcileHead,
-    rows: Mapping[str, Machine],
+    machines: Mapping[str, Machine],
     ours: Mapping[str, Ours],
     theirs: Mapping[str, Side],
     found: Mapping[str, list[Gap]],
@@ -30,7 +30,7 @@ def reconciled_value(
     without a price lacks what that costs; `unpriced` says so.
     """
     values = [
-        _resource(one, rows.get(one), ours.get(one, Ours()), theirs.get(one, Side()), reasons)
+        _resource(one, machines.get(one), ours.get(one, Ours()), theirs.get(one, Side()), reasons)
         for one, reasons in found.items()
     ]
     values.sort(key=lambda value: (-abs(float(value["discrepancy_usd"])), value["id"]))
@@ -47,11 +47,11 @@ def reconciled_value(
     }
 
 
-def _resource(id: str, row: Machine | None, ours: Ours, theirs: Side, reasons: list[Gap]) -> ReconciledResource:  # noqa: A002
+def _resource(id: str, machine: Machine | None, ours: Ours, theirs: Side, reasons: list[Gap]) -> ReconciledResource:  # noqa: A002
     return {
         "id": id,
-        "name": row.name if row else None,
-        "provider": row.provider if row else None,
+        "name": machine.name if machine else None,
+        "provider": machine.provider if machine else None,
         "resource_ids": list({**ours.ids, **theirs.ids}),
         "ledger_usd": _usd(ours.total),
         "ledger_low_usd": _usd(ours.low),

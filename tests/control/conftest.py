@@ -116,7 +116,7 @@ class Fleet(Lab):
         return row
 
     def kinds(self, name="fox"):
-        return [line.kind for line in self.session.ledger.events(self.row(name).id)]
+        return [line.kind for line in self.session.ledger.events(self.machine(name).id)]
 
     def policy(self, name, text):
         """Write a policy of one's own."""

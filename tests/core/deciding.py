@@ -59,7 +59,7 @@ class Machine:
         return found
 
     def known(self, judged: Judged | None = None, **more: Any) -> Seen:
-        return Seen(self.row, self.policy, judged=judged, **more)
+        return Seen(self.machine, self.policy, judged=judged, **more)
 
     def decided(self, at: float, judged: Judged | None = None, *, stops: Any = (), **more: Any) -> Decision:
         """Return what a pass decides; its warnings are written as a pass would."""

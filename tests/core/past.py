@@ -88,6 +88,6 @@ def a_why() -> dict[str, Any]:
     shown = {"gpu": 50.0, "busy": ["kernel 1"], "in": 5.0, "out": 6.0, "jup": 7.0}
     judged = judge([bucket(60, **shown)], Thresholds(), minute(60).timestamp(), minute(0).timestamp())
     known = past(life(), [], 60)
-    seen = Seen(known.row, USUAL, "it was launched under default", judged, scratch=(("/mnt", 4096),))
+    seen = Seen(known.machine, USUAL, "it was launched under default", judged, scratch=(("/mnt", 4096),))
     (decision,) = decide([seen], (), minute(60), interval=TEN)
     return why_value(seen, decision, minute(60), at=minute(60), how="live")

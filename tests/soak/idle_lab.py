@@ -132,12 +132,12 @@ class Lab(RuleBasedStateMachine):
         elif box:
             until = (self.world.clock() + timedelta(hours=hours)).replace(microsecond=0)
             with suppress(CloudgpuError):
-                set_hold(self.world.session, self.row(box), until)
+                set_hold(self.world.session, self.machine(box), until)
                 self.holds[box.id] = until
 
     def somebody_releases(self, box):
         with suppress(CloudgpuError):
-            set_hold(self.world.session, self.row(box), None)
+            set_hold(self.world.session, self.machine(box), None)
             del self.holds[box.id]
             self.wrong(box.id, self.world.now - AFTER[self.policies[box.id]] * MINUTE)
 
@@ -145,16 +145,18 @@ class Lab(RuleBasedStateMachine):
     def somebody_extends(self, box, hours):
         if box:
             with suppress(CloudgpuError):
-                extend(self.world.session, plan_extension(self.world.session, self.row(box), timedelta(hours=hours)))
+                extend(
+                    self.world.session, plan_extension(self.world.session, self.machine(box), timedelta(hours=hours))
+                )
 
     @rule(box=boxes)
     def somebody_stops_or_starts(self, box):
         if box and self.world.runs(box):
             with suppress(CloudgpuError):
-                stop(self.world.session, self.row(box), why="asked")
+                stop(self.world.session, self.machine(box), why="asked")
         elif box:
             with suppress(CloudgpuError):
-                row = started(self.world.session, self.row(box), None, wait=False)
+                row = started(self.world.session, self.machine(box), None, wait=False)
                 row = self.world.rows()[box.id]
                 if box.provider_id != row.provider_id or self.world.runs(box):
                     box.provider_id, box.up = row.provider_id, self.world.now

@@ -137,7 +137,7 @@ class World:
         market = Market.SPOT if spot else Market.ON_DEMAND
         want = Requirements(gpu="v100", market=market)
         wish = UpRequest(want, spot=spot, account=account, name=name, template="bare", policy=policy, **more)
-        row = launch(self.session, prepare(self.session, wish), wait=False).row
+        row = launch(self.session, prepare(self.session, wish), wait=False).machine
         box = Box(row.id, name, account, row.provider_id, by, self.now)
         self.boxes[row.id] = box
         return box

@@ -55,7 +55,7 @@ def _of_ledger(ledger: Any, now: datetime, key: Callable[[Machine], str | None])
     """Return what the ledger bills by what `key` says of a machine's row; without those of which it says nothing."""
     found: Sums = {}
     for item in billed(ledger.bills(), ledger.uses(""), now):
-        group = key(item.row)
+        group = key(item.machine)
         if group is not None:
             sums = found.setdefault(group, [Fraction(0), Fraction(0)])
             for side, exact in enumerate((item.charge.low, item.charge.high)):

@@ -190,7 +190,7 @@ class Ninety:
 
     def holds(self, box, minutes):
         until = (self.world.now + minutes * MINUTE).replace(microsecond=0)
-        set_hold(self.world.session, self.row(box), until)
+        set_hold(self.world.session, self.machine(box), until)
         box.held = until  # a hold replaces the one before, longer or not
 
     def comes_back(self, box):
@@ -198,8 +198,8 @@ class Ninety:
         if box.over or (self.world.runs(box) and not box.lives(self.world.now)):
             return
         if not self.world.runs(box) and self.chance.random() < 0.3 and self.world.now < self.until - timedelta(days=4):
-            started(self.world.session, self.row(box), None, wait=False)
-            box.provider_id, box.up = self.row(box).provider_id, self.world.now
+            started(self.world.session, self.machine(box), None, wait=False)
+            box.provider_id, box.up = self.machine(box).provider_id, self.world.now
             box.held = box.up
             self.works(box, self.chance.randrange(1, 3))
         elif not self.world.runs(box):
@@ -208,12 +208,12 @@ class Ninety:
     def is_done(self, box):
         if not box.over:
             self.seen["machines that their people ended"] += self.world.runs(box)
-            end(self.world.session, self.row(box), why="asked")
+            end(self.world.session, self.machine(box), why="asked")
             box.over = True
 
     def ends(self, box):
         if self.world.runs(box) and not box.over:
-            stop(self.world.session, self.row(box), why="asked")
+            stop(self.world.session, self.machine(box), why="asked")
 
     def row(self, box):
         return self.world.session.ledger.machine(box.id)
@@ -229,7 +229,7 @@ class Ninety:
             by_cloud = world.instance_wish(box) is None
             new = world.reasons(box.id)[before[box.id] :]
             assert by_cloud or (new and all(why for _, _, why in new)), f"{box.name} ended without a reason"
-            rule = "timer" if by_cloud else self.row(box).decision.rule
+            rule = "timer" if by_cloud else self.machine(box).decision.rule
             excused = max([box.up, box.held, *(stop for _, stop in box.deaf if stop and stop <= now)])
             self.ended.append((box, rule, now, now - box.last_used(now), excused))
             self.seen[f"ended by {rule}"] += 1
@@ -306,7 +306,7 @@ def test_the_ledger_is_whole_and_says_what_the_clouds_say(lab):
     for box in lab.world.boxes.values():
         found = lab.world.instance(box)
         if found is not None and found.state is not State.TERMINATED:
-            assert from_iso(lab.row(box).renew_until) > lab.world.now or not found.billed
+            assert from_iso(lab.machine(box).renew_until) > lab.world.now or not found.billed
 
 
 def test_the_storm_was_one(lab):

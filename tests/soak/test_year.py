@@ -194,7 +194,7 @@ def charges(year, since=None, until=None):
     """Return what the ledger says each machine cost in a period, exact USD: (amount, lowest, highest) by kind."""
     ledger, found = year.session.ledger, {}
     for item in billed(ledger.bills(), ledger.uses(iso(since) if since else ""), year.now, since=since, until=until):
-        key = item.row.id, item.charge.use.resource in ("image", "snapshot")
+        key = item.machine.id, item.charge.use.resource in ("image", "snapshot")
         sums = found.setdefault(key, [Fraction(0)] * 3)
         for place, exact in enumerate((item.charge.amount, item.charge.low, item.charge.high)):
             sums[place] += Fraction(exact, EXACT * 10**9)

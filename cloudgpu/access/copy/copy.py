@@ -67,10 +67,10 @@ def copy(
             done = _copy(sessions, places, progress or (lambda _done, _total: None))
             if done.failed and not connection.stands():
                 raise done.failed[0]
-        except (InvalidRequest, *BROKEN) as fault:
+        except (InvalidRequest, *BROKEN) as error:
             if connection.stands():
                 raise
-            raise (is_open.fault or connection.lost()) from fault
+            raise (is_open.fault or connection.lost()) from error
         finally:
             sessions.close()
     if done.failed and not done.files:
@@ -110,8 +110,8 @@ def _prepared(
                 if item.target in alike:
                     check_its_own(target, item.target)
                 made += [item] if _make_directory(target, item) else []
-            except OnePath as fault:
-                failed.append(fault)
+            except OnePath as error:
+                failed.append(error)
                 closed.add(item.target)
     return made, files
 
@@ -181,23 +181,23 @@ class _Transfer:
         try:
             self._moved(item)
         except Exception as met:  # noqa: BLE001  (told, or raised, by `run`)
-            fault = self._explained(item, met)
+            error = self._explained(item, met)
             with self._lock:
-                if isinstance(fault, OnePath) and self._sessions.is_open:
-                    self._missed[item.target] = fault
+                if isinstance(error, OnePath) and self._sessions.is_open:
+                    self._missed[item.target] = error
                     return
-                self._fault = self._fault or fault
+                self._fault = self._fault or error
             self._stopped.set()
 
-    def _explained(self, item: Item, fault: Exception) -> Exception:
+    def _explained(self, item: Item, error: Exception) -> Exception:
         """Return the fault; OnePath for a directory in the place of a file, of which SFTP 3 says nothing."""
-        if isinstance(fault, InvalidRequest) and not isinstance(fault, OnePath):
+        if isinstance(error, InvalidRequest) and not isinstance(error, OnePath):
             with contextlib.suppress(Exception), self._sessions.one() as there:  # the first fault counts
                 _, target = _ordered(there, self._places)
                 found = target.look(item.target)
                 if found is not None and found.directory:
                     return taken(target, item.target, by="directory")
-        return fault
+        return error
 
     def _moved(self, item: Item) -> None:
         with self._sessions.one() as there:

@@ -95,8 +95,8 @@ class Here:
         """See `Side`."""
         try:
             return _entry(os.stat(path), linked=os.path.islink(path))  # noqa: PTH114, PTH116  (text on both sides)
-        except OSError as fault:
-            if fault.errno not in GONE:
+        except OSError as error:
+            if error.errno not in GONE:
                 raise
             return None
 
@@ -159,8 +159,8 @@ class There:
             found = self.sftp.lstat(path)
             linked = stat.S_ISLNK(found.st_mode or 0)
             return _entry(self.sftp.stat(path) if linked else found, linked=linked)
-        except OSError as fault:
-            if fault.errno not in GONE:
+        except OSError as error:
+            if error.errno not in GONE:
                 raise
             return None
 

@@ -75,19 +75,19 @@ def about(side: Side, path: str, done: str) -> Iterator[None]:
 
     try:
         yield
-    except (OSError, SFTPError) as fault:
-        why = getattr(fault, "strerror", None) or str(fault) or type(fault).__name__
+    except (OSError, SFTPError) as error:
+        why = getattr(error, "strerror", None) or str(error) or type(error).__name__
         if why == "Failure":  # all that SFTP 3 can say
             why = "the machine gives no reason (perhaps its disk is full)"
         field = "SOURCE" if done == "read" else "DESTINATION"
-        alone = done == "read" or why == BAD_NAME or getattr(fault, "errno", None) in OF_ONE_PATH
+        alone = done == "read" or why == BAD_NAME or getattr(error, "errno", None) in OF_ONE_PATH
         why = "its name is not taken there (perhaps it is too long)" if why == BAD_NAME else printable(why)
         raise (OnePath if alone else InvalidRequest)(
             f"{side.label(path)} cannot be {done}: {why[:1].lower()}{why[1:].rstrip('.')}.",
             field=field,
             value=side.label(path),
             next="Correct the path or its permissions, or make room there, and copy again.",
-        ) from fault
+        ) from error
 
 
 def taken(target: Side, path: str, *, by: str) -> OnePath:
@@ -183,8 +183,8 @@ class _Walk:
         try:
             with about(self.source, item.source, "read"):
                 return list(self.source.children(item.source))
-        except OnePath as fault:
-            self.failed.append(fault)
+        except OnePath as error:
+            self.failed.append(error)
             return []
 
 

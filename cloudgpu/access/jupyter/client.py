@@ -57,8 +57,8 @@ def ensure(connection: Connection, *, wait_s: float = 30, go_on: Callable[[NotYe
     while True:
         try:
             answer = _ask(connection, "ensure", wait_s)
-        except NotYet as fault:
-            if not go_on(fault):
+        except NotYet as error:
+            if not go_on(error):
                 raise
             started = True  # by the try before, where it runs already when it answers
             continue
@@ -108,17 +108,17 @@ def _token(connection: Connection) -> str:
 
 
 def _fault(name: str, answer: dict[str, Any]) -> Unreachable:
-    said = _sentence_part(str(answer["error"]))
+    message = _sentence_part(str(answer["error"]))
     if answer.get("missing"):
         return Unreachable(
-            f"There is no JupyterLab on {name}: {said}.",
+            f"There is no JupyterLab on {name}: {message}.",
             field="name",
             value=name,
-            next=_way_to_jupyter(name, said),
+            next=_way_to_jupyter(name, message),
         )
     if answer.get("installing"):
         fault = NotYet(
-            f"There is no JupyterLab on {name} yet: {said}.",
+            f"There is no JupyterLab on {name} yet: {message}.",
             field="name",
             value=name,
             next=f"Follow its log: cloudgpu exec {name} -- tail -f .cloudgpu/jupyter.log",
@@ -126,17 +126,17 @@ def _fault(name: str, answer: dict[str, Any]) -> Unreachable:
         fault.surely = True
         return fault
     return (NotYet if answer.get("starting") else Unreachable)(
-        f"JupyterLab on {name} did not start: {said}.",
+        f"JupyterLab on {name} did not start: {message}.",
         field="name",
         value=name,
         next=f"Its log: cloudgpu exec {name} -- tail -n 50 .cloudgpu/jupyter/log",
     )
 
 
-def _way_to_jupyter(name: str, said: str) -> str:
-    if "launched without" in said:  # its template has no Jupyter: what is installed there would not be started
+def _way_to_jupyter(name: str, message: str) -> str:
+    if "launched without" in message:  # its template has no Jupyter: what is installed there would not be started
         return "Launch a machine that has it: cloudgpu up --template jupyter"
-    if "could not be installed" in said:
+    if "could not be installed" in message:
         again = f"cloudgpu stop {name}; cloudgpu start {name}"
         return f"Its log: cloudgpu exec {name} -- cat .cloudgpu/jupyter.log. Mend that, then try again: {again}"
     anew = f"Launch it anew with --template jupyter (cloudgpu down {name}): cloudgpu installs JupyterLab there"
@@ -151,9 +151,9 @@ def _no_answer(name: str, done: Completed) -> Unreachable:
             value=name,
             next="A machine that is still being set up has it within minutes: try again.",
         )
-    said = _sentence_part(done.stderr.decode("utf-8", "replace")) or f"it ended with status {done.status}"
+    message = _sentence_part(done.stderr.decode("utf-8", "replace")) or f"it ended with status {done.status}"
     return Unreachable(
-        f"JupyterLab could not be started on {name}: {said}.",
+        f"JupyterLab could not be started on {name}: {message}.",
         field="name",
         value=name,
         next=f"Look there: cloudgpu ssh {name}",

@@ -102,8 +102,8 @@ class _Rest:
             answer = link.getresponse()
             text = answer.read()
             return self._checked(answer.status, text)
-        except (OSError, HTTPException, ValueError) as fault:
-            raise self.silent(str(fault) or type(fault).__name__) from fault
+        except (OSError, HTTPException, ValueError) as error:
+            raise self.silent(str(error) or type(error).__name__) from error
         finally:
             link.close()
 
@@ -137,9 +137,9 @@ def _run(rest: _Rest, kernel: str, code: str) -> CellResult:
     try:
         channels.send(json.dumps(request))
         return _collect(rest, channels, request["header"]["msg_id"])
-    except (OSError, WebSocketException, ValueError) as fault:
+    except (OSError, WebSocketException, ValueError) as error:
         rest.left()  # a deadline that has passed says so itself
-        raise rest.silent(str(fault) or type(fault).__name__) from fault
+        raise rest.silent(str(error) or type(error).__name__) from error
     finally:
         with contextlib.suppress(OSError, WebSocketException):
             channels.close(timeout=1)
@@ -158,8 +158,8 @@ def _channels(rest: _Rest, kernel: str) -> WebSocket:
     url = f"ws://{_HOST}:{rest.port}/api/kernels/{kernel}/channels?session_id={secrets.token_hex(8)}"
     try:
         return create_connection(url, timeout=rest.left(), header=rest.headers, http_no_proxy=[_HOST])
-    except (OSError, WebSocketException) as fault:
-        raise rest.silent(str(fault) or type(fault).__name__) from fault
+    except (OSError, WebSocketException) as error:
+        raise rest.silent(str(error) or type(error).__name__) from error
 
 
 def _request(code: str) -> dict[str, Any]:

@@ -93,9 +93,9 @@ def _read(path: Path) -> str:
     try:
         with path.expanduser().open("rb") as file:
             return file.read(LARGEST).decode("utf-8", "replace")
-    except (OSError, RuntimeError) as fault:
-        why = getattr(fault, "strerror", None) or str(fault)
-        raise _refused(path, f"cannot be read ({why.lower()})", "Name a file with one public key.") from fault
+    except (OSError, RuntimeError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise _refused(path, f"cannot be read ({why.lower()})", "Name a file with one public key.") from error
 
 
 def _refused(path: Path, says: str, way_out: str) -> InvalidRequest:

@@ -131,14 +131,14 @@ class Connection:
 
         try:
             yield
-        except BROKEN as fault:
-            raise self.lost(fault) from fault
+        except BROKEN as error:
+            raise self.lost(error) from error
 
-    def lost(self, fault: Exception | None = None) -> Unreachable:
+    def lost(self, error: Exception | None = None) -> Unreachable:
         """Return the error that says that this connection is over, or that one request on it was refused."""
         name = self.target.name
-        if fault is not None and self.stands():
-            return Unreachable(f"{name} refused the request: {reason(fault)}.", field="name", value=name)
+        if error is not None and self.stands():
+            return Unreachable(f"{name} refused the request: {reason(error)}.", field="name", value=name)
         return Unreachable(
             f"The connection to {name} was lost.",
             field="name",
@@ -195,17 +195,17 @@ def connect(target: Target, *, timeout: float, wait: float = 0) -> Connection:
     while True:
         try:
             return _connect_once(target, timeout)
-        except Unreachable as fault:
+        except Unreachable as error:
             left = give_up - time.monotonic()
-            if left <= 0 or not passing(fault):
+            if left <= 0 or not passing(error):
                 raise
         time.sleep(min(pause, left))
         pause = min(LONGEST_PAUSE_S, pause * 2)
 
 
-def passing(fault: Exception) -> bool:
+def passing(error: Exception) -> bool:
     """Tell whether this error may be over after a while: never for a host key or a login."""
-    return isinstance(fault, (Unreachable, ProviderUnavailable)) and not isinstance(fault, (WrongHostKey, LoginRefused))
+    return isinstance(error, (Unreachable, ProviderUnavailable)) and not isinstance(error, (WrongHostKey, LoginRefused))
 
 
 def _connect_once(target: Target, timeout: float) -> Connection:

@@ -20,8 +20,8 @@ def dial(target: Target, deadline: float) -> socket.socket:
     address = target.address
     try:
         connected = socket.create_connection((address.host, address.port), max(0.1, deadline - time.monotonic()))
-    except OSError as fault:
-        raise no_answer(target, reason(fault)) from fault
+    except OSError as error:
+        raise no_answer(target, reason(error)) from error
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return connected
 

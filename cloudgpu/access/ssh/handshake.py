@@ -39,11 +39,11 @@ def wire_with(target: Target, known: str, key: PKey, deadline: float) -> SshTran
         _shake_hands(target, made, deadline)
         _check_host_key(target, known, made)
         _log_in(target, made, key, deadline)
-    except BaseException as fault:
+    except BaseException as error:
         made.close()
         connected.close()
         if isinstance(connected, jump.Carried):
-            raise connected.explained(target, fault) from fault
+            raise connected.explained(target, error) from error
         raise
     return made
 
@@ -52,13 +52,13 @@ def _own_key(target: Target) -> Ed25519Key:
     check_private(target.key_file)
     try:
         return Ed25519Key.from_private_key_file(str(target.key_file))
-    except (SSHException, PasswordRequiredException, OSError, ValueError) as fault:
+    except (SSHException, PasswordRequiredException, OSError, ValueError) as error:
         raise InvalidRequest(
             f"The private key {target.key_file} cannot be used: it is not an OpenSSH ed25519 key without a passphrase.",
             field="keys",
             value=str(target.key_file),
             next="Restore it from a backup, or move it away (a new one logs in to new machines only).",
-        ) from fault
+        ) from error
 
 
 def _shake_hands(target: Target, wire: SshTransport, deadline: float) -> None:
@@ -67,16 +67,16 @@ def _shake_hands(target: Target, wire: SshTransport, deadline: float) -> None:
     wire.banner_timeout = wire.handshake_timeout = left
     try:
         wire.start_client(timeout=left)
-    except IncompatiblePeer as fault:
-        if "host key" in str(fault):
-            raise _wrong_key(target, "a host key of another kind") from fault
-        raise _incompatible(target, fault) from fault
-    except SSHException as fault:
+    except IncompatiblePeer as error:
+        if "host key" in str(error):
+            raise _wrong_key(target, "a host key of another kind") from error
+        raise _incompatible(target, error) from error
+    except SSHException as error:
         if not wire.remote_version:  # no banner yet: a server that is just starting, or no SSH server
-            raise no_answer(target, "it did not introduce itself as an SSH server") from fault
-        raise _incompatible(target, fault) from fault
-    except (EOFError, OSError) as fault:
-        raise no_answer(target, "it closed the connection") from fault
+            raise no_answer(target, "it did not introduce itself as an SSH server") from error
+        raise _incompatible(target, error) from error
+    except (EOFError, OSError) as error:
+        raise no_answer(target, "it closed the connection") from error
     if not wire.initial_kex_done:
         raise no_answer(target, "it stopped answering during the key exchange")
 
@@ -91,8 +91,8 @@ def _log_in(target: Target, wire: SshTransport, key: PKey, deadline: float) -> N
     answered = threading.Event()
     try:
         wire.auth_publickey(target.address.user, key, answered)
-    except BROKEN as fault:
-        raise no_answer(target, "it closed the connection during the login") from fault
+    except BROKEN as error:
+        raise no_answer(target, "it closed the connection during the login") from error
     if not answered.wait(max(0.1, deadline - time.monotonic())):
         raise no_answer(target, "it stopped answering during the login")
     if wire.is_authenticated():
@@ -117,9 +117,9 @@ def _wrong_key(target: Target, what: str) -> WrongHostKey:
     )
 
 
-def _incompatible(target: Target, fault: Exception) -> LoginRefused:
+def _incompatible(target: Target, error: Exception) -> LoginRefused:
     return LoginRefused(
-        f"{target.name} and this computer could not agree on how to encrypt: {reason(fault)}.",
+        f"{target.name} and this computer could not agree on how to encrypt: {reason(error)}.",
         field="name",
         value=target.name,
         next="Bring the machine's SSH server up to date.",

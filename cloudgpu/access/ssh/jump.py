@@ -53,10 +53,10 @@ class Carried(socket.socket):
             self.said = _last_words(self._messages)
             self._messages.close()
 
-    def explained(self, target: Target, fault: BaseException) -> BaseException:
+    def explained(self, target: Target, error: BaseException) -> BaseException:
         """Return the fault of a failed start in ssh's words where it said something; to be asked after `close`."""
-        if not isinstance(fault, Unreachable) or isinstance(fault, (WrongHostKey, LoginRefused)) or not self.said:
-            return fault
+        if not isinstance(error, Unreachable) or isinstance(error, (WrongHostKey, LoginRefused)) or not self.said:
+            return error
         kind = AccessBlocked if _LASTING.search(self.said) else Unreachable
         way = " ".join(("ssh", *(target.jump.options() if target.jump else ())))
         return kind(
@@ -82,10 +82,10 @@ def open_through(target: Target) -> Carried:
     end = theirs.fileno()
     try:
         process = subprocess.Popen(["/bin/sh", "-c", _DEAF, *argv], stdin=end, stdout=end, stderr=messages)  # noqa: S603
-    except OSError as fault:
+    except OSError as error:
         ours.close()
         messages.close()
-        raise Unreachable(f"ssh cannot be started: {reason(fault)}.", field="--jump", value=str(target.jump)) from fault
+        raise Unreachable(f"ssh cannot be started: {reason(error)}.", field="--jump", value=str(target.jump)) from error
     finally:
         theirs.close()
     return Carried(ours, process, messages)

@@ -45,7 +45,7 @@ class Keepalive:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Stop watching. A question that is still open ends with the connection."""
         self._ended.set()

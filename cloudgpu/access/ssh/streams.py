@@ -103,8 +103,8 @@ def _drain_errors(channel: Channel, stderr: IO[bytes], complaint: list[OSError])
     try:
         while data := channel.recv_stderr(CHUNK):
             write_all(stderr, data)
-    except OSError as fault:
-        complaint.append(fault)
+    except OSError as error:
+        complaint.append(error)
         hang_up(channel)
 
 

@@ -46,11 +46,11 @@ class AccessBlocked(LoginRefused):
     """Something on the way does not let us through; the machine itself may be well."""
 
 
-def reason(fault: Exception) -> str:
+def reason(error: Exception) -> str:
     """Return what an operating system or SSH error says, as the end of a sentence."""
-    if isinstance(fault, TimeoutError):
+    if isinstance(error, TimeoutError):
         return "no answer in time"
-    text = getattr(fault, "strerror", None) or str(fault) or type(fault).__name__
+    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
     return str(text).strip().rstrip(".").lower()
 
 
@@ -77,8 +77,8 @@ def shown_host_key(host: str, port: int, *, within_s: float = WITHIN_S) -> str:
     deadline = time.monotonic() + within_s
     try:
         connected = socket.create_connection((host, port), within_s)
-    except (OSError, UnicodeError) as fault:
-        raise _no_answer(host, port, reason(fault)) from fault
+    except (OSError, UnicodeError) as error:
+        raise _no_answer(host, port, reason(error)) from error
     wire = SshTransport(connected, KINDS[0])
     try:
         wire.get_security_options().key_types = KINDS
@@ -86,9 +86,9 @@ def shown_host_key(host: str, port: int, *, within_s: float = WITHIN_S) -> str:
         wire.banner_timeout = wire.handshake_timeout = left
         wire.start_client(timeout=left)
         key = wire.get_remote_server_key()
-    except (SSHException, *BROKEN) as fault:
-        why = reason(fault) if wire.remote_version else "it did not introduce itself as an SSH server"
-        raise _no_answer(host, port, why) from fault
+    except (SSHException, *BROKEN) as error:
+        why = reason(error) if wire.remote_version else "it did not introduce itself as an SSH server"
+        raise _no_answer(host, port, why) from error
     finally:
         wire.close()
         connected.close()

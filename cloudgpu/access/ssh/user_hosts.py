@@ -41,13 +41,13 @@ def confirmed_key(file: Path, host: str, port: int) -> str | None:
         lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
     except FileNotFoundError:
         return None
-    except OSError as fault:
+    except OSError as error:
         raise InvalidRequest(
-            f"{file} cannot be read: {fault.strerror}.",
+            f"{file} cannot be read: {error.strerror}.",
             field="known_hosts",
             value=str(file),
             next="Correct its permissions.",
-        ) from fault
+        ) from error
     found = list(_entries(lines, host.lower() if port == SSH_PORT else f"[{host.lower()}]:{port}"))
     revoked = {key for marker, key in found if marker == "@revoked"}
     usable = [key for marker, key in found if not marker and key not in revoked and _rank(key) is not None]
@@ -172,8 +172,8 @@ def _load(path: Path) -> PKey | None:
         return PKey.from_path(path)
     except TypeError:  # cryptography's word for a missing passphrase
         return None
-    except OSError as fault:
-        why = (fault.strerror or str(fault)).lower()
+    except OSError as error:
+        why = (error.strerror or str(error)).lower()
     except (SSHException, ValueError):
         why = "it is not a private key that SSH can use"
     raise InvalidRequest(

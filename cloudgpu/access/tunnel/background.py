@@ -102,9 +102,9 @@ def serving(directory: Path, id: str, name: str, port: int) -> Iterator[None]:  
         os.close(descriptor)
 
 
-def report(fault: CloudgpuError) -> None:
+def report(error: CloudgpuError) -> None:
     """Tell the process that spawned us, if any, why this tunnel does not serve."""
-    _tell({"fault": {"class": type(fault).__name__, **fault.as_dict()}})
+    _tell({"fault": {"class": type(error).__name__, **error.as_dict()}})
 
 
 def running(directory: Path) -> list[Background]:
@@ -274,13 +274,13 @@ def _look(file: Path) -> Background | None:
 def _read(file: Path, content: bytes) -> Background:
     try:
         return Background(**json.loads(content))
-    except (ValueError, TypeError) as fault:
+    except (ValueError, TypeError) as error:
         raise InvalidRequest(
             f"{file} does not say which tunnel it belongs to.",
             field="tunnels",
             value=str(file),
             next=f"Find the process that holds it open (lsof '{file}'), end it, and remove the file.",
-        ) from fault
+        ) from error
 
 
 def _send(directory: Path, own: Background, number: int) -> None:

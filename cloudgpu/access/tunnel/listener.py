@@ -54,9 +54,9 @@ def _take(port: int) -> socket.socket | None:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((LOOPBACK, port))
         listener.listen(BACKLOG)
-    except OSError as fault:
+    except OSError as error:
         listener.close()
-        if fault.errno in BUSY:
+        if error.errno in BUSY:
             return None
         raise
     return listener

@@ -104,7 +104,7 @@ class Tunnel:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Close it."""
         self.close()
@@ -153,8 +153,8 @@ class Tunnel:
             link: _Link | None = first
             while link is not None:
                 link = self._reconnect(self._watch(link.connection))
-        except CloudgpuError as fault:
-            self._end(fault)
+        except CloudgpuError as error:
+            self._end(error)
         except Exception as bug:  # noqa: BLE001  (waiting clients must never be left hanging)
             self._end(CloudgpuError(f"The tunnel failed: {type(bug).__name__}: {bug}.", next="Report this."))
 
@@ -166,12 +166,12 @@ class Tunnel:
         alive.join(5)
         return alive.fault or connection.lost()
 
-    def _reconnect(self, fault: CloudgpuError) -> _Link | None:
+    def _reconnect(self, error: CloudgpuError) -> _Link | None:
         """Return the next link, however long it takes; None when the tunnel is to end. Raises what does not pass."""
         if self._ended.is_set():
             return None
         self._adopt(None)
-        self._tell(TunnelEvent(Happening.LOST, self.port, fault))
+        self._tell(TunnelEvent(Happening.LOST, self.port, error))
         pause = FIRST_PAUSE_S
         while not self._ended.wait(pause):
             pause = min(LONGEST_PAUSE_S, pause * 2)
@@ -208,12 +208,12 @@ class Tunnel:
             self._changed.notify_all()
             return not self._ended.is_set()
 
-    def _end(self, fault: CloudgpuError | None) -> None:
+    def _end(self, error: CloudgpuError | None) -> None:
         """Close everything once; waiting clients get a reset."""
         with self._changed:
             if self._ended.is_set():
                 return
-            self.fault = fault
+            self.fault = error
             self._ended.set()
             link, self._link = self._link, None
             self._changed.notify_all()
@@ -222,7 +222,7 @@ class Tunnel:
                 self._listener.shutdown(socket.SHUT_RDWR)  # wakes `accept` where the system allows it
         if link is not None:
             link.connection.close()
-        self._tell(TunnelEvent(Happening.ENDED, self.port, fault))
+        self._tell(TunnelEvent(Happening.ENDED, self.port, error))
 
     # The door: one thread that accepts, and one per client until its bytes flow.
 
@@ -231,8 +231,8 @@ class Tunnel:
             while not self._ended.is_set():
                 try:
                     client, _ = listener.accept()
-                except OSError as fault:
-                    if fault.errno in (errno.EMFILE, errno.ENFILE):
+                except OSError as error:
+                    if error.errno in (errno.EMFILE, errno.ENFILE):
                         self._ended.wait(LOOK_S)  # too many open files: those who knock wait in the system's queue
                     continue
                 thread = threading.Thread(target=self._serve, args=(client,), name="tunnel-client", daemon=True)

@@ -46,8 +46,8 @@ def command(
         )
     check_from(from_, remove=remove)
     session = open_here()
-    row = session.find(name)
-    value = unshare(session, row, guest) if remove or guest is None else share(session, row, guest, from_=from_)
+    machine = session.find(name)
+    value = unshare(session, machine, guest) if remove or guest is None else share(session, machine, guest, from_=from_)
     emit(output, value, _said(value))
 
 

@@ -32,9 +32,9 @@ def command(
     from cloudgpu.control.inventory.local_files import clean_up_local_files
 
     session = open_here()
-    row = find_way(session, session.find(name or None, running=True))
+    machine = find_way(session, session.find(name or None, running=True))
     clean_up_local_files(session)
     words = list(arguments or [])
-    argv = ssh_command(session.home.ssh_config, row.name, words[1:] if words[:1] == ["--"] else words)
+    argv = ssh_command(session.home.ssh_config, machine.name, words[1:] if words[:1] == ["--"] else words)
     progress.end()
     os.execv(argv[0], argv)  # noqa: S606  (argv comes from ssh_command; no shell)

@@ -38,42 +38,46 @@ def command(
 
     check_port(port)
     session = open_here()
-    row = session.find(name, running=not stop)
+    machine = session.find(name, running=not stop)
     if stop:
-        ended = stop_tunnel(session.home.tunnels, row.id) is not None
-        said = f"The tunnel to {row.name} is closed." if ended else f"There was no background tunnel to {row.name}."
-        emit(output, {"name": row.name, "stopped": ended}, said)
+        ended = stop_tunnel(session.home.tunnels, machine.id) is not None
+        message = (
+            f"The tunnel to {machine.name} is closed."
+            if ended
+            else f"There was no background tunnel to {machine.name}."
+        )
+        emit(output, {"name": machine.name, "stopped": ended}, message)
     elif serve:
         from cloudgpu.control.access.jupyter import serve_background
 
-        serve_background(session, row, first_port=port)
+        serve_background(session, machine, first_port=port)
     elif background:
         from cloudgpu.control.access.jupyter import start_background, tunnel_value
 
-        notebook, pid = start_background(session, row, first_port=port)
-        _show(tunnel_value(row, notebook, in_background=True, pid=pid), output)
+        notebook, pid = start_background(session, machine, first_port=port)
+        _show(tunnel_value(machine, notebook, in_background=True, pid=pid), output)
         if open_:
-            _browse(session, row, notebook)
+            _browse(session, machine, notebook)
     else:
-        _foreground(session, row, port, output, open_=open_)
+        _foreground(session, machine, port, output, open_=open_)
 
 
-def _foreground(session: Session, row: Machine, port: int, output: Format, *, open_: bool) -> None:
+def _foreground(session: Session, machine: Machine, port: int, output: Format, *, open_: bool) -> None:
     from cloudgpu.access.tunnel.background import remove_page
     from cloudgpu.control.access.jupyter import JupyterTunnel
 
-    with JupyterTunnel(session, row, first_port=port) as tunnel:
+    with JupyterTunnel(session, machine, first_port=port) as tunnel:
         _show(tunnel.document(), output)
         tell("Ctrl-C ends the tunnel; Jupyter and its kernels keep running.")
         progress.end()
         try:
             if open_:
-                _browse(session, row, tunnel.notebook)
+                _browse(session, machine, tunnel.notebook)
             fault = tunnel.wait()
         except KeyboardInterrupt:
             return
         finally:
-            remove_page(session.home.tunnels, row.id)
+            remove_page(session.home.tunnels, machine.id)
     if fault:
         raise fault
 
@@ -82,14 +86,14 @@ def _show(value: TunnelDocument, output: Format) -> None:
     emit(output, value, f"Jupyter on {value['name']}:\n{value['url']}")  # on a line of its own, which fits 60 columns
 
 
-def _browse(session: Session, row: Machine, notebook: Notebook) -> None:
+def _browse(session: Session, machine: Machine, notebook: Notebook) -> None:
     """Open a 0600 page that leads on to Jupyter: a browser's command line would show the token to everybody."""
     import webbrowser
 
     from cloudgpu.access.jupyter.notebook import open_page
     from cloudgpu.access.tunnel.background import page_directory
 
-    page = open_page(page_directory(session.home.tunnels, row.id), notebook.port, notebook.token)
+    page = open_page(page_directory(session.home.tunnels, machine.id), notebook.port, notebook.token)
     if not webbrowser.open(page.as_uri()):
         tell("No browser could be started; open this yourself:")
         sys.stderr.write(f"{page.as_uri()}\n")

@@ -77,15 +77,15 @@ def _check(action: Action, of_install: dict[str, Any], *, crontab: bool, systemd
 
     given = [] if action is Action.INSTALL else [option for option, value in of_install.items() if value]
     if given:
-        said = f"{given[0]} belongs to cron install, not to cron {action}."
-        raise InvalidRequest(said, field=given[0], value=None, next="Run: cloudgpu cron --help")
+        message = f"{given[0]} belongs to cron install, not to cron {action}."
+        raise InvalidRequest(message, field=given[0], value=None, next="Run: cloudgpu cron --help")
     if crontab and systemd:
-        said = "One job is enough: --crontab or --systemd."
-        raise InvalidRequest(said, field="--systemd", value=None, next="Leave one of them out.")
+        message = "One job is enough: --crontab or --systemd."
+        raise InvalidRequest(message, field="--systemd", value=None, next="Leave one of them out.")
     if (crontab or systemd) and action in (Action.SHOW, Action.TEST):
-        said = f"cron {action} looks at both places."
+        message = f"cron {action} looks at both places."
         option = "--crontab" if crontab else "--systemd"
-        raise InvalidRequest(said, field=option, value=None, next=f"Run: cloudgpu cron {action}")
+        raise InvalidRequest(message, field=option, value=None, next=f"Run: cloudgpu cron {action}")
 
 
 def _change(session: Session, change: Change | None, output: Format, *, yes: bool) -> None:

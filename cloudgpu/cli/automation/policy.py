@@ -124,8 +124,8 @@ def _withdraw(session: Session, name: str, output: Format) -> None:
 
     value = withdraw(session, name)
     stays = "" if name == "limits" else " Running machines keep the text of their launch."
-    said = f"{name} is no longer published: from the next launch on, each home uses its own.{stays}"
-    emit(output, value, said)
+    message = f"{name} is no longer published: from the next launch on, each home uses its own.{stays}"
+    emit(output, value, message)
 
 
 def _needed(action: Action, given: list[str]) -> str:

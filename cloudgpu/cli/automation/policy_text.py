@@ -36,8 +36,8 @@ def _usual(found: Iterable[PolicySummary]) -> Iterator[str]:
         if "policy" in one["chosen_by"] and not one["error"]:
             idle = f", ends after {_idle(one)} idle" if one["idle_do"] not in (None, "off", "warn") else ""
             spans = f"lease {_span(one['lease_s'])}, renewed for up to {_span(one['renew_until_s'])}"
-            said = f"The usual policy is {one['name']}: {spans}{idle}."
-            yield f"{paragraph(said)}\n"
+            message = f"The usual policy is {one['name']}: {spans}{idle}."
+            yield f"{paragraph(message)}\n"
 
 
 def show_text(value: PolicyDocument, now: datetime) -> str:

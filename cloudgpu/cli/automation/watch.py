@@ -128,5 +128,5 @@ def _status_text(value: WatchDocument, session: Session) -> str:
 def _not_json() -> Exception:
     from cloudgpu.errors import InvalidRequest
 
-    said = "watch runs until it is interrupted, so it has no single answer."
-    return InvalidRequest(said, field="--output", value="json", next="Run: cloudgpu watch --status -o json")
+    message = "watch runs until it is interrupted, so it has no single answer."
+    return InvalidRequest(message, field="--output", value="json", next="Run: cloudgpu watch --status -o json")

@@ -61,10 +61,10 @@ def command(
     for line in running_lines(running):
         tell(line)
     if wanted.rows:
-        listed = ", ".join(row.name for row in wanted.rows)
-        whose = "".join(sorted({others_note(session, row, "end") for row in wanted.rows}))
-        values = [machine_value(row, session.clock()) for row in wanted.rows]
-        stays = [one for row in wanted.rows for one in named_attached(row)]
+        listed = ", ".join(machine.name for machine in wanted.rows)
+        whose = "".join(sorted({others_note(session, machine, "end") for machine in wanted.rows}))
+        values = [machine_value(machine, session.clock()) for machine in wanted.rows]
+        stays = [one for machine in wanted.rows for one in named_attached(machine)]
         about = to_be_ended(values, stays, termination_sentences(session, wanted.rows), whose)
         confirm(f"End {listed}?", yes=yes, about=about)
     document, gravest = ended(session, wanted, running)
@@ -72,7 +72,7 @@ def command(
     gone = [f"{_gone(value, now)} It cost {spent(value, 4)}{without_price(value)}." for value in document["terminated"]]
     gone += [f"Not removed: {value['kind']} {value['name']}, {monthly(value)}." for value in document["retained"]]
     gone += [_kept_files(value) for value in document["kept_files"]]
-    gone += [f"Left alone: {row.name}, for {row.owner or 'nobody that is known'}." for row in wanted.others]
+    gone += [f"Left alone: {machine.name}, for {machine.owner or 'nobody that is known'}." for machine in wanted.others]
     if gravest and not gone and len(document["failed"]) == 1:
         raise gravest
     asked = account_lines(document) if all_ and not gravest else []

@@ -35,21 +35,21 @@ def command(
         name, by = _alone(name)
     session = open_here()
     span, reason = duration(by, "BY"), check_reason(override)
-    row = session.find(name)
-    whose = others_note(session, row, "extend")
+    machine = session.find(name)
+    whose = others_note(session, machine, "extend")
     check_override(session, reason)
     if span is None:
         return
-    extension = plan_extension(session, row, span)
+    extension = plan_extension(session, machine, span)
     end = when(iso(extension.lease.expires), session.clock())
     moves = "; renew-until moves there too" if extension.moves_renew_until else ""
-    value = machine_value(row, session.clock())
+    value = machine_value(machine, session.clock())
     about = to_extend(value, f"{end}{moves}", extension.added_cost.text(), whose)
-    confirm(f"Extend {row.name}?", yes=yes, about=about)
-    row = extend(session, extension, override=reason)
-    end = when(row.expires, session.clock())
-    lives = "lives until" if row.state == "running" else f"is {row.state}; its lease ends"
-    emit(output, machine_value(row, session.clock()), f"{row.name} {lives} {end}{moves}.")
+    confirm(f"Extend {machine.name}?", yes=yes, about=about)
+    machine = extend(session, extension, override=reason)
+    end = when(machine.expires, session.clock())
+    lives = "lives until" if machine.state == "running" else f"is {machine.state}; its lease ends"
+    emit(output, machine_value(machine, session.clock()), f"{machine.name} {lives} {end}{moves}.")
 
 
 def _alone(word: str | None) -> tuple[str | None, str]:

@@ -36,21 +36,25 @@ def command(
     if until is None and not release and name is not None and name[0].isdigit():  # no name begins so
         name, until = None, name
     session = open_here()
-    row = session.find(name)
-    check_hold(row.name, until, release=release)
-    whose = others_note(session, row, "hold")
+    machine = session.find(name)
+    check_hold(machine.name, until, release=release)
+    whose = others_note(session, machine, "hold")
     if until is None:
-        if row.expires and row.expires <= iso(session.clock()):
-            confirm(f"Release {row.name}? Its lease is over: it ends within seconds then.{whose}", yes=yes)
-        row = set_hold(session, row, None)
-        emit(output, machine_value(row, session.clock()), f"{row.name} is not held any more.")
+        if machine.expires and machine.expires <= iso(session.clock()):
+            confirm(f"Release {machine.name}? Its lease is over: it ends within seconds then.{whose}", yes=yes)
+        machine = set_hold(session, machine, None)
+        emit(output, machine_value(machine, session.clock()), f"{machine.name} is not held any more.")
         return
     end = moment(until, "UNTIL", session.clock())
-    check_held(row.name, end, session.clock(), limits_of(session))
-    loses = hold_loses_to(session, row, end)
+    check_held(machine.name, end, session.clock(), limits_of(session))
+    loses = hold_loses_to(session, machine, end)
     if loses:
         tell(loses)
-    billed = "" if is_owned(row.provider) else " It is billed meanwhile."
-    confirm(f"Hold {row.name} until {when(iso(end), session.clock())}?{billed}{whose}", yes=yes)
-    row = set_hold(session, row, end)
-    emit(output, machine_value(row, session.clock()), f"{row.name} is held until {when(iso(end), session.clock())}.")
+    billed = "" if is_owned(machine.provider) else " It is billed meanwhile."
+    confirm(f"Hold {machine.name} until {when(iso(end), session.clock())}?{billed}{whose}", yes=yes)
+    machine = set_hold(session, machine, end)
+    emit(
+        output,
+        machine_value(machine, session.clock()),
+        f"{machine.name} is held until {when(iso(end), session.clock())}.",
+    )

@@ -105,8 +105,8 @@ def _rehearsed(machines: list[MachineDocument], now: Any) -> list[str]:
     """Return on which machines a spot interruption is rehearsed, and when it takes them."""
     from cloudgpu.cli.render import paragraph, when
 
-    said = "a spot interruption is rehearsed; it is taken"
-    return [paragraph(f"{one['name']}: {said} {when(one['taken_at'], now)}.") for one in machines if one["taken_at"]]
+    message = "a spot interruption is rehearsed; it is taken"
+    return [paragraph(f"{one['name']}: {message} {when(one['taken_at'], now)}.") for one in machines if one["taken_at"]]
 
 
 def _absent(machines: list[MachineDocument]) -> list[str]:

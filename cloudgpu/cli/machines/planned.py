@@ -42,8 +42,8 @@ def line(value: Plan) -> str:
     end = value["expires"] if value["lease_ends"] else value.get("renew_until")
     usd = f"{dollars(value['price']['usd_per_hour'], 4)}/h{_others(value)}"
     name = f"{value['name']}: " if value["name"] else ""
-    said = f"{name}{gpus(value, briefly=True)}{spot}, {at}, {usd}, ends {minute(end)}"
-    return "\n".join(filter(None, [said, facts(_warnings(value))]))
+    message = f"{name}{gpus(value, briefly=True)}{spot}, {at}, {usd}, ends {minute(end)}"
+    return "\n".join(filter(None, [message, facts(_warnings(value))]))
 
 
 def _warnings(value: Plan) -> Iterator[tuple[str, str]]:

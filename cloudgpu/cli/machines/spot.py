@@ -33,9 +33,9 @@ def command(
 
     del action
     session = open_here()
-    row = session.find(name)
-    check_may(session, row, "interrupt")
-    confirm(f"Interrupt {row.name}? It will be taken away after its notice.", yes=yes)
-    at = interrupt(session, row)
+    machine = session.find(name)
+    check_may(session, machine, "interrupt")
+    confirm(f"Interrupt {machine.name}? It will be taken away after its notice.", yes=yes)
+    at = interrupt(session, machine)
     taken = when(iso(at), session.clock())
-    emit(output, interrupted(row, at), f"{row.name} has its notice; it is taken {taken}.")
+    emit(output, interrupted(machine, at), f"{machine.name} has its notice; it is taken {taken}.")

@@ -58,30 +58,30 @@ def command(
     asked = StartOptions(
         duration(lease, "--lease"), duration(renew_until, "--renew-until"), check_reason(override), verbose, yes
     )
-    row = session.find(name)
-    check_may(session, row, "start")
+    machine = session.find(name)
+    check_may(session, machine, "start")
     check_override(session, asked.override)
-    row = settled_first(session, row)
-    if move and not comes_back(row):
-        row = _moved(session, row, asked)
-    if comes_back(row):
-        row = _brought_back(session, row, asked, wider=move, wait=not no_wait, output=output)
+    machine = settled_first(session, machine)
+    if move and not comes_back(machine):
+        machine = _moved(session, machine, asked)
+    if comes_back(machine):
+        machine = _brought_back(session, machine, asked, wider=move, wait=not no_wait, output=output)
     else:
-        row = _started(session, row, asked, wait=not no_wait, output=output)
-    value = machine_value(row, session.clock())
-    emit(output, value, f"{row.name} is {row.state}.{_next(session, row)}")
+        machine = _started(session, machine, asked, wait=not no_wait, output=output)
+    value = machine_value(machine, session.clock())
+    emit(output, value, f"{machine.name} is {machine.state}.{_next(session, machine)}")
 
 
-def _next(session: Session, row: Machine) -> str:
+def _next(session: Session, machine: Machine) -> str:
     from cloudgpu.cli.render import next_steps
     from cloudgpu.config.templates.find import opens_jupyter
 
-    if row.state != "running":
-        return f" See: cloudgpu show {row.name} --refresh"
-    return "\n" + next_steps(row.name, jupyter=opens_jupyter(row.template, session.template_paths()))
+    if machine.state != "running":
+        return f" See: cloudgpu show {machine.name} --refresh"
+    return "\n" + next_steps(machine.name, jupyter=opens_jupyter(machine.template, session.template_paths()))
 
 
-def _started(session: Session, row: Machine, asked: StartOptions, *, wait: bool, output: Format) -> Machine:
+def _started(session: Session, machine: Machine, asked: StartOptions, *, wait: bool, output: Format) -> Machine:
     from cloudgpu.cli.machine_text import line
     from cloudgpu.cli.machines.running_text import to_start
     from cloudgpu.cli.render import dollars, price, price_briefly, rounded
@@ -93,54 +93,56 @@ def _started(session: Session, row: Machine, asked: StartOptions, *, wait: bool,
     from cloudgpu.core.values.times import iso
     from cloudgpu.views.machines import machine_value
 
-    until = new_lease(session, row, asked.lease, asked.renew_until)
-    if row.state in AWAKE:
-        row = refresh(session, row)
-    if row.state not in AWAKE:  # else nothing is spent, and `start` says that it runs
-        value = machine_value(row, session.clock())
+    until = new_lease(session, machine, asked.lease, asked.renew_until)
+    if machine.state in AWAKE:
+        machine = refresh(session, machine)
+    if machine.state not in AWAKE:  # else nothing is spent, and `start` says that it runs
+        value = machine_value(machine, session.clock())
         lives = until.expires - session.clock()
-        cost = usd(run_cost(Money(row.price.nanos_per_hour), lives)) if row.price else None
+        cost = usd(run_cost(Money(machine.price.nanos_per_hour), lives)) if machine.price else None
         if asked.yes and output is Format.TEXT:
             tell(line({**value, "expires": iso(until.expires)}))
         to_the_end = f"{dollars(cost)} for the machine to the end of its new lease in {rounded(lives.total_seconds())}"
         hourly = price(value["price"]) if asked.verbose else price_briefly(value["price"])
         about = to_start(value, hourly, to_the_end, iso(until.expires), session.clock())
-        confirm(f"Start {row.name}?", yes=asked.yes, about=about)
-    return start_stopped(session, row, until, wait=wait, override=asked.override)
+        confirm(f"Start {machine.name}?", yes=asked.yes, about=about)
+    return start_stopped(session, machine, until, wait=wait, override=asked.override)
 
 
-def _moved(session: Session, row: Machine, asked: StartOptions) -> Machine:
+def _moved(session: Session, machine: Machine, asked: StartOptions) -> Machine:
     """Ask, with what it costs, end the stopped machine and make an image of its disk."""
     from cloudgpu.control.launch.restore import check_move, move, plan_move
     from cloudgpu.control.lifecycle.lifecycle import new_lease
 
-    found = plan_move(session, row)
-    check_move(session, found, new_lease(session, row, asked.lease, asked.renew_until), asked.override)
+    found = plan_move(session, machine)
+    check_move(session, found, new_lease(session, machine, asked.lease, asked.renew_until), asked.override)
     cheapest, per_month = found.offers[0], found.image.per_month
     costs = "its price is not known" if per_month is None else f"at most {per_month.text()} a month until it runs"
     confirm(
-        f"Move {row.name} out of {row.zone}? It ends, and its disk becomes an image ({costs}), which is launched "
-        f"from {cheapest.price.per_hour.text(4)} an hour on ({cheapest.available.instance_type}).",
+        f"Move {machine.name} out of {machine.zone}? It ends, and its disk becomes an image ({costs}), which is "
+        f"launched from {cheapest.price.per_hour.text(4)} an hour on ({cheapest.available.instance_type}).",
         yes=asked.yes,
     )
-    return move(session, row, why="it is moved")
+    return move(session, machine, why="it is moved")
 
 
 def _brought_back(
-    session: Session, row: Machine, asked: StartOptions, *, wider: bool, wait: bool, output: Format
+    session: Session, machine: Machine, asked: StartOptions, *, wider: bool, wait: bool, output: Format
 ) -> Machine:
     """Show the plan of the launch from the image, ask, and carry it out."""
     from cloudgpu.cli.machines.up import tell_plan
     from cloudgpu.control.launch.budget_preview import check_budgets, planned
     from cloudgpu.control.launch.restore import come_back, plan_comeback
 
-    prepared = plan_comeback(session, row, asked.lease, renew=asked.renew_until, override=asked.override, wider=wider)
+    prepared = plan_comeback(
+        session, machine, asked.lease, renew=asked.renew_until, override=asked.override, wider=wider
+    )
 
     def agree() -> None:
         document = planned(session, prepared)
         tell_plan(document, session.clock(), output, verbose=asked.verbose, briefly=asked.yes)
-        no = f"{row.name} was not launched; its image is kept."
-        confirm(f"Launch {row.name} again from its image?", yes=asked.yes, no=no)
+        no = f"{machine.name} was not launched; its image is kept."
+        confirm(f"Launch {machine.name} again from its image?", yes=asked.yes, no=no)
 
     check_budgets(session, prepared)
     agree()

@@ -115,28 +115,28 @@ def command(
     if document["existing"] is None:
         agree()
     done = launch(session, prepared, wait=not no_wait, agree=agree)
-    ready = not no_wait and done.row.state == "running"
-    on_start = _on_start(session, done.row, prepared.template, wait=wait_start) if ready else None
+    ready = not no_wait and done.machine.state == "running"
+    on_start = _on_start(session, done.machine, prepared.template, wait=wait_start) if ready else None
     result = launched(session, prepared, done, on_start)
     emit(
         output,
         result,
-        _result_text(result, ready=not no_wait, jupyter=opens_jupyter(done.row.template, session.template_paths())),
+        _result_text(result, ready=not no_wait, jupyter=opens_jupyter(done.machine.template, session.template_paths())),
     )
 
 
-def _on_start(session: Session, row: Machine, template: Template, *, wait: bool) -> str | None:
+def _on_start(session: Session, machine: Machine, template: Template, *, wait: bool) -> str | None:
     """Return how far the template's script is, at its end where that is waited for."""
     from cloudgpu.control.access.on_start import on_start_of, wait_for_on_start
     from cloudgpu.core.model.machine import is_owned
 
     if not wait:
-        return on_start_of(session, row, template)
+        return on_start_of(session, machine, template)
     try:
-        return wait_for_on_start(session, row, template)
+        return wait_for_on_start(session, machine, template)
     except KeyboardInterrupt:
-        billed = "" if is_owned(row.provider) else " and billed"
-        tell(f"Interrupted. {row.name} is ready{billed}, and its on_start is still running.")
+        billed = "" if is_owned(machine.provider) else " and billed"
+        tell(f"Interrupted. {machine.name} is ready{billed}, and its on_start is still running.")
         raise
 
 
@@ -193,8 +193,8 @@ def _start_text(name: str, on_start: str | None) -> str:
 
 def _differs(one: RequestDifference) -> str:
     """Return in what a found machine is not as was asked, and how to have it so."""
-    said = f"{one['option']} {one['requested']} was ignored: the machine has {one['current']}"
-    return f"{said}. To change it: {one['next']}"
+    message = f"{one['option']} {one['requested']} was ignored: the machine has {one['current']}"
+    return f"{message}. To change it: {one['next']}"
 
 
 def _at_cloud(machine: MachineDocument) -> str:

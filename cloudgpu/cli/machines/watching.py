@@ -29,8 +29,8 @@ def watched(answer: Callable[[], str], *, every_s: float, text: bool = True) -> 
         while True:
             try:
                 last = answer()
-            except LedgerUnavailable as fault:
-                last = f"{fault.message} {fault.next or ''}".rstrip()
+            except LedgerUnavailable as error:
+                last = f"{error.message} {error.next or ''}".rstrip()
             sys.stdout.write(page(last, every_s))
             sys.stdout.flush()
             time.sleep(every_s)

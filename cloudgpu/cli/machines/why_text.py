@@ -39,8 +39,8 @@ def text(value: WhyDocument, now: datetime) -> str:
 
 def _head(value: WhyDocument) -> str:
     because, activity = value["why"], value["activity"]
-    said = f"{value['name']}: " + (because if not _runs(value) else f"{_STATES[activity]} ({because})")
-    return wrapped(said, rest="  ")
+    message = f"{value['name']}: " + (because if not _runs(value) else f"{_STATES[activity]} ({because})")
+    return wrapped(message, rest="  ")
 
 
 def _runs(value: WhyDocument) -> bool:

@@ -136,8 +136,8 @@ def _mark_notes(document: EstimateDocument) -> Iterator[str]:
         yield f"! old: the machine's price is from more than {document['old_after_days']} days ago."
     stand_ins = {rests(one): one["times_as_fast"]["basis"] for one in found if one["times_as_fast"] and rests(one)}
     if stand_ins:
-        said = ", ".join(f"{mark} {rests}" for mark, rests in sorted(stand_ins.items()))
-        yield f"{said}: how fast it is at this work was not measured, and this stands in for it."
+        message = ", ".join(f"{mark} {rests}" for mark, rests in sorted(stand_ins.items()))
+        yield f"{message}: how fast it is at this work was not measured, and this stands in for it."
     past = document["past_run"]
     if past is not None and any(not one["fits"] for one in found):
         yield (

@@ -58,9 +58,9 @@ def _answer(value: GpusDocument, region: str | None, *, by_speed: bool) -> str:
     work = by_speed and figure is not None
     which = "Most work for a dollar" if work else "Cheapest"
     where = f"{first['provider']} {first['instance_type']} in {first['region']}"
-    said = paragraph(f"{which}: {_count(first)} {first['gpu']}, {where}, {price_briefly(first['price'])}.")
+    message = paragraph(f"{which}: {_count(first)} {first['gpu']}, {where}, {price_briefly(first['price'])}.")
     of_all = f"One of {many} machine types" if many > 1 else "The only machine type that fits"
-    return f"{said}\n{paragraph(f'{of_all}, {_dates(value, region)}.')}"
+    return f"{message}\n{paragraph(f'{of_all}, {_dates(value, region)}.')}"
 
 
 def _marks_briefly(offers: Sequence[GpuOffer], value: GpusDocument) -> str:
@@ -76,8 +76,8 @@ def _marks_briefly(offers: Sequence[GpuOffer], value: GpusDocument) -> str:
         "Google's sums: machine and GPUs added up" if _has_parts(offers) else "",
         f"{guessed}: its speed was not measured" if guessed else "",
     ]
-    said = "; ".join([*filter(None, found), "WORK/$: hours of an H100's training for a dollar"])
-    return paragraph(f"{said}. -v says more.")
+    message = "; ".join([*filter(None, found), "WORK/$: hours of an H100's training for a dollar"])
+    return paragraph(f"{message}. -v says more.")
 
 
 def _has_parts(offers: Sequence[GpuOffer]) -> bool:

@@ -157,8 +157,8 @@ def refresh_text(value: CatalogRefreshDocument) -> str:
     lines = [table(rows, headings, right=range(1, 7))]
     far = [one for provider in value["providers"] for one in provider["jumps"]]
     if far:
-        said = f"Moved by more than {value['factor']:g}:"
-        lines += ["", said, _moves(far[:SHOWN]), *_held(far)]
+        message = f"Moved by more than {value['factor']:g}:"
+        lines += ["", message, _moves(far[:SHOWN]), *_held(far)]
     if any(one["unnamed"] for one in value["providers"]):
         lines += ["", paragraph("NOT NAMED: on-demand prices that the answer did not contain; they keep their dates.")]
     return "\n".join(lines)

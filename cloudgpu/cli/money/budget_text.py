@@ -38,8 +38,8 @@ def list_text(values: Sequence[BudgetStatus]) -> str:
         return ""
     bad = [f"{one['name']} {_BAD[state]}" for one in values if (state := _state(one)) in _BAD]
     more = f"; and {len(bad) - FEW} more" if len(bad) > FEW else ""
-    said = f"{'; '.join(bad[:FEW])}{more}." if bad else _all_fit(values)
-    return f"{paragraph(said)}\n\n{table_of(values)}"
+    message = f"{'; '.join(bad[:FEW])}{more}." if bad else _all_fit(values)
+    return f"{paragraph(message)}\n\n{table_of(values)}"
 
 
 def _all_fit(values: Sequence[BudgetStatus]) -> str:

@@ -220,10 +220,10 @@ def _desktop(one: DesktopProfile, shown: _Amounts) -> str:
     quoted = one["quoted"]
     cards = one["gpu"] if one["gpus"] == 1 else f"{one['gpus']}x {one['gpu']}"
     power = f"{one['gpus']}x {one['gpu_watts']} W" if one["gpus"] > 1 else f"{one['gpu_watts']} W"
-    price, said = shown.short(one["purchase_usd"]), ""
+    price, message = shown.short(one["purchase_usd"]), ""
     if quoted is not None:
         amount = "" if _quoted(quoted) == price else f"{_quoted(quoted)} "
-        said = f" ({amount}at {quoted['per_usd']} of {quoted['as_of']})"
+        message = f" ({amount}at {quoted['per_usd']} of {quoted['as_of']})"
     yearly, resale = one["maintenance_usd_per_year"], one["resale_usd"]
     more = [
         f"PUE {one['pue']:g}" if one["pue"] != 1 else "",
@@ -231,7 +231,7 @@ def _desktop(one: DesktopProfile, shown: _Amounts) -> str:
         f"resale {shown(resale)}" if resale != "0" else "",
     ]
     parts = [
-        f"{one['name']}, {cards} for {price}{said}",
+        f"{one['name']}, {cards} for {price}{message}",
         f"{power} + {one['rest_watts']} W at work, {one['idle_watts']} W while it waits",
         f"{shown.price(one['usd_per_kwh'])} per kWh",
         f"lasts {_years(one['life_years'])}",

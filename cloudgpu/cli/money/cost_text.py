@@ -53,15 +53,15 @@ def _answer(document: CostDocument, shown: Amounts) -> str:
     usd = shown.with_code(document["total_usd"]) if total["usd"] is None else _amount(total, shown)
     of = f" for {document['owner']}" if document["owner"] else ""
     if document["since"] or document["until"]:
-        said = f"{usd} {_period(document)}{of}"
+        message = f"{usd} {_period(document)}{of}"
     elif month is not None and shown(month) != shown(document["total_usd"]):
-        said = f"{shown.with_code(month)} so far this month, {usd} in all{of}"
+        message = f"{shown.with_code(month)} so far this month, {usd} in all{of}"
     else:
-        said = f"{usd} so far{of}"
+        message = f"{usd} so far{of}"
     now = (
         "" if document["projected"] is None else f"; {shown.with_code(document['burn']['usd_per_hour'], 2)} an hour now"
     )
-    return paragraph(f"{said}{now}.")
+    return paragraph(f"{message}{now}.")
 
 
 def _amount(one: CostSum, shown: Amounts) -> str:
@@ -270,9 +270,11 @@ def _doubts(document: CostDocument) -> str:
 
 def _marks(document: CostDocument, *, verbose: bool) -> str:
     found = document["total"]["marks"]
-    said = f"Prices: {', '.join(_MARKS[mark] for mark in found)}." if found else ""
+    message = f"Prices: {', '.join(_MARKS[mark] for mark in found)}." if found else ""
     ranges = document["total"]["low_usd"] != document["total"]["high_usd"]
-    return f"{'* not known exactly; -v says between what, and why. ' if ranges and not verbose else ''}{said}".strip()
+    return (
+        f"{'* not known exactly; -v says between what, and why. ' if ranges and not verbose else ''}{message}".strip()
+    )
 
 
 def _lost(document: CostDocument, shown: Amounts) -> str:

@@ -145,20 +145,20 @@ def _launch(session: Session, story: _Story) -> Machine:
     )
     story.say(glance(planned(session, prepared)["plan"], session.clock()))
     story.step("Launch it: recorded first, tagged, its host key known before SSH connects.")
-    row = launch(session, prepared).row
-    address = fact(row.address)
-    story.detail(f"{row.name} runs at {address.host} port {address.port}; its tags:")
-    tags = session.provider_of(row).get(fact(row.provider_id)).tags
+    machine = launch(session, prepared).machine
+    address = fact(machine.address)
+    story.detail(f"{machine.name} runs at {address.host} port {address.port}; its tags:")
+    tags = session.provider_of(machine).get(fact(machine.provider_id)).tags
     story.block("\n".join(f"{key} = {value}" for key, value in sorted(tags.items())))
-    return row
+    return machine
 
 
-def _work(session: Session, row: Machine, story: _Story) -> tuple[str, str]:
+def _work(session: Session, machine: Machine, story: _Story) -> tuple[str, str]:
     from cloudgpu.access.jupyter.notebook import run_cell
     from cloudgpu.control.access.jupyter import JupyterTunnel, agent_status
 
     story.step("Open Jupyter through the tunnel and run one notebook cell.")
-    with JupyterTunnel(session, row) as tunnel:
+    with JupyterTunnel(session, machine) as tunnel:
         story.detail(f"http://127.0.0.1:{tunnel.port}/lab (with a token that stays in 0600 files)")
         story.block(CELL)
         result = run_cell(tunnel.port, tunnel.notebook.token, CELL)
@@ -167,7 +167,7 @@ def _work(session: Session, row: Machine, story: _Story) -> tuple[str, str]:
         if not result.ok:
             raise CloudgpuError(f"The notebook cell failed: {result.text[:200]}")
         story.step("Activity, as the agent on the machine sees it.")
-        status = _until_active(lambda: agent_status(session, row))
+        status = _until_active(lambda: agent_status(session, machine))
     story.detail(f"{status['activity']}: {status['why']}")
     return result.text, status["activity"]
 
@@ -240,8 +240,8 @@ def _clean(session: Session, root: Path) -> None:
     _end_in_peace()
     session.tell = _told_if_anybody_listens(session.tell)
     try:
-        for row in living(session.ledger.machines()):
-            end(session, row, why="the demo is over")
+        for machine in living(session.ledger.machines()):
+            end(session, machine, why="the demo is over")
     except BaseException:
         with contextlib.suppress(OSError):
             sys.stderr.write(f"The demo's machine may still run. To end it: CLOUDGPU_HOME={root} cloudgpu down --all\n")

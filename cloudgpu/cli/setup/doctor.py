@@ -147,9 +147,9 @@ def _live_text(document: LiveCheck) -> str:
     for one in document["machines"]:
         lines.append(f"{one['instance_type']} in {one['zone']}" + (f": {one['name']}" if one["name"] else ""))
         for stage in one["stages"]:
-            said = stage["message"] + (f" -> {stage['next']}" if stage["next"] else "")
+            message = stage["message"] + (f" -> {stage['next']}" if stage["next"] else "")
             mark = MARKS["ok" if stage["ok"] else "fail"]
-            lines.append(facts([(f"{mark} {stage['name']:10}{stage['seconds']:7.1f} s", said)]))
+            lines.append(facts([(f"{mark} {stage['name']:10}{stage['seconds']:7.1f} s", message)]))
         cost = "nothing was launched" if one["name"] is None else "its price is not known"
         lines.append(f"  cost: {cost if one['cost_usd'] is None else dollars(one['cost_usd'], 6)}")
         lines += [f"  left: {left}" for left in one["remaining"]]
@@ -162,5 +162,5 @@ def _outcome(document: LiveCheck) -> str:
     if document["ok"]:
         return "All of it works here, and nothing is left."
     failed = [stage["name"] for one in document["machines"] for stage in one["stages"] if not stage["ok"]]
-    said = f"Not all of it works: {', '.join(failed) or 'something'} failed."
-    return f"{said} {left} may still be billed." if left else f"{said} Nothing is left."
+    message = f"Not all of it works: {', '.join(failed) or 'something'} failed."
+    return f"{message} {left} may still be billed." if left else f"{message} Nothing is left."

@@ -242,8 +242,8 @@ def _answer(question: str, usual: str, read: Callable[[str], T]) -> T | None:
             return None
         try:
             return read(line)
-        except InvalidRequest as fault:
-            tell(f"{fault.message} {fault.next or ''}".rstrip())
+        except InvalidRequest as error:
+            tell(f"{error.message} {error.next or ''}".rstrip())
 
 
 def _key(found: Found, host: Host, fingerprints: list[str], *, ask: bool) -> str:

@@ -75,8 +75,8 @@ def _check(action: Action, place: str | None, *, follow: bool, even_if_older: bo
     if follow and action is not Action.MOVE:
         raise InvalidRequest("--follow belongs to ledger move.", field="--follow", value=None, next=f"Run: {way}")
     if even_if_older and action is not Action.RESTORE:
-        said = "--even-if-older belongs to ledger restore."
-        raise InvalidRequest(said, field="--even-if-older", value=None, next=f"Run: {way}")
+        message = "--even-if-older belongs to ledger restore."
+        raise InvalidRequest(message, field="--even-if-older", value=None, next=f"Run: {way}")
     if place is None and not follow:
         field = "URL" if action is Action.MOVE else "FILE"
         raise InvalidRequest(f"ledger {action} needs a {field}.", field=field, value=None, next=f"Run: {way}")

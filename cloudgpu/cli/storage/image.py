@@ -67,24 +67,24 @@ def _save(session: Session, name: str | None, image: str | None, *, restart: boo
     from cloudgpu.control.resources.named import leftover_value, save
     from cloudgpu.control.team.law import check_may
 
-    row = session.find(name)
-    check_may(session, row, "save an image of")
-    goes_on = row.state == "running" and getattr(session.provider_of(row), "saves_running", False)
+    machine = session.find(name)
+    check_may(session, machine, "save an image of")
+    goes_on = machine.state == "running" and getattr(session.provider_of(machine), "saves_running", False)
     if goes_on:
-        confirm(f"Save an image of {row.name}? {_CUT}.", yes=yes)
-    elif row.state == "running" and restart:
-        confirm(f"Save an image of {row.name}? It restarts: what runs on it ends.", yes=yes)
+        confirm(f"Save an image of {machine.name}? {_CUT}.", yes=yes)
+    elif machine.state == "running" and restart:
+        confirm(f"Save an image of {machine.name}? It restarts: what runs on it ends.", yes=yes)
     else:
-        confirm(f"Save an image of {row.name}? It costs money until it is removed.", yes=yes)
-    value = leftover_value(save(session, row, image, restart=restart))
-    emit(output, value, _said(value, row) + (f"\n{_CUT}." if goes_on else ""))
+        confirm(f"Save an image of {machine.name}? It costs money until it is removed.", yes=yes)
+    value = leftover_value(save(session, machine, image, restart=restart))
+    emit(output, value, _said(value, machine) + (f"\n{_CUT}." if goes_on else ""))
 
 
-def _said(value: NamedResource, row: Machine) -> str:
+def _said(value: NamedResource, machine: Machine) -> str:
     from cloudgpu.cli.storage.retained import monthly
 
     return (
-        f"The image {value['name']} of {row.name} is ready ({value['size_gb']} GB, {monthly(value)}).\n"
+        f"The image {value['name']} of {machine.name} is ready ({value['size_gb']} GB, {monthly(value)}).\n"
         f"  Launch from it: cloudgpu up --provider {value['provider']} --image {value['name']}\n"
         f"  Remove it:      cloudgpu image rm {value['name']}"
     )

@@ -56,7 +56,7 @@ def monthly(value: NamedResource) -> str:
 def _table(values: list[NamedResource], word: str, session: Session) -> str:
     if not values:
         return f"No {word} is kept."
-    names = {row.provider_id: row.name for row in session.ledger.machines() if row.provider_id}
+    names = {machine.provider_id: machine.name for machine in session.ledger.machines() if machine.provider_id}
     rows = [
         [
             value["name"],

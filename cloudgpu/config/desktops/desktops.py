@@ -113,10 +113,10 @@ def _path(text: str | Path) -> Path:
 def _of_file(path: Path, settings: Settings | None, watts: Watts | None, today: date | None) -> Desktop:
     try:
         table = read_yaml(path)
-    except InvalidRequest as fault:
-        if fault.field != path.name:
+    except InvalidRequest as error:
+        if error.field != path.name:
             raise  # a line of it
-        says, way_out = fault.message, "Name a text file with the lines of a desktop, or a desktop by its name."
+        says, way_out = error.message, "Name a text file with the lines of a desktop, or a desktop by its name."
         raise InvalidRequest(says, field="desktop", value=shown(str(path)), next=way_out) from None
     if table is None:
         raise InvalidRequest(

@@ -88,8 +88,8 @@ def _section(table: Table, path: str, value: Any, section: Section) -> Values:
 def _read(table: Table, path: str, value: Any, kind: Kind) -> Any:
     try:
         return kind.read(value)
-    except Misread as fault:
-        raise table.fault(path, fault.says, next=fault.next) from None
+    except Misread as error:
+        raise table.fault(path, error.says, next=error.next) from None
 
 
 def _check_keys(table: Table, values: Any, keys: Keys, prefix: str) -> None:

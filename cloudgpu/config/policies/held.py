@@ -49,13 +49,13 @@ def check_whole(held: Mapping[str, Held]) -> None:
             raise one.broken
 
 
-def unresolved(held: Mapping[str, Held], rows: Sequence[Machine]) -> tuple[str, ...]:
+def unresolved(held: Mapping[str, Held], machines: Sequence[Machine]) -> tuple[str, ...]:
     """Return a sentence for each policy that is named and not there: of its machines the lease alone counts."""
     fault = {one.name: one.fault for one in held.values() if one.policy is None}
     names: dict[str, list[str]] = {name: [] for name in fault}
-    for row in rows:
-        if held[row.id].policy is None:
-            names[held[row.id].name].append(row.name)
+    for machine in machines:
+        if held[machine.id].policy is None:
+            names[held[machine.id].name].append(machine.name)
     return tuple(f"{fault[name]}: only the lease counts for {_named(those)}" for name, those in names.items())
 
 
@@ -72,7 +72,7 @@ def with_why(held: Held, why: str) -> Held:
 
 
 def policies_held(
-    rows: Iterable[Machine], named: str | None, law: Law, published: Mapping[str, Published], home: HomeTerms
+    machines: Iterable[Machine], named: str | None, law: Law, published: Mapping[str, Published], home: HomeTerms
 ) -> dict[str, Held]:
     """Return the policy that holds for each machine, by its id; each file is read once.
 
@@ -85,15 +85,15 @@ def policies_held(
     known: dict[tuple[str, bool], Held] = {}
     alike: dict[tuple[str | bool | None, ...], Held] = {}  # thousands of machines are chosen for by the same words
     found: dict[str, Held] = {}
-    for row in rows:
-        ours = not law.is_member or law.owns(row)
-        by_terms = named is None and bool(row.policy) and bool(row.terms)
-        facts = () if row.policy else _facts_of(row).values()
-        words = (ours, row.policy, row.policy_by, repr(row.terms) if by_terms else None, *facts)
+    for machine in machines:
+        ours = not law.is_member or law.owns(machine)
+        by_terms = named is None and bool(machine.policy) and bool(machine.terms)
+        facts = () if machine.policy else _facts_of(machine).values()
+        words = (ours, machine.policy, machine.policy_by, repr(machine.terms) if by_terms else None, *facts)
         if words not in alike:
-            chosen = chosen_for(home, row, named) if ours or row.policy else _of_lab(named)
+            chosen = chosen_for(home, machine, named) if ours or machine.policy else _of_lab(named)
             if by_terms:
-                held = _by_terms(row, published, home, limits[False])
+                held = _by_terms(machine, published, home, limits[False])
             else:
                 if (chosen.name, ours) not in known:
                     known[chosen.name, ours] = _resolved(
@@ -101,23 +101,23 @@ def policies_held(
                     )
                 held = known[chosen.name, ours]
             alike[words] = with_why(held, chosen.why)
-        found[row.id] = alike[words]
+        found[machine.id] = alike[words]
     return found
 
 
-def _by_terms(row: Machine, published: Mapping[str, Published], home: HomeTerms, lab: Limits) -> Held:
+def _by_terms(machine: Machine, published: Mapping[str, Published], home: HomeTerms, lab: Limits) -> Held:
     """Return the policy of a machine by what stands in the ledger with its launch, in whatever home this is.
 
     A text in the ledger that this version cannot read ends no pass: it is another home's, and only the lease counts.
     """
-    name, here = row.policy, is_from(home, row)
+    name, here = machine.policy, is_from(home, machine)
     try:
-        terms = terms_now(home, row)
+        terms = terms_now(home, machine)
         found = found_by_terms(name, terms, published, home, here=here)
         limits = joined((lab, limits_in(terms)))
-    except InvalidRequest as fault:
-        broken = fault if here and fault.field != "policy" else None
-        return Held(name, None, "", fault.message.removesuffix("."), broken)
+    except InvalidRequest as error:
+        broken = error if here and error.field != "policy" else None
+        return Held(name, None, "", error.message.removesuffix("."), broken)
     return _within(found, limits)
 
 
@@ -134,20 +134,20 @@ def _of_lab(named: str | None) -> Chosen:
     return Chosen(named or LAST, f"nobody knows what it was launched under, and it is somebody else's: {LAST}")
 
 
-def chosen_for(home: HomeTerms, row: Machine, named: str | None = None) -> Chosen:
+def chosen_for(home: HomeTerms, machine: Machine, named: str | None = None) -> Chosen:
     """Return the policy that is meant for a machine: `named`, its launch's, or what the home would choose now."""
     if named is not None:
         return Chosen(named, f"{TYPED} {named}")
-    if row.policy:
-        by = row.policy_by
-        return Chosen(row.policy, f"it was launched under {row.policy}" + (f" ({by})" if by else ""))
-    chosen = choose(None, _facts_of(row), home.choices, home.policy)
+    if machine.policy:
+        by = machine.policy_by
+        return Chosen(machine.policy, f"it was launched under {machine.policy}" + (f" ({by})" if by else ""))
+    chosen = choose(None, _facts_of(machine), home.choices, home.policy)
     return Chosen(chosen.name, f"nobody knows what it was launched under, and {chosen.why} says {chosen.name}")
 
 
-def _facts_of(row: Machine) -> dict[str, str | None]:
+def _facts_of(machine: Machine) -> dict[str, str | None]:
     """Return what a policy is chosen by, of a machine's row."""
-    return {name: getattr(row, name) for name in FACTS}
+    return {name: getattr(machine, name) for name in FACTS}
 
 
 def _resolved(
@@ -157,9 +157,9 @@ def _resolved(
         found = published_policy(published, name) or load_policy(
             name, search=() if published_only else home.search, tz=home.tz
         )
-    except InvalidRequest as fault:
-        broken = None if fault.field == "policy" else fault
-        return Held(name, None, "", fault.message.removesuffix("."), broken)
+    except InvalidRequest as error:
+        broken = None if error.field == "policy" else error
+        return Held(name, None, "", error.message.removesuffix("."), broken)
     return _within(found, limits)
 
 

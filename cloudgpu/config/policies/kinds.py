@@ -85,9 +85,9 @@ def _zone(value: object) -> str:
     name = _text(value)
     try:
         zone_of(name)
-    except InvalidRequest as fault:
-        says = fault.message.removesuffix(".").replace(" is not a time zone", ", which is not a time zone", 1)
-        raise Misread(f"is {says}", str(fault.next)) from None
+    except InvalidRequest as error:
+        says = error.message.removesuffix(".").replace(" is not a time zone", ", which is not a time zone", 1)
+        raise Misread(f"is {says}", str(error.next)) from None
     return name
 
 

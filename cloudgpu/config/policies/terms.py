@@ -52,9 +52,9 @@ class HomeTerms:
         return self.search[-1]
 
 
-def is_from(home: HomeTerms, row: Machine) -> bool:
+def is_from(home: HomeTerms, machine: Machine) -> bool:
     """Say whether this home has launched a machine: its files are the ones that count."""
-    terms = row.terms
+    terms = machine.terms
     return terms is not None and bool(terms.home == home.id)
 
 
@@ -98,33 +98,33 @@ def _policy_text(home: HomeTerms, found: Found, published: Mapping[str, Publishe
     return None if text is None else text._replace(tz=home.tz)
 
 
-def terms_now(home: HomeTerms, row: Machine) -> Terms:
+def terms_now(home: HomeTerms, machine: Machine) -> Terms:
     """Return the terms of a row that has some: of a machine that this home has launched, with the files as they are.
 
     A file that is gone leaves what it said, but for this home's own limits. Raises InvalidRequest for a file that
     cannot be read.
     """
-    terms = fact(row.terms)
-    if not is_from(home, row):
+    terms = fact(machine.terms)
+    if not is_from(home, machine):
         return terms
     own = str(home.policies / FILE)
     known = {fact(one.place): one for one in terms.limits}
     read = {place: _text_at(Path(place)) for place in dict.fromkeys([*known, own])}
     limits = [text or (None if place == own else known[place]) for place, text in read.items()]
     return terms._replace(
-        policy=_policy_now(home, row, terms),
+        policy=_policy_now(home, machine, terms),
         limits=tuple([one for one in limits if one is not None]),
         price_jump=home.price_jump,
     )
 
 
-def _policy_now(home: HomeTerms, row: Machine, terms: Terms) -> TermsText | None:
+def _policy_now(home: HomeTerms, machine: Machine, terms: Terms) -> TermsText | None:
     """Return the text of the policy; a file of this home that has the name of a shipped one counts from now on."""
     known = terms.policy
     if known is not None and known.place is None:
         return known
     place = known and known.place
-    text = _text_at(Path(place) if place else home.policies / f"{row.policy}.yaml")
+    text = _text_at(Path(place) if place else home.policies / f"{machine.policy}.yaml")
     return known if text is None else text._replace(tz=home.tz)
 
 
@@ -133,14 +133,14 @@ def _text_at(place: Path) -> TermsText | None:
     return None if text is None else TermsText(str(place), text)
 
 
-def changed_terms(home: HomeTerms, rows: Sequence[Machine], now: datetime) -> Iterator[Draft]:
+def changed_terms(home: HomeTerms, machines: Sequence[Machine], now: datetime) -> Iterator[Draft]:
     """Yield a line for each machine of this home whose policy or limits say something else by now."""
     read: dict[str, Terms] = {}
-    for row in rows:
-        if not row.policy or row.terminated_at is not None or not is_from(home, row):
+    for machine in machines:
+        if not machine.policy or machine.terminated_at is not None or not is_from(home, machine):
             continue
-        words = repr((row.policy, row.terms))
+        words = repr((machine.policy, machine.terms))
         if words not in read:
-            read[words] = terms_now(home, row)
-        if read[words] != row.terms:
-            yield terms_set(row.id, read[words], now)
+            read[words] = terms_now(home, machine)
+        if read[words] != machine.terms:
+            yield terms_set(machine.id, read[words], now)

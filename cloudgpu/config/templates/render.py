@@ -175,8 +175,8 @@ def _unknown(template: Template, line: int, word: str, known: Iterable[str], wha
 def _check_cloud_config(template: Template, text: str) -> None:
     try:
         table = parse_yaml(text, Path("cloud_init"))
-    except InvalidRequest as fault:
-        place, _, says = fault.message.partition(": the file ")
+    except InvalidRequest as error:
+        place, _, says = error.message.partition(": the file ")
         raise _at_rendered(template, text, int(place.rpartition(":")[2]), says.rstrip(".")) from None
     for key in table.values:
         if key not in CLOUD_CONFIG:

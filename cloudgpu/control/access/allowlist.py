@@ -65,84 +65,88 @@ def allow(session: Session, name: str | None, cidr: str | None) -> tuple[AllowDo
     if not rows:
         raise InstanceNotFound("No machine is running.", field="name", value=None, next="Run: cloudgpu up")
     moves = _Moves()
-    known = {row.id: row for row in session.ledger.machines()}
+    known = {machine.id: machine for machine in session.ledger.machines()}
     if not name:
         rows, others = _told_apart(session, rows)
         moves.skipped += others
-    for row, keeper in _kept(session, rows, cidr, moves):
+    for machine, keeper in _kept(session, rows, cidr, moves):
         try:
-            with gone_if_terminated(session, row), alone(session, row):
-                before = keeper.allowed(fact(row.provider_id))  # the cloud first: without it no address is needed
+            with gone_if_terminated(session, machine), alone(session, machine):
+                before = keeper.allowed(fact(machine.provider_id))  # the cloud first: without it no address is needed
                 cidr = cidr or caller_cidr(session, option="--from")
-                with changing(f"Who may reach {row.name} may have changed already. Run the same command again."):
-                    moves.machines.append(_moved(row, keeper, _label(session, row), cidr, before, known))
+                with changing(f"Who may reach {machine.name} may have changed already. Run the same command again."):
+                    moves.machines.append(_moved(machine, keeper, _label(session, machine), cidr, before, known))
         except CallerUnknown:
             raise
-        except (InvalidRequest, InstanceNotFound) as fault:
+        except (InvalidRequest, InstanceNotFound) as error:
             if name:
                 raise
-            moves.skipped.append({"name": row.name, "why": fault.message})
-        except CloudgpuError as fault:
+            moves.skipped.append({"name": machine.name, "why": error.message})
+        except CloudgpuError as error:
             if name:
                 raise
-            moves.faults.append(fault)
-    code = gravest(fault.exit_code for fault in moves.faults)
-    failed = [fault.as_dict() for fault in moves.faults]
+            moves.faults.append(error)
+    code = gravest(error.exit_code for error in moves.faults)
+    failed = [error.as_dict() for error in moves.faults]
     document: AllowDocument = {"from": cidr, "machines": moves.machines, "skipped": moves.skipped, "failed": failed}
-    return document, next((fault for fault in moves.faults if fault.exit_code == code), None)
+    return document, next((error for error in moves.faults if error.exit_code == code), None)
 
 
-def _told_apart(session: Session, rows: Sequence[Machine]) -> tuple[list[Machine], list[SkippedMachine]]:
+def _told_apart(session: Session, machines: Sequence[Machine]) -> tuple[list[Machine], list[SkippedMachine]]:
     """Return the machines whose rule this person may move: their own, or shared with them; and why not the others."""
     law = law_of(session)
-    ours = [row for row in rows if law.owns(row) or let_in(session, row) is not None]
-    return ours, [{"name": row.name, "why": f"it is {law.whose(row)}"} for row in rows if row not in ours]
+    ours = [machine for machine in machines if law.owns(machine) or let_in(session, machine) is not None]
+    return ours, [
+        {"name": machine.name, "why": f"it is {law.whose(machine)}"} for machine in machines if machine not in ours
+    ]
 
 
-def alone(session: Session, row: Machine) -> AbstractContextManager[None]:
+def alone(session: Session, machine: Machine) -> AbstractContextManager[None]:
     """Hold the rules of an account alone: two who change them at once would lose one's label."""
-    return session.hold(f"doors-{row.account}", wait=WITHIN_S)
+    return session.hold(f"doors-{machine.account}", wait=WITHIN_S)
 
 
 def _named(session: Session, name: str, cidr: str | None) -> Machine:
-    row = session.find(name)
-    if let_in(session, row) is None:  # a colleague it is shared with moves their own address, and no other
-        check_may(session, row, "let anybody in to")
-    if doorkeeper(session, row) is None:
-        raise refuse_unkept(session, row, "name")
-    if is_behind(row) and cidr is None:
+    machine = session.find(name)
+    if let_in(session, machine) is None:  # a colleague it is shared with moves their own address, and no other
+        check_may(session, machine, "let anybody in to")
+    if doorkeeper(session, machine) is None:
+        raise refuse_unkept(session, machine, "name")
+    if is_behind(machine) and cidr is None:
         raise InvalidRequest(
-            f"{row.name} is reached from inside its network, so your public address does not matter.",
+            f"{machine.name} is reached from inside its network, so your public address does not matter.",
             field="--from",
             value=None,
             next="Name the address that it sees: --from 10.0.0.5/32",
         )
-    return row
+    return machine
 
 
 def _kept(
-    session: Session, rows: Sequence[Machine], cidr: str | None, moves: _Moves
+    session: Session, machines: Sequence[Machine], cidr: str | None, moves: _Moves
 ) -> list[tuple[Machine, Reachable]]:
     """Return the machines that have a rule to be moved, and write down why the others have none."""
     found: list[tuple[Machine, Reachable]] = []
-    for row in rows:
+    for machine in machines:
         try:
-            keeper = doorkeeper(session, row)
-        except CloudgpuError as fault:
-            moves.faults.append(fault)
+            keeper = doorkeeper(session, machine)
+        except CloudgpuError as error:
+            moves.faults.append(error)
             continue
         if keeper is None:
-            moves.skipped.append({"name": row.name, "why": f"{row.provider} has no rules about who may connect"})
-        elif is_behind(row) and cidr is None:
-            moves.skipped.append({"name": row.name, "why": "it is reached from inside its network"})
+            moves.skipped.append(
+                {"name": machine.name, "why": f"{machine.provider} has no rules about who may connect"}
+            )
+        elif is_behind(machine) and cidr is None:
+            moves.skipped.append({"name": machine.name, "why": "it is reached from inside its network"})
         else:
-            found.append((row, keeper))
+            found.append((machine, keeper))
     return found
 
 
-def _label(session: Session, row: Machine) -> str:
+def _label(session: Session, machine: Machine) -> str:
     """Return whose address this is: the owner's, or a colleague's, whose key was let in; neither closes the other's."""
-    return label_of(row, own_key(session)) if let_in(session, row) else CALLER
+    return label_of(machine, own_key(session)) if let_in(session, machine) else CALLER
 
 
 def _moved(

@@ -70,9 +70,9 @@ class JupyterTunnel:
     gone, shows a wrong host key or refuses the login.
     """
 
-    def __init__(self, session: Session, row: Machine, *, first_port: int = FIRST_PORT) -> None:
+    def __init__(self, session: Session, machine: Machine, *, first_port: int = FIRST_PORT) -> None:
         self._session = session
-        self._row = row
+        self._machine = machine
         self._first_port = first_port
         self._server: JupyterServer | None = None
         self._opened = False
@@ -87,13 +87,13 @@ class JupyterTunnel:
 
         Raises Unreachable, WrongHostKey and AuthFailed as a connection does. `close` ends it.
         """
-        check_reachable(self._session, self._row)
-        pin_known_key(self._session, self._row)
+        check_reachable(self._session, self._machine)
+        pin_known_key(self._session, self._machine)
         try:
             self._tunnel.open()
-        except Unreachable as fault:
+        except Unreachable as error:
             # Only the first connection may find that the ledger's address is out of date.
-            self._row = moved(self._session, self._row, fault)
+            self._machine = moved(self._session, self._machine, error)
             self._tunnel = self._new_tunnel()
             self._tunnel.open()
         self._opened = True
@@ -102,7 +102,7 @@ class JupyterTunnel:
     def _new_tunnel(self) -> Tunnel:
         return Tunnel(self._target, self._ask_jupyter, first_port=self._first_port, tell=self._told)
 
-    def __exit__(self, kind: type[BaseException] | None, fault: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
     def close(self) -> None:
@@ -136,7 +136,7 @@ class JupyterTunnel:
 
     def document(self) -> TunnelDocument:
         """Return the answer of `tunnel`, as of now."""
-        return tunnel_value(self._row, self.notebook, in_background=False, pid=os.getpid())
+        return tunnel_value(self._machine, self.notebook, in_background=False, pid=os.getpid())
 
     @property
     def notebook(self) -> Notebook:
@@ -152,23 +152,23 @@ class JupyterTunnel:
     def _target(self) -> Target:
         """Return where the machine is; at every later connection its provider is asked, in a session of its own."""
         if not self._opened:
-            return self._session.target(self._row)
+            return self._session.target(self._machine)
         with self._session.beside() as session:
-            row = session.ledger.machine(self._row.id) or self._row
+            machine = session.ledger.machine(self._machine.id) or self._machine
             try:
-                row = refresh(session, row)
+                machine = refresh(session, machine)
             except (AuthFailed, InvalidRequest, ProviderUnavailable):  # a colleague's account may not open here
-                return session.target(row)
-            check_reachable(session, row)
-            pin_confirmed(session, row)
-            return session.target(row)
+                return session.target(machine)
+            check_reachable(session, machine)
+            pin_confirmed(session, machine)
+            return session.target(machine)
 
     def _ask_jupyter(self, connection: Connection) -> int:
-        self._server = jupyter.ensure(connection, go_on=setup_patience(self._session, self._row))
+        self._server = jupyter.ensure(connection, go_on=setup_patience(self._session, self._machine))
         return self._server.port
 
     def _told(self, event: TunnelEvent) -> None:
-        name, why = self._row.name, event.fault.message if event.fault else ""
+        name, why = self._machine.name, event.fault.message if event.fault else ""
         if event.kind is Happening.LOST:
             self._session.tell(f"{name}: connection lost ({why}); the tunnel waits for it")
             self._tries = 0
@@ -182,18 +182,18 @@ class JupyterTunnel:
     def _tell_closed(self) -> None:
         """Say so, once in an outage, where SSH is open to another address than this client's now: a laptop moved."""
         with self._session.beside() as session:
-            fault = closed(session, self._row)
+            fault = closed(session, self._machine)
         if fault:
             self._session.tell(f"{fault.message} {fault.next} (the tunnel then continues)")
 
 
-def setup_patience(session: Session, row: Machine) -> Callable[[NotYet], bool]:
+def setup_patience(session: Session, machine: Machine) -> Callable[[NotYet], bool]:
     """Return what says whether to go on waiting for Jupyter: while a machine of a cloud is being set up.
 
     Its first minutes install Jupyter, and a driver where the image has none; said once. A host whose Python has no
     JupyterLab says itself that it is installing it.
     """
-    until = from_iso(row.launched_at) + SETUP_WITHIN if row.launched_at else None
+    until = from_iso(machine.launched_at) + SETUP_WITHIN if machine.launched_at else None
     told: list[str] = []
     begun: list[datetime] = []
 
@@ -201,29 +201,29 @@ def setup_patience(session: Session, row: Machine) -> Callable[[NotYet], bool]:
         now = session.clock()
         begun.append(now)
         last = begun[0] + SETUP_WITHIN if fault.surely else until
-        if last is None or now >= last or not (fault.surely or _is_set_up(session, row)):
+        if last is None or now >= last or not (fault.surely or _is_set_up(session, machine)):
             return False
         if not told:
             told.append(fault.message)
-            session.tell(f"{row.name}: still being set up ({fault.message.rstrip('.')}); waiting for Jupyter")
+            session.tell(f"{machine.name}: still being set up ({fault.message.rstrip('.')}); waiting for Jupyter")
         session.pause(SETUP_PAUSE_S)
         return True
 
     return go_on
 
 
-def _is_set_up(session: Session, row: Machine) -> bool:
+def _is_set_up(session: Session, machine: Machine) -> bool:
     """Say whether its provider's machines are set up at their first boot; a colleague's account may not open here."""
     try:
-        return isinstance(session.provider_of(row), Resolves)
+        return isinstance(session.provider_of(machine), Resolves)
     except CloudgpuError:
-        return bool(row.setup)
+        return bool(machine.setup)
 
 
-def tunnel_value(row: Machine, notebook: Notebook, *, in_background: bool, pid: int) -> TunnelDocument:
+def tunnel_value(machine: Machine, notebook: Notebook, *, in_background: bool, pid: int) -> TunnelDocument:
     """Return the answer of `tunnel`; `pid` is the process that holds it."""
     return {
-        "name": row.name,
+        "name": machine.name,
         "port": notebook.port,
         "url": notebook.url,
         "started": notebook.started,
@@ -232,57 +232,57 @@ def tunnel_value(row: Machine, notebook: Notebook, *, in_background: bool, pid: 
     }
 
 
-def start_background(session: Session, row: Machine, *, first_port: int) -> tuple[Notebook, int]:
+def start_background(session: Session, machine: Machine, *, first_port: int) -> tuple[Notebook, int]:
     """Return the notebook behind this machine's background tunnel, and its process; the one that runs already wins.
 
     Raises what kept the tunnel from coming up, in its own class.
     """
-    with reached(session, row) as connection:  # before it is left alone: what is wrong is said here
-        server = jupyter.ensure(connection, go_on=setup_patience(session, row))
-    running = background.find(session.home.tunnels, row.id)
+    with reached(session, machine) as connection:  # before it is left alone: what is wrong is said here
+        server = jupyter.ensure(connection, go_on=setup_patience(session, machine))
+    running = background.find(session.home.tunnels, machine.id)
     if running is None:
-        words = ["tunnel", row.id, "--serve", "--port", str(first_port)]
+        words = ["tunnel", machine.id, "--serve", "--port", str(first_port)]
         command = [sys.executable, "-P", "-m", "cloudgpu", *words]
         try:
-            running = background.spawn(command, session.home.tunnels, row.id)
+            running = background.spawn(command, session.home.tunnels, machine.id)
         except InvalidRequest:  # somebody else was quicker
-            running = background.find(session.home.tunnels, row.id)
+            running = background.find(session.home.tunnels, machine.id)
             if running is None:
                 raise
     return Notebook(running.port, server.token, server.started), running.pid
 
 
-def serve_background(session: Session, row: Machine, *, first_port: int) -> None:
+def serve_background(session: Session, machine: Machine, *, first_port: int) -> None:
     """Be the background tunnel: serve until the machine is gone or somebody ends this process."""
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(0))
     try:
         with (
-            JupyterTunnel(session, row, first_port=first_port) as tunnel,
-            background.serving(session.home.tunnels, row.id, row.name, tunnel.port),
+            JupyterTunnel(session, machine, first_port=first_port) as tunnel,
+            background.serving(session.home.tunnels, machine.id, machine.name, tunnel.port),
         ):
             ended = tunnel.wait()
-    except CloudgpuError as fault:
-        background.report(fault)
+    except CloudgpuError as error:
+        background.report(error)
         raise
     if ended is not None:
         raise ended
 
 
-def agent_status(session: Session, row: Machine) -> dict[str, Any]:
+def agent_status(session: Session, machine: Machine) -> dict[str, Any]:
     """Return what the agent on the machine says of itself: activity and why, last active, lease.
 
     Raises Unreachable when the machine or its agent does not answer.
     """
-    with reached(session, row) as connection:
+    with reached(session, machine) as connection:
         done = connection.capture('"$HOME"/.cloudgpu/agent status', timeout=STATUS_WITHIN)
     try:
         status: dict[str, Any] = json.loads(done.stdout)
     except ValueError:
         said = done.stderr.decode(errors="replace").strip()[-200:]
         raise Unreachable(
-            f"The agent on {row.name} does not answer: {said or 'nothing was said'}.",
+            f"The agent on {machine.name} does not answer: {said or 'nothing was said'}.",
             field="name",
-            value=row.name,
-            next=f"Look at ~/.cloudgpu/agent.log there: cloudgpu ssh {row.name}",
+            value=machine.name,
+            next=f"Look at ~/.cloudgpu/agent.log there: cloudgpu ssh {machine.name}",
         ) from None
     return status

@@ -32,18 +32,18 @@ class OnStart(StrEnum):
     FAILED = "failed"
 
 
-def on_start_of(session: Session, row: Machine, template: Template) -> OnStart | None:
+def on_start_of(session: Session, machine: Machine, template: Template) -> OnStart | None:
     """Return how far the script of a machine is that was just reached; None where there is none, or nobody knows."""
     from cloudgpu.control.access.reach import reached
 
     if not template.on_start.strip():
         return None
-    with suppress(CloudgpuError), reached(session, row) as connection:
+    with suppress(CloudgpuError), reached(session, machine) as connection:
         return _said(connection)[0]
     return None
 
 
-def wait_for_on_start(session: Session, row: Machine, template: Template) -> OnStart | None:
+def wait_for_on_start(session: Session, machine: Machine, template: Template) -> OnStart | None:
     """Wait until the script has ended; return None where the template has none.
 
     Raises InvalidRequest where it failed, ProviderUnavailable where it still runs after `WITHIN`, and what `reached`
@@ -53,15 +53,15 @@ def wait_for_on_start(session: Session, row: Machine, template: Template) -> OnS
 
     if not template.on_start.strip():
         return None
-    session.tell(f"{row.name}: waiting for on_start of the template {template.name} to end")
+    session.tell(f"{machine.name}: waiting for on_start of the template {template.name} to end")
     deadline = session.clock() + WITHIN
-    with reached(session, row) as connection:
+    with reached(session, machine) as connection:
         while (found := _said(connection))[0] is OnStart.RUNNING:
             if session.clock() >= deadline:
-                raise _still_running(row)
+                raise _still_running(machine)
             session.pause(POLL_S)
     if found[0] is OnStart.FAILED:
-        raise _failed(row, template, found[1])
+        raise _failed(machine, template, found[1])
     return found[0]
 
 
@@ -73,20 +73,21 @@ def _said(connection: Connection) -> tuple[OnStart, str]:
     return (OnStart.DONE if int(text) == 0 else OnStart.FAILED), text
 
 
-def _failed(row: Machine, template: Template, status: str) -> InvalidRequest:
+def _failed(machine: Machine, template: Template, status: str) -> InvalidRequest:
     return InvalidRequest(
-        f"{row.name} runs and is billed, but on_start of the template {template.name} failed with status {status}.",
+        f"{machine.name} runs and is billed, but on_start of the template {template.name} failed with status {status}.",
         field="template",
         value=template.name,
-        next=f"Read its log: cloudgpu exec {row.name} -- cat {LOG}. To end the machine: cloudgpu down {row.name}",
+        next=f"Read its log: cloudgpu exec {machine.name} -- cat {LOG}. "
+        f"To end the machine: cloudgpu down {machine.name}",
     )
 
 
-def _still_running(row: Machine) -> ProviderUnavailable:
+def _still_running(machine: Machine) -> ProviderUnavailable:
     hours = int(WITHIN.total_seconds() // 3600)
     return ProviderUnavailable(
-        f"on_start still runs on {row.name} after {hours} hour; the machine is ready and billed.",
+        f"on_start still runs on {machine.name} after {hours} hour; the machine is ready and billed.",
         field="template",
-        value=row.template,
-        next=f"Follow its log: cloudgpu exec {row.name} -- tail -f {LOG}",
+        value=machine.template,
+        next=f"Follow its log: cloudgpu exec {machine.name} -- tail -f {LOG}",
     )

@@ -39,7 +39,7 @@ def client_key(session: Session) -> ClientKey:
     return make_client_key(session.home.keys)
 
 
-def wait_until_ready(session: Session, row: Machine) -> Machine:
+def wait_until_ready(session: Session, machine: Machine) -> Machine:
     """Wait until the machine runs and its SSH server has shown the pinned key; return the new row.
 
     One that makes its own key has told it to its provider before: that is pinned then. Raises Unreachable when it ended
@@ -47,24 +47,24 @@ def wait_until_ready(session: Session, row: Machine) -> Machine:
     client's address.
     """
     deadline = session.clock() + READY_WITHIN
-    session.tell(f"{row.name}: waiting for the machine to run")
+    session.tell(f"{machine.name}: waiting for the machine to run")
     import_module("cloudgpu.access.ssh.handshake")  # a tenth of a second: spent while the machine starts, not after
-    row = _wait_running(session, row, deadline)
-    wait_for_key(session, row, deadline)
-    session.tell(f"{row.name}: verifying SSH against the host key of the launch")
-    _wait_for_ssh(session, row, deadline)
-    return row
+    machine = _wait_running(session, machine, deadline)
+    wait_for_key(session, machine, deadline)
+    session.tell(f"{machine.name}: verifying SSH against the host key of the launch")
+    _wait_for_ssh(session, machine, deadline)
+    return machine
 
 
-def _wait_for_ssh(session: Session, row: Machine, deadline: datetime) -> None:
-    target = session.target(row)
+def _wait_for_ssh(session: Session, machine: Machine, deadline: datetime) -> None:
+    target = session.target(machine)
     try:
         connect(target, timeout=10, wait=min(DOOR_AFTER_S, _left(session, deadline))).close()
-    except Unreachable as fault:
-        found = explained(session, row, fault)
-        if found is not fault:
-            raise found from fault
-        if not passing(fault):
+    except Unreachable as error:
+        found = explained(session, machine, error)
+        if found is not error:
+            raise found from error
+        if not passing(error):
             raise
         connect(target, timeout=10, wait=_left(session, deadline)).close()
 
@@ -73,152 +73,152 @@ def _left(session: Session, deadline: datetime) -> float:
     return max(1.0, (deadline - session.clock()).total_seconds())
 
 
-def wait_until_running(session: Session, row: Machine) -> Machine:
+def wait_until_running(session: Session, machine: Machine) -> Machine:
     """Wait until the machine runs; return the new row. Raises Unreachable when it ended or did not run in time."""
-    return _wait_running(session, row, session.clock() + READY_WITHIN, addressed=False)
+    return _wait_running(session, machine, session.clock() + READY_WITHIN, addressed=False)
 
 
-def _wait_running(session: Session, row: Machine, deadline: datetime, *, addressed: bool = True) -> Machine:
+def _wait_running(session: Session, machine: Machine, deadline: datetime, *, addressed: bool = True) -> Machine:
     pause = 0.05
     while True:
-        row = _look(session, row)
-        if row.state == "running" and (row.address or not addressed):
-            return row
-        if row.terminated_at or row.state in ("stopped", "deallocated", "terminated"):
+        machine = _look(session, machine)
+        if machine.state == "running" and (machine.address or not addressed):
+            return machine
+        if machine.terminated_at or machine.state in ("stopped", "deallocated", "terminated"):
             raise Unreachable(
-                f"{row.name} ended while it was starting: {row.state_reason or 'the provider gave no reason'}.",
+                f"{machine.name} ended while it was starting: {machine.state_reason or 'the provider gave no reason'}.",
                 field="name",
-                value=row.name,
+                value=machine.name,
                 next="See what the reason says, then run up again.",
             )
         if session.clock() >= deadline:
             raise Unreachable(
-                f"{row.name} was not running after {int(READY_WITHIN.total_seconds() // 60)} minutes "
-                f"(last seen {row.state}).",
+                f"{machine.name} was not running after {int(READY_WITHIN.total_seconds() // 60)} minutes "
+                f"(last seen {machine.state}).",
                 field="name",
-                value=row.name,
-                next=f"Run: cloudgpu show {row.name} --refresh, or: cloudgpu down {row.name}",
+                value=machine.name,
+                next=f"Run: cloudgpu show {machine.name} --refresh, or: cloudgpu down {machine.name}",
             )
         session.pause(pause)
         pause = min(2.0, pause * 1.25)  # a quarter of the wait, at most, is spent asleep beside a running machine
 
 
-def _look(session: Session, row: Machine) -> Machine:
+def _look(session: Session, machine: Machine) -> Machine:
     """Look once; while a machine starts, a provider that does not answer is asked again until the deadline."""
     try:
-        return refresh(session, row)
+        return refresh(session, machine)
     except LedgerUnavailable:
         raise  # the provider did answer
-    except ProviderUnavailable as fault:
-        session.tell(f"{row.name}: {fault.message}; asking again")
-        return row
+    except ProviderUnavailable as error:
+        session.tell(f"{machine.name}: {error.message}; asking again")
+        return machine
 
 
 @contextmanager
-def reached(session: Session, row: Machine, *, timeout: float = 10) -> Iterator[Connection]:
+def reached(session: Session, machine: Machine, *, timeout: float = 10) -> Iterator[Connection]:
     """Yield a verified connection; where the ledger's address is out of date, ask the provider once and retry.
 
     Somebody else's machine may be at that address by now, and shows another host key. Raises Unreachable with the
     machine's state as the reason, InstanceNotFound for one that has ended, WrongHostKey where it is still there.
     """
-    connection = open_connection(session, row, timeout=timeout)
+    connection = open_connection(session, machine, timeout=timeout)
     try:
         yield connection
-        count(session, row, connection)
+        count(session, machine, connection)
     finally:
         connection.close()
 
 
-def open_connection(session: Session, row: Machine, *, timeout: float = 10) -> Connection:
+def open_connection(session: Session, machine: Machine, *, timeout: float = 10) -> Connection:
     """Return a verified connection, as `reached` does, to be closed by the caller."""
-    check_reachable(session, row)
-    pin_known_key(session, row)
+    check_reachable(session, machine)
+    pin_known_key(session, machine)
     try:
-        return connect(session.target(row), timeout=timeout)
-    except Unreachable as fault:
-        latest = moved(session, row, fault)
+        return connect(session.target(machine), timeout=timeout)
+    except Unreachable as error:
+        latest = moved(session, machine, error)
     return _connected(session, latest, timeout)
 
 
-def _connected(session: Session, row: Machine, timeout: float) -> Connection:
+def _connected(session: Session, machine: Machine, timeout: float) -> Connection:
     try:
-        return connect(session.target(row), timeout=timeout)
-    except Unreachable as fault:
-        found = explained(session, row, fault)
-        if found is fault:
+        return connect(session.target(machine), timeout=timeout)
+    except Unreachable as error:
+        found = explained(session, machine, error)
+        if found is error:
             raise
-        raise found from fault
+        raise found from error
 
 
-def moved(session: Session, row: Machine, fault: Unreachable) -> Machine:
+def moved(session: Session, machine: Machine, error: Unreachable) -> Machine:
     """Return the machine's row where it has another address by now, or another key that its user has confirmed.
 
     Raises why it cannot be reached otherwise.
     """
-    latest = _asked_again(session, row)
-    if latest.address == row.address and not pin_confirmed(session, latest):
-        raise explained(session, latest, fault)
+    latest = _asked_again(session, machine)
+    if latest.address == machine.address and not pin_confirmed(session, latest):
+        raise explained(session, latest, error)
     return latest
 
 
-def explained(session: Session, row: Machine, fault: Unreachable) -> Unreachable:
+def explained(session: Session, machine: Machine, error: Unreachable) -> Unreachable:
     """Return why a connection failed: SSH there is not open to this client's address, or this home was not let in."""
-    return (closed(session, row) if passing(fault) else None) or guest.explained(session, row, fault)
+    return (closed(session, machine) if passing(error) else None) or guest.explained(session, machine, error)
 
 
-def find_way(session: Session, row: Machine) -> Machine:
+def find_way(session: Session, machine: Machine) -> Machine:
     """Return the machine's row as it can be reached now, for somebody else who connects: the system's ssh.
 
     Knocks where this client can get in straight. Elsewhere a knock says nothing, so the provider is asked. Raises as
     `reached`.
     """
-    check_reachable(session, row)
-    target = session.target(row)
-    pin_known_key(session, row)
-    if is_behind(row) or not may_let_us_in(row):
-        return _asked_again(session, row)
+    check_reachable(session, machine)
+    target = session.target(machine)
+    pin_known_key(session, machine)
+    if is_behind(machine) or not may_let_us_in(machine):
+        return _asked_again(session, machine)
     try:
         knock(target, timeout=10)
-    except Unreachable as fault:
-        return moved(session, row, fault)
-    return row
+    except Unreachable as error:
+        return moved(session, machine, error)
+    return machine
 
 
-def check_reachable(session: Session, row: Machine) -> None:
+def check_reachable(session: Session, machine: Machine) -> None:
     """Raise the error that says why this machine cannot be reached and what to do; `gone` for one that has ended."""
-    name = row.name
-    if row.launch_status == "open":
+    name = machine.name
+    if machine.launch_status == "open":
         raise Unreachable(
             f"The launch of {name} was interrupted, and its outcome is not known yet.",
             field="name",
             value=name,
             next="Run the same up again, or: cloudgpu ls --refresh",
         )
-    if row.state in ("stopped", "deallocated", "stopping"):
+    if machine.state in ("stopped", "deallocated", "stopping"):
         raise Unreachable(
-            f"{name} is {row.state}" + (f" ({row.state_reason})." if row.state_reason else "."),
+            f"{name} is {machine.state}" + (f" ({machine.state_reason})." if machine.state_reason else "."),
             field="name",
             value=name,
             next=f"Run: cloudgpu start {name}",
         )
-    if stays(row):
+    if stays(machine):
         raise Unreachable(
             f"{name} does not run; only its disk remains.",
             field="name",
             value=name,
             next=f"Run: cloudgpu start {name}",
         )
-    if row.terminated_at:
-        raise gone(row, session.clock())
+    if machine.terminated_at:
+        raise gone(machine, session.clock())
 
 
-def _asked_again(session: Session, row: Machine) -> Machine:
+def _asked_again(session: Session, machine: Machine) -> Machine:
     """Return the machine's row of now, or as it was where its provider says nothing; raise why it cannot be reached."""
     with suppress(ProviderUnavailable, InvalidRequest):
         try:
-            row = refresh(session, row)
+            machine = refresh(session, machine)
         except AuthFailed:
-            if not guest.let_in(session, row):  # a colleague's account need not open here
+            if not guest.let_in(session, machine):  # a colleague's account need not open here
                 raise
-    check_reachable(session, row)
-    return row
+    check_reachable(session, machine)
+    return machine

@@ -43,33 +43,33 @@ def check_from(typed: str | None, *, remove: bool) -> None:
         parse_cidr(str(typed), "--from")
 
 
-def share(session: Session, row: Machine, key: GuestKey, *, from_: str | None = None) -> ShareDocument:
+def share(session: Session, machine: Machine, key: GuestKey, *, from_: str | None = None) -> ShareDocument:
     """Let this key log in until the machine ends; return what its owner needs to do so.
 
     It has all the rights of the user that cloudgpu logs in as. `from_` is the network it comes from, as it was typed
     (`same`: this client's address): needed where the provider says who may connect. Raises InvalidRequest where it is
     missing or cannot be, InstanceNotFound for a machine that has ended, Unreachable, RoleNeeded where it is not theirs.
     """
-    check_may(session, row, "share")
-    keeper = doorkeeper(session, row)
+    check_may(session, machine, "share")
+    keeper = doorkeeper(session, machine)
     if keeper is None and from_ is not None:
-        raise refuse_unkept(session, row, "--from")
-    kept = keeper is not None and (from_ is not None or not is_behind(row))  # else they come the way that you come
-    with gone_if_terminated(session, row):
-        before = keeper.allowed(fact(row.provider_id)) if keeper and kept else {}
-    network = _network(session, row, from_, before) if kept else None
-    with changing(_half_done(row)):
-        with reached(session, row) as connection:
+        raise refuse_unkept(session, machine, "--from")
+    kept = keeper is not None and (from_ is not None or not is_behind(machine))  # else they come the way that you come
+    with gone_if_terminated(session, machine):
+        before = keeper.allowed(fact(machine.provider_id)) if keeper and kept else {}
+    network = _network(session, machine, from_, before) if kept else None
+    with changing(_half_done(machine)):
+        with reached(session, machine) as connection:
             changed = let_in(connection, key)
             target = connection.target
         if network is not None and keeper is not None:
-            changed |= before.get(label_of(row, key)) != network
-            with gone_if_terminated(session, row), alone(session, row):
-                keeper.allow(fact(row.provider_id), label_of(row, key), network)
+            changed |= before.get(label_of(machine, key)) != network
+            with gone_if_terminated(session, machine), alone(session, machine):
+                keeper.allow(fact(machine.provider_id), label_of(machine, key), network)
         host_key = known_hosts.pinned(session.home.known_hosts, target.id)
-        _hand_over(session, row, key, {"label": key.comment, "from": network, "host_key": host_key})
+        _hand_over(session, machine, key, {"label": key.comment, "from": network, "host_key": host_key})
     return {
-        "name": row.name,
+        "name": machine.name,
         "shared": True,
         "changed": changed,
         "key": key.fingerprint,
@@ -79,24 +79,24 @@ def share(session: Session, row: Machine, key: GuestKey, *, from_: str | None = 
     }
 
 
-def unshare(session: Session, row: Machine, key: GuestKey | None) -> ShareDocument:
+def unshare(session: Session, machine: Machine, key: GuestKey | None) -> ShareDocument:
     """Take this key (every shared one, for None) and its address out again; return as `share` does.
 
     The address first: it goes even where the machine cannot be reached. Raises Unreachable, RoleNeeded.
     """
-    check_may(session, row, "share")
-    with changing(_half_done(row)):
-        with gone_if_terminated(session, row):
-            closed = _closed(session, row, key)
-        with reached(session, row) as connection:
+    check_may(session, machine, "share")
+    with changing(_half_done(machine)):
+        with gone_if_terminated(session, machine):
+            closed = _closed(session, machine, key)
+        with reached(session, machine) as connection:
             changed = let_out(connection, key)
         fingerprint = key.fingerprint if key else None
-        if row.shared and (fingerprint is None or fingerprint in row.shared):
+        if machine.shared and (fingerprint is None or fingerprint in machine.shared):
             now = session.clock()
-            who = by(session, row, "share")
-            session.ledger.append([machine_unshared(row.id, fingerprint, now, host=platform.node(), who=who)])
+            who = by(session, machine, "share")
+            session.ledger.append([machine_unshared(machine.id, fingerprint, now, host=platform.node(), who=who)])
     return {
-        "name": row.name,
+        "name": machine.name,
         "shared": False,
         "changed": changed or closed,
         "key": fingerprint,
@@ -106,52 +106,52 @@ def unshare(session: Session, row: Machine, key: GuestKey | None) -> ShareDocume
     }
 
 
-def _hand_over(session: Session, row: Machine, key: GuestKey, said: dict[str, Any]) -> None:
+def _hand_over(session: Session, machine: Machine, key: GuestKey, said: dict[str, Any]) -> None:
     """Write whose key was let in, and the host key that their home is to pin, where the ledger does not say it."""
-    now, known = session.clock(), row.shared.get(key.fingerprint)
+    now, known = session.clock(), machine.shared.get(key.fingerprint)
     if known is None or (known.label, known.network, known.host_key) != (said["label"], said["from"], said["host_key"]):
         line = machine_shared(
-            row.id,
+            machine.id,
             key.fingerprint,
             now,
             label=said["label"],
             network=said["from"],
             host_key=said["host_key"],
             host=platform.node(),
-            who=by(session, row, "share"),
+            who=by(session, machine, "share"),
         )
         session.ledger.append([line])
 
 
-def _network(session: Session, row: Machine, typed: str | None, before: Mapping[str, str]) -> str | None:
+def _network(session: Session, machine: Machine, typed: str | None, before: Mapping[str, str]) -> str | None:
     """Return the network to be let in beside those of `before`; None where somebody else's group shows none of ours."""
     if typed is not None:
         return caller_cidr(session, option="--from") if typed == SAME else parse_cidr(typed, "--from")
     if not before:
         return None
     raise InvalidRequest(
-        f"{row.name} admits only named addresses; this key's owner has none yet.",
+        f"{machine.name} admits only named addresses; this key's owner has none yet.",
         field="--from",
         value=None,
         next="Name their public address, --from 203.0.113.7, or --from same for the network that you are in.",
     )
 
 
-def _closed(session: Session, row: Machine, key: GuestKey | None) -> bool:
+def _closed(session: Session, machine: Machine, key: GuestKey | None) -> bool:
     """Take the address of a key (of every shared one, for None) out; return whether there was one."""
-    keeper = doorkeeper(session, row)
+    keeper = doorkeeper(session, machine)
     if keeper is None:
         return False
-    with alone(session, row):
-        labels = [label for label in keeper.allowed(fact(row.provider_id)) if label.startswith(f"{row.id}.")]
-        gone = [label for label in labels if key is None or label == label_of(row, key)]
+    with alone(session, machine):
+        labels = [label for label in keeper.allowed(fact(machine.provider_id)) if label.startswith(f"{machine.id}.")]
+        gone = [label for label in labels if key is None or label == label_of(machine, key)]
         for label in gone:
-            keeper.allow(fact(row.provider_id), label, None)
+            keeper.allow(fact(machine.provider_id), label, None)
     return bool(gone)
 
 
-def _half_done(row: Machine) -> str:
-    return f"Who may log in to {row.name} may be changed in part. Run the same command again to finish it."
+def _half_done(machine: Machine) -> str:
+    return f"Who may log in to {machine.name} may be changed in part. Run the same command again to finish it."
 
 
 def _command(target: Target) -> str:

@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
 
 
-def ask_activity(session: Session, rows: Sequence[Machine], *, keep: bool = True) -> dict[str, Word]:
+def ask_activity(session: Session, machines: Sequence[Machine], *, keep: bool = True) -> dict[str, Word]:
     """Return what these machines say of their use, by id: one call for each; without those whose listing tells it.
 
     What is news is written into the ledger, unless `keep` is false. Raises LedgerUnavailable, and nothing else.
     """
-    accounts, _ = by_account(session, rows)  # the look has named the others
+    accounts, _ = by_account(session, machines)  # the look has named the others
     askers = [(session.provider(name), some) for name, some in accounts.items()]
     groups = [(asker, some) for asker, some in askers if isinstance(asker, ReportsActivity)]
     if not groups:
@@ -46,20 +46,20 @@ def ask_activity(session: Session, rows: Sequence[Machine], *, keep: bool = True
         answers = pool.map(lambda group: _words(*group), groups)
     words = {machine: _plausible(session, word) for answer in answers for machine, word in answer.items()}
     if keep:
-        _write(session, rows, words)
+        _write(session, machines, words)
     return words
 
 
-def _words(asker: ReportsActivity, rows: Sequence[Machine]) -> dict[str, Word]:
-    answers = _answers(asker, [one for row in rows if (one := row.provider_id)])
-    return {row.id: answers.get(row.provider_id or "") for row in rows}
+def _words(asker: ReportsActivity, machines: Sequence[Machine]) -> dict[str, Word]:
+    answers = _answers(asker, [one for machine in machines if (one := machine.provider_id)])
+    return {machine.id: answers.get(machine.provider_id or "") for machine in machines}
 
 
 def _answers(asker: ReportsActivity, ids: Sequence[str]) -> Mapping[str, Word]:
     try:
         return asker.activity(ids)
-    except CloudgpuError as fault:
-        return dict.fromkeys(ids, fault)
+    except CloudgpuError as error:
+        return dict.fromkeys(ids, error)
     except Exception as bug:  # noqa: BLE001  (one provider's defect keeps no machine of another from its end)
         why = f"it could not be asked ({type(bug).__name__}: {bug})"
         return dict.fromkeys(ids, ProviderUnavailable(why, field="provider"))
@@ -70,12 +70,12 @@ def _plausible(session: Session, word: Word) -> Word:
     return None if isinstance(word, datetime) and word - session.clock() > AHEAD else word
 
 
-def _write(session: Session, rows: Sequence[Machine], words: Mapping[str, Word]) -> None:
+def _write(session: Session, machines: Sequence[Machine], words: Mapping[str, Word]) -> None:
     drafts = []
-    for row in rows:
-        word, known = words.get(row.id), row.last_active
+    for machine in machines:
+        word, known = words.get(machine.id), machine.last_active
         if isinstance(word, datetime) and has_moved_on(from_iso(known) if known else None, word):
-            drafts.append(instance_observed_by_itself(row, word, not_before(row, session.clock())))
+            drafts.append(instance_observed_by_itself(machine, word, not_before(machine, session.clock())))
     if drafts:
         session.ledger.append(drafts)
 
@@ -88,7 +88,7 @@ USAGE = 2  # how argparse ends for words that it does not know
 
 def probe(
     session: Session,
-    rows: Sequence[Machine],
+    machines: Sequence[Machine],
     *,
     timeout: float = 10,
     at_once: int = 16,
@@ -105,7 +105,7 @@ def probe(
     with suppress(OSError):
         if keep:
             sweep_daily(session.home.samples, session.clock())
-    asks = [_ask_of(session, row, _How(timeout, min(back, DAY), keep)) for row in rows]
+    asks = [_ask_of(session, machine, _How(timeout, min(back, DAY), keep)) for machine in machines]
     with Pool(at_once, "machines") as pool:
         reports = list(pool.map(lambda ask: ask(), asks))
     return {one.row_id: one for one in reports}
@@ -119,21 +119,21 @@ class _How(NamedTuple):
     keep: bool
 
 
-def _ask_of(session: Session, row: Machine, how: _How) -> Callable[[], Report]:
+def _ask_of(session: Session, machine: Machine, how: _How) -> Callable[[], Report]:
     """Return what asks this machine, in whatever thread; what needs the session is looked up before."""
-    shelf, clock = SampleStore(session.home.samples, row.id), session.clock
+    shelf, clock = SampleStore(session.home.samples, machine.id), session.clock
     try:
-        target = session.target(row)
-    except CloudgpuError as fault:
-        missing = Report(row.id, clock(), None, fault.message.removesuffix("."))
+        target = session.target(machine)
+    except CloudgpuError as error:
+        missing = Report(machine.id, clock(), None, error.message.removesuffix("."))
         return lambda: missing
 
     def ask() -> Report:
         at = clock()
         try:
             found = _asked(target, at.timestamp(), shelf.last() if how.keep else at.timestamp(), how)
-        except CloudgpuError as fault:
-            found = unheard(fault.message.removesuffix("."))
+        except CloudgpuError as error:
+            found = unheard(error.message.removesuffix("."))
         except Exception as bug:  # noqa: BLE001  (the other machines have to be judged all the same)
             found = unheard(f"{target.name} could not be asked ({type(bug).__name__}: {bug})")
         return _report(shelf, found, at, keep=how.keep)

@@ -53,7 +53,7 @@ class OwnMachine:
 
 def utilization_of(
     session: Session,
-    rows: Iterable[Machine],
+    machines: Iterable[Machine],
     uses: Iterable[tuple[str, Usage]],
     since: datetime | None = None,
     until: datetime | None = None,
@@ -63,35 +63,37 @@ def utilization_of(
     `uses` are what has ended, as the ledger's `uses` gives it; what still runs stands in the rows, and runs until now.
     By the usual thresholds, whatever a machine's policy says. Asks nobody.
     """
-    now, rows = session.clock(), list(rows)
+    now, machines = session.clock(), list(machines)
     begin, end = 0.0 if since is None else since.timestamp(), min(now, until or now).timestamp()
-    runs, hears = _runs(rows, uses, now.timestamp()), _Hears(session)
+    runs, hears = _runs(machines, uses, now.timestamp()), _Hears(session)
     found: dict[str, tuple[Hour, ...]] = {}
-    for row in rows:
-        inside = [(max(first, begin), min(last, end)) for first, last in runs[row.id] if first < end and last > begin]
+    for machine in machines:
+        inside = [
+            (max(first, begin), min(last, end)) for first, last in runs[machine.id] if first < end and last > begin
+        ]
         if inside:
-            spans = SampleStore(session.home.samples, row.id).utilization(min(inside)[0], end)
-            latest = max(runs[row.id])
-            word = hears.word(row, latest) if latest[0] < end and row.last_active else None
-            found[row.id] = hours(spans, inside, word)
+            spans = SampleStore(session.home.samples, machine.id).utilization(min(inside)[0], end)
+            latest = max(runs[machine.id])
+            word = hears.word(machine, latest) if latest[0] < end and machine.last_active else None
+            found[machine.id] = hours(spans, inside, word)
     return found
 
 
-def own_machines(rows: Iterable[Machine], busy_hours: Mapping[str, Sequence[Hour]]) -> tuple[OwnMachine, ...]:
+def own_machines(machines: Iterable[Machine], busy_hours: Mapping[str, Sequence[Hour]]) -> tuple[OwnMachine, ...]:
     """Return the user's own machines (provider `ssh`) that ran in these hours (of `worked`), in the rows' order.
 
     Without those of `local`, which share the computer that cloudgpu runs on and stand for no machine that was bought.
     """
-    mine = (row for row in rows if row.provider == OWN and row.id in busy_hours)
-    return tuple(_own(row, busy_hours[row.id]) for row in mine)
+    mine = (machine for machine in machines if machine.provider == OWN and machine.id in busy_hours)
+    return tuple(_own(machine, busy_hours[machine.id]) for machine in mine)
 
 
-def _own(row: Machine, found: Sequence[Hour]) -> OwnMachine:
+def _own(machine: Machine, found: Sequence[Hour]) -> OwnMachine:
     measured = [one.joules for one in found if one.joules is not None]
     joules, drawing = sum(measured), sum(one.drawing for one in found)
     return OwnMachine(
-        id=row.id,
-        name=row.name,
+        id=machine.id,
+        name=machine.name,
         hours=sum(one.gpu + one.used for one in found) / HOUR,
         gpu_hours=sum(one.gpu for one in found) / HOUR,
         unknown_hours=sum(one.unknown for one in found) / HOUR,
@@ -103,10 +105,10 @@ def _own(row: Machine, found: Sequence[Hour]) -> OwnMachine:
     )
 
 
-def _runs(rows: Iterable[Machine], uses: Iterable[tuple[str, Usage]], now: float) -> dict[str, list[Run]]:
+def _runs(machines: Iterable[Machine], uses: Iterable[tuple[str, Usage]], now: float) -> dict[str, list[Run]]:
     """Return when each machine was billed, by its row's id; what still runs, until now."""
-    found: dict[str, list[Run]] = {row.id: [] for row in rows}
-    open_uses = ((row.id, use) for row in rows for use in row.open_usage)
+    found: dict[str, list[Run]] = {machine.id: [] for machine in machines}
+    open_uses = ((machine.id, use) for machine in machines for use in machine.open_usage)
     for subject, use in (*uses, *open_uses):
         if subject in found and use.resource == Resource.INSTANCE:
             end = now if use.end is None else from_iso(use.end).timestamp()
@@ -121,16 +123,16 @@ class _Hears:
     session: Session
     known: dict[str, bool] = field(default_factory=dict)
 
-    def word(self, row: Machine, run: Run) -> Word | None:
+    def word(self, machine: Machine, run: Run) -> Word | None:
         """Return a machine's word of its latest run; None where a look does not bring it, or it is of another run.
 
         The ledger has it to a quarter of an hour. While a machine runs, each look that saw it brought its word.
         That its agent lived to say more is taken for granted: use after an agent's death is idle here.
         """
-        active = from_iso(fact(row.last_active))
-        if active.timestamp() < run[0] or not self._in_a_look(row.account):
+        active = from_iso(fact(machine.last_active))
+        if active.timestamp() < run[0] or not self._in_a_look(machine.account):
             return None
-        seen = last_seen_at(self.session.ledger, row) if row.billed else None
+        seen = last_seen_at(self.session.ledger, machine) if machine.billed else None
         at = run[1] if seen is None else from_iso(seen).timestamp()
         return Word((active + NEWS_OF_ACTIVITY).timestamp(), min(at, run[1]))
 

@@ -87,11 +87,11 @@ def _story(session: Session, asked: CompareRequest, found: Read) -> Story:
     if last is not None:  # what is still to come did not happen yet
         within, known = replace(asked, until=min(now, asked.until or now)), replace(found, cost=None)
     history, unpriced = _history(session, within, known, counted, now)
-    ran, ids = [row for row in found.rows if row.id in found.hours], {row.id for row in counted}
+    ran, ids = [machine for machine in found.rows if machine.id in found.hours], {machine.id for machine in counted}
     worth_of = sold_by_age(desktop)
     sides = {} if history is None else sides_of(history, desktop, goes_on=goes_on)
     number = sides[Case.EXPECTED].owned.number if sides else 1
-    here = [] if rehearsed else [row.name or row.id for row in ran if row.provider == HERE]
+    here = [] if rehearsed else [machine.name or machine.id for machine in ran if machine.provider == HERE]
     return Story(
         now=now,
         desktop=desktop,
@@ -109,7 +109,7 @@ def _story(session: Session, asked: CompareRequest, found: Read) -> Story:
         last=last,
         rehearsed=rehearsed,
         left_out=here,
-        unknown_gpus=[row.name or row.id for row in ran if row.id in ids and not knows_gpus(row)],
+        unknown_gpus=[machine.name or machine.id for machine in ran if machine.id in ids and not knows_gpus(machine)],
     )
 
 
@@ -117,9 +117,9 @@ def _history(
     session: Session, asked: CompareRequest, found: Read, counted: Sequence[Machine], now: datetime
 ) -> tuple[History | None, tuple[str, ...]]:
     """Return what the counted rows cost by day and did, and what of it has no price; None where nothing was billed."""
-    ids, of_all = {row.id for row in counted}, len(counted) == len(found.rows)
+    ids, of_all = {machine.id for machine in counted}, len(counted) == len(found.rows)
     ended = found.ended if of_all else [one for one in found.ended if one[0] in ids]
-    begins = [use.begin for _, use in ended] + [use.begin for row in counted for use in row.open_usage]
+    begins = [use.begin for _, use in ended] + [use.begin for machine in counted for use in machine.open_usage]
     cost = found.cost if of_all else None
     if cost is None:
         cost = daily(counted, ended, now, asked.zone, since=asked.since, until=asked.until)
@@ -133,58 +133,58 @@ def _history(
 
 
 def _machines(session: Session, asked: CompareRequest, found: Read, counted: Sequence[Machine]) -> list[Compared]:
-    ran = [row for row in counted if row.id in found.hours]
-    begins = {one.at for row in ran for one in found.hours[row.id]}
+    ran = [machine for machine in counted if machine.id in found.hours]
+    begins = {one.at for machine in ran for one in found.hours[machine.id]}
     days = {at: at.astimezone(asked.zone).date() for at in begins}  # an hour is of the day on which it begins
     speed = speeds(asked.desktop, asked.work or Work.TRAINING)
-    return [_machine(session, row, found.hours[row.id], days, speed) for row in ran]
+    return [_machine(session, machine, found.hours[machine.id], days, speed) for machine in ran]
 
 
 def _machine(
     session: Session,
-    row: Machine,
+    machine: Machine,
     hours: Sequence[Hour],
     days: Mapping[datetime, Any],
     speed: Callable[[Accelerator], Faster],
 ) -> Compared:
-    gpu = gpu_of(row)
+    gpu = gpu_of(machine)
     return Compared(
-        name=row.name or row.id,
+        name=machine.name or machine.id,
         gpu="" if gpu is None else gpu.name,
         gpus=0.0 if gpu is None else gpu.count * gpu.share,
         memory_gib=None if gpu is None else gpu.memory_gib,
         speed=EQUAL if gpu is None else speed(gpu),
-        read=gpu is None or _is_read(session, row, hours),
+        read=gpu is None or _is_read(session, machine, hours),
         days=by_day(hours, days),
     )
 
 
-def _is_read(session: Session, row: Machine, hours: Sequence[Hour]) -> bool:
+def _is_read(session: Session, machine: Machine, hours: Sequence[Hour]) -> bool:
     """Say whether the use of its GPUs is read; samples as old as those that were dropped say nothing of it."""
     if any(one.gpu for one in hours) or not any(one.used for one in hours):
         return True
-    shelf = SampleStore(session.home.samples, row.id)
+    shelf = SampleStore(session.home.samples, machine.id)
     last = shelf.last()
     return any(one.get("gpu") is not None for one in shelf.read(last - LOOK_BACK, last))
 
 
 def _own(session: Session, asked: CompareRequest, found: Read) -> list[Own]:
-    rows = {row.id: row for row in found.rows}
+    rows = {machine.id: machine for machine in found.rows}
     mine = own_machines(found.rows, found.hours)
     work = asked.work or Work.TRAINING
 
     def of(one: OwnMachine) -> Own:
-        row = rows[one.id]
-        cost = _cost_of(row, found.ended, session.clock(), asked)
-        return own(row, one, work, cost, read=_is_read(session, row, found.hours[one.id]))
+        machine = rows[one.id]
+        cost = _cost_of(machine, found.ended, session.clock(), asked)
+        return own(machine, one, work, cost, read=_is_read(session, machine, found.hours[one.id]))
 
     return [of(one) for one in mine]
 
 
-def _cost_of(row: Machine, ended: Sequence[Ended], now: datetime, asked: CompareRequest) -> Money | None:
+def _cost_of(machine: Machine, ended: Sequence[Ended], now: datetime, asked: CompareRequest) -> Money | None:
     """Return what one machine cost in the period: the very figure of `cost`. None where a part has no price."""
-    its = [one for one in ended if one[0] == row.id]
-    found = daily([row], its, now, asked.zone, since=asked.since, until=asked.until)
+    its = [one for one in ended if one[0] == machine.id]
+    found = daily([machine], its, now, asked.zone, since=asked.since, until=asked.until)
     return None if found.without_price else money(found.total.amount)
 
 

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 _KWH = 3_600_000  # joules
 
 
-def own(row: Machine, found: OwnMachine, work: Work, cost: Money | None, *, read: bool) -> Own:
+def own(machine: Machine, found: OwnMachine, work: Work, cost: Money | None, *, read: bool) -> Own:
     """Return what one of the user's own machines did; `cost` is what the ledger says it came to, None: not known.
 
     Where its GPUs are not `read`, all its use counts as work.
     """
-    gpu = gpu_of(row)
+    gpu = gpu_of(machine)
     hours = found.gpu_hours if read else found.hours
     spec = None if gpu is None else catalog.spec_of(gpu.name, gpu.memory_gib)
     offer, ratio = (None, Fraction(1)) if spec is None else cheapest(spec, work)
@@ -40,7 +40,7 @@ def own(row: Machine, found: OwnMachine, work: Work, cost: Money | None, *, read
         unknown=timedelta(hours=found.unknown_hours),
         energy=_energy(found, hours),
         electricity=cost,
-        assumed=row.price is not None and row.price.basis == Basis.ASSUMED,
+        assumed=machine.price is not None and machine.price.basis == Basis.ASSUMED,
         offer=offer,
         ratio=ratio,
         cards=timedelta(hours=found.card_hours),

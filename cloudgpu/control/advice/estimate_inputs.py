@@ -159,17 +159,17 @@ def past_run(session: Session, name: str) -> Past:
     never in use.
     """
     rows, uses = session.ledger.read(lambda view: (view.machines(), list(view.uses(""))))
-    row = find_machine([one for one in rows if not one.is_named_resource], name, session.clock(), ended=True)
-    spec, accelerator = _gpu_of(row)
-    mine = [(subject, use) for subject, use in uses if subject == row.id]
-    hours = utilization_of(session, [row], mine).get(row.id, ())
+    machine = find_machine([one for one in rows if not one.is_named_resource], name, session.clock(), ended=True)
+    spec, accelerator = _gpu_of(machine)
+    mine = [(subject, use) for subject, use in uses if subject == machine.id]
+    hours = utilization_of(session, [machine], mine).get(machine.id, ())
     sums = [
         Fraction(str(round(sum(getattr(one, kind) for one in hours), 6))) / 3600
         for kind in ("gpu", "used", "idle", "unknown")
     ]
     found = Past(
-        row.id,
-        row.name,
+        machine.id,
+        machine.name,
         spec,
         accelerator.number * Fraction(accelerator.share).limit_denominator(8),
         accelerator.memory_gib or spec.memory_gib,
@@ -195,15 +195,15 @@ def past_value(past: Past) -> PastRun:
     }
 
 
-def _gpu_of(row: Machine) -> tuple[GpuSpec, MachineGpus]:
-    found = row.accelerators or ()
+def _gpu_of(machine: Machine) -> tuple[GpuSpec, MachineGpus]:
+    found = machine.accelerators or ()
     if len(found) != 1:
         has = f"{len(found)} kinds of GPU" if found else "no GPU"
-        raise _no_gpu(row, f"{row.name} has {has}, so its work says nothing of another GPU's hours.")
+        raise _no_gpu(machine, f"{machine.name} has {has}, so its work says nothing of another GPU's hours.")
     (one,) = found
     spec = _spec(one)
     if spec is None:
-        raise _no_gpu(row, f"The GPU of {row.name} is {one.name!r}, of which the catalogue knows no speed.")
+        raise _no_gpu(machine, f"The GPU of {machine.name} is {one.name!r}, of which the catalogue knows no speed.")
     return spec, one
 
 
@@ -220,9 +220,9 @@ def _spec(gpu: MachineGpus) -> GpuSpec | None:
     return alike[0] if len(alike) == 1 else None
 
 
-def _no_gpu(row: Machine, says: str) -> InvalidRequest:
+def _no_gpu(machine: Machine, says: str) -> InvalidRequest:
     way = "Say how much work it is instead: --flops, or --hours-per-day."
-    return InvalidRequest(says, field="--like", value=row.name, next=way)
+    return InvalidRequest(says, field="--like", value=machine.name, next=way)
 
 
 def _never_used(past: Past) -> InvalidRequest:

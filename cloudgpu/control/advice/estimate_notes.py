@@ -110,10 +110,10 @@ def _disk(request: EstimateQuery, wished: dict[str, str], found: Sequence[Estima
         kinds[f"{kind}{billed if kind in AZURE else ''} at {shape.provider}"] = None
     long = "to the end of the work" if request.is_finite else "all month"
     off = "" if request.hours.share == 1 else ", also while the machine is off"
-    said = f" ({', '.join(others)})" if others else ""
+    message = f" ({', '.join(others)})" if others else ""
     many = "each machine's" if request.number > 1 else "its"
     return (
-        f"{request.disk_gb:,} GB is {many} disk, kept {long}{off}: {', '.join(kinds)}{said}. Provisioned IOPS and "
+        f"{request.disk_gb:,} GB is {many} disk, kept {long}{off}: {', '.join(kinds)}{message}. Provisioned IOPS and "
         "throughput are not in it."
     )
 

@@ -81,10 +81,12 @@ def found_here(session: Session) -> tuple[Finding, ...]:
     """Return every finding about machines, kept things and refreshed prices. Asks nobody; reads few histories."""
     now = session.clock()
     bills = session.ledger.bills()
-    rows = [_as_seen(session, row, iso(now)) for row in living(bills)]
-    of_machines = machine_findings(rows, dict(_asked_since(session, rows)), now)
-    over = ended_findings((row._replace(state_reason=reason_of(row)) for row in bills if row.unrequested_stop), now)
-    return (*of_machines, *over, *price_leaps(rows, _factor_of(session)), *_held_back(session))
+    machines = [_as_seen(session, machine, iso(now)) for machine in living(bills)]
+    of_machines = machine_findings(machines, dict(_asked_since(session, machines)), now)
+    over = ended_findings(
+        (machine._replace(state_reason=reason_of(machine)) for machine in bills if machine.unrequested_stop), now
+    )
+    return (*of_machines, *over, *price_leaps(machines, _factor_of(session)), *_held_back(session))
 
 
 def _factor_of(session: Session) -> Callable[[Machine], Fraction]:
@@ -93,8 +95,8 @@ def _factor_of(session: Session) -> Callable[[Machine], Fraction]:
     with suppress(InvalidRequest):  # published by another version: no reason to tell nothing
         published = lab_limits(session.published()).price_jump
 
-    def factor(row: Machine) -> Fraction:
-        return Fraction(published or Decimal(row.terms.price_jump if row.terms else PRICE_JUMP))
+    def factor(machine: Machine) -> Fraction:
+        return Fraction(published or Decimal(machine.terms.price_jump if machine.terms else PRICE_JUMP))
 
     return factor
 
@@ -112,18 +114,18 @@ def _held_back(session: Session) -> Iterator[Finding]:
                 yield found_at_home(session, held_finding(provider, names))
 
 
-def _as_seen(session: Session, row: Machine, now: str) -> Machine:
+def _as_seen(session: Session, machine: Machine, now: str) -> Machine:
     """Return the row of a machine past its renew-until with when a look last saw it: unchanged, that is in no line."""
-    if not row.billed or row.renew_until is None or row.renew_until > now:
-        return row
-    return row._replace(seen_at=last_seen_at(session.ledger, row))
+    if not machine.billed or machine.renew_until is None or machine.renew_until > now:
+        return machine
+    return machine._replace(seen_at=last_seen_at(session.ledger, machine))
 
 
-def _asked_since(session: Session, rows: list[Machine]) -> Iterator[tuple[str, datetime]]:
-    for row in rows:
-        since = unproved_since(session.ledger.events(row.id)) if row.pending_action else None
+def _asked_since(session: Session, machines: list[Machine]) -> Iterator[tuple[str, datetime]]:
+    for machine in machines:
+        since = unproved_since(session.ledger.events(machine.id)) if machine.pending_action else None
         if since is not None:
-            yield row.id, since
+            yield machine.id, since
 
 
 LOCK = "alerts"
@@ -306,10 +308,10 @@ def _message(session: Session, news: Sequence[News], *, strict: bool = False) ->
     try:
         own = own_template(alerts, session.home)
         return message(news, now, shipped_template() if own is None else own)
-    except InvalidRequest as fault:
+    except InvalidRequest as error:
         if strict or alerts.template is None:
             raise
-        session.tell(f"{fault.message} The shipped text is sent instead.")
+        session.tell(f"{error.message} The shipped text is sent instead.")
         return message(news, now, shipped_template())
 
 

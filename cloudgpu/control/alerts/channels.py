@@ -206,12 +206,12 @@ class _Heard:
 
     why: str = "did not take it"
 
-    def note(self, said: str) -> None:
+    def note(self, message: str) -> None:
         """Keep the status or the kind of the fault, in our own words."""
-        status = re.search(r"\berror[=:] ?(\d{3})\b", said)
+        status = re.search(r"\berror[=:] ?(\d{3})\b", message)
         if status:
             self.why = f"answered {status[1]}"
-        elif re.search(r"\bconnect|\btimed? ?out|refused|SMTP|socket", said, re.IGNORECASE):
+        elif re.search(r"\bconnect|\btimed? ?out|refused|SMTP|socket", message, re.IGNORECASE):
             self.why = "could not be reached, or did not answer"
 
 

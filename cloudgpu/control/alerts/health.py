@@ -32,8 +32,8 @@ def alert_checks(session: Session) -> Iterator[Check]:
     """Yield the checks of alerts. Sends nothing."""
     try:
         yield _receivers(session)
-    except CloudgpuError as fault:
-        yield failed("alerts", fault)
+    except CloudgpuError as error:
+        yield failed("alerts", error)
     yield _deadman(session)
 
 
@@ -48,9 +48,9 @@ def _receivers(session: Session) -> Check:
                      "Run: pip install 'cloudgpu[alerts]'")  # fmt: skip
     waiting = undelivered(session)
     if waiting:
-        said = ", ".join(f"{label}: {len(news)}" for label, news in waiting.items())
+        message = ", ".join(f"{label}: {len(news)}" for label, news in waiting.items())
         way = "Each run tries them again."
-        return Check("alerts", Verdict.WARN, f"Not delivered yet: {said}.", way)
+        return Check("alerts", Verdict.WARN, f"Not delivered yet: {message}.", way)
     monthly = "; watch sends them each month's report" if session.settings.alerts.report == MONTHLY else ""
     return Check("alerts", Verdict.OK, f"sent to {', '.join(map(label_of, addresses))}{monthly}")
 

@@ -68,26 +68,32 @@ def to_end(session: Session, names: Sequence[str], *, all_: bool = False) -> ToE
         if all_:
             law, known = law_of(session), present(session.ledger.machines())
         else:
-            rows = [session.find(name, ended=True) for name in names] if names else [session.find(None)]
+            machines = [session.find(name, ended=True) for name in names] if names else [session.find(None)]
             law = law_of(session)
-            for row in rows:
-                check_may(session, row, "end", law=law)
-            return ToEnd(rows)
-    except LedgerAway as fault:
-        return _to_end_by_tags(session, names, fault, all_=all_)
+            for machine in machines:
+                check_may(session, machine, "end", law=law)
+            return ToEnd(machines)
+    except LedgerAway as error:
+        return _to_end_by_tags(session, names, error, all_=all_)
     try:
         look = _look_first(session)
-        rows = present(session.ledger.machines())
-        ours, others = [row for row in rows if law.owns(row)], [row for row in rows if not law.owns(row)]
-        return ToEnd(ours, _gaps(look.unanswered, ours), look.asked, look.closed, others)
-    except LedgerUnavailable as fault:  # a full disk, say: what is known is ended all the same
-        unseen = LedgerUnavailable(
-            f"The accounts were not checked for other machines: {fault.message}",
-            field=fault.field,
-            value=fault.value,
-            next=f"{way_back(fault)}, then run: cloudgpu ls --refresh",
+        machines = present(session.ledger.machines())
+        ours, others = (
+            [machine for machine in machines if law.owns(machine)],
+            [machine for machine in machines if not law.owns(machine)],
         )
-        ours, others = [row for row in known if law.owns(row)], [row for row in known if not law.owns(row)]
+        return ToEnd(ours, _gaps(look.unanswered, ours), look.asked, look.closed, others)
+    except LedgerUnavailable as error:  # a full disk, say: what is known is ended all the same
+        unseen = LedgerUnavailable(
+            f"The accounts were not checked for other machines: {error.message}",
+            field=error.field,
+            value=error.value,
+            next=f"{way_back(error)}, then run: cloudgpu ls --refresh",
+        )
+        ours, others = (
+            [machine for machine in known if law.owns(machine)],
+            [machine for machine in known if not law.owns(machine)],
+        )
         return ToEnd(ours, [unseen], others=others)
 
 
@@ -113,7 +119,7 @@ def _to_end_by_tags(session: Session, names: Sequence[str], fault: LedgerAway, *
     )
     silent = [gap for gap in found.unanswered if not isinstance(gap, Elsewhere)]
     away = [_not_here(gap) for gap in found.unanswered if isinstance(gap, Elsewhere)]
-    return ToEnd(own, [*_gaps(silent), *away, unread], others=[row for row in found.rows if row not in own])
+    return ToEnd(own, [*_gaps(silent), *away, unread], others=[machine for machine in found.rows if machine not in own])
 
 
 def _not_here(gap: Elsewhere) -> ProviderUnavailable:
@@ -156,17 +162,17 @@ def ended(
     """
     from cloudgpu.control.lifecycle.termination_summary import still_running
 
-    rows = wanted.rows
-    running = still_running(session, rows) if running is None else running
-    outcomes = [_ended(session, rows[0])] if len(rows) == 1 else _ended_at_once(session, rows)
+    machines = wanted.rows
+    running = still_running(session, machines) if running is None else running
+    outcomes = [_ended(session, machines[0])] if len(machines) == 1 else _ended_at_once(session, machines)
     gone = [outcome for outcome in outcomes if not isinstance(outcome, CloudgpuError)]
     faults = [*(outcome for outcome in outcomes if isinstance(outcome, CloudgpuError)), *wanted.gaps]
     now = session.clock()
     document: DownDocument = {
-        "terminated": [machine_value(one.row, now) for one in gone],
+        "terminated": [machine_value(one.machine, now) for one in gone],
         "running": list(running),
         "retained": _on_purpose(gone),
-        "kept_files": [_retained(one.row, one.remains) for one in gone if one.remains],
+        "kept_files": [_retained(one.machine, one.remains) for one in gone if one.remains],
         "failed": [fault.as_dict() for fault in faults],
         "others": [{"name": row.name, "id": row.id, "owner": row.owner} for row in wanted.others],
         **queried_accounts_value(wanted.asked, wanted.closed),
@@ -174,8 +180,8 @@ def ended(
     return document, _gravest(faults)
 
 
-def _retained(row: Machine, remains: Remains) -> RetainedFiles:
-    return {"name": row.name, "where": remains.where, "files": list(remains.files), "count": remains.count}
+def _retained(machine: Machine, remains: Remains) -> RetainedFiles:
+    return {"name": machine.name, "where": remains.where, "files": list(remains.files), "count": remains.count}
 
 
 def _on_purpose(gone: Sequence[Ended]) -> list[NamedResource]:
@@ -188,32 +194,32 @@ def _on_purpose(gone: Sequence[Ended]) -> list[NamedResource]:
     return [leftover_value(resource) for resource in resources.values()]
 
 
-def _ended_at_once(session: Session, rows: Sequence[Machine]) -> list[Ended | CloudgpuError]:
+def _ended_at_once(session: Session, machines: Sequence[Machine]) -> list[Ended | CloudgpuError]:
     """End these machines side by side: one whose proof does not come keeps no other one on."""
 
-    def apart(row: Machine) -> Ended | CloudgpuError:
+    def apart(machine: Machine) -> Ended | CloudgpuError:
         with session.beside() as own:
-            return _ended(own, row)
+            return _ended(own, machine)
 
     with Pool(AT_ONCE, "machines") as pool:
-        return list(pool.map(apart, rows))
+        return list(pool.map(apart, machines))
 
 
-def _ended(session: Session, row: Machine) -> Ended | CloudgpuError:
+def _ended(session: Session, machine: Machine) -> Ended | CloudgpuError:
     try:
-        return end_all_of(session, row, why="asked by the user")
-    except CloudgpuError as fault:
-        return fault
+        return end_all_of(session, machine, why="asked by the user")
+    except CloudgpuError as error:
+        return error
     except Exception as bug:  # noqa: BLE001  (the other machines have to be ended all the same)
         return StopUnproved(
-            f"{row.name} {may_go_on(row)}: ending it failed ({type(bug).__name__}: {bug}).",
+            f"{machine.name} {may_go_on(machine)}: ending it failed ({type(bug).__name__}: {bug}).",
             field="name",
-            value=row.name,
-            next=f"Run: cloudgpu down {row.name}, and report this.",
+            value=machine.name,
+            next=f"Run: cloudgpu down {machine.name}, and report this.",
         )
 
 
-def _gravest(faults: Sequence[CloudgpuError]) -> CloudgpuError | None:
+def _gravest(errors: Sequence[CloudgpuError]) -> CloudgpuError | None:
     """Return the fault whose exit code counts: 9 before 8 before the rest."""
     order = {9: 0, 8: 1}
-    return min(faults, key=lambda fault: order.get(fault.exit_code, 2), default=None)
+    return min(errors, key=lambda fault: order.get(fault.exit_code, 2), default=None)

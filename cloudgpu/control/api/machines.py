@@ -72,8 +72,8 @@ class Machines(Capability):
 
         prepared = prepare(self._session, parse_request(**asked))
         done = launch(self._session, prepared, wait=wait)
-        reached = wait and done.row.state == "running"
-        on_start = on_start_of(self._session, done.row, prepared.template) if reached else None
+        reached = wait and done.machine.state == "running"
+        on_start = on_start_of(self._session, done.machine, prepared.template) if reached else None
         return launched(self._session, prepared, done, on_start)
 
     def ls(self, *, refresh: bool = False, all: bool = False, mine: bool = False) -> LsDocument:  # noqa: A002  (option)
@@ -169,10 +169,12 @@ class Machines(Capability):
         """
         from cloudgpu.control.launch.restore import started
 
-        row = self._session.find(name)
+        machine = self._session.find(name)
         span, renew = duration(lease, "--lease"), duration(renew_until, "--renew-until")
         reason = check_reason(override)
-        return self._machine(started(self._session, row, span, renew=renew, override=reason, move_it=move, wait=wait))
+        return self._machine(
+            started(self._session, machine, span, renew=renew, override=reason, move_it=move, wait=wait)
+        )
 
     def hold(
         self, name: str | None, until: datetime | timedelta | str | None = None, *, release: bool = False
@@ -185,14 +187,14 @@ class Machines(Capability):
         from cloudgpu.control.team.law import check_may
 
         session = self._session
-        row = session.find(name)
-        check_may(session, row, "hold")
-        check_hold(row.name, until, release=release)
+        machine = session.find(name)
+        check_may(session, machine, "hold")
+        check_hold(machine.name, until, release=release)
         end = None if until is None else moment(until, "UNTIL", session.clock())
-        loses = end and hold_loses_to(session, row, end)
+        loses = end and hold_loses_to(session, machine, end)
         if loses:
             session.tell(loses)
-        return self._machine(set_hold(session, row, end))
+        return self._machine(set_hold(session, machine, end))
 
     def extend(self, name: str | None, by: timedelta | str, *, override: str | None = None) -> MachineDocument:
         """Make a machine's lease longer, counted from its end; past `renew_until` that end moves along.
@@ -265,8 +267,8 @@ class Machines(Capability):
         """Rehearse a spot interruption: the machine gets its notice, and is then taken away."""
         from cloudgpu.control.lifecycle.interruption import interrupt, interrupted
 
-        row = self._session.find(name)
-        return interrupted(row, interrupt(self._session, row))
+        machine = self._session.find(name)
+        return interrupted(machine, interrupt(self._session, machine))
 
     def allow(self, name: str | None = None, *, from_: str | None = None, from_any: bool = False) -> AllowDocument:
         """Open SSH to this client's address (or to `from_`, a CIDR) in place of the one before: on one machine or all.
@@ -304,10 +306,10 @@ class Machines(Capability):
                 next="Name the file of a public key.",
             )
         check_from(from_, remove=remove)
-        row = self._session.find(name)
+        machine = self._session.find(name)
         if remove or guest is None:
-            return unshare(self._session, row, guest)
-        return share(self._session, row, guest, from_=from_)
+            return unshare(self._session, machine, guest)
+        return share(self._session, machine, guest, from_=from_)
 
     def _machine(self, row: Machine) -> MachineDocument:
         return machine(self._session, row)

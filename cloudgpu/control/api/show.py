@@ -32,10 +32,10 @@ def shown(
     return document
 
 
-def _lines_about(session: Session, row: Machine) -> list[Event]:
+def _lines_about(session: Session, machine: Machine) -> list[Event]:
     """Return the lines about a machine by seq: its own, and where it was let past a budget."""
-    past = (one for one in session.ledger.events("budgets") if one.body.get("machine") == row.id)
-    return sorted([*session.ledger.events(row.id), *past], key=lambda one: one.seq)
+    past = (one for one in session.ledger.events("budgets") if one.body.get("machine") == machine.id)
+    return sorted([*session.ledger.events(machine.id), *past], key=lambda one: one.seq)
 
 
 def _line(event: Event) -> HistoryLine:

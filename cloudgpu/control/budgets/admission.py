@@ -59,7 +59,9 @@ def look_first(session: Session, accounts: Mapping[str, str], covers: Callable[[
 def _spanned(session: Session, spanning: Sequence[Budget]) -> Iterable[str]:
     configured = session.settings.accounts
     known = {name: one.provider for name, one in configured.items()}
-    known |= {row.account: row.provider for row in session.ledger.machines() if row.terminated_at is None}
+    known |= {
+        machine.account: machine.provider for machine in session.ledger.machines() if machine.terminated_at is None
+    }
     for account, provider in sorted(known.items()):
         if any(budget.scope.may_cover(provider, account) for budget in spanning):
             yield account

@@ -140,10 +140,10 @@ def _paid_in(session: Session, asked: BudgetOptions, amount: Decimal) -> PaidIn 
 
 def _check_known(session: Session, scope: Scope) -> None:
     """Refuse an account or a provider that nobody has heard of: its budget would hold nothing back, for ever."""
-    rows = session.ledger.machines()
-    accounts = {*session.settings.accounts, *(row.account for row in rows)}
+    machines = session.ledger.machines()
+    accounts = {*session.settings.accounts, *(machine.account for machine in machines)}
     kinds = {*provider_kinds(), *(one.provider for one in session.settings.accounts.values())}
-    kinds |= {row.provider for row in rows}
+    kinds |= {machine.provider for machine in machines}
     for key, value, known in (("account", scope.account, accounts | kinds), ("provider", scope.provider, kinds)):
         if value is not None and value not in known:
             raise unknown_word(
@@ -176,7 +176,7 @@ def _too_low(session: Session, one: BudgetState) -> str | None:
     if committed <= one.budget.limit:
         return None
     sums = f"{one.spent.text()} is spent and {one.promised.text()} is promised to what runs"
-    said = f"{one.budget.name} is below what is committed: {sums}, {committed.text()} of {one.budget.limit.text()}."
+    message = f"{one.budget.name} is below what is committed: {sums}, {committed.text()} of {one.budget.limit.text()}."
     follows = [f"At the next pass {text}." for text in said_stops([stop_value(at) for at in _stopped_by(session, one)])]
     if one.passed and not follows:
         follows.append("The next run reports that it is exceeded.")
@@ -184,7 +184,7 @@ def _too_low(session: Session, one: BudgetState) -> str | None:
         follows.append("It is not exceeded yet, but will be if everything runs until renew-until.")
     if Action.REFUSE in one.budget.actions:
         follows.append("No launch is admitted under it meanwhile.")
-    return " ".join([said, *follows])
+    return " ".join([message, *follows])
 
 
 def _stopped_by(session: Session, one: BudgetState) -> list[Stop]:
@@ -195,8 +195,8 @@ def _terminates(session: Session, budget: Budget) -> list[str]:
     """Return the machines of this budget that it would terminate once it is passed, since nothing gentler exists."""
     if Action.STOP not in budget.actions:
         return []
-    covered = (row for row in living(session.ledger.machines()) if budget.scope.covers(row))
-    return [row.name for row in covered if gentlest(row) is Do.TERMINATE]
+    covered = (machine for machine in living(session.ledger.machines()) if budget.scope.covers(machine))
+    return [machine.name for machine in covered if gentlest(machine) is Do.TERMINATE]
 
 
 def listed(session: Session) -> BudgetsDocument:

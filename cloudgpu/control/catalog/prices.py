@@ -67,8 +67,8 @@ def _summary(provider: str, kinds: int, now: datetime) -> CatalogProvider:
 def _kept(provider: str) -> tuple[str | None, Stored]:
     try:
         return None, stored(provider)
-    except InvalidRequest as fault:
-        return fault.message, Stored(provider)
+    except InvalidRequest as error:
+        return error.message, Stored(provider)
 
 
 def shown(name: str, provider: str | None, region: str | None, now: datetime, *, history: bool) -> CatalogItemDocument:

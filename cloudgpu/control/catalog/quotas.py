@@ -104,8 +104,8 @@ def _asked(one: HasQuota, regions: list[str]) -> tuple[list[Quota], list[Gap]]:
 def _tried(one: HasQuota, region: str) -> list[Quota] | CloudgpuError:
     try:
         return list(one.quotas(region))
-    except CloudgpuError as fault:
-        return fault
+    except CloudgpuError as error:
+        return error
 
 
 def quota_value(quota: Quota) -> QuotaLimit:
@@ -231,22 +231,22 @@ def _check(asking: Asking) -> None:
     if asking.region is None:
         raise _refused("--region", None, "A limit is a region's, and none is named.", "Add --region NAME.")
     if asking.count is not None and not 1 <= asking.count <= MOST_MACHINES:
-        said = f"--count is {asking.count}: it is how many machines are to run, 1 to {MOST_MACHINES:,}."
-        raise _refused("--count", str(asking.count), said, "For example --count 2.")
+        message = f"--count is {asking.count}: it is how many machines are to run, 1 to {MOST_MACHINES:,}."
+        raise _refused("--count", str(asking.count), message, "For example --count 2.")
     if asking.request == ENOUGH and asking.gpu is None:
         raise _refused("--gpu", None, f"--request {ENOUGH} has to know for what.", "Add --gpu NAME.")
     for option, given in (("--gpu", asking.gpu), ("--count", asking.count)):
         if given is not None and asking.request != ENOUGH:
-            said = f"{option} goes with --request {ENOUGH}, not with a limit that is named."
-            raise _refused(option, str(given), said, f"Leave {option} out, or write --request {ENOUGH}.")
+            message = f"{option} goes with --request {ENOUGH}, not with a limit that is named."
+            raise _refused(option, str(given), message, f"Leave {option} out, or write --request {ENOUGH}.")
 
 
 def _needs(kind: str, asking: Asking) -> list[Need]:
     found = [one for one in needs_of(kind, str(asking.gpu), asking.count or 1) if one.market is asking.market]
     if found:
         return found
-    said = f"It is not known which limit of {kind} counts {asking.gpu} on this market."
-    raise _refused("--gpu", asking.gpu, said, "Name the limit: --request CODE=VALUE.")
+    message = f"It is not known which limit of {kind} counts {asking.gpu} on this market."
+    raise _refused("--gpu", asking.gpu, message, "Name the limit: --request CODE=VALUE.")
 
 
 def _falls_short(quota: Quota | None, need: Need) -> bool:
@@ -258,10 +258,10 @@ def _named(request: str) -> tuple[str, float]:
     found = re.fullmatch(r"([A-Za-z0-9][A-Za-z0-9 _:-]{0,79})=([0-9]{1,7})", request, re.ASCII)
     if found and 1 <= int(found[2]) <= MOST:
         return found[1], float(found[2])
-    said = (
+    message = (
         f"{shown(request)!r} is no limit to ask for: it is CODE=VALUE with a whole number up to {MOST:,}, or {ENOUGH}."
     )
-    raise _refused("--request", shown(request), said, _SYNTAX)
+    raise _refused("--request", shown(request), message, _SYNTAX)
 
 
 def _found(one: HasQuota, region: str, code: str) -> Quota | None:
@@ -287,10 +287,10 @@ def _check_higher(found: Raise) -> None:
 
 
 def _at_the_page(one: Any, found: Raise) -> InvalidRequest:
-    said = f"{one.kind} takes no request for a higher limit from here: a person asks for it on its own page."
+    message = f"{one.kind} takes no request for a higher limit from here: a person asks for it on its own page."
     way = f"Ask there for {found.limit:g}: {one.quota_page(found.region, found.code)}"
-    return _refused("--request", found.code, said, way)
+    return _refused("--request", found.code, message, way)
 
 
-def _refused(field: str, value: str | None, said: str, way: str) -> InvalidRequest:
-    return InvalidRequest(said, field=field, value=value, next=way)
+def _refused(field: str, value: str | None, message: str, way: str) -> InvalidRequest:
+    return InvalidRequest(message, field=field, value=value, next=way)

@@ -91,9 +91,9 @@ def _any_account(session: Session, kind: str, account: str | None) -> str | None
 def _answer(kind: str, settings: ProviderSettings) -> PriceList:
     try:
         return load_price_list(kind)(settings)
-    except CloudgpuError as fault:
-        way = f" {fault.next}" if fault.next else ""
-        return PriceList(kind, (), (Unanswered(kind, f"{fault.message}{way}"),))
+    except CloudgpuError as error:
+        way = f" {error.next}" if error.next else ""
+        return PriceList(kind, (), (Unanswered(kind, f"{error.message}{way}"),))
 
 
 def _kept(session: Session, answer: PriceList, factor: float, *, accept: bool) -> RefreshedProvider:
@@ -118,8 +118,8 @@ def _alone(session: Session, provider: str) -> Iterator[None]:
 def _before(session: Session, provider: str) -> Stored:
     try:
         return stored(provider)
-    except InvalidRequest as fault:
-        session.tell(fault.message)
+    except InvalidRequest as error:
+        session.tell(error.message)
         return Stored(provider)
 
 

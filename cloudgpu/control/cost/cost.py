@@ -63,9 +63,9 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.parts import DesktopLine
 
 
-def deducted(session: Session, rows: list[Machine], query: CostQuery, now: datetime) -> Deductions:
+def deducted(session: Session, machines: list[Machine], query: CostQuery, now: datetime) -> Deductions:
     """Return `sustained_use` and `credits`: what comes off, and is in no amount. Reads uses only where one is due."""
-    if not session.settings.credits and not any(row.provider == "gcp" for row in rows):
+    if not session.settings.credits and not any(machine.provider == "gcp" for machine in machines):
         return {"sustained_use": [], "credits": None}
     # Read apart from the rows, a use that ends in between would be in both, or be of a machine that is in none.
     return session.ledger.read(lambda view: _deducted(session, view, query, now))
@@ -73,15 +73,15 @@ def deducted(session: Session, rows: list[Machine], query: CostQuery, now: datet
 
 def _deducted(session: Session, view: View, asked: CostQuery, now: datetime) -> Deductions:
     found: Deductions = {"sustained_use": [], "credits": None}
-    rows = view.bills()
+    machines = view.bills()
 
     def ended(since: datetime | None) -> Iterable[tuple[str, Usage]]:
         return view.uses("" if since is None else iso(since))
 
-    if any(row.provider == "gcp" for row in rows):
+    if any(machine.provider == "gcp" for machine in machines):
         from cloudgpu.core.billing.deductions import sustained
 
-        discounts = sustained(rows, ended, now, asked.since, asked.until)
+        discounts = sustained(machines, ended, now, asked.since, asked.until)
         found["sustained_use"] = [
             {
                 "account": one.account,
@@ -97,7 +97,7 @@ def _deducted(session: Session, view: View, asked: CostQuery, now: datetime) -> 
         from cloudgpu.core.billing.deductions import after_credits
 
         given = session.settings.credits
-        found["credits"] = _credits(after_credits(given, rows, ended, now, asked.since, asked.until))
+        found["credits"] = _credits(after_credits(given, machines, ended, now, asked.since, asked.until))
     return found
 
 
@@ -173,19 +173,19 @@ def costs(session: Session, request: CostRequest | None = None, *, days: bool = 
 
 
 def _desktop(
-    session: Session, rows: list[Machine], ended: Sequence[Ended], wanted: CostRequest, now: datetime
+    session: Session, machines: list[Machine], ended: Sequence[Ended], wanted: CostRequest, now: datetime
 ) -> DesktopLine | None:
     """Return what a desktop would have cost; what was spent is said all the same where the desktop cannot be read."""
     try:
-        return desktop_line(session, rows, ended, wanted.asked, now, wanted.currency)
-    except InvalidRequest as fault:
-        session.tell(f"what a desktop would have cost is not known: {fault.message}")
+        return desktop_line(session, machines, ended, wanted.asked, now, wanted.currency)
+    except InvalidRequest as error:
+        session.tell(f"what a desktop would have cost is not known: {error.message}")
         return None
 
 
 def desktop_line(
     session: Session,
-    rows: Sequence[Machine],
+    machines: Sequence[Machine],
     ended: Iterable[Ended],
     query: CostQuery,
     now: datetime,
@@ -198,7 +198,7 @@ def desktop_line(
     InvalidRequest for a desktop that cannot be read.
     """
     desktop = desktop_named(session, currency=currency)
-    counted, _ = clouds_of(rows)
+    counted, _ = clouds_of(machines)
     ran = billed_within(counted, ended, query, now)
     worked = _work(counted, ran, desktop)
     elapsed = max([time_owned_within(counted, query, now), *ran.values()])
@@ -207,13 +207,13 @@ def desktop_line(
     return desktop_value(desktop, cost, when)
 
 
-def _work(rows: Sequence[Machine], ran: Mapping[str, timedelta], desktop: Desktop) -> timedelta:
+def _work(machines: Sequence[Machine], ran: Mapping[str, timedelta], desktop: Desktop) -> timedelta:
     speed, seconds = speeds(desktop, Work.TRAINING), 0.0
-    for row in rows:
-        gpu = gpu_of(row) if ran[row.id] else None
+    for machine in machines:
+        gpu = gpu_of(machine) if ran[machine.id] else None
         if gpu is not None:
             scale = gpu.count * gpu.share / (float(speed(gpu).ratio) * desktop.gpus)
-            seconds += scale * ran[row.id].total_seconds()
+            seconds += scale * ran[machine.id].total_seconds()
     return timedelta(seconds=int(seconds))
 
 
@@ -221,8 +221,8 @@ def budgets_left(session: Session, now: datetime) -> list[BudgetForecast]:
     """Return how each budget stands; what was spent is said all the same where a budget's file cannot be read."""
     try:
         return lasting(session, now)
-    except InvalidRequest as fault:
-        session.tell(f"how long the budgets last is not known: {fault.message}")
+    except InvalidRequest as error:
+        session.tell(f"how long the budgets last is not known: {error.message}")
         return []
 
 
@@ -257,7 +257,7 @@ def _of_owner(read: _Read, owner: str) -> _Read:
     """Return what is of this owner; raise InvalidRequest where the ledger has nobody of this name."""
     theirs, uses = of_owner(list(read.rows), read.ended, owner)
     if read.rows and not theirs:
-        known = sorted({str(row.owner) for row in read.rows if row.owner})
+        known = sorted({str(machine.owner) for machine in read.rows if machine.owner})
         raise InvalidRequest(
             f"No machine in this ledger belongs to {owner!r}.",
             field="--owner",
@@ -310,9 +310,9 @@ def _head(wanted: CostRequest, now: datetime) -> CostHead:
     }
 
 
-def to_come(rows: list[Machine], total: Tally, query: CostQuery, now: datetime) -> CostToCome:
+def to_come(machines: list[Machine], total: Tally, query: CostQuery, now: datetime) -> CostToCome:
     """Return the burn rate, and the total projected; None where the period that was asked for is over."""
-    found = running(rows, now)
+    found = running(machines, now)
     rate = burn_value(burn(found, now))
     if query.until is not None and query.until <= now:
         return {"burn": rate, "projected": None}

@@ -147,13 +147,13 @@ def _whole(out: Path) -> Iterator[TextIO]:
         with part.open("w", encoding="utf-8", newline="") as file:
             yield file
         part.replace(out)
-    except OSError as fault:
+    except OSError as error:
         raise InvalidRequest(
-            f"{out} cannot be written: {(fault.strerror or str(fault)).lower()}.",
+            f"{out} cannot be written: {(error.strerror or str(error)).lower()}.",
             field="--out",
             value=str(out),
             next="Name a file in an existing directory that you can write to.",
-        ) from fault
+        ) from error
     finally:
         part.unlink(missing_ok=True)
 

@@ -123,16 +123,16 @@ def _check_providers(read: Read, provider: str | None, file: Path) -> None:
 
 
 def _ours(
-    rows: Sequence[Machine], ended: Sequence[tuple[str, Usage]], read: Read, providers: set[str], now: datetime
+    machines: Sequence[Machine], ended: Sequence[tuple[str, Usage]], read: Read, providers: set[str], now: datetime
 ) -> dict[str, Ours]:
     """Return what the ledger says of each resource in the export's period, of these providers."""
     found = dict[str, Ours]()
     if read.begin is None or read.end is None:
         return found
-    bill = billed(rows, ended, now, since=read.begin, until=read.end)
+    bill = billed(machines, ended, now, since=read.begin, until=read.end)
     for one in bill:
         if one.charge.use.provider in providers:
-            add_ours(found.setdefault(one.row.id, Ours()), one, now, read.begin, read.end)
+            add_ours(found.setdefault(one.machine.id, Ours()), one, now, read.begin, read.end)
     return found
 
 
@@ -145,15 +145,15 @@ def _opened(file: Path) -> Iterator[Iterator[tuple[int, Sequence[str]]]]:
         opened: Any = gzip.open if packed else open
         with opened(file, "rt", encoding="utf-8-sig", newline="") as text:
             yield _lines(text)
-    except UnicodeDecodeError as fault:
-        raise _unfit(file, "is not UTF-8 text", "Export it as CSV, not as Parquet, and do not convert it.") from fault
-    except (EOFError, zlib.error, gzip.BadGzipFile) as fault:
-        raise _unfit(file, "ends in the middle, or is damaged", "Download the complete file again.") from fault
-    except csv.Error as fault:
-        raise _unfit(file, f"is not a complete CSV file: {fault}", "Download the complete file again.") from fault
-    except OSError as fault:
-        why = (fault.strerror or str(fault)).lower()
-        raise _unfit(file, f"cannot be read: {why}", "Name a FOCUS export, as CSV or gzipped CSV.") from fault
+    except UnicodeDecodeError as error:
+        raise _unfit(file, "is not UTF-8 text", "Export it as CSV, not as Parquet, and do not convert it.") from error
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise _unfit(file, "ends in the middle, or is damaged", "Download the complete file again.") from error
+    except csv.Error as error:
+        raise _unfit(file, f"is not a complete CSV file: {error}", "Download the complete file again.") from error
+    except OSError as error:
+        why = (error.strerror or str(error)).lower()
+        raise _unfit(file, f"cannot be read: {why}", "Name a FOCUS export, as CSV or gzipped CSV.") from error
 
 
 def _lines(text: TextIO) -> Iterator[tuple[int, Sequence[str]]]:

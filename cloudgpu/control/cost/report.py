@@ -189,10 +189,12 @@ def _read(session: Session, period: CostQuery) -> Read:
 
 def _about(session: Session, read: Read, by_machine: Costs) -> ReportBasis:
     """Return how many machines ran in the period, since when anything is billed, and how sure that is."""
-    machines = [row for row in read.rows if not row.is_named_resource]
-    begins = [use.begin for _, use in read.ended] + [use.begin for row in read.rows for use in row.open_usage]
+    machines = [machine for machine in read.rows if not machine.is_named_resource]
+    begins = [use.begin for _, use in read.ended] + [use.begin for machine in read.rows for use in machine.open_usage]
     return {
-        "machines": sum(bool(by_machine.groups[row.id].micros) for row in machines if row.id in by_machine.groups),
+        "machines": sum(
+            bool(by_machine.groups[machine.id].micros) for machine in machines if machine.id in by_machine.groups
+        ),
         "since": min(begins, default=None),
         "view_as_of": age_of_view(session, machines),
         "integrity_problem": session.integrity_problem(),
@@ -202,31 +204,35 @@ def _about(session: Session, read: Read, by_machine: Costs) -> ReportBasis:
 def _machines(read: Read, by_machine: Costs, laid: Iterable[Laid], period: CostQuery) -> list[values.MachineSummary]:
     """Return each machine that cost anything, or that ran, in the period: how long it worked, and what idled away."""
     named = with_whole_names(list(read.rows), By.PROJECT)
-    rows = [row for row in named if not row.is_named_resource and row.id in by_machine.groups]
-    runs: dict[str, list[Course]] = {row.id: [] for row in rows}
+    machines = [machine for machine in named if not machine.is_named_resource and machine.id in by_machine.groups]
+    runs: dict[str, list[Course]] = {machine.id: [] for machine in machines}
     for one in laid:
         if one.resource == Resource.INSTANCE and one.subject in runs:
             runs[one.subject].append(one.course)
     since = 0 if period.since is None else micros_of(period.since)
     until = FOREVER if period.until is None else micros_of(period.until)
     found = []
-    for row in rows:
-        hours = read.hours.get(row.id, ())
-        idle = wasted(hours, runs[row.id], since, until)
-        found.append(values.MachineSummary(row, by_machine.groups[row.id], hours, idle))
+    for machine in machines:
+        hours = read.hours.get(machine.id, ())
+        idle = wasted(hours, runs[machine.id], since, until)
+        found.append(values.MachineSummary(machine, by_machine.groups[machine.id], hours, idle))
     return found
 
 
-def _things(rows: list[Machine], by_machine: Costs) -> list[Tally]:
+def _things(machines: list[Machine], by_machine: Costs) -> list[Tally]:
     """Return what each thing that is kept by its name has cost."""
-    return [by_machine.groups[row.id] for row in rows if row.is_named_resource and row.id in by_machine.groups]
+    return [
+        by_machine.groups[machine.id]
+        for machine in machines
+        if machine.is_named_resource and machine.id in by_machine.groups
+    ]
 
 
-def _ages(rows: list[Machine], now: datetime) -> list[PriceAges]:
+def _ages(machines: list[Machine], now: datetime) -> list[PriceAges]:
     """Return how old the listed prices are of the clouds that this ledger knows."""
     from cloudgpu.catalog.price_history import ages
 
-    found = [ages(kind, now) for kind in CLOUDS if any(row.provider == kind for row in rows)]
+    found = [ages(kind, now) for kind in CLOUDS if any(machine.provider == kind for machine in machines)]
     return [
         {
             "provider": one.provider,

@@ -58,14 +58,14 @@ def write_report(text: str, to: Path) -> None:
     try:
         _check_ours(to)
         _write_whole(text, to)
-    except (OSError, ValueError) as fault:  # ValueError: a name with a zero byte
-        why = fault.strerror if isinstance(fault, OSError) and fault.strerror else str(fault)
+    except (OSError, ValueError) as error:  # ValueError: a name with a zero byte
+        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise InvalidRequest(
             f"{to} cannot be written: {why.lower()}.",
             field="--to",
             value=str(to),
             next="Name a file in an existing directory that you can write to, or - for stdout.",
-        ) from fault
+        ) from error
 
 
 def _write_whole(text: str, to: Path) -> None:

@@ -73,8 +73,8 @@ def _history(session: Session, instance: Instance) -> Sequence[Price]:
         return ()
     try:
         return history_of(session, instance.account, [item_of(instance)], instance.launched_at)[0]
-    except CloudgpuError as fault:
-        session.tell(f"{instance.tags[TAG_ID]}: what it has cost is not known yet ({fault.message})")
+    except CloudgpuError as error:
+        session.tell(f"{instance.tags[TAG_ID]}: what it has cost is not known yet ({error.message})")
         return ()
 
 

@@ -22,40 +22,42 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.machines.machines import LsDocument, MachineDocument
 
 
-def age_of_view(session: Session, rows: list[Machine]) -> str | None:
+def age_of_view(session: Session, machines: list[Machine]) -> str | None:
     """Return when the least recently seen of the living machines was last looked at; None when there is none.
 
     A look that a part of the account did not answer has reached the machines of all other parts.
     """
-    reached = looks(session, rows)
-    return _oldest(rows, reached)
+    reached = looks(session, machines)
+    return _oldest(machines, reached)
 
 
-def _oldest(rows: list[Machine], reached: dict[str, str]) -> str | None:
-    ages = (max(row.seen_at or row.intended_at, reached.get(row.id, "")) for row in living(rows))
+def _oldest(machines: list[Machine], reached: dict[str, str]) -> str | None:
+    ages = (max(machine.seen_at or machine.intended_at, reached.get(machine.id, "")) for machine in living(machines))
     return min(ages, default=None)
 
 
-def looks(session: Session, rows: list[Machine]) -> dict[str, str]:
+def looks(session: Session, machines: list[Machine]) -> dict[str, str]:
     """Return when the latest look reached each living machine, by id: it writes none of what is as it was."""
     looked: dict[str, list[Event]] = {}
     found: dict[str, str] = {}
-    for row in living(rows):
-        scope = scope_of_row(row)
+    for machine in living(machines):
+        scope = scope_of_row(machine)
         if scope not in looked:
             lines = (session.ledger.last(scope), session.ledger.last(f"gap:{scope}"))
             looked[scope] = [line for line in lines if line is not None]
-        reached = [line.occurred_at for line in looked[scope] if row.id not in line.body["unseen"]]
+        reached = [line.occurred_at for line in looked[scope] if machine.id not in line.body["unseen"]]
         if reached:
-            found[row.id] = max(reached)
+            found[machine.id] = max(reached)
     return found
 
 
-def _as_seen(row: Machine, reached: dict[str, str]) -> Machine:
+def _as_seen(machine: Machine, reached: dict[str, str]) -> Machine:
     """Return a machine with `seen_at` as of the latest look that found it; one that nobody has seen stays so."""
-    if row.seen_at is None or row.is_named_resource or row.id not in reached:  # a look may ask for machines alone
-        return row
-    return row._replace(seen_at=max(row.seen_at, reached[row.id]))
+    if (
+        machine.seen_at is None or machine.is_named_resource or machine.id not in reached
+    ):  # a look may ask for machines alone
+        return machine
+    return machine._replace(seen_at=max(machine.seen_at, reached[machine.id]))
 
 
 def listed(session: Session, *, refresh: bool = False, ended: bool = False, mine: bool = False) -> LsDocument:
@@ -89,7 +91,7 @@ def listed(session: Session, *, refresh: bool = False, ended: bool = False, mine
 
 def valued(
     session: Session,
-    rows: list[Machine],
+    machines: list[Machine],
     gpus_now: Mapping[str, Sequence[str]] | None = None,
     *,
     reached: dict[str, str] | None = None,
@@ -100,19 +102,19 @@ def valued(
     `looks` says of them (None: it is asked).
     """
     now, uses = session.clock(), gpus_now or {}
-    reached = looks(session, rows) if reached is None else reached
-    here = reachable(session, rows)
-    lost = absences(session, rows, here)
-    rows = [_as_seen(row, reached) for row in rows]
+    reached = looks(session, machines) if reached is None else reached
+    here = reachable(session, machines)
+    lost = absences(session, machines, here)
+    machines = [_as_seen(machine, reached) for machine in machines]
     return [
         machine_value(
-            row,
+            machine,
             now,
             reachable=known,
             absent=None if gone is None else f"{gone.why} {gone.way}",
-            gpus_now=uses.get(row.id, ()),
+            gpus_now=uses.get(machine.id, ()),
         )
-        for row, known, gone in zip(rows, here, lost, strict=True)
+        for machine, known, gone in zip(machines, here, lost, strict=True)
     ]
 
 

@@ -23,8 +23,8 @@ def clean_up_local_files(session: Session) -> None:
         return
     try:
         put_in_order(session)
-    except (CloudgpuError, OSError) as fault:
-        session.tell(f"some of cloudgpu's own files could not be put in order: {fault}")
+    except (CloudgpuError, OSError) as error:
+        session.tell(f"some of cloudgpu's own files could not be put in order: {error}")
 
 
 def put_in_order(session: Session) -> None:
@@ -37,12 +37,12 @@ def put_in_order(session: Session) -> None:
     calls = sorted(set(saved.waiting(session.home.attempts)))
     pinned = known_hosts.machines(session.home.known_hosts)
     tunnelled = background.known(session.home.tunnels)
-    rows = session.ledger.machines()
-    alive = living(rows)
+    machines = session.ledger.machines()
+    alive = living(machines)
     for token, lock in calls:
         if token not in {row.token for row in alive} and not session.held(lock):
             saved.forget(session.home.attempts, token)
-    known = {row.id: row for row in rows}
+    known = {row.id: row for row in machines}
     for machine in pinned:
         if machine not in known or not _may_live(session, known[machine]):
             known_hosts.unpin(session.home.known_hosts, machine)
@@ -55,15 +55,17 @@ def put_in_order(session: Session) -> None:
     write_ssh_config(session, alive)
 
 
-def _may_live(session: Session, row: Machine) -> bool:
+def _may_live(session: Session, machine: Machine) -> bool:
     """Say whether a machine lives, or is between two attempts of a launch that goes on."""
-    return row.terminated_at is None or session.held(lock_name(row.key or row.id))
+    return machine.terminated_at is None or session.held(lock_name(machine.key or machine.id))
 
 
 def write_ssh_config(session: Session, running: list[Machine]) -> None:
     """Write the config for every machine that has an address; remove it when there is none."""
     hosts = [
-        ssh_config.SshHost(row.name, row.id, Address(*row.address), jump_of(row)) for row in running if row.address
+        ssh_config.SshHost(machine.name, machine.id, Address(*machine.address), jump_of(machine))
+        for machine in running
+        if machine.address
     ]
     ssh_config.write(
         session.home.ssh_config, hosts, key_file=session.client_key_file, known_hosts=session.home.known_hosts

@@ -23,32 +23,32 @@ if TYPE_CHECKING:
     from cloudgpu.core.events.log import Draft
 
 
-def stopped_instead(session: Session, row: Machine, refusal: EndRefused) -> EndRefused:
+def stopped_instead(session: Session, machine: Machine, refusal: EndRefused) -> EndRefused:
     """Stop a machine whose end was refused; return the refusal, which is made to say what became of the machine.
 
     The caller holds the machine's lock. Raises LedgerUnavailable.
     """
-    row = session.ledger.append_to(row, [_line(session, row, "terminate", refusal)])
-    outcome, lifts = _stopped(session, row, refusal)
-    refusal.message = f"{row.name} was not ended: {refusal.message} {outcome}"
+    machine = session.ledger.append_to(machine, [_line(session, machine, "terminate", refusal)])
+    outcome, lifts = _stopped(session, machine, refusal)
+    refusal.message = f"{machine.name} was not ended: {refusal.message} {outcome}"
     ways = list(dict.fromkeys(one for one in (refusal.lifts, lifts) if one))
     way = f"Run: {' && '.join(ways)}" if ways else (refusal.next or "").rstrip(".")
-    refusal.next = f"{way}; then: cloudgpu down {row.name}"
+    refusal.next = f"{way}; then: cloudgpu down {machine.name}"
     return refusal
 
 
-def note(session: Session, row: Machine, what: Literal["stop", "terminate"], refusal: EndRefused) -> None:
+def note(session: Session, machine: Machine, what: Literal["stop", "terminate"], refusal: EndRefused) -> None:
     """Write that an end (or a stop) was refused, and what lifts that, so that owners hear of it until it is over."""
-    session.ledger.append([_line(session, row, what, refusal)])
+    session.ledger.append([_line(session, machine, what, refusal)])
 
 
-def _line(session: Session, row: Machine, what: Literal["stop", "terminate"], refusal: EndRefused) -> Draft:
-    return action_refused(row.id, what, refusal, not_before(row, session.clock()))
+def _line(session: Session, machine: Machine, what: Literal["stop", "terminate"], refusal: EndRefused) -> Draft:
+    return action_refused(machine.id, what, refusal, not_before(machine, session.clock()))
 
 
-def with_way(fault: CloudgpuError) -> str:
+def with_way(error: CloudgpuError) -> str:
     """Return a fault as one text; of a refused end with the way out, as nobody may be there to ask for it."""
-    return f"{fault.message} {fault.next}" if isinstance(fault, EndRefused) and fault.next else fault.message
+    return f"{error.message} {error.next}" if isinstance(error, EndRefused) and error.next else error.message
 
 
 def stop_anyway(provider: Provider, instance: str, refusal: EndRefused) -> EndRefused:
@@ -62,26 +62,30 @@ def stop_anyway(provider: Provider, instance: str, refusal: EndRefused) -> EndRe
     return refusal
 
 
-def _stopped(session: Session, row: Machine, refusal: EndRefused) -> tuple[str, str]:
+def _stopped(session: Session, machine: Machine, refusal: EndRefused) -> tuple[str, str]:
     """Stop it and prove that; return how that went, and the command that lifts what keeps it from its stop."""
-    provider = session.provider_of(row)
-    if row.state in ("stopped", "deallocated") and not row.billed:
+    provider = session.provider_of(machine)
+    if machine.state in ("stopped", "deallocated") and not machine.billed:
         return "It is stopped; its disk still costs money.", ""
-    if not isinstance(provider, Pausable) or row.stoppable is False:
+    if not isinstance(provider, Pausable) or machine.stoppable is False:
         return "It cannot be stopped either, so it runs on and is billed.", ""
-    session.tell(f"{row.name}: {refusal.message} Stopping it instead")
-    now = not_before(row, session.clock())
+    session.tell(f"{machine.name}: {refusal.message} Stopping it instead")
+    now = not_before(machine, session.clock())
     session.ledger.append(
-        [requested("stop", row.id, "its end was refused", now, host=platform.node(), who=by(session, row, "stop"))]
+        [
+            requested(
+                "stop", machine.id, "its end was refused", now, host=platform.node(), who=by(session, machine, "stop")
+            )
+        ]
     )
     try:
-        row = prove(session, row, is_stopped, lambda: provider.stop(fact(row.provider_id)), watched=True)
+        machine = prove(session, machine, is_stopped, lambda: provider.stop(fact(machine.provider_id)), watched=True)
     except LedgerUnavailable:
         raise
     except EndRefused as second:
-        note(session, row, "stop", second)
+        note(session, machine, "stop", second)
         return f"It cannot be stopped either, so it runs on and is billed: {second.message}", second.lifts
     except CloudgpuError as second:
         return f"Stopping it instead failed, so it may run on and be billed: {second.message}", ""
-    pin_to_the_end(session, row)
+    pin_to_the_end(session, machine)
     return "It was stopped instead; its disk goes on costing.", ""

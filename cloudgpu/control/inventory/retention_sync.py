@@ -32,8 +32,8 @@ def leftovers_of(session: Session, account: str) -> ResourceListing:
     try:
         provider = session.provider(account)
         return provider.resources() if isinstance(provider, HasResources) else ResourceListing(())
-    except CloudgpuError as fault:
-        gap = gap_of(account, fault)
+    except CloudgpuError as error:
+        gap = gap_of(account, error)
     except Exception as bug:  # noqa: BLE001  (as of a listing)
         gap = Unanswered(account, f"it could not be read ({type(bug).__name__}: {bug})")
     return ResourceListing((), (gap,))
@@ -48,47 +48,51 @@ def write_leftovers(session: Session, whose: Whose, found: ResourceListing, requ
     or to the next look. Things of other ledgers are not touched.
     """
     said = _adopt(session, whose, found.items, requested_at)
-    for row in session.ledger.machines():
-        resources = kept.resources_of(session, row, found)
-        if not _matters(row, resources) or not whose.covers(row) or is_silent(found, row.region, whose.account):
+    for machine in session.ledger.machines():
+        resources = kept.resources_of(session, machine, found)
+        if (
+            not _matters(machine, resources)
+            or not whose.covers(machine)
+            or is_silent(found, machine.region, whose.account)
+        ):
             continue
-        lock = lock_name(row.key or row.id)
+        lock = lock_name(machine.key or machine.id)
         if session.held(lock):
             continue
         try:
             with session.hold(lock, wait=1):
-                said += _settle(session, row, resources, requested_at)
+                said += _settle(session, machine, resources, requested_at)
         except LedgerUnavailable:
             raise
-        except CloudgpuError as fault:
-            said.append(f"{row.name}: what stays of it could not be put in order yet ({fault.message})")
+        except CloudgpuError as error:
+            said.append(f"{machine.name}: what stays of it could not be put in order yet ({error.message})")
     return said
 
 
-def _matters(row: Machine, resources: list[ProviderResource]) -> bool:
-    return bool(resources or row.retained or (row.parked and row.terminated_at))
+def _matters(machine: Machine, resources: list[ProviderResource]) -> bool:
+    return bool(resources or machine.retained or (machine.parked and machine.terminated_at))
 
 
-def _settle(session: Session, row: Machine, resources: list[ProviderResource], asked_at: datetime) -> list[str]:
-    row = session.ledger.machine(row.id) or row
-    last = session.ledger.last(row.id)
-    if row.launch_status == "open" or (last is not None and from_iso(last.occurred_at) > asked_at):
+def _settle(session: Session, machine: Machine, resources: list[ProviderResource], asked_at: datetime) -> list[str]:
+    machine = session.ledger.machine(machine.id) or machine
+    last = session.ledger.last(machine.id)
+    if machine.launch_status == "open" or (last is not None and from_iso(last.occurred_at) > asked_at):
         return []
-    if row.retained and not resources and row.provider_id:
+    if machine.retained and not resources and machine.provider_id:
         with suppress(InstanceNotFound):  # an account that cannot even tell of the machine cannot tell of its disk
-            session.provider_of(row).get(row.provider_id)
-    row, said = kept.record(session, row, resources, requested_at=asked_at), []
-    if keeping.is_forgotten(row, session.clock()):
-        said.append(f"{row.name}: its disk was left for {keeping.LEFT_FOR.days} days; an image of it costs less")
-        row = kept.park_line(session, row, "its disk was left and nobody took it up", session.clock())
-    for step in keeping.steps(row, resources, session.clock()):
+            session.provider_of(machine).get(machine.provider_id)
+    machine, said = kept.record(session, machine, resources, requested_at=asked_at), []
+    if keeping.is_forgotten(machine, session.clock()):
+        said.append(f"{machine.name}: its disk was left for {keeping.LEFT_FOR.days} days; an image of it costs less")
+        machine = kept.park_line(session, machine, "its disk was left and nobody took it up", session.clock())
+    for step in keeping.steps(machine, resources, session.clock()):
         now = kept.carry_out(session, step)
         resources = [resource for resource in resources if resource is not step.resource or step.do is Do.SAVE]
         if now is not None and now.kind is Kind.IMAGE:  # what it was made of is billed as the image, and not once more
             resources = [resource for resource in resources if resource.kind is not Kind.SNAPSHOT]
         resources += [now] if now else []
-        said.append(_said(row, step))
-    kept.record(session, row, _latest(resources))
+        said.append(_said(machine, step))
+    kept.record(session, machine, _latest(resources))
     return said
 
 
@@ -97,10 +101,10 @@ def _latest(resources: list[ProviderResource]) -> list[ProviderResource]:
     return list({resource.id: resource for resource in resources}.values())
 
 
-def _said(row: Machine, step: keeping.Step) -> str:
+def _said(machine: Machine, step: keeping.Step) -> str:
     what = f"{step.resource.kind} {step.resource.id}"
     doing = "its image is being made from" if step.do is Do.SAVE else "removed what it no longer needs:"
-    return f"{row.name}: {doing} {what}"
+    return f"{machine.name}: {doing} {what}"
 
 
 def _adopt(session: Session, whose: Whose, items: tuple[ProviderResource, ...], asked_at: datetime) -> list[str]:

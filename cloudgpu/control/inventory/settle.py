@@ -49,55 +49,55 @@ def settle_others(session: Session) -> None:
 
     Replaying another request could launch a machine that nobody waits for: those stay open and are named.
     """
-    for row in living(session.ledger.machines()):
-        if row.launch_status != "open" or session.held(lock_name(row.key)):
+    for machine in living(session.ledger.machines()):
+        if machine.launch_status != "open" or session.held(lock_name(machine.key)):
             continue
         try:
-            with session.hold(lock_name(row.key), wait=5):
-                settle_by_listing(session, row)
+            with session.hold(lock_name(machine.key), wait=5):
+                settle_by_listing(session, machine)
         except NotReachableHere:
             continue  # a colleague's: nothing here can settle it
-        except CloudgpuError as fault:
-            session.tell(f"{row.name}: an earlier launch has no known outcome yet ({fault.message})")
+        except CloudgpuError as error:
+            session.tell(f"{machine.name}: an earlier launch has no known outcome yet ({error.message})")
 
 
-def settle(session: Session, row: Machine, *, deadline: datetime, replay: bool = True) -> Machine:
+def settle(session: Session, machine: Machine, *, deadline: datetime, replay: bool = True) -> Machine:
     """Settle this attempt for certain and return the row as it is then. The caller holds the launch lock.
 
     The owner of the saved call sends that very call again: the token makes it harmless. Anybody else, and the
     owner once the token has expired or without a ledger, goes by a listing. Raises LaunchUncertain when neither can
     tell yet.
     """
-    attempt = saved.load(session.home.attempts, fact(row.token))
-    rule = session.provider_of(row).token_rule
-    age = session.clock() - from_iso(row.intended_at)
+    attempt = saved.load(session.home.attempts, fact(machine.token))
+    rule = session.provider_of(machine).token_rule
+    age = session.clock() - from_iso(machine.intended_at)
     if replay and not session.apart and attempt is not None and age < rule.lifetime:
-        session.tell(f"{row.name}: an earlier launch was interrupted; sending the same call again")
-        _send_again(session, row, attempt, deadline)
-        return session.ledger.machine(row.id) or row
-    return settle_by_listing(session, row)
+        session.tell(f"{machine.name}: an earlier launch was interrupted; sending the same call again")
+        _send_again(session, machine, attempt, deadline)
+        return session.ledger.machine(machine.id) or machine
+    return settle_by_listing(session, machine)
 
 
-def settle_to_end(session: Session, row: Machine, *, deadline: datetime) -> Machine:
+def settle_to_end(session: Session, machine: Machine, *, deadline: datetime) -> Machine:
     """Settle an attempt whose machine is to be ended: by the listing where that can tell, else by replay.
 
     A launch for which there is no capacity now was never made: that settles it, too. Raises LaunchUncertain where the
     replay is refused for another reason and the listing cannot tell yet.
     """
     try:
-        return settle_by_listing(session, row)
+        return settle_by_listing(session, machine)
     except LedgerUnavailable:
         raise
     except ProviderUnavailable:  # too early to tell, or a silence
         with contextlib.suppress(*SURELY_NOT_MADE):
-            settle(session, row, deadline=deadline)
-        row = session.ledger.machine(row.id) or row
-        if row.launch_status == "open":
+            settle(session, machine, deadline=deadline)
+        machine = session.ledger.machine(machine.id) or machine
+        if machine.launch_status == "open":
             raise
-        return row
+        return machine
 
 
-def _send_again(session: Session, row: Machine, attempt: Attempt, deadline: datetime) -> None:
+def _send_again(session: Session, machine: Machine, attempt: Attempt, deadline: datetime) -> None:
     """Send a call that may have been sent before. Raises what the provider raised.
 
     A refusal that may have come before the cloud looked at the token (an expired credential, say) does not close the
@@ -105,14 +105,14 @@ def _send_again(session: Session, row: Machine, attempt: Attempt, deadline: date
     """
     try:
         send(session, attempt, deadline=deadline, closed_by=(NoCapacity,))
-    except BEFORE_THE_TOKEN as fault:
+    except BEFORE_THE_TOKEN as error:
         try:
-            settle_by_listing(session, row)
+            settle_by_listing(session, machine)
         except ProviderUnavailable as early:
-            fault.next = " ".join(filter(None, (fault.next, early.next)))
+            error.next = " ".join(filter(None, (error.next, early.next)))
         except AuthFailed:
             pass  # the listing is refused as the launch was
-        if (session.ledger.machine(row.id) or row).launch_status != "made":
+        if (session.ledger.machine(machine.id) or machine).launch_status != "made":
             raise
 
 
@@ -128,8 +128,8 @@ def send(
     Raises what the provider raised; where the machine was surely not made, by a fault of `closed_by`, the attempt is
     closed as refused.
     """
-    row = session.ledger.machine(attempt.machine)
-    provider = session.provider(attempt.request.account) if row is None else session.provider_of(row)
+    machine = session.ledger.machine(attempt.machine)
+    provider = session.provider(attempt.request.account) if machine is None else session.provider_of(machine)
     pin_given(session, attempt)
     wait_while_cleaned(session, deadline)
     session.ledger.check_hold(lock_name(attempt.request.key))  # another client may have settled it for dead
@@ -148,68 +148,68 @@ def _sent(
 ) -> Instance:
     try:
         instance = provider.launch(attempt, deadline=deadline)
-    except closed_by as fault:
+    except closed_by as error:
         now = session.clock()
-        session.ledger.append([launch_settled(attempt.machine, attempt.token, "refused", fault.message, now)])
+        session.ledger.append([launch_settled(attempt.machine, attempt.token, "refused", error.message, now)])
         saved.forget(session.home.attempts, attempt.token)
         raise
-    except ProviderUnavailable as fault:
-        fault.next = fault.next or "Run the same up again: it first finds out what became of this launch."
+    except ProviderUnavailable as error:
+        error.next = error.next or "Run the same up again: it first finds out what became of this launch."
         raise
     now = session.clock()
     made = launch_settled(attempt.machine, attempt.token, "made", "the provider accepted it", now)
     try:
         session.ledger.append([made, instance_observed(instance, now)])
-    except LedgerUnavailable as fault:  # nobody could see what it costs: it is ended again
-        row = session.ledger.machine(attempt.machine)
-        raise fault if row is None else ended_unrecorded(session, row, fault) from fault
+    except LedgerUnavailable as error:  # nobody could see what it costs: it is ended again
+        machine = session.ledger.machine(attempt.machine)
+        raise error if machine is None else ended_unrecorded(session, machine, error) from error
     return instance
 
 
-def settle_by_listing(session: Session, row: Machine) -> Machine:
+def settle_by_listing(session: Session, machine: Machine) -> Machine:
     """Close the attempt by what a complete listing proves, and return the row as it is then.
 
     Raises LaunchUncertain when it proves nothing yet.
     """
-    provider = session.provider_of(row)
+    provider = session.provider_of(machine)
     now = session.clock()  # a listing says nothing about what came after it was asked
     listing = provider.list()
     for instance in listing.instances:
-        ours = (instance.tags.get(TAG_ID), instance.tags.get(TAG_LEDGER)) == (row.id, session.ledger.id)
-        if ours and not is_of_earlier_life(row, instance.tags):
-            return session.ledger.append_to(row, _found(row, instance, now))
-    if not listing.is_whole(row.region):
+        ours = (instance.tags.get(TAG_ID), instance.tags.get(TAG_LEDGER)) == (machine.id, session.ledger.id)
+        if ours and not is_of_earlier_life(machine, instance.tags):
+            return session.ledger.append_to(machine, _found(machine, instance, now))
+    if not listing.is_whole(machine.region):
         raise ProviderUnavailable(
             f"{listing.unanswered[0].scope} did not answer: {listing.unanswered[0].why}", field="provider"
         )
-    if not covers(listing, row):
+    if not covers(listing, machine):
         raise ProviderUnavailable(
-            f"The settings of account {row.account} do not name {row.region}, so that region was not searched.",
-            field=f"accounts.{row.account}.regions",
-            value=row.region,
-            next=f"Add {row.region} to regions in config.toml, and run it again.",
+            f"The settings of account {machine.account} do not name {machine.region}, so that region was not searched.",
+            field=f"accounts.{machine.account}.regions",
+            value=machine.region,
+            next=f"Add {machine.region} to regions in config.toml, and run it again.",
         )
-    if now - from_iso(row.intended_at) < provider.token_rule.listing_proves_after:
+    if now - from_iso(machine.intended_at) < provider.token_rule.listing_proves_after:
         raise LaunchUncertain(
-            f"The launch of {row.name} was interrupted, and it is too early to tell whether it made a machine.",
+            f"The launch of {machine.name} was interrupted, and it is too early to tell whether it made a machine.",
             field="name",
-            value=row.name,
-            next=f"Run the same up again where it was started, or: cloudgpu down {row.name}",
+            value=machine.name,
+            next=f"Run the same up again where it was started, or: cloudgpu down {machine.name}",
         )
-    line = launch_settled(row.id, fact(row.token), "void", "absent from a complete listing", now)
-    closed = session.ledger.append_to(row, [line])
-    saved.forget(session.home.attempts, fact(row.token))
+    line = launch_settled(machine.id, fact(machine.token), "void", "absent from a complete listing", now)
+    closed = session.ledger.append_to(machine, [line])
+    saved.forget(session.home.attempts, fact(machine.token))
     return closed
 
 
-def covers(listing: Listing, row: Machine) -> bool:
+def covers(listing: Listing, machine: Machine) -> bool:
     """Say whether the machine's region was asked at all: what a look left out proves no absence."""
-    return listing.regions is None or row.region in listing.regions
+    return listing.regions is None or machine.region in listing.regions
 
 
-def _found(row: Machine, instance: Instance, now: datetime) -> list[Draft]:
+def _found(machine: Machine, instance: Instance, now: datetime) -> list[Draft]:
     return [
-        launch_settled(row.id, fact(row.token), "made", "found in the provider's listing", now),
+        launch_settled(machine.id, fact(machine.token), "made", "found in the provider's listing", now),
         instance_observed(instance, now),
     ]
 

@@ -45,15 +45,15 @@ def pauses_of(provider: Provider) -> tuple[float, ...]:
     return PAUSES if rule.gone_after == timedelta(0) < rule.listing_proves_after else ()
 
 
-def got(session: Session, row: Machine) -> Instance:
+def got(session: Session, machine: Machine) -> Instance:
     """Return the machine as its provider tells of it now; raise InstanceNotFound where it is gone."""
-    provider = session.provider_of(row)
+    provider = session.provider_of(machine)
     for pause in pauses_of(provider):
         try:
-            return provider.get(fact(row.provider_id))
+            return provider.get(fact(machine.provider_id))
         except InstanceNotFound:
             session.pause(pause)
-    return provider.get(fact(row.provider_id))
+    return provider.get(fact(machine.provider_id))
 
 
 PROVED_WITHIN = timedelta(minutes=15)  # large GPU machines take many minutes to shut down
@@ -62,7 +62,7 @@ ASKED_AGAIN, ASKED_AGAIN_LATER = timedelta(seconds=15), timedelta(minutes=2)
 
 def prove(
     session: Session,
-    row: Machine,
+    machine: Machine,
     done: Callable[[Machine], bool],
     ask: Callable[[], None],
     *,
@@ -79,29 +79,29 @@ def prove(
     """
     deadline, pause, last, arrived = session.clock() + PROVED_WITHIN, 0.05, "no answer", False
     again, patience, silence = session.clock(), ASKED_AGAIN, Silence(session.clock)
-    waiting = Waiting(session.waits, session.clock, f"{row.name}: not proved yet", deadline)
+    waiting = Waiting(session.waits, session.clock, f"{machine.name}: not proved yet", deadline)
     while True:
         try:
             if not arrived or (last == "running" and session.clock() >= again):
                 _asked(ask, silence)
                 again, patience = session.clock() + patience, ASKED_AGAIN_LATER if arrived else ASKED_AGAIN
-            row, arrived = _look_hard(session, row, watched=watched, unsure=unsure)
-            watched, last = True, row.state
+            machine, arrived = _look_hard(session, machine, watched=watched, unsure=unsure)
+            watched, last = True, machine.state
             arrived = arrived and not silence.is_now
         except (LedgerUnavailable, NotReachableHere):
             raise  # it will not be read back however often we look
-        except ProviderUnavailable as fault:
-            last = silence.note(fault)
-        if done(row):
-            return row
+        except ProviderUnavailable as error:
+            last = silence.note(error)
+        if done(machine):
+            return machine
         if session.clock() >= deadline or silence.lasts():
             word = last if silence.word in ("", last) else f"{last}; {silence.word}"
             raise StopUnproved(
-                f"{row.name} {may_go_on(row)}: its end could not be proved (last word: {word})."
-                f" At {row.provider} it is {cloud_id(row.provider_id, row.region, row.zone)}.",
+                f"{machine.name} {may_go_on(machine)}: its end could not be proved (last word: {word})."
+                f" At {machine.provider} it is {cloud_id(machine.provider_id, machine.region, machine.zone)}.",
                 field="name",
-                value=row.name,
-                next=f"Run: cloudgpu ls --refresh, then the same again: cloudgpu down {row.name}",
+                value=machine.name,
+                next=f"Run: cloudgpu ls --refresh, then the same again: cloudgpu down {machine.name}",
             )
         waiting.on(last)
         session.pause(pause)
@@ -117,24 +117,27 @@ def _asked(ask: Callable[[], None], silence: Silence) -> None:
     """Ask; where that is not answered, the state may tell all the same whether it was done."""
     try:
         ask()
-    except Silent as fault:
-        silence.note(fault)
+    except Silent as error:
+        silence.note(error)
 
 
-def _look_hard(session: Session, row: Machine, *, watched: bool, unsure: bool) -> tuple[Machine, bool]:
+def _look_hard(session: Session, machine: Machine, *, watched: bool, unsure: bool) -> tuple[Machine, bool]:
     """Read one machine's state, and say whether a request to it must have arrived.
 
     Unlike a casual look, `not found` after an asked end is the proof itself; but not of a machine so young that it
     may not be visible yet.
     """
-    provider, now = session.provider_of(row), not_before(row, session.clock())
+    provider, now = session.provider_of(machine), not_before(machine, session.clock())
     try:
-        instance: Instance = got(session, row) if unsure or not watched else provider.get(fact(row.provider_id))
+        instance: Instance = got(session, machine) if unsure or not watched else provider.get(fact(machine.provider_id))
     except InstanceNotFound:
-        if too_fresh(row, provider.token_rule.gone_after, now):
-            return row, False
-        proof, alive = "unknown to get after the end was asked", None if watched else last_seen_at(session.ledger, row)
-        news = [instance_vanished(row.id, fact(row.provider_id), proof, now, alive)]
+        if too_fresh(machine, provider.token_rule.gone_after, now):
+            return machine, False
+        proof, alive = (
+            "unknown to get after the end was asked",
+            None if watched else last_seen_at(session.ledger, machine),
+        )
+        news = [instance_vanished(machine.id, fact(machine.provider_id), proof, now, alive)]
     else:
-        news = news_of(session, row, instance, now, watched=watched)
-    return session.ledger.append_to(row, news), True
+        news = news_of(session, machine, instance, now, watched=watched)
+    return session.ledger.append_to(machine, news), True

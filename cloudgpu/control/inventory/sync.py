@@ -85,9 +85,9 @@ def look_at(
     for account in accounts:
         with suppress(CloudgpuError):  # said by whoever asks it; made here, for two threads would make two
             session.provider(account)
-    rows = session.ledger.machines()
+    machines = session.ledger.machines()
     kept_of = (accounts if retained else ()) if isinstance(retained, bool) else retained
-    to_price, regions = pricing.to_ask(session, rows), regions_of(rows)
+    to_price, regions = pricing.to_ask(session, machines), regions_of(machines)
     found_whose = []
     for answer in ask_accounts(
         session, accounts, asked_at, to_price, regions, retained_of=kept_of, again_after=again_after
@@ -110,10 +110,10 @@ def look_at(
     return look
 
 
-def regions_of(rows: Sequence[Machine]) -> dict[str, set[str]]:
+def regions_of(machines: Sequence[Machine]) -> dict[str, set[str]]:
     """Return where machines lie that may cost something now, by the kind of provider."""
     found: dict[str, set[str]] = {}
-    for row in filter(is_there, rows):
+    for row in filter(is_there, machines):
         found.setdefault(row.provider, set()).add(row.region)
     return found
 
@@ -124,51 +124,55 @@ def _elsewhere(session: Session, accounts: Sequence[str], whose: Sequence[Whose]
     All machines of the ledger where all accounts were asked: nobody else of this computer can tell of them.
     """
     every = set(accounts) >= set(used_accounts(session))
-    rows = [row for row in session.ledger.machines() if is_there(row) and (every or row.account in accounts)]
+    machines = [
+        machine for machine in session.ledger.machines() if is_there(machine) and (every or machine.account in accounts)
+    ]
     said = {gap.scope for gap in look.unanswered}
-    rows = [row for row in rows if row.account not in said]
-    return [gap for gap in elsewhere(session, rows, whose) if gap.scope not in said]
+    machines = [machine for machine in machines if machine.account not in said]
+    return [gap for gap in elsewhere(session, machines, whose) if gap.scope not in said]
 
 
-def refresh(session: Session, row: Machine, *, note: bool = False) -> Machine:
+def refresh(session: Session, machine: Machine, *, note: bool = False) -> Machine:
     """Ask about one machine and return its new row; a machine that is gone is recorded as gone.
 
     `note`: that it was looked at is written down even where it is as it was, if the ledger takes it. Raises
     ProviderUnavailable when nothing could be learned.
     """
-    provider = session.provider_of(row)
-    now = not_before(row, session.clock())
+    provider = session.provider_of(machine)
+    now = not_before(machine, session.clock())
     try:
-        instance = got(session, row)
+        instance = got(session, machine)
     except InstanceNotFound:
-        if too_fresh(row, provider.token_rule.gone_after, now):
-            return row
-        alive = last_seen_at(session.ledger, row)
-        news = [instance_vanished(row.id, fact(row.provider_id), "the provider has no such machine", now, alive)]
+        if too_fresh(machine, provider.token_rule.gone_after, now):
+            return machine
+        alive = last_seen_at(session.ledger, machine)
+        news = [
+            instance_vanished(machine.id, fact(machine.provider_id), "the provider has no such machine", now, alive)
+        ]
     else:
-        close_request(session, row, instance)
-        news = news_of(session, row, instance, now)
+        close_request(session, machine, instance)
+        news = news_of(session, machine, instance, now)
         if note and not news:
-            return _noted(session, row, instance_observed(instance, now, row=row))
-    return session.ledger.append_to(row, news)
+            return _noted(session, machine, instance_observed(instance, now, machine=machine))
+    return session.ledger.append_to(machine, news)
 
 
-def _noted(session: Session, row: Machine, line: Draft) -> Machine:
+def _noted(session: Session, machine: Machine, line: Draft) -> Machine:
     """Write a line that changes nothing but when the machine was seen, and in use; a full disk keeps nobody from it."""
     try:
-        return session.ledger.append_to(row, [line])
+        return session.ledger.append_to(machine, [line])
     except CloudgpuError:
-        return projected(row, line)
+        return projected(machine, line)
 
 
-def _one_per_machine(instances: Sequence[Instance], rows: dict[str, Machine], look: Look) -> list[Instance]:
+def _one_per_machine(instances: Sequence[Instance], machines: dict[str, Machine], look: Look) -> list[Instance]:
     """Return one instance per cloudgpu-id: the living before the ended, the one that the ledger knows before others.
 
     A second living one is named as a gap.
     """
 
     def place(one: Instance) -> tuple[bool, bool]:
-        row = rows.get(one.tags[TAG_ID])
+        row = machines.get(one.tags[TAG_ID])
         return one.state is State.TERMINATED, row is not None and row.provider_id != one.id
 
     chosen: dict[str, Instance] = {}
@@ -188,24 +192,24 @@ def _write_listing(session: Session, answer: Answer, look: Look) -> None:
     look.unlisted |= {account} if answer.silent else set()
     ledger = session.ledger.id
     look.foreign += [one for one in listing.instances if one.tags.get(TAG_LEDGER) != ledger]
-    every = {row.id: row for row in session.ledger.machines()}
+    every = {machine.id: machine for machine in session.ledger.machines()}
     mine = [one for one in listing.instances if one.tags.get(TAG_LEDGER) == ledger]
-    rows = _spoken_of(every, answer, [one.tags[TAG_ID] for one in mine])
-    drafts: list[Draft] = lines_of(answer.priced, list(rows.values()), now)
+    machines = _spoken_of(every, answer, [one.tags[TAG_ID] for one in mine])
+    drafts: list[Draft] = lines_of(answer.priced, list(machines.values()), now)
     ours: set[str] = set()
-    mine = [one for one in mine if _is_ours(one, every, rows, answer, look)]
-    for instance in _one_per_machine([one for one in mine if _is_of_this_life(rows, one)], rows, look):
+    mine = [one for one in mine if _is_ours(one, every, machines, answer, look)]
+    for instance in _one_per_machine([one for one in mine if _is_of_this_life(machines, one)], machines, look):
         ours.add(instance.tags[TAG_ID])
         look.gpus_now[instance.tags[TAG_ID]] = instance.gpus_now
-        drafts += _seen(session, rows.get(instance.tags[TAG_ID]), instance, look, answer)
+        drafts += _seen(session, machines.get(instance.tags[TAG_ID]), instance, look, answer)
     look.answered |= ours
     unseen = []
-    for row in (row for row in living(list(rows.values())) if row.id not in ours):
-        tells = listing.is_whole(row.region) and from_iso(row.intended_at) < now and _is_asked(row, listing)
-        found = _missing(session, row, look, answer) if tells else None
+    for machine in (machine for machine in living(list(machines.values())) if machine.id not in ours):
+        tells = listing.is_whole(machine.region) and from_iso(machine.intended_at) < now and _is_asked(machine, listing)
+        found = _missing(session, machine, look, answer) if tells else None
         drafts += found or []
-        unseen += [row.id] if found is None else []
-        look.answered |= {row.id} if found is not None else set()
+        unseen += [machine.id] if found is None else []
+        look.answered |= {machine.id} if found is not None else set()
     if answer.resources is not None:
         lines, silent = news(session.ledger, answer.whose, answer.resources, now)
         drafts += lines
@@ -213,15 +217,15 @@ def _write_listing(session: Session, answer: Answer, look: Look) -> None:
             *silent,
             *(
                 one
-                for one, row in rows.items()
-                if row.retained and is_silent(answer.resources, row.region, answer.account)
+                for one, machine in machines.items()
+                if machine.retained and is_silent(answer.resources, machine.region, answer.account)
             ),
         ]
     drafts += _doubts(session, listing, now)
     asked, pinned = answer.resources is not None, not answer.priced.gap
     drafts += [
         account_synced(scope, len(ours), listing.unanswered, now, unseen=unseen, resources=asked, pinned=pinned)
-        for scope in _scopes(answer, rows.values())
+        for scope in _scopes(answer, machines.values())
     ]
     if answer.priced.gap:
         look.sentences.append(f"{account}: what prices were since the last look is not known ({answer.priced.gap})")
@@ -236,7 +240,7 @@ def _spoken_of(every: Mapping[str, Machine], answer: Answer, listed: Sequence[st
 
 
 def _is_ours(
-    instance: Instance, every: Mapping[str, Machine], rows: Mapping[str, Machine], answer: Answer, look: Look
+    instance: Instance, every: Mapping[str, Machine], machines: Mapping[str, Machine], answer: Answer, look: Look
 ) -> bool:
     """Say whether an instance is a machine of this account by the ledger, or one that has no record there.
 
@@ -244,34 +248,34 @@ def _is_ours(
     account answered.
     """
     machine = instance.tags[TAG_ID]
-    if machine in rows:
+    if machine in machines:
         return True
     whose = answer.whose.of(instance.region)
     if machine in every and whose is not None:
         why = f"{instance.id} in {whose.words} bears its tags, and the ledger has it in {account_text(every[machine])}"
         look.unanswered.append(Unanswered(every[machine].name or machine, why))
-    elif whose is None and machine not in every and (fault := answer.whose.fault_of(instance.region)) is not None:
-        look.unanswered.append(Unanswered(answer.account, fault.message))
+    elif whose is None and machine not in every and (error := answer.whose.fault_of(instance.region)) is not None:
+        look.unanswered.append(Unanswered(answer.account, error.message))
     return machine not in every and whose is not None
 
 
-def _scopes(answer: Answer, rows: Iterable[Machine]) -> list[str]:
+def _scopes(answer: Answer, machines: Iterable[Machine]) -> list[str]:
     """Return the subjects under which the look is written: the accounts for which it speaks, by their identities."""
-    found = {fact(row.identity).id for row in rows}
+    found = {fact(machine.identity).id for machine in machines}
     if not found:
         usual = answer.whose.of(None)
         found = {answer.account if usual is None else usual.id}
     return [scope_of(answer.kind, one) for one in sorted(found)]
 
 
-def _is_asked(row: Machine, listing: Listing) -> bool:
+def _is_asked(machine: Machine, listing: Listing) -> bool:
     """Say whether the listing, or a question of its own, can tell what became of this machine."""
-    return row.launch_status != "open" or covers(listing, row)
+    return machine.launch_status != "open" or covers(listing, machine)
 
 
-def _is_of_this_life(rows: dict[str, Machine], instance: Instance) -> bool:
+def _is_of_this_life(machines: dict[str, Machine], instance: Instance) -> bool:
     """Say whether this is no machine of an earlier launch, which clouds go on showing for a while after its end."""
-    row = rows.get(instance.tags[TAG_ID])
+    row = machines.get(instance.tags[TAG_ID])
     gone = instance.state in (State.TERMINATED, State.STOPPING)
     return row is None or not gone or not is_of_earlier_life(row, instance.tags)
 
@@ -294,94 +298,96 @@ def _doubted_before(session: Session) -> int:
     return max((int(line.body["seq"]) for line in doubts), default=0)
 
 
-def _seen(session: Session, row: Machine | None, instance: Instance, look: Look, answer: Answer) -> list[Draft]:
+def _seen(session: Session, machine: Machine | None, instance: Instance, look: Look, answer: Answer) -> list[Draft]:
     drafts, now = [], answer.asked_at
-    if row is None:
+    if machine is None:
         look.sentences.append(f"{instance.tags[TAG_ID]} was found without a launch record and taken into the ledger.")
         drafts += taken_up(session, instance, answer.resources, now)
-    elif row.launch_status == "open" and session.held(lock_name(row.key)):
+    elif machine.launch_status == "open" and session.held(lock_name(machine.key)):
         return []  # the process that launches it is alive and writes this itself
-    elif row.launch_status == "open":
-        look.sentences.append(f"{row.name}: an interrupted launch was found to have succeeded.")
-        drafts.append(launch_settled(row.id, fact(row.token), "made", "found in the provider's listing", now))
-    if row is not None and not _is_closed(session, row, instance, look):
+    elif machine.launch_status == "open":
+        look.sentences.append(f"{machine.name}: an interrupted launch was found to have succeeded.")
+        drafts.append(launch_settled(machine.id, fact(machine.token), "made", "found in the provider's listing", now))
+    if machine is not None and not _is_closed(session, machine, instance, look):
         return drafts  # seen as ended once that is done: the next look tries it again
-    if row is None:
+    if machine is None:
         return [*drafts, instance_observed(instance, now)]
-    if is_resized(row, instance):
+    if is_resized(machine, instance):
         look.sentences.append(
-            f"{row.name} was changed by others from {row.instance_type} ({row.market}) to "
+            f"{machine.name} was changed by others from {machine.instance_type} ({machine.market}) to "
             f"{instance.instance_type} ({instance.market}); it is billed as that."
         )
-    drafts += news_of(session, row, instance, now)
-    return drafts + (given_up(session, row, instance, now) if row.pending_action == "start" else [])
+    drafts += news_of(session, machine, instance, now)
+    return drafts + (given_up(session, machine, instance, now) if machine.pending_action == "start" else [])
 
 
-def _is_closed(session: Session, row: Machine, instance: Instance, look: Look) -> bool:
+def _is_closed(session: Session, machine: Machine, instance: Instance, look: Look) -> bool:
     """End the standing request of a machine that has ended by itself. Say whether nothing is left to do about it."""
     try:
-        if close_request(session, row, instance):
-            look.sentences.append(f"{row.name} has ended; its request, which would launch the next, is cancelled.")
-    except CloudgpuError as fault:
-        look.unanswered.append(Unanswered(row.name, fault.message))
+        if close_request(session, machine, instance):
+            look.sentences.append(f"{machine.name} has ended; its request, which would launch the next, is cancelled.")
+    except CloudgpuError as error:
+        look.unanswered.append(Unanswered(machine.name, error.message))
         return False
     return True
 
 
-def close_request(session: Session, row: Machine, instance: Instance) -> bool:
+def close_request(session: Session, machine: Machine, instance: Instance) -> bool:
     """Cancel a persistent request whose machine others have ended, as it would launch the next; say whether it did.
 
     Before the end is written down: a process that dies in between leaves it to the next look.
     """
-    persistent = bool(row.setup and row.setup.persistent)
-    if instance.state is not State.TERMINATED or row.terminated_at is not None or not persistent:
+    persistent = bool(machine.setup and machine.setup.persistent)
+    if instance.state is not State.TERMINATED or machine.terminated_at is not None or not persistent:
         return False
-    session.provider_of(row).terminate(instance.id)
+    session.provider_of(machine).terminate(instance.id)
     return True
 
 
-def _missing(session: Session, row: Machine, look: Look, answer: Answer) -> list[Draft] | None:
+def _missing(session: Session, machine: Machine, look: Look, answer: Answer) -> list[Draft] | None:
     """Return what it means that a complete listing lacks this machine; None: nothing, for silence proves nothing."""
     provider, now = session.provider(answer.account), answer.asked_at
     proves_after = provider.token_rule.gone_after
-    if row.launch_status == "open":
-        return _missing_attempt(session, row, look, answer)
-    if (row.account, row.region) in look.silent:
-        look.unanswered.append(Unanswered(row.name, f"{row.region} did not answer just now"))
+    if machine.launch_status == "open":
+        return _missing_attempt(session, machine, look, answer)
+    if (machine.account, machine.region) in look.silent:
+        look.unanswered.append(Unanswered(machine.name, f"{machine.region} did not answer just now"))
         return None
     try:
-        instance = provider.get(fact(row.provider_id))
+        instance = provider.get(fact(machine.provider_id))
     except InstanceNotFound:
-        if too_fresh(row, proves_after, now):
+        if too_fresh(machine, proves_after, now):
             return None
-        look.sentences.append(f"{row.name} is gone: the provider has no such machine any more.")
-        proof, alive = "missing from a complete listing and unknown to get", last_seen_at(session.ledger, row)
-        return [instance_vanished(row.id, fact(row.provider_id), proof, now, alive)]
-    except CloudgpuError as fault:
-        look.unanswered.append(Unanswered(row.name, fault.message))
-        look.silent |= {(row.account, row.region)} if isinstance(fault, Silent) else set()
+        look.sentences.append(f"{machine.name} is gone: the provider has no such machine any more.")
+        proof, alive = "missing from a complete listing and unknown to get", last_seen_at(session.ledger, machine)
+        return [instance_vanished(machine.id, fact(machine.provider_id), proof, now, alive)]
+    except CloudgpuError as error:
+        look.unanswered.append(Unanswered(machine.name, error.message))
+        look.silent |= {(machine.account, machine.region)} if isinstance(error, Silent) else set()
         return None
-    then = not_before(row, session.clock())
-    return news_of(session, row, instance, then)
+    then = not_before(machine, session.clock())
+    return news_of(session, machine, instance, then)
 
 
-def _missing_attempt(session: Session, row: Machine, look: Look, answer: Answer) -> list[Draft] | None:
-    if session.held(lock_name(row.key)):
+def _missing_attempt(session: Session, machine: Machine, look: Look, answer: Answer) -> list[Draft] | None:
+    if session.held(lock_name(machine.key)):
         return None
     rule, now = session.provider(answer.account).token_rule, answer.asked_at
-    if now - from_iso(row.intended_at) < rule.listing_proves_after:
-        look.sentences.append(f"{row.name}: the outcome of an interrupted launch is not known; up or down finds out.")
+    if now - from_iso(machine.intended_at) < rule.listing_proves_after:
+        look.sentences.append(
+            f"{machine.name}: the outcome of an interrupted launch is not known; up or down finds out."
+        )
         return None
-    look.sentences.append(f"{row.name}: an interrupted launch made no machine.")
-    saved.forget(session.home.attempts, fact(row.token))
-    return [launch_settled(row.id, fact(row.token), "void", "absent from a complete listing", now)]
+    look.sentences.append(f"{machine.name}: an interrupted launch made no machine.")
+    saved.forget(session.home.attempts, fact(machine.token))
+    return [launch_settled(machine.id, fact(machine.token), "void", "absent from a complete listing", now)]
 
 
 RESTS = (State.STOPPED, State.DEALLOCATED)
 BEGUN_WITHIN = timedelta(hours=1)  # no cloud shows a start that it took this late; the largest machines need minutes
 
 
-def given_up(session: Session, row: Machine, instance: Instance, now: datetime) -> list[Draft]:
+def given_up(session: Session, machine: Machine, instance: Instance, now: datetime) -> list[Draft]:
     """Return the line that frees what a start holds back in budgets whose process has died before it was answered.
 
     Sure only where the provider shows the machine at rest an hour after it was asked, and no process is at it: a start
@@ -389,8 +395,8 @@ def given_up(session: Session, row: Machine, instance: Instance, now: datetime) 
     """
     if instance.billed or instance.state not in RESTS:
         return []
-    asked = [line.occurred_at for line in session.ledger.events(row.id) if line.kind == "start_requested"]
+    asked = [line.occurred_at for line in session.ledger.events(machine.id) if line.kind == "start_requested"]
     since = now - from_iso(max(asked)) if asked else BEGUN_WITHIN
-    if since < BEGUN_WITHIN or session.held(lock_name(row.key or row.id)):
+    if since < BEGUN_WITHIN or session.held(lock_name(machine.key or machine.id)):
         return []
-    return [start_refused(row.id, f"the provider shows it {instance.state} {duration_text(since)} later", now)]
+    return [start_refused(machine.id, f"the provider shows it {instance.state} {duration_text(since)} later", now)]

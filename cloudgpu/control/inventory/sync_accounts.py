@@ -113,10 +113,10 @@ def _gaps(found: Listing | Silent) -> int:
 def _once(session: Session, account: str) -> Listing | Silent:
     try:
         return session.provider(account).list()
-    except Silent as fault:
-        return fault
-    except CloudgpuError as fault:
-        gap = gap_of(account, fault)
+    except Silent as error:
+        return error
+    except CloudgpuError as error:
+        gap = gap_of(account, error)
     except Exception as bug:  # noqa: BLE001  (one provider's defect keeps no machine of another from its end)
         gap = Unanswered(account, f"it could not be read ({type(bug).__name__}: {bug})")
     return Listing((), (gap,))

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.events.log import Draft
 
 
-def looked_at(session: Session, row: Machine) -> Machine:
+def looked_at(session: Session, machine: Machine) -> Machine:
     """Ask the machine's provider and return its row of now. Raises InstanceNotFound, as `gone`, where it has ended.
 
     A machine whose launch is not settled, or that was known to have ended, is not asked about. Raises
@@ -40,22 +40,22 @@ def looked_at(session: Session, row: Machine) -> Machine:
     """
     from cloudgpu.control.inventory.sync import refresh
 
-    if row.terminated_at is None and row.provider_id is not None:
-        row = refresh(session, row)
-    if row.terminated_at is not None:
-        raise gone(row, session.clock())
-    return row
+    if machine.terminated_at is None and machine.provider_id is not None:
+        machine = refresh(session, machine)
+    if machine.terminated_at is not None:
+        raise gone(machine, session.clock())
+    return machine
 
 
 @contextmanager
-def gone_if_terminated(session: Session, row: Machine) -> Iterator[None]:
+def gone_if_terminated(session: Session, machine: Machine) -> Iterator[None]:
     """Let a provider's "no such machine" become `gone`, once another look has recorded that the machine has ended."""
     try:
         yield
     except InstanceNotFound:
-        row = session.ledger.machine(row.id) or row
+        machine = session.ledger.machine(machine.id) or machine
         with suppress(ProviderUnavailable):
-            looked_at(session, row)
+            looked_at(session, machine)
         raise
 
 
@@ -63,7 +63,7 @@ AT_ONCE = 16  # machines asked about side by side, where a provider knows one at
 Answers = Mapping[str, Instance | CloudgpuError]
 
 
-def look_again(session: Session, rows: Sequence[Machine], *, watched: bool = False) -> dict[str, CloudgpuError]:
+def look_again(session: Session, machines: Sequence[Machine], *, watched: bool = False) -> dict[str, CloudgpuError]:
     """Ask what these machines are now and write it; return why nothing is known, by machine, of those that failed.
 
     A call per region where the provider can, else one per machine. `watched`: they were seen a moment ago, so that an
@@ -71,7 +71,7 @@ def look_again(session: Session, rows: Sequence[Machine], *, watched: bool = Fal
     """
     faults: dict[str, CloudgpuError] = {}
     news: list[Draft] = []
-    for row, found in _surely(session, rows):
+    for row, found in _surely(session, machines):
         if isinstance(found, CloudgpuError) and not isinstance(found, InstanceNotFound):
             faults[row.id] = found
             continue
@@ -79,16 +79,16 @@ def look_again(session: Session, rows: Sequence[Machine], *, watched: bool = Fal
             news += _news(session, row, found, watched=watched)
         except LedgerUnavailable:
             raise
-        except CloudgpuError as fault:
-            faults[row.id] = fault
+        except CloudgpuError as error:
+            faults[row.id] = error
     if news:
         session.ledger.append(news)
     return faults
 
 
-def _surely(session: Session, rows: Sequence[Machine]) -> list[tuple[Machine, Instance | CloudgpuError]]:
+def _surely(session: Session, machines: Sequence[Machine]) -> list[tuple[Machine, Instance | CloudgpuError]]:
     """Ask; ask again about those that were not found, where one such answer is no proof: the last answer counts."""
-    said = list(_asked(session, rows))
+    said = list(_asked(session, machines))
     for pause in PAUSES:
         doubtful = [row for row, found in said if isinstance(found, InstanceNotFound) and _is_doubtful(session, row)]
         if not doubtful:
@@ -99,13 +99,13 @@ def _surely(session: Session, rows: Sequence[Machine]) -> list[tuple[Machine, In
     return said
 
 
-def _is_doubtful(session: Session, row: Machine) -> bool:
-    return not row.terminated_at and bool(pauses_of(session.provider_of(row)))
+def _is_doubtful(session: Session, machine: Machine) -> bool:
+    return not machine.terminated_at and bool(pauses_of(session.provider_of(machine)))
 
 
-def _asked(session: Session, rows: Sequence[Machine]) -> Iterable[tuple[Machine, Instance | CloudgpuError]]:
-    groups, faults = by_account(session, rows)
-    ids = {one: [fact(row.provider_id) for row in some] for one, some in groups.items()}
+def _asked(session: Session, machines: Sequence[Machine]) -> Iterable[tuple[Machine, Instance | CloudgpuError]]:
+    groups, faults = by_account(session, machines)
+    ids = {one: [fact(machine.provider_id) for machine in some] for one, some in groups.items()}
     found = (
         gather(list(ids), lambda one: _answers(session, one, ids[one]), len(ids), grace=OF_ACCOUNTS_S) if ids else []
     )
@@ -113,16 +113,18 @@ def _asked(session: Session, rows: Sequence[Machine]) -> Iterable[tuple[Machine,
         account: dict.fromkeys(ids[account], said) if isinstance(said, Silent) else said
         for account, said in zip(ids, found, strict=True)
     }
-    pairs = [(row, answers[account][fact(row.provider_id)]) for account, some in groups.items() for row in some]
-    told = {row.id: answer for row, answer in pairs} | faults
-    return [(row, told[row.id]) for row in rows]
+    pairs = [
+        (machine, answers[account][fact(machine.provider_id)]) for account, some in groups.items() for machine in some
+    ]
+    told = {machine.id: answer for machine, answer in pairs} | faults
+    return [(machine, told[machine.id]) for machine in machines]
 
 
 def _answers(session: Session, account: str, ids: Sequence[str]) -> Answers:
     try:
         provider = session.provider(account)
-    except CloudgpuError as fault:
-        return dict.fromkeys(ids, fault)
+    except CloudgpuError as error:
+        return dict.fromkeys(ids, error)
     if isinstance(provider, BulkStop):
         return provider.get_many(ids)
     with Pool(AT_ONCE, "machines") as pool:
@@ -132,17 +134,19 @@ def _answers(session: Session, account: str, ids: Sequence[str]) -> Answers:
 def _got(provider: Provider, id: str) -> Instance | CloudgpuError:  # noqa: A002
     try:
         return provider.get(id)
-    except CloudgpuError as fault:
-        return fault
+    except CloudgpuError as error:
+        return error
 
 
-def _news(session: Session, row: Machine, found: Instance | CloudgpuError, *, watched: bool) -> list[Draft]:
-    row = session.ledger.machine(row.id) or row
-    now = not_before(row, session.clock())
+def _news(session: Session, machine: Machine, found: Instance | CloudgpuError, *, watched: bool) -> list[Draft]:
+    machine = session.ledger.machine(machine.id) or machine
+    now = not_before(machine, session.clock())
     if not isinstance(found, Instance):
-        if row.terminated_at or too_fresh(row, session.provider_of(row).token_rule.gone_after, now):
+        if machine.terminated_at or too_fresh(machine, session.provider_of(machine).token_rule.gone_after, now):
             return []
-        alive = None if watched else last_seen_at(session.ledger, row)
-        return [instance_vanished(row.id, fact(row.provider_id), "the provider has no such machine", now, alive)]
-    close_request(session, row, found)
-    return news_of(session, row, found, now, watched=watched)
+        alive = None if watched else last_seen_at(session.ledger, machine)
+        return [
+            instance_vanished(machine.id, fact(machine.provider_id), "the provider has no such machine", now, alive)
+        ]
+    close_request(session, machine, found)
+    return news_of(session, machine, found, now, watched=watched)

@@ -38,44 +38,44 @@ class Unrecorded(LedgerUnavailable):
     """The machine is gone, and the ledger could not be told."""
 
 
-def ended_unrecorded(session: Session, row: Machine, fault: CloudgpuError, *, whole: bool = False) -> Unrecorded:
+def ended_unrecorded(session: Session, machine: Machine, error: CloudgpuError, *, whole: bool = False) -> Unrecorded:
     """End what the provider has of this machine and return the error to raise instead of `fault`.
 
     `whole`: what is kept of it goes too, its disk and its image. Raises `fault` itself where it is not known what the
     provider has, StopUnproved when the proof did not come, EndRefused where something protects the machine.
     """
-    provider = session.provider_of(row)
-    why = "the ledger cannot be written" if isinstance(fault, LedgerUnavailable) else fault.message.rstrip(".")
-    session.tell(f"{row.name}: {why}; ending the machine all the same")
-    known = _known_of(session, provider, row, fault)
+    provider = session.provider_of(machine)
+    why = "the ledger cannot be written" if isinstance(error, LedgerUnavailable) else error.message.rstrip(".")
+    session.tell(f"{machine.name}: {why}; ending the machine all the same")
+    known = _known_of(session, provider, machine, error)
     refused = {one: word for one in known if (word := _refused(provider, one)) is not None}
     left = list(refused.values())
     for one in (one for one in known if one not in refused):
         try:
-            _prove(session, row, partial(_gone, provider, one))
+            _prove(session, machine, partial(_gone, provider, one))
         except CloudgpuError as unproved:
             left.append(unproved)
     for other in left[1:]:
-        session.tell(f"{row.name}: {other.message}")
+        session.tell(f"{machine.name}: {other.message}")
     if left:
-        raise left[0] from fault
+        raise left[0] from error
     if whole:
-        _prove(session, row, partial(_nothing_kept, session, provider, row))
+        _prove(session, machine, partial(_nothing_kept, session, provider, machine))
     return Unrecorded(
-        f"{row.name} was ended and nothing of it is left, but the ledger does not know it yet: {fault.message}",
-        field=fault.field,
-        value=fault.value,
-        next=f"{_way_of(fault)} cloudgpu ls --refresh",
+        f"{machine.name} was ended and nothing of it is left, but the ledger does not know it yet: {error.message}",
+        field=error.field,
+        value=error.value,
+        next=f"{_way_of(error)} cloudgpu ls --refresh",
     )
 
 
-def _way_of(fault: CloudgpuError) -> str:
+def _way_of(error: CloudgpuError) -> str:
     """Return what clears the way for the ledger, up to the command that then writes it."""
-    if isinstance(fault, LedgerLeft):
+    if isinstance(error, LedgerLeft):
         return f"Run: {FOLLOW}, then run:"
-    if isinstance(fault, LedgerAway) and not fault.lasts:
-        return "Free some space there, then run:" if fault.full else "When the ledger is back, run:"
-    return f"{(fault.next or 'Put that right').rstrip('.')}. Then run:"
+    if isinstance(error, LedgerAway) and not error.lasts:
+        return "Free some space there, then run:" if error.full else "When the ledger is back, run:"
+    return f"{(error.next or 'Put that right').rstrip('.')}. Then run:"
 
 
 def _refused(provider: Provider, instance: str) -> CloudgpuError | None:
@@ -89,31 +89,31 @@ def _refused(provider: Provider, instance: str) -> CloudgpuError | None:
     return None
 
 
-def _known_of(session: Session, provider: Provider, row: Machine, fault: CloudgpuError) -> list[str]:
+def _known_of(session: Session, provider: Provider, machine: Machine, error: CloudgpuError) -> list[str]:
     """Return the provider's ids of this machine; raise `fault` when a silence proves nothing."""
-    if row.provider_id:
-        return [row.provider_id]
+    if machine.provider_id:
+        return [machine.provider_id]
     listing = provider.list()
     found = [
         instance.id
         for instance in listing.instances
-        if (instance.tags.get(TAG_ID), instance.tags.get(TAG_LEDGER)) == (row.id, session.ledger.id)
-        and not is_of_earlier_life(row, instance.tags)
+        if (instance.tags.get(TAG_ID), instance.tags.get(TAG_LEDGER)) == (machine.id, session.ledger.id)
+        and not is_of_earlier_life(machine, instance.tags)
     ]
     if not found and (listing.unanswered or provider.token_rule.listing_proves_after):
-        raise fault
+        raise error
     return found
 
 
-def _prove(session: Session, row: Machine, done: Callable[[], bool]) -> None:
+def _prove(session: Session, machine: Machine, done: Callable[[], bool]) -> None:
     deadline = session.clock() + PROVED_WITHIN
     while not done():
         if session.clock() >= deadline:
             raise StopUnproved(
-                f"{row.name} {may_go_on(row)}: its end could not be proved, and the ledger cannot be written.",
+                f"{machine.name} {may_go_on(machine)}: its end could not be proved, and the ledger cannot be written.",
                 field="name",
-                value=row.name,
-                next=f"Run the same again: cloudgpu down {row.name}",
+                value=machine.name,
+                next=f"Run the same again: cloudgpu down {machine.name}",
             )
         session.pause(PAUSE_S)
 
@@ -127,11 +127,11 @@ def _gone(provider: Provider, instance: str) -> bool:
         return False
 
 
-def _nothing_kept(session: Session, provider: Provider, row: Machine) -> bool:
+def _nothing_kept(session: Session, provider: Provider, machine: Machine) -> bool:
     """Say whether nothing of the machine is kept any more; ask to remove what is there and not in use."""
     if not isinstance(provider, HasResources):
         return True
-    resources = resources_of(session, row, leftovers_at(session, row))
+    resources = resources_of(session, machine, leftovers_at(session, machine))
     for resource in resources:
         with suppress(InvalidRequest):  # in use, for a moment yet
             provider.remove(resource)

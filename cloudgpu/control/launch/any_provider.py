@@ -50,9 +50,9 @@ class Found:
         return tuple(f"passed over: account {one.account}: {one.fault.message}" for one in others)
 
 
-def _has_nothing(fault: CloudgpuError) -> bool:
+def _has_nothing(error: CloudgpuError) -> bool:
     """Say whether a fault means no more than that this account does not sell what is meant."""
-    return isinstance(fault, NoCapacity) or (isinstance(fault, InvalidRequest) and fault.field in _SOLD_ELSEWHERE)
+    return isinstance(error, NoCapacity) or (isinstance(error, InvalidRequest) and error.field in _SOLD_ELSEWHERE)
 
 
 def offers_of_any_provider(session: Session, candidates: Candidates, there: Machine | None) -> Found:
@@ -67,10 +67,10 @@ def offers_of_any_provider(session: Session, candidates: Candidates, there: Mach
 
     def ask(account: str) -> tuple[Passed, ...]:
         one = ties.at(account)
-        row = there if there and session.account_here(there) == account else None
+        machine = there if there and session.account_here(there) == account else None
 
         def act(_account: str) -> None:
-            found[account] = offers_in(session, one.provider, one.request, wished[account], row)
+            found[account] = offers_in(session, one.provider, one.request, wished[account], machine)
 
         return passing([account], act)
 
@@ -138,8 +138,10 @@ def _has_volume(provider: Provider, volume: Volume) -> bool:
 
 def volume_accounts(session: Session, name: str) -> set[str]:
     """Return the accounts here in which the ledger knows a volume of this name that is there."""
-    rows = (row for row in session.ledger.bills() if row.is_named_resource and row.terminated_at is None)
-    return set(by_account(session, [row for row in rows if row.name == name])[0])
+    machines = (
+        machine for machine in session.ledger.bills() if machine.is_named_resource and machine.terminated_at is None
+    )
+    return set(by_account(session, [machine for machine in machines if machine.name == name])[0])
 
 
 def _nothing_anywhere(passed: Sequence[Passed]) -> CloudgpuError:

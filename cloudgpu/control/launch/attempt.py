@@ -164,8 +164,8 @@ def _key(prepared: Prepared, view: View) -> tuple[str, int]:
         generation += 1
 
 
-def _next_attempt(rows: list[Machine]) -> int:
-    return max((row.attempt_number for row in rows), default=0) + 1
+def _next_attempt(machines: list[Machine]) -> int:
+    return max((machine.attempt_number for machine in machines), default=0) + 1
 
 
 def _name(prepared: Prepared, key: str, view: View) -> str:

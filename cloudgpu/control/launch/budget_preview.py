@@ -107,17 +107,17 @@ def check_asking(ask: Asking, override: str | None, way: Way) -> None:
         raise refusal(ask, way)
 
 
-def differences(session: Session, prepared: Prepared, row: Machine | None) -> list[RequestDifference]:
+def differences(session: Session, prepared: Prepared, machine: Machine | None) -> list[RequestDifference]:
     """Return each option in which this request is not the one that launched the machine, and how to have it so.
 
     None where the request returns no machine. One that was taken up without its launch record is compared with nothing.
     """
-    if row is None:
+    if machine is None:
         return []
-    launch = next((one for one in session.ledger.events(row.id) if one.kind == "launch_intended"), None)
+    launch = next((one for one in session.ledger.events(machine.id) if one.kind == "launch_intended"), None)
     if launch is None:
         return []
-    return list(differences_value(prepared.plan.request, dict(launch.body), launch.occurred_at, row))
+    return list(differences_value(prepared.plan.request, dict(launch.body), launch.occurred_at, machine))
 
 
 def planned(session: Session, prepared: Prepared) -> PlannedUpDocument:

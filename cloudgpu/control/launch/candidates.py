@@ -142,10 +142,10 @@ def passing(accounts: Sequence[str], act: Callable[[str], None]) -> tuple[Passed
     for account in accounts:
         try:
             act(account)
-        except _OF_THE_ACCOUNT as fault:
-            if isinstance(fault, LedgerUnavailable):
+        except _OF_THE_ACCOUNT as error:
+            if isinstance(error, LedgerUnavailable):
                 raise
-            passed.append(Passed(account, fault))
+            passed.append(Passed(account, error))
     return tuple(passed)
 
 
@@ -194,14 +194,18 @@ def _request(
 
 def check_volume(session: Session, candidates: Candidates, name: str) -> None:
     """Raise RoleNeeded where the volume of this name is there and somebody else's, as far as the ledger knows it."""
-    rows = [row for row in named_resources(session.ledger) if row.name == name and row.state == Kind.VOLUME]
-    known = by_account(session, rows)[0]
+    machines = [
+        machine for machine in named_resources(session.ledger) if machine.name == name and machine.state == Kind.VOLUME
+    ]
+    known = by_account(session, machines)[0]
     for one in candidates.each:
-        check_may_use(session, [row for row in known.get(one.account, ()) if _may_lie(row, one.request.want)])
+        check_may_use(
+            session, [machine for machine in known.get(one.account, ()) if _may_lie(machine, one.request.want)]
+        )
 
 
-def _may_lie(row: Machine, want: Requirements) -> bool:
-    same = [(want.region, row.region), (want.zone, row.zone)]
+def _may_lie(machine: Machine, want: Requirements) -> bool:
+    same = [(want.region, machine.region), (want.zone, machine.zone)]
     return all(wished == known for wished, known in same if wished and known)
 
 

@@ -59,7 +59,7 @@ LOCK_WITHIN_S = 900
 class Launched:
     """How `up` ended: the machine's row, and whether it was there already."""
 
-    row: Machine
+    machine: Machine
     found: bool
 
 
@@ -86,38 +86,38 @@ def launch(
         session.tell("another cloudgpu is busy with the same request; waiting for it")
     with session.hold(prepared.lock, wait=LOCK_WITHIN_S):
         put_in_order(session)
-        row, found = _found_or_settled(session, prepared, agree)
-        if row is None:
+        machine, found = _found_or_settled(session, prepared, agree)
+        if machine is None:
             if prepared.existing is not None:
                 look_for_budgets(session, replace(prepared, existing=None))
                 agree()
             settle_others(session)
-            row = _launch_anew(session, prepared)
-        with _launched(row):
-            row = timers.guard(session, row, "launch")
-    with _launched(row):
-        if not found or row.state in ("running", "pending"):
-            row = _until_ready(session, row, found=found, wait=wait)
+            machine = _launch_anew(session, prepared)
+        with _launched(machine):
+            machine = timers.guard(session, machine, "launch")
+    with _launched(machine):
+        if not found or machine.state in ("running", "pending"):
+            machine = _until_ready(session, machine, found=found, wait=wait)
         clean_up_local_files(session)
-    return Launched(row, found)
+    return Launched(machine, found)
 
 
 def launched(session: Session, prepared: Prepared, done: Launched, on_start: str | None = None) -> UpDocument:
     """Return the answer of `up`: the machine, whether it was found, how far its `on_start` is, and the plan."""
     return {
-        "machine": machine(session, done.row),
+        "machine": machine(session, done.machine),
         "found": done.found,
         "on_start": on_start,
-        "differences": differences(session, prepared, done.row if done.found else None),
+        "differences": differences(session, prepared, done.machine if done.found else None),
         "plan": plan_value(prepared.plan),
     }
 
 
-def _launched(row: Machine) -> AbstractContextManager[None]:
-    name, billed = row.name, and_billed(row, " and billed")
+def _launched(machine: Machine) -> AbstractContextManager[None]:
+    name, billed = machine.name, and_billed(machine, " and billed")
     return changing(
         f"{name} is launched{billed}. The same up waits for it again; cloudgpu down {name} ends it."
-        if row.terminated_at is None
+        if machine.terminated_at is None
         else f"{name} does not run; its disk remains."
     )
 
@@ -149,67 +149,69 @@ def _found_or_settled(session: Session, prepared: Prepared, agree: Callable[[], 
     What an interrupted launch made is this request's machine. It is sent again only where nothing else lives, and
     where the plan that was agreed to covers it.
     """
-    row = None if prepared.new else living_of(session.ledger.machines(), prepared.key, prepared.fingerprint)
-    if row is not None and row.terminated_at is None:
-        row = refresh(session, row)  # what ended unseen is no machine to return
-        if row.terminated_at is None:
-            return row, True
-        row = kept.seen(session, row)
-    if row is not None and comes_back(row) and not prepared.again:
-        return row, True
-    if row is not None and not comes_back(row):
+    machine = None if prepared.new else living_of(session.ledger.machines(), prepared.key, prepared.fingerprint)
+    if machine is not None and machine.terminated_at is None:
+        machine = refresh(session, machine)  # what ended unseen is no machine to return
+        if machine.terminated_at is None:
+            return machine, True
+        machine = kept.seen(session, machine)
+    if machine is not None and comes_back(machine) and not prepared.again:
+        return machine, True
+    if machine is not None and not comes_back(machine):
         living_of(session.ledger.machines(), prepared.key, prepared.fingerprint)  # says so, where its key is used up
-    row = unsettled_of(session.ledger.machines(), prepared.lock)
-    if row is None:
+    machine = unsettled_of(session.ledger.machines(), prepared.lock)
+    if machine is None:
         return None, False
     if prepared.existing is not None:
         agree()
     try:
-        row = settle(session, row, deadline=session.clock() + SEND_WITHIN, replay=_is_covered(prepared, row))
-    except NoCapacity as fault:  # surely not made: the next offer is tried, as the interrupted launch would have done
-        session.tell(f"{row.zone}: {fault.message}")
+        machine = settle(
+            session, machine, deadline=session.clock() + SEND_WITHIN, replay=_is_covered(prepared, machine)
+        )
+    except NoCapacity as error:  # surely not made: the next offer is tried, as the interrupted launch would have done
+        session.tell(f"{machine.zone}: {error.message}")
         return _found_or_settled(session, prepared, agree)
-    if row.terminated_at is not None:
+    if machine.terminated_at is not None:
         return None, False
-    return _under_the_agreed_lease(session, prepared, row), False
+    return _under_the_agreed_lease(session, prepared, machine), False
 
 
-def _is_covered(prepared: Prepared, row: Machine) -> bool:
+def _is_covered(prepared: Prepared, machine: Machine) -> bool:
     """Say whether an interrupted launch costs no more an hour than the plan that was agreed to now."""
-    return row.price is None or row.price.nanos_per_hour <= prepared.plan.dearest.nanos
+    return machine.price is None or machine.price.nanos_per_hour <= prepared.plan.dearest.nanos
 
 
-def _under_the_agreed_lease(session: Session, prepared: Prepared, row: Machine) -> Machine:
+def _under_the_agreed_lease(session: Session, prepared: Prepared, machine: Machine) -> Machine:
     """Give what an interrupted launch made the lease of the plan that was agreed to last, as far as its timer goes.
 
     A timer that was fixed by the launch stays: its own renew-until is the last then.
     """
-    provider = session.provider_of(row)
-    lease = timers.within(session, row, Lease(prepared.plan.expires, prepared.plan.renew_until))
-    if not isinstance(provider, Taggable) or (row.expires, row.renew_until) == (
+    provider = session.provider_of(machine)
+    lease = timers.within(session, machine, Lease(prepared.plan.expires, prepared.plan.renew_until))
+    if not isinstance(provider, Taggable) or (machine.expires, machine.renew_until) == (
         iso(lease.expires),
         iso(lease.renew_until),
     ):
-        return row
-    row = latest_of(session, row)
-    return set_lease(session, row, lease, "the interrupted launch was asked for again", prepared.override)
+        return machine
+    machine = latest_of(session, machine)
+    return set_lease(session, machine, lease, "the interrupted launch was asked for again", prepared.override)
 
 
-def _until_ready(session: Session, row: Machine, *, found: bool, wait: bool) -> Machine:
+def _until_ready(session: Session, machine: Machine, *, found: bool, wait: bool) -> Machine:
     try:
-        row = with_volume(session, row)
-        return wait_until_ready(session, row) if wait else row
-    except LedgerUnavailable as fault:
-        raise fault if found else ended_unrecorded(session, row, fault) from fault
-    except CloudgpuError as fault:
+        machine = with_volume(session, machine)
+        return wait_until_ready(session, machine) if wait else machine
+    except LedgerUnavailable as error:
+        raise error if found else ended_unrecorded(session, machine, error) from error
+    except CloudgpuError as error:
         # One that nobody lets us through to may be well: whoever is let in can use it.
-        if isinstance(fault, Unreachable) and not isinstance(fault, AccessBlocked):
+        if isinstance(error, Unreachable) and not isinstance(error, AccessBlocked):
             if not found:
-                remove_unfit(session, row, fault)
+                remove_unfit(session, machine, error)
             raise
-        billed = and_billed(row, " and billed meanwhile")
-        left = f"{row.name} is launched{billed}; to end it: cloudgpu down {row.name}"
-        fault.next = f"{fault.next} {left}" if fault.next else left
+        billed = and_billed(machine, " and billed meanwhile")
+        left = f"{machine.name} is launched{billed}; to end it: cloudgpu down {machine.name}"
+        error.next = f"{error.next} {left}" if error.next else left
         raise
 
 
@@ -227,8 +229,8 @@ def _launch_anew(session: Session, prepared: Prepared) -> Machine:
             _look_at(session, prepared, offer)
         try:
             resolved = _resolved(session, prepared, offer)
-        except refused.unsent as fault:  # known before anything is sent
-            session.tell(refused.add(offer, fault))
+        except refused.unsent as error:  # known before anything is sent
+            session.tell(refused.add(offer, error))
             continue
         if is_forgotten(session, offer.available.account):
             session.tell(f"account {offer.available.account} was forgotten: from this launch on, looks ask it again")
@@ -236,13 +238,13 @@ def _launch_anew(session: Session, prepared: Prepared) -> Machine:
         session.tell(f"launching {attempt.request.name} on {offer.available.provider} ({offer.available.zone})")
         try:
             send(session, attempt, deadline=session.clock() + SEND_WITHIN)
-        except refused.sent as fault:
-            session.tell(refused.add(offer, fault, sent=True))
+        except refused.sent as error:
+            session.tell(refused.add(offer, error, sent=True))
             continue
-        row = session.ledger.machine(attempt.machine)
-        if row is None:
+        machine = session.ledger.machine(attempt.machine)
+        if machine is None:
             raise ProviderUnavailable("The ledger lost the machine that was just launched.", field="ledger")
-        return row
+        return machine
     raise _refused_everywhere(prepared, refused.first)
 
 

@@ -64,16 +64,16 @@ class Refused:
         """The faults of a launch after which the next offer is tried: nothing was made, and that is known for sure."""
         return (NoCapacity, QuotaExceeded, AuthFailed) if self.anywhere else (NoCapacity,)
 
-    def add(self, offer: Offer, fault: CloudgpuError, *, sent: bool = False) -> str:
+    def add(self, offer: Offer, error: CloudgpuError, *, sent: bool = False) -> str:
         """Remember a refusal, and return the sentence that says it. Raises what says nothing about an offer."""
-        if isinstance(fault, LedgerUnavailable):
-            raise fault
-        self.each.append((offer, fault))
+        if isinstance(error, LedgerUnavailable):
+            raise error
+        self.each.append((offer, error))
         item = offer.available
-        if sent and isinstance(fault, QuotaExceeded):
+        if sent and isinstance(error, QuotaExceeded):
             self._full.add((item.account, item.region, str(item.market)))
         place = f"{item.account}, {item.zone or item.region}" if self.anywhere else item.zone
-        return f"{place}: {fault.message}"
+        return f"{place}: {error.message}"
 
     def bars(self, offer: Offer) -> bool:
         """Say whether what was refused rules this offer out too: a limit of the account, or the account itself."""
@@ -99,13 +99,13 @@ def is_limited(offer: Offer, refusals: Sequence[tuple[Offer, CloudgpuError]]) ->
     return any(isinstance(fault, QuotaExceeded) and _stops(fault, stopped, offer) for stopped, fault in refusals)
 
 
-def _stops(fault: QuotaExceeded, stopped: Offer, offer: Offer) -> bool:
+def _stops(error: QuotaExceeded, stopped: Offer, offer: Offer) -> bool:
     from cloudgpu.catalog import quotas_of  # reads the whole catalogue
 
     before, now = stopped.available, offer.available
     if (before.provider, before.account) != (now.provider, now.account):
         return False
-    limits = [one for one in quotas_of(now.provider, now.instance_type, now.market) if one.code == fault.value]
+    limits = [one for one in quotas_of(now.provider, now.instance_type, now.market) if one.code == error.value]
     limits = [one for one in limits if one.is_overall or before.region == now.region]
     return any(_counted(one, now) >= _counted(one, before) for one in limits)
 
@@ -190,13 +190,13 @@ def first_exact(session: Session, candidates: Candidates, offers: Sequence[Offer
         at = candidates.of(offer)
         try:
             resolved = resolve(at.provider, at.request, offer)
-        except refused.unsent as fault:
-            session.tell(refused.add(offer, fault))
+        except refused.unsent as error:
+            session.tell(refused.add(offer, error))
             continue
-        said = dict.fromkeys(f"passed over: {_whose(one, refused)}{fault.message}" for one, fault in refused.each)
+        said = dict.fromkeys(f"passed over: {_whose(one, refused)}{error.message}" for one, error in refused.each)
         return Exact(offer, resolved, tuple(said), frozenset(refused.accounts))
-    faults = [fault for _, fault in refused.each]
-    raise next((fault for fault in faults if isinstance(fault, QuotaExceeded)), refused.first or faults[0])
+    errors = [error for _, error in refused.each]
+    raise next((error for error in errors if isinstance(error, QuotaExceeded)), refused.first or errors[0])
 
 
 def _whose(offer: Offer, refused: Refused) -> str:
@@ -224,32 +224,32 @@ def offers_in(
     """Return what is offered to a request that was tied; where nothing is, the way out names what tied it."""
     try:
         return offers_or_known(session, provider, request.want, there)
-    except NoCapacity as fault:
+    except NoCapacity as error:
         setup, want = request.setup, request.want
         if (want.region, want.zone) != (wished.region, wished.zone):
             volume = setup.volume.name if setup.volume else None
             named = {"--image": setup.image, "--volume": volume, "--subnet": setup.network.subnet}
-            said = " and ".join(f"{option} {value}" for option, value in named.items() if value)
-            why = f"The place is that of {said}: name another, or leave it out."
-            placed = fault.field in ("--region", "--zone")  # its way out is about a wish that was not the user's
-            fault.next = why if placed or not fault.next else f"{why} {fault.next}"
+            message = " and ".join(f"{option} {value}" for option, value in named.items() if value)
+            why = f"The place is that of {message}: name another, or leave it out."
+            placed = error.field in ("--region", "--zone")  # its way out is about a wish that was not the user's
+            error.next = why if placed or not error.next else f"{why} {error.next}"
         raise
 
 
-def _offer_of(row: Machine) -> Offer:
+def _offer_of(machine: Machine) -> Offer:
     item = Available(
-        provider=row.provider,
-        account=row.account,
-        region=row.region,
-        zone=row.zone or "",
-        instance_type=fact(row.instance_type),
-        market=Market(row.market),
-        accelerators=tuple(Accelerator(*gpu) for gpu in row.accelerators or ()),
-        stoppable=row.stoppable is not False,
-        stop_means=row.stop_effect or "",
-        parkable=row.parkable is not False,
+        provider=machine.provider,
+        account=machine.account,
+        region=machine.region,
+        zone=machine.zone or "",
+        instance_type=fact(machine.instance_type),
+        market=Market(machine.market),
+        accelerators=tuple(Accelerator(*gpu) for gpu in machine.accelerators or ()),
+        stoppable=machine.stoppable is not False,
+        stop_means=machine.stop_effect or "",
+        parkable=machine.parkable is not False,
     )
-    return Offer(item, price_from_json(fact(row.price).record()))
+    return Offer(item, price_from_json(fact(machine.price).record()))
 
 
 def _offers(session: Session, provider: Provider, want: Requirements) -> list[Offer]:

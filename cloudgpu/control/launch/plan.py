@@ -119,7 +119,7 @@ def _found(session: Session, candidates: Candidates, there: Machine | None) -> F
 
 
 def prepare_again(
-    session: Session, request: LaunchRequest, row: Machine, lifetime: Lifetime, override: str | None = None
+    session: Session, request: LaunchRequest, machine: Machine, lifetime: Lifetime, override: str | None = None
 ) -> Prepared:
     """Return the plan that brings back the machine of `row`: the same key, id and name, by a launch of `request`.
 
@@ -129,7 +129,7 @@ def prepare_again(
     request = tied(provider, request)
     offers = offers_or_known(session, provider, request.want, None)
     request = replace(request, setup=replace(request.setup, network=network_again(session, request.setup.network)))
-    one = Candidate(provider, request, lifetime, policy_of(session, row).policy)
+    one = Candidate(provider, request, lifetime, policy_of(session, machine).policy)
     found = Found(tuple(offers), open_to_caller(session, Candidates((one,))))
     first = first_exact(session, found.candidates, offers)
     return Prepared(
@@ -137,11 +137,11 @@ def prepare_again(
         offers=found.offers,
         candidates=found.candidates,
         template=template,
-        fingerprint=row.request,
-        lock=lock_name(row.key or derived_key(row.request, 1)),
+        fingerprint=machine.request,
+        lock=lock_name(machine.key or derived_key(machine.request, 1)),
         existing=None,
-        key=row.key,
-        name=row.name,
+        key=machine.key,
+        name=machine.name,
         again=True,
         exact=first,
         override=override,

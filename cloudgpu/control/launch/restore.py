@@ -50,38 +50,38 @@ _USUAL = Setup()
 class Move:
     """What moving a stopped machine means: the image of its disk, and the offers from which it could run again."""
 
-    row: Machine
+    machine: Machine
     image: Extra
     offers: tuple[Offer, ...]
 
 
 def start_stopped(
-    session: Session, row: Machine, lease: Lease, *, wait: bool = True, override: str | None = None
+    session: Session, machine: Machine, lease: Lease, *, wait: bool = True, override: str | None = None
 ) -> Machine:
     """Start a stopped machine with its volume and return its row; wait until SSH is verified, unless told not to.
 
     Raises NoCapacity with what it would cost to move the machine by an image, where that helps.
     """
     try:
-        row = start(session, row, lease, override=override)
-    except NoCapacity as fault:
-        raise offer_to_move(session, session.ledger.machine(row.id) or row, fault) from fault
-    row = with_volume(session, row)
-    return _ready(session, row) if wait else row
+        machine = start(session, machine, lease, override=override)
+    except NoCapacity as error:
+        raise offer_to_move(session, session.ledger.machine(machine.id) or machine, error) from error
+    machine = with_volume(session, machine)
+    return _ready(session, machine) if wait else machine
 
 
-def _ready(session: Session, row: Machine) -> Machine:
+def _ready(session: Session, machine: Machine) -> Machine:
     """Wait until SSH is verified; then the image from which the machine may have come back is no longer needed."""
-    row = wait_until_ready(session, row)
-    if not row.retained:
-        return row
-    with alone(session, row):
-        return kept.superseded(session, session.ledger.machine(row.id) or row)
+    machine = wait_until_ready(session, machine)
+    if not machine.retained:
+        return machine
+    with alone(session, machine):
+        return kept.superseded(session, session.ledger.machine(machine.id) or machine)
 
 
 def started(
     session: Session,
-    row: Machine,
+    machine: Machine,
     span: timedelta | None,
     *,
     renew: timedelta | None = None,
@@ -90,30 +90,34 @@ def started(
     wait: bool = True,
 ) -> Machine:
     """Start a machine, whether it is stopped, parked or was interrupted, without asking; return its row."""
-    check_may(session, row, "start")
+    check_may(session, machine, "start")
     check_override(session, override)
-    row = settled_first(session, row)
-    if move_it and not comes_back(row):
-        check_move(session, plan_move(session, row), new_lease(session, row, span, renew), override)
-        row = move(session, row, why="it is moved")
-    if comes_back(row):
-        plan = plan_comeback(session, row, span, renew=renew, override=override, wider=move_it)
+    machine = settled_first(session, machine)
+    if move_it and not comes_back(machine):
+        check_move(session, plan_move(session, machine), new_lease(session, machine, span, renew), override)
+        machine = move(session, machine, why="it is moved")
+    if comes_back(machine):
+        plan = plan_comeback(session, machine, span, renew=renew, override=override, wider=move_it)
         return come_back(session, plan, wait=wait)
-    return start_stopped(session, row, new_lease(session, row, span, renew), wait=wait, override=override)
+    return start_stopped(session, machine, new_lease(session, machine, span, renew), wait=wait, override=override)
 
 
-def settled_first(session: Session, row: Machine) -> Machine:
+def settled_first(session: Session, machine: Machine) -> Machine:
     """Return the row of a machine whose comeback may have been interrupted, settled: it runs, or can be tried again."""
-    if row.launch_status != "open" or not row.retained:
-        return row
-    with alone(session, row):
-        row = session.ledger.machine(row.id) or row
-        return settle(session, row, deadline=session.clock() + PROVED_WITHIN) if row.launch_status == "open" else row
+    if machine.launch_status != "open" or not machine.retained:
+        return machine
+    with alone(session, machine):
+        machine = session.ledger.machine(machine.id) or machine
+        return (
+            settle(session, machine, deadline=session.clock() + PROVED_WITHIN)
+            if machine.launch_status == "open"
+            else machine
+        )
 
 
 def plan_comeback(
     session: Session,
-    row: Machine,
+    machine: Machine,
     span: timedelta | None,
     *,
     renew: timedelta | None = None,
@@ -125,29 +129,29 @@ def plan_comeback(
     `wider` allows every type with the same GPUs, else it is the same type again; always in the region of the image.
     Raises NoCapacity when nothing fits: what is kept stays. InvalidRequest for a machine that cannot be launched again.
     """
-    check_may(session, row, "start")
+    check_may(session, machine, "start")
     check_override(session, override)
     session.check_launchable()
-    check_comeback(session, row)
-    with alone(session, row):
-        row = session.ledger.machine(row.id) or row
-        if stays(row) and not keeping.is_parked(row):
-            row = park(session, row, why="its start was asked")
-        if row.terminated_at is not None and row.timer:  # of the machine before: the one to come gets its own
-            row = drop(session, row)
-    if _image_of(row) is None:  # somebody else started or ended it meanwhile
+    check_comeback(session, machine)
+    with alone(session, machine):
+        machine = session.ledger.machine(machine.id) or machine
+        if stays(machine) and not keeping.is_parked(machine):
+            machine = park(session, machine, why="its start was asked")
+        if machine.terminated_at is not None and machine.timer:  # of the machine before: the one to come gets its own
+            machine = drop(session, machine)
+    if _image_of(machine) is None:  # somebody else started or ended it meanwhile
         raise InvalidRequest(
-            f"{row.name} is no longer parked: it is {row.state}.",
+            f"{machine.name} is no longer parked: it is {machine.state}.",
             field="name",
-            value=row.name,
-            next=f"Run: cloudgpu show {row.name} --refresh",
+            value=machine.name,
+            next=f"Run: cloudgpu show {machine.name} --refresh",
         )
-    lease = new_lease(session, row, span, renew)
+    lease = new_lease(session, machine, span, renew)
     try:
-        request = _request(session, row, lease, wider=wider)
-        return prepare_again(session, request, row, _spans(session, lease), override)
-    except NoCapacity as fault:
-        raise _stays(row, fault, wider=wider) from fault
+        request = _request(session, machine, lease, wider=wider)
+        return prepare_again(session, request, machine, _spans(session, lease), override)
+    except NoCapacity as error:
+        raise _stays(machine, error, wider=wider) from error
 
 
 def come_back(
@@ -158,41 +162,41 @@ def come_back(
     Without `wait` the image stays until a later look sees that the machine has run for a while.
     """
     try:
-        row = launch(session, prepared, wait=wait, agree=agree).row
-    except NoCapacity as fault:
+        machine = launch(session, prepared, wait=wait, agree=agree).machine
+    except NoCapacity as error:
         latest = session.ledger.machine(machine_id(session.ledger.id, prepared.key or ""))
-        raise (fault if latest is None else _stays(latest, fault, wider=False)) from fault
-    if row.terminated_at is not None or not row.retained:
-        return row
+        raise (error if latest is None else _stays(latest, error, wider=False)) from error
+    if machine.terminated_at is not None or not machine.retained:
+        return machine
     if not wait:
-        session.tell(f"{row.name}: its image stays until ls --refresh has seen it run for a while")
-        return row
-    with alone(session, row):
-        return kept.superseded(session, session.ledger.machine(row.id) or row)
+        session.tell(f"{machine.name}: its image stays until ls --refresh has seen it run for a while")
+        return machine
+    with alone(session, machine):
+        return kept.superseded(session, session.ledger.machine(machine.id) or machine)
 
 
-def plan_move(session: Session, row: Machine) -> Move:
+def plan_move(session: Session, machine: Machine) -> Move:
     """Return what it means to bring a stopped machine back elsewhere in its region. Changes nothing.
 
     Raises InvalidRequest for a machine of which no image can be made, NoCapacity when nothing else fits.
     """
-    if not kept.keeps(session, row) or row.state not in PAUSED:
-        raise _not_to_be_moved(row)
-    check_comeback(session, row)
-    provider, request = session.provider_of(row), _want(row, wider=True)
+    if not kept.keeps(session, machine) or machine.state not in PAUSED:
+        raise _not_to_be_moved(machine)
+    check_comeback(session, machine)
+    provider, request = session.provider_of(machine), _want(machine, wider=True)
     offers = [
         offer
         for offer in offers_or_known(session, provider, request, None)
-        if (offer.available.zone, offer.available.instance_type) != (row.zone, row.instance_type)
+        if (offer.available.zone, offer.available.instance_type) != (machine.zone, machine.instance_type)
     ]
     if not offers:
         raise NoCapacity(
-            f"Nothing else in {row.region} has what {row.name} has.",
+            f"Nothing else in {machine.region} has what {machine.name} has.",
             field="name",
-            value=row.name,
-            next=f"Its disk is kept. Try again later: cloudgpu start {row.name}",
+            value=machine.name,
+            next=f"Its disk is kept. Try again later: cloudgpu start {machine.name}",
         )
-    return Move(row, _image_price(session, row), tuple(offers))
+    return Move(machine, _image_price(session, machine), tuple(offers))
 
 
 def check_move(session: Session, move: Move, lease: Lease, override: str | None) -> None:
@@ -201,7 +205,7 @@ def check_move(session: Session, move: Move, lease: Lease, override: str | None)
     Asked before the machine ends for it: what is then launched is asked again. Raises LedgerUnavailable in doubt.
     """
     session.check_launchable()
-    row, offer = move.row, move.offers[0]
+    row, offer = move.machine, move.offers[0]
     look_first(session, {}, lambda budget: budget.scope.covers(row))
     session.check_launchable()
     item, price = offer.available, on_demand_of(session, offer, move.offers)
@@ -218,79 +222,79 @@ def check_move(session: Session, move: Move, lease: Lease, override: str | None)
     check_asking(ask, override, Way(shorter, offers=move.offers))
 
 
-def move(session: Session, row: Machine, *, why: str) -> Machine:
+def move(session: Session, machine: Machine, *, why: str) -> Machine:
     """End a stopped machine and make an image of its disk; return its row, to be brought back from that."""
-    check_may(session, row, "start")
-    with alone(session, row):
-        return park(session, session.ledger.machine(row.id) or row, why=why)
+    check_may(session, machine, "start")
+    with alone(session, machine):
+        return park(session, session.ledger.machine(machine.id) or machine, why=why)
 
 
-def offer_to_move(session: Session, row: Machine, fault: NoCapacity) -> NoCapacity:
+def offer_to_move(session: Session, machine: Machine, error: NoCapacity) -> NoCapacity:
     """Return the fault of a start without capacity, which says what moving by image would cost, where that helps."""
     try:
-        found = plan_move(session, row)
+        found = plan_move(session, machine)
     except (InvalidRequest, NoCapacity):
-        return fault
+        return error
     cheapest = found.offers[0]
     per_month = found.image.per_month
     costs = "whose price is not known" if per_month is None else f"at most {per_month.text()} a month until it runs"
-    fault.next = (
+    error.next = (
         f"Its disk is kept. To move it by an image ({costs}) to {cheapest.available.instance_type} in "
-        f"{cheapest.available.zone} at {cheapest.price.per_hour.text(4)} an hour: cloudgpu start {row.name} --move"
+        f"{cheapest.available.zone} at {cheapest.price.per_hour.text(4)} an hour: cloudgpu start {machine.name} --move"
     )
-    return fault
+    return error
 
 
-def check_comeback(session: Session, row: Machine) -> None:
+def check_comeback(session: Session, machine: Machine) -> None:
     """Raise InvalidRequest for a machine whose launch is not known well enough to be repeated."""
-    if row.instance_type and row.template and row.key:
-        known = machine_id(session.ledger.id, row.key) == row.id
+    if machine.instance_type and machine.template and machine.key:
+        known = machine_id(session.ledger.id, machine.key) == machine.id
     else:
         known = False
     if not known:
         raise InvalidRequest(
-            f"{row.name} was found without a launch record, so cloudgpu does not know how to launch it again.",
+            f"{machine.name} was found without a launch record, so cloudgpu does not know how to launch it again.",
             field="name",
-            value=row.name,
-            next=f"Launch from its image by hand (cloudgpu show {row.name} -o json names it), or end it: "
-            f"cloudgpu down {row.name}",
+            value=machine.name,
+            next=f"Launch from its image by hand (cloudgpu show {machine.name} -o json names it), or end it: "
+            f"cloudgpu down {machine.name}",
         )
 
 
-def _image_of(row: Machine) -> str | None:
+def _image_of(machine: Machine) -> str | None:
     """Return the image that a machine comes back from, None where there is none that is ready."""
-    return next((entry.id for entry in row.retained if entry.kind == Kind.IMAGE and entry.ready), None)
+    return next((entry.id for entry in machine.retained if entry.kind == Kind.IMAGE and entry.ready), None)
 
 
-def _request(session: Session, row: Machine, lease: Lease, *, wider: bool) -> LaunchRequest:
+def _request(session: Session, machine: Machine, lease: Lease, *, wider: bool) -> LaunchRequest:
     now = session.clock().replace(microsecond=0)
-    setup = setup_from_json(row.setup.record()) if row.setup else _USUAL
-    image = _image_of(row)
+    setup = setup_from_json(machine.setup.record()) if machine.setup else _USUAL
+    image = _image_of(machine)
     return LaunchRequest(
-        key=row.key,
-        name=row.name,
-        provider=row.provider,
-        account=session.account_here(row),
-        want=replace(_want(row, wider=wider), persistent=setup.persistent),
-        template=fact(row.template),
-        owner=row.owner,
-        project=row.project,
-        policy=row.policy,
+        key=machine.key,
+        name=machine.name,
+        provider=machine.provider,
+        account=session.account_here(machine),
+        want=replace(_want(machine, wider=wider), persistent=setup.persistent),
+        template=fact(machine.template),
+        owner=machine.owner,
+        project=machine.project,
+        policy=machine.policy,
         lease_s=int((lease.expires - now).total_seconds()),
         renew_s=int((lease.renew_until - now).total_seconds()),
         setup=replace(setup, image=image),
-        policy_by=row.policy_by or "",
-        terms=row.terms and row.terms.record(),
+        policy_by=machine.policy_by or "",
+        terms=machine.terms and machine.terms.record(),
     )
 
 
-def _want(row: Machine, *, wider: bool) -> Requirements:
+def _want(machine: Machine, *, wider: bool) -> Requirements:
     """Return what is looked for: the same type on the same market, or, wider, every type with the same GPUs."""
-    place, market = row.region, Market(row.market)
-    gpus = row.accelerators or ()
+    place, market = machine.region, Market(machine.market)
+    gpus = machine.accelerators or ()
     if wider and gpus:
         return Requirements(gpu=gpus[0].name, gpu_count=gpus[0].number, region=place, market=market)
-    return Requirements(instance_type=row.instance_type, region=place, market=market)
+    return Requirements(instance_type=machine.instance_type, region=place, market=market)
 
 
 def _spans(session: Session, lease: Lease) -> Lifetime:
@@ -298,24 +302,24 @@ def _spans(session: Session, lease: Lease) -> Lifetime:
     return Lifetime(lease.expires - now, lease.renew_until - now, Origin.POLICY, Origin.POLICY)
 
 
-def _image_price(session: Session, row: Machine) -> Extra:
-    disks = [one for one in kept.leftovers_at(session, row).items if one.attached_to == row.provider_id]
+def _image_price(session: Session, machine: Machine) -> Extra:
+    disks = [one for one in kept.leftovers_at(session, machine).items if one.attached_to == machine.provider_id]
     size = sum(one.size_gb for one in disks if one.kind is Kind.DISK)
-    return image_price(row.provider, row.region, size)
+    return image_price(machine.provider, machine.region, size)
 
 
-def _stays(row: Machine, fault: NoCapacity, *, wider: bool) -> NoCapacity:
-    fault.message += f" What is kept of {row.name} stays."
-    widely = "" if wider else f"; with any type that has the same GPUs: cloudgpu start {row.name} --move"
-    fault.next = f"Try again later: cloudgpu start {row.name}{widely}"
-    return fault
+def _stays(machine: Machine, error: NoCapacity, *, wider: bool) -> NoCapacity:
+    error.message += f" What is kept of {machine.name} stays."
+    widely = "" if wider else f"; with any type that has the same GPUs: cloudgpu start {machine.name} --move"
+    error.next = f"Try again later: cloudgpu start {machine.name}{widely}"
+    return error
 
 
-def _not_to_be_moved(row: Machine) -> InvalidRequest:
-    says = "cannot keep an image" if row.state in PAUSED else f"is {row.state}: only a stopped machine is moved"
+def _not_to_be_moved(machine: Machine) -> InvalidRequest:
+    says = "cannot keep an image" if machine.state in PAUSED else f"is {machine.state}: only a stopped machine is moved"
     return InvalidRequest(
-        f"{row.name} on {row.provider} {says}.",
+        f"{machine.name} on {machine.provider} {says}.",
         field="--move",
-        value=row.name,
-        next=f"Leave --move out, or stop it first: cloudgpu stop {row.name}",
+        value=machine.name,
+        next=f"Leave --move out, or stop it first: cloudgpu stop {machine.name}",
     )

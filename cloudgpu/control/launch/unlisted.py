@@ -52,9 +52,9 @@ def _no_gpu(provider: Provider, want: Requirements, has: Sequence[Available]) ->
         return None
     try:
         meant_by(want.gpu, catalog.gpus())
-    except InvalidRequest as fault:
+    except InvalidRequest as error:
         meant = near(want.gpu, own)
-        return _fault(provider, "--gpu", "GPU", want.gpu, meant, ()) if meant else fault
+        return _fault(provider, "--gpu", "GPU", want.gpu, meant, ()) if meant else error
     return None
 
 

@@ -16,24 +16,24 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
 
 
-def with_volume(session: Session, row: Machine) -> Machine:
+def with_volume(session: Session, machine: Machine) -> Machine:
     """Attach the volume of the machine's setup, made where it is not there yet; return the row. Idempotent.
 
     Waits until the machine runs, for only then can it be attached. A machine without a volume is returned at once.
     Raises InvalidRequest for a volume that cannot be had, Unreachable for a machine that ended meanwhile.
     """
-    volume = setup_from_json(row.setup.record()).volume if row.setup else None
-    provider = session.provider_of(row)
+    volume = setup_from_json(machine.setup.record()).volume if machine.setup else None
+    provider = session.provider_of(machine)
     if volume is None or not isinstance(provider, HasVolumes):
-        return row
-    session.tell(f"{row.name}: attaching the volume {volume.name} as soon as it runs")
-    row = wait_until_running(session, row)
+        return machine
+    session.tell(f"{machine.name}: attaching the volume {volume.name} as soon as it runs")
+    machine = wait_until_running(session, machine)
     tags = {
         TAG_LEDGER: session.ledger.id,
-        TAG_OWNER: tag_value(row.owner or ""),
-        TAG_PROJECT: tag_value(row.project or ""),
+        TAG_OWNER: tag_value(machine.owner or ""),
+        TAG_PROJECT: tag_value(machine.project or ""),
     }
-    attached = provider.attach(fact(row.provider_id), volume, tags)
+    attached = provider.attach(fact(machine.provider_id), volume, tags)
     write(session, [attached])
-    session.tell(f"{row.name}: the volume {volume.name} ({attached.size_gb} GB) is attached; down keeps it")
-    return row
+    session.tell(f"{machine.name}: the volume {volume.name} ({attached.size_gb} GB) is attached; down keeps it")
+    return machine

@@ -20,30 +20,30 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.machines.machines import InterruptionDocument
 
 
-def interrupt(session: Session, row: Machine) -> datetime:
+def interrupt(session: Session, machine: Machine) -> datetime:
     """Give a spot machine its notice and return when it will be taken, aware UTC.
 
     Raises InvalidRequest for an on-demand machine, or a provider that cannot rehearse; InstanceNotFound for a machine
     that has ended; RoleNeeded where it is not theirs to interrupt.
     """
-    check_may(session, row, "interrupt")
-    provider = session.provider_of(row)
-    if row.market != "spot" or not isinstance(provider, CanRehearseInterruption):
+    check_may(session, machine, "interrupt")
+    provider = session.provider_of(machine)
+    if machine.market != "spot" or not isinstance(provider, CanRehearseInterruption):
         raise InvalidRequest(
-            f"{row.name} cannot be interrupted: it is {row.market.replace('_', '-')} on {row.provider}.",
+            f"{machine.name} cannot be interrupted: it is {machine.market.replace('_', '-')} on {machine.provider}.",
             field="name",
-            value=row.name,
+            value=machine.name,
             next="Rehearse with a spot machine: cloudgpu up --provider local --spot",
         )
-    row = looked_at(session, row)
-    left = f"{row.name} may have got its notice: cloudgpu show {row.name} --refresh says."
-    with changing(left), gone_if_terminated(session, row):
-        at = provider.interrupt(fact(row.provider_id))
+    machine = looked_at(session, machine)
+    left = f"{machine.name} may have got its notice: cloudgpu show {machine.name} --refresh says."
+    with changing(left), gone_if_terminated(session, machine):
+        at = provider.interrupt(fact(machine.provider_id))
     now = session.clock()
-    session.ledger.append([interruption_simulated(row.id, at, now)])
+    session.ledger.append([interruption_simulated(machine.id, at, now)])
     return at
 
 
-def interrupted(row: Machine, at: datetime) -> InterruptionDocument:
+def interrupted(machine: Machine, at: datetime) -> InterruptionDocument:
     """Return the answer of `spot interrupt`."""
-    return {"name": row.name, "taken_at": iso(at)}
+    return {"name": machine.name, "taken_at": iso(at)}

@@ -44,80 +44,81 @@ if TYPE_CHECKING:
     from cloudgpu.ledger.log.base import View
 
 
-def hold_loses_to(session: Session, row: Machine, until: datetime) -> str | None:
+def hold_loses_to(session: Session, machine: Machine, until: datetime) -> str | None:
     """Return the sentence that says where a hold until then does not help, or None. It refuses no hold."""
     try:
-        policy = policy_of(session, row).policy
-        said = [*_moments(session, row, policy, until), *_spent(session, row, policy)]
-    except InvalidRequest as fault:  # a hold keeps a machine from being ended: no broken file is to be in its way
-        return f"whether something ends it all the same is not known: {fault.message}"
+        policy = policy_of(session, machine).policy
+        said = [*_moments(session, machine, policy, until), *_spent(session, machine, policy)]
+    except InvalidRequest as error:  # a hold keeps a machine from being ended: no broken file is to be in its way
+        return f"whether something ends it all the same is not known: {error.message}"
     return "; ".join(said) or None
 
 
-def _moments(session: Session, row: Machine, policy: Policy | None, until: datetime) -> Iterator[str]:
-    end = from_iso(row.renew_until) if row.renew_until else None
+def _moments(session: Session, machine: Machine, policy: Policy | None, until: datetime) -> Iterator[str]:
+    end = from_iso(machine.renew_until) if machine.renew_until else None
     off = None
-    if policy is not None and not only_warned(row, policy):
+    if policy is not None and not only_warned(machine, policy):
         off = next_off(policy.schedules, session.clock())
     if off is not None and off < until and (end is None or off < end):
-        erased = agreed(row, policy) is Do.TERMINATE
+        erased = agreed(machine, policy) is Do.TERMINATE
         back = "its disk is deleted" if erased else "start brings it back until the next off"
         yield f"its schedule ends it at {off:%Y-%m-%d %H:%M} UTC all the same; {back}"
     if end is not None and end < until:
-        lost = " and deletes its disk" if at_last(row, policy) is Do.TERMINATE else ""
-        yield f"renew-until ends it at {end:%Y-%m-%d %H:%M} UTC all the same{lost}{_moved(session, row)}"
+        lost = " and deletes its disk" if at_last(machine, policy) is Do.TERMINATE else ""
+        yield f"renew-until ends it at {end:%Y-%m-%d %H:%M} UTC all the same{lost}{_moved(session, machine)}"
 
 
-def _moved(session: Session, row: Machine) -> str:
+def _moved(session: Session, machine: Machine) -> str:
     """Return what moves a machine's renew-until, as the end of a sentence."""
     try:
-        provider = session.provider_of(row)
-        fixed = isinstance(provider, SetsTimer) and provider.timer_limit(fact(row.provider_id)) is not None
+        provider = session.provider_of(machine)
+        fixed = isinstance(provider, SetsTimer) and provider.timer_limit(fact(machine.provider_id)) is not None
     except CloudgpuError:
         return ""  # extend says it
-    return f": {row.provider} has fixed that until it is stopped" if fixed else "; extend moves that"
+    return f": {machine.provider} has fixed that until it is stopped" if fixed else "; extend moves that"
 
 
-def _spent(session: Session, row: Machine, policy: Policy | None) -> Iterator[str]:
-    stops = [one.name for one in budgets(session) if Action.STOP in one.actions and one.scope.covers(row)]
+def _spent(session: Session, machine: Machine, policy: Policy | None) -> Iterator[str]:
+    stops = [one.name for one in budgets(session) if Action.STOP in one.actions and one.scope.covers(machine)]
     if stops:
         names = f"the budget{'s' * (len(stops) > 1)} {', '.join(stops)}"
-        yield f"{names} may end it once it is spent, after {WARNINGS} warnings{_lost(row)}"
+        yield f"{names} may end it once it is spent, after {WARNINGS} warnings{_lost(machine)}"
     if policy is not None and policy.budget is not None and policy.budget.do is Act.STOP:
-        yield f"its policy ends it once it has cost {policy.budget.limit.text()}, after {WARNINGS} warnings{_lost(row)}"
+        limit = policy.budget.limit.text()
+        yield f"its policy ends it once it has cost {limit}, after {WARNINGS} warnings{_lost(machine)}"
 
 
-def _lost(row: Machine) -> str:
-    return "; its disk is deleted then" if gentlest(row) is Do.TERMINATE else ""
+def _lost(machine: Machine) -> str:
+    return "; its disk is deleted then" if gentlest(machine) is Do.TERMINATE else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Extension:
     """What a longer lease means: both its ends, whether `renew-until` moves, and what the added time costs."""
 
-    row: Machine
+    machine: Machine
     lease: Lease
     moves_renew_until: bool
     added_cost: Money
 
 
-def plan_extension(session: Session, row: Machine, by: timedelta) -> Extension:
+def plan_extension(session: Session, machine: Machine, by: timedelta) -> Extension:
     """Ask the machine's provider, and return what extending would do to the lease that it has now.
 
     Raises InstanceNotFound for a machine that has ended, InvalidRequest for one whose launch is not settled and for an
     end beyond the lab's limits, ProviderUnavailable where its provider does not answer, RoleNeeded where it is not
     theirs to extend.
     """
-    check_may(session, row, "extend")
-    row = latest_of(session, row)
+    check_may(session, machine, "extend")
+    machine = latest_of(session, machine)
     now = session.clock().replace(microsecond=0)
-    if row.expires is None or row.renew_until is None:
+    if machine.expires is None or machine.renew_until is None:
         lease = Lease(now + by, now + by)
     else:
-        lease = extended(from_iso(row.expires), from_iso(row.renew_until), by, now)
-    moves = row.renew_until is None or lease.renew_until > from_iso(row.renew_until)
-    check_extended(row.name, lease, now, limits_of(session))
-    return Extension(row, lease, moves, _cost(row, by))
+        lease = extended(from_iso(machine.expires), from_iso(machine.renew_until), by, now)
+    moves = machine.renew_until is None or lease.renew_until > from_iso(machine.renew_until)
+    check_extended(machine.name, lease, now, limits_of(session))
+    return Extension(machine, lease, moves, _cost(machine, by))
 
 
 def extend(session: Session, extension: Extension, *, override: str | None = None) -> Machine:
@@ -126,24 +127,24 @@ def extend(session: Session, extension: Extension, *, override: str | None = Non
     Raises BudgetRefused where renew-until moves and a budget does not carry that; `override` says why to pass it;
     LedgerUnavailable where it moves and the ledger is in doubt.
     """
-    row = extension.row
-    check_may(session, row, "extend")
+    machine = extension.machine
+    check_may(session, machine, "extend")
     check_override(session, override)
     if extension.moves_renew_until:
         session.check_launchable()  # a ledger that lacks a part of its past knows neither what was spent nor budgets
-        look_first(session, {}, lambda budget: budget.scope.covers(row))
-    with alone(session, row):
-        latest = latest_of(session, session.ledger.machine(row.id) or row)
+        look_first(session, {}, lambda budget: budget.scope.covers(machine))
+    with alone(session, machine):
+        latest = latest_of(session, session.ledger.machine(machine.id) or machine)
         return set_lease(session, latest, _not_before(extension.lease, latest), "extend", override)
 
 
-def _not_before(lease: Lease, row: Machine) -> Lease:
+def _not_before(lease: Lease, machine: Machine) -> Lease:
     """Return the lease with no end before the one that somebody else has set since it was planned."""
-    known = [from_iso(text) if text else lease.expires for text in (row.expires, row.renew_until)]
+    known = [from_iso(text) if text else lease.expires for text in (machine.expires, machine.renew_until)]
     return Lease(max(lease.expires, known[0]), max(lease.renew_until, known[1]))
 
 
-def set_lease(session: Session, row: Machine, lease: Lease, why: str, override: str | None = None) -> Machine:
+def set_lease(session: Session, machine: Machine, lease: Lease, why: str, override: str | None = None) -> Machine:
     """Give a machine another lease and return its new row: written down where the budgets carry it, then set on it.
 
     The caller holds the machine's lock, so that the tags and the last line say the same, and `row` is what `latest_of`
@@ -151,71 +152,71 @@ def set_lease(session: Session, row: Machine, lease: Lease, why: str, override: 
     In this order, since what the ledger does not know, no budget counts. A machine that surely did not take it keeps
     the lease that it had, and the ledger says so; where nobody knows, the next look does.
     """
-    provider, now = _taggable(session, row), session.clock()
-    who = by(session, row, "extend")
-    timers.check_reach(session, row, lease.renew_until)
+    provider, now = _taggable(session, machine), session.clock()
+    who = by(session, machine, "extend")
+    timers.check_reach(session, machine, lease.renew_until)
 
     def decision(view: View) -> Sequence[Draft]:
-        known = view.machine(row.id) or row
+        known = view.machine(machine.id) or machine
         moves = known.renew_until is None or lease.renew_until > from_iso(known.renew_until)
         more = carried(session, view, row_until(known, lease.renew_until), override) if moves else []
-        return [lease_line(row, lease, why, now, who=who), *more]
+        return [lease_line(machine, lease, why, now, who=who), *more]
 
-    with changing(f"The new lease of {row.name} may not be set everywhere. Run the same command again."):
-        decided(session, decision, _way(row, now))
+    with changing(f"The new lease of {machine.name} may not be set everywhere. Run the same command again."):
+        decided(session, decision, _way(machine, now))
         try:
-            with gone_if_terminated(session, row):
-                provider.tag(fact(row.provider_id), lease.tags())
+            with gone_if_terminated(session, machine):
+                provider.tag(fact(machine.provider_id), lease.tags())
         except ProviderUnavailable:
-            _read_back(session, row)
+            _read_back(session, machine)
             raise
         except CloudgpuError:
-            _put_back(session, row)
+            _put_back(session, machine)
             raise
-        return timers.guard(session, session.ledger.machine(row.id) or row, why)
+        return timers.guard(session, session.ledger.machine(machine.id) or machine, why)
 
 
-def _read_back(session: Session, row: Machine) -> None:
+def _read_back(session: Session, machine: Machine) -> None:
     """Ask the machine which lease it has; where it does not say, the longer one counts until a look tells."""
     with suppress(CloudgpuError):
-        refresh(session, session.ledger.machine(row.id) or row)
+        refresh(session, session.ledger.machine(machine.id) or machine)
 
 
-def _put_back(session: Session, row: Machine) -> None:
+def _put_back(session: Session, machine: Machine) -> None:
     """Write that the machine has the lease that it had, or none: then it is not believed to end by itself."""
-    session.ledger.append([lease_put_back(row, session.clock(), host=platform.node())])
+    session.ledger.append([lease_put_back(machine, session.clock(), host=platform.node())])
 
 
-def _way(row: Machine, now: datetime) -> Way:
+def _way(machine: Machine, now: datetime) -> Way:
     """Return how less can be asked for: by how much the lease's end may move."""
-    base = now if row.expires is None else max(now, from_iso(row.expires))
+    base = now if machine.expires is None else max(now, from_iso(machine.expires))
 
     def shorter(until: datetime) -> str:
-        return f"cloudgpu extend {row.name} {span_text(until - base)}"
+        return f"cloudgpu extend {machine.name} {span_text(until - base)}"
 
-    return Way(shorter, None if row.renew_until is None else max(base, from_iso(row.renew_until)))
+    return Way(shorter, None if machine.renew_until is None else max(base, from_iso(machine.renew_until)))
 
 
-def set_hold(session: Session, row: Machine, until: datetime | None) -> Machine:
+def set_hold(session: Session, machine: Machine, until: datetime | None) -> Machine:
     """Set a hold that ends at `until`, or release it (None); return the machine's new row.
 
     Under the machine's lock: a pass that is about to end it either sees the hold, or has ended it before. Raises
     InstanceNotFound for a machine that has ended, InvalidRequest for an end beyond the lab's limits, RoleNeeded where
     it is not theirs to hold.
     """
-    check_may(session, row, "hold")
+    check_may(session, machine, "hold")
     if until is not None:  # a release needs no limits, and a broken file of them does not hinder it
-        check_held(row.name, until, session.clock(), limits_of(session))
+        check_held(machine.name, until, session.clock(), limits_of(session))
     until = until and until.replace(microsecond=0)  # as a tag can carry it
-    with alone(session, row):
-        row = latest_of(session, session.ledger.machine(row.id) or row)
-        provider = _taggable(session, row)
-        with changing(f"The hold of {row.name} may be set or not. Run the same command again."):
-            with gone_if_terminated(session, row):
-                provider.tag(fact(row.provider_id), hold_tags(until))
-            now, who = session.clock(), by(session, row, "hold")
-            line = hold_set(row.id, until, "asked", now, host=platform.node(), who=who)
-            return session.ledger.append_to(row, [line])
+    with alone(session, machine):
+        machine = latest_of(session, session.ledger.machine(machine.id) or machine)
+        provider = _taggable(session, machine)
+        with changing(f"The hold of {machine.name} may be set or not. Run the same command again."):
+            with gone_if_terminated(session, machine):
+                provider.tag(fact(machine.provider_id), hold_tags(until))
+            now, who = session.clock(), by(session, machine, "hold")
+            line = hold_set(machine.id, until, "asked", now, host=platform.node(), who=who)
+            return session.ledger.append_to(machine, [line])
 
 
 def check_hold(name: str, until: object, *, release: bool) -> None:
@@ -229,29 +230,29 @@ def check_hold(name: str, until: object, *, release: bool) -> None:
         )
 
 
-def _taggable(session: Session, row: Machine) -> Taggable:
-    provider = session.provider_of(row)
+def _taggable(session: Session, machine: Machine) -> Taggable:
+    provider = session.provider_of(machine)
     if not isinstance(provider, Taggable):
         raise InvalidRequest(
-            f"The lease of a machine on {row.provider} cannot be changed.", field="name", value=row.name
+            f"The lease of a machine on {machine.provider} cannot be changed.", field="name", value=machine.name
         )
     return provider
 
 
-def latest_of(session: Session, row: Machine) -> Machine:
+def latest_of(session: Session, machine: Machine) -> Machine:
     """Ask the provider of a machine whose lease is to be changed and return its row of now; raise `gone` if it ended.
 
     Raises InvalidRequest where its launch is not settled, ProviderUnavailable where nothing could be learned.
     """
-    if row.terminated_at is None and row.provider_id is None:
+    if machine.terminated_at is None and machine.provider_id is None:
         raise InvalidRequest(
-            f"{row.name} has no lease to change: the outcome of its launch is not known yet.",
+            f"{machine.name} has no lease to change: the outcome of its launch is not known yet.",
             field="name",
-            value=row.name,
+            value=machine.name,
             next="Run: cloudgpu ls --refresh",
         )
-    return looked_at(session, row)
+    return looked_at(session, machine)
 
 
-def _cost(row: Machine, by: timedelta) -> Money:
-    return run_cost(Money(row.price.nanos_per_hour), by) if row.price else ZERO
+def _cost(machine: Machine, by: timedelta) -> Money:
+    return run_cost(Money(machine.price.nanos_per_hour), by) if machine.price else ZERO

@@ -68,56 +68,56 @@ if TYPE_CHECKING:
 class Ended:
     """How an end went: the machine's row, what the user keeps by name and it had to do with, files that stay."""
 
-    row: Machine
+    machine: Machine
     on_purpose: tuple[ProviderResource, ...] = ()
     remains: Remains | None = None
 
 
-def stop(session: Session, row: Machine, *, why: str, check: Callable[[Machine], None] | None = None) -> Machine:
+def stop(session: Session, machine: Machine, *, why: str, check: Callable[[Machine], None] | None = None) -> Machine:
     """Stop the machine, or park it where it cannot be stopped; return its row once it is proved not to be billed.
 
     `check` is as of `end_all_of`. Raises InvalidRequest for a machine that can be neither, or whose policy keeps
     nothing of it; StopUnproved when the proof did not come in time; RoleNeeded where it is not theirs to stop;
     Unrecorded when it is stopped and the ledger, which is away, does not know it yet.
     """
-    return without_ledger(session, row, partial(_stop_alone, session, why=why, check=check), _stopped_words)
+    return without_ledger(session, machine, partial(_stop_alone, session, why=why, check=check), _stopped_words)
 
 
-def _stopped_words(row: Machine) -> str:
-    return f"{row.name} is {'parked' if stays(row) else row.state} and not billed"
+def _stopped_words(machine: Machine) -> str:
+    return f"{machine.name} is {'parked' if stays(machine) else machine.state} and not billed"
 
 
-def _stop_alone(session: Session, row: Machine, *, why: str, check: Callable[[Machine], None] | None) -> Machine:
-    check_may(session, row, "stop")
-    with alone(session, row), changing(unproved("stop", row.name)):
-        row = session.ledger.machine(row.id) or row
+def _stop_alone(session: Session, machine: Machine, *, why: str, check: Callable[[Machine], None] | None) -> Machine:
+    check_may(session, machine, "stop")
+    with alone(session, machine), changing(unproved("stop", machine.name)):
+        machine = session.ledger.machine(machine.id) or machine
         if check is not None:
-            check(row)
-        check_stop(row)
-        if stays(row) or _is_parked_by_stop(session, row):
-            row = park(session, row if stays(row) else _settled(session, row), why=why)
+            check(machine)
+        check_stop(machine)
+        if stays(machine) or _is_parked_by_stop(session, machine):
+            machine = park(session, machine if stays(machine) else _settled(session, machine), why=why)
         else:
-            row = _stopped_or_parked(session, _settled(session, row), why)
+            machine = _stopped_or_parked(session, _settled(session, machine), why)
     clean_up_local_files(session)
-    return row
+    return machine
 
 
-def _is_parked_by_stop(session: Session, row: Machine) -> bool:
-    return row.stoppable is False and kept.keeps(session, row)
+def _is_parked_by_stop(session: Session, machine: Machine) -> bool:
+    return machine.stoppable is False and kept.keeps(session, machine)
 
 
-def _stopped_or_parked(session: Session, row: Machine, why: str) -> Machine:
+def _stopped_or_parked(session: Session, machine: Machine, why: str) -> Machine:
     """Stop it; a spot machine found without its launch record is parked where its provider says that it cannot be."""
     try:
-        return _stop(session, row, why)
+        return _stop(session, machine, why)
     except InvalidRequest:
-        if row.stoppable is not None or row.market != "spot" or not kept.keeps(session, row):
+        if machine.stoppable is not None or machine.market != "spot" or not kept.keeps(session, machine):
             raise
-        return park(session, session.ledger.machine(row.id) or row, why=why)
+        return park(session, session.ledger.machine(machine.id) or machine, why=why)
 
 
-def _stop(session: Session, row: Machine, why: str) -> Machine:
-    latest = refresh(session, row)
+def _stop(session: Session, machine: Machine, why: str) -> Machine:
+    latest = refresh(session, machine)
     if latest.terminated_at:
         raise gone(latest, session.clock())
     provider = _pausable(session, latest)
@@ -125,15 +125,15 @@ def _stop(session: Session, row: Machine, why: str) -> Machine:
         if latest.pending_action == "start":  # that was never answered, and holds money back in budgets
             return session.ledger.append_to(latest, [_not_started(session, latest)])
         return latest
-    session.tell(f"{row.name}: stopping")
+    session.tell(f"{machine.name}: stopping")
     count_before_end(session, latest)
-    who, now = by(session, row, "stop"), not_before(row, session.clock())
-    session.ledger.append([requested("stop", row.id, why, now, host=platform.node(), who=who)])
+    who, now = by(session, machine, "stop"), not_before(machine, session.clock())
+    session.ledger.append([requested("stop", machine.id, why, now, host=platform.node(), who=who)])
     try:
-        latest = prove(session, latest, is_stopped, lambda: provider.stop(row.provider_id), watched=True)
+        latest = prove(session, latest, is_stopped, lambda: provider.stop(machine.provider_id), watched=True)
     except EndRefused as refusal:
-        note(session, row, "stop", refusal)
-        refusal.message = f"{row.name} was not stopped: {refusal.message} It runs on and is billed."
+        note(session, machine, "stop", refusal)
+        refusal.message = f"{machine.name} was not stopped: {refusal.message} It runs on and is billed."
         raise
     pin_to_the_end(session, latest)
     if latest.terminated_at:
@@ -141,7 +141,7 @@ def _stop(session: Session, row: Machine, why: str) -> Machine:
     return latest
 
 
-def new_lease(session: Session, row: Machine, span: timedelta | None, renew: timedelta | None = None) -> Lease:
+def new_lease(session: Session, machine: Machine, span: timedelta | None, renew: timedelta | None = None) -> Lease:
     """Return the lease of a start now: `span` long (or as its policy says), renewable as long as at its launch.
 
     Not as long as the policy says now: a start gives a machine no longer life than was agreed to, unless `span` or
@@ -149,75 +149,75 @@ def new_lease(session: Session, row: Machine, span: timedelta | None, renew: tim
     a `renew` that is shorter than `span`, or one of them beyond the lab's limits.
     """
     now = session.clock().replace(microsecond=0)
-    wished = _wished_lease(session, row, span, renew, now)
+    wished = _wished_lease(session, machine, span, renew, now)
     return start_within(wished, now, limits_of(session), typed=(span is not None, renew is not None))
 
 
 def _wished_lease(
-    session: Session, row: Machine, span: timedelta | None, renew: timedelta | None, now: datetime
+    session: Session, machine: Machine, span: timedelta | None, renew: timedelta | None, now: datetime
 ) -> Lease:
-    agreed = row.renew_s
+    agreed = machine.renew_s
     if renew is not None:
-        lease = span or min(lifetime_of_start(session, row, None).lease, renew)
+        lease = span or min(lifetime_of_start(session, machine, None).lease, renew)
         check_renewable(lease, renew)
         return Lease(now + lease, now + renew)
     if span is not None and agreed:
         return Lease(now + span, now + max(span, timedelta(seconds=agreed)))
-    usual = lifetime_of_start(session, row, span)
+    usual = lifetime_of_start(session, machine, span)
     renewable = timedelta(seconds=agreed) if agreed else usual.renew_until
     return Lease(now + min(usual.lease, renewable), now + renewable)
 
 
-def start(session: Session, row: Machine, lease: Lease, *, override: str | None = None) -> Machine:
+def start(session: Session, machine: Machine, lease: Lease, *, override: str | None = None) -> Machine:
     """Start a stopped machine under a new lease and return its row once the start is accepted.
 
     Raises InvalidRequest for a machine that cannot be started, InstanceNotFound for one that is gone, BudgetRefused
     where a budget does not carry it; `override` says why to pass it. RoleNeeded where it is not theirs to start.
     """
-    check_may(session, row, "start")
+    check_may(session, machine, "start")
     check_override(session, override)
     session.check_launchable()
-    look_first(session, {}, lambda budget: budget.scope.covers(row))
-    name = row.name
-    billed = and_billed(row, ", and billed")
+    look_first(session, {}, lambda budget: budget.scope.covers(machine))
+    name = machine.name
+    billed = and_billed(machine, ", and billed")
     left = f"{name} may be starting{billed}. cloudgpu start {name} continues; cloudgpu stop {name} stops it."
-    with alone(session, row), changing(left):
-        latest = refresh(session, _settled(session, row))
+    with alone(session, machine), changing(left):
+        latest = refresh(session, _settled(session, machine))
         if latest.terminated_at:
             raise gone(latest, session.clock())
         if latest.state in ("running", "pending"):  # one that cannot be stopped, too: its comeback was interrupted
-            session.tell(f"{row.name} is {latest.state} already; extend makes its lease longer")
+            session.tell(f"{machine.name} is {latest.state} already; extend makes its lease longer")
             return latest
         provider = _pausable(session, latest)
         for sentence in off_now(policy_of(session, latest).policy, latest, session.clock()):
             session.tell(f"{name}: {sentence}")
         _admit_start(session, latest, lease, _new_price(session, latest, provider), override)
-        session.tell(f"{row.name}: starting")
+        session.tell(f"{machine.name}: starting")
         try:
-            _tag(provider, row, lease)
-            timers.before_start(session, session.ledger.machine(row.id) or row)
+            _tag(provider, machine, lease)
+            timers.before_start(session, session.ledger.machine(machine.id) or machine)
         except CloudgpuError:
-            session.ledger.append([_not_started(session, row)])
+            session.ledger.append([_not_started(session, machine)])
             raise
         try:
-            provider.start(row.provider_id)
-        except (NoCapacity, QuotaExceeded, AuthFailed, InvalidRequest) as fault:
-            session.ledger.append([_not_started(session, row)])
-            if isinstance(fault, NoCapacity):
-                fault.next = (
-                    fault.next or "Try again later: its disk remains. Or launch another machine: cloudgpu up --new"
+            provider.start(machine.provider_id)
+        except (NoCapacity, QuotaExceeded, AuthFailed, InvalidRequest) as error:
+            session.ledger.append([_not_started(session, machine)])
+            if isinstance(error, NoCapacity):
+                error.next = (
+                    error.next or "Try again later: its disk remains. Or launch another machine: cloudgpu up --new"
                 )
             raise
-        except ProviderUnavailable as fault:
-            latest = _look_after(session, latest, fault)
+        except ProviderUnavailable as error:
+            latest = _look_after(session, latest, error)
             if latest.state not in ("running", "pending"):
                 raise
         return timers.guard(session, refresh(session, latest), "start")
 
 
-def _admit_start(session: Session, row: Machine, lease: Lease, prices: list[Draft], override: str | None) -> None:
+def _admit_start(session: Session, machine: Machine, lease: Lease, prices: list[Draft], override: str | None) -> None:
     """Write that the start is asked, where the budgets carry it, at the price that it has now."""
-    wanted = row_until(row, lease.renew_until)
+    wanted = row_until(machine, lease.renew_until)
     for line in prices:
         price, on_demand = line.body.get("price"), line.body.get("on_demand")
         wanted = wanted._replace(
@@ -225,38 +225,43 @@ def _admit_start(session: Session, row: Machine, lease: Lease, prices: list[Draf
             on_demand=HourlyPrice.of(on_demand) if on_demand else wanted.on_demand,
         )
     now = session.clock()
-    who = by(session, row, "start")
+    who = by(session, machine, "start")
     lines = [
-        lease_line(row, lease, "start", now, who=who),
+        lease_line(machine, lease, "start", now, who=who),
         *prices,
-        requested("start", row.id, "asked", now, host=platform.node(), who=who),
+        requested("start", machine.id, "asked", now, host=platform.node(), who=who),
     ]
-    until = shorter_launch(now, lease.expires - now, f"cloudgpu start {row.name}")
+    until = shorter_launch(now, lease.expires - now, f"cloudgpu start {machine.name}")
     decided(session, lambda view: [*lines, *carried(session, view, wanted, override)], Way(until))
 
 
-def _not_started(session: Session, row: Machine) -> Draft:
+def _not_started(session: Session, machine: Machine) -> Draft:
     """Return the line that the start that was asked has surely not begun, so that no budget counts it."""
-    return start_refused(row.id, "the provider did not take it", session.clock())
+    return start_refused(machine.id, "the provider did not take it", session.clock())
 
 
-def _look_after(session: Session, row: Machine, fault: ProviderUnavailable) -> Machine:
+def _look_after(session: Session, machine: Machine, error: ProviderUnavailable) -> Machine:
     """Look whether a request arrived that was not answered; raise `fault`, with the way out, where nothing is known."""
-    billed = and_billed(row, ", and billed")
-    fault.next = f"It may be running{billed}. Run: cloudgpu show {row.name} --refresh"
+    billed = and_billed(machine, ", and billed")
+    error.next = f"It may be running{billed}. Run: cloudgpu show {machine.name} --refresh"
     try:
-        return refresh(session, row)
+        return refresh(session, machine)
     except ProviderUnavailable:
-        raise fault from None
+        raise error from None
 
 
-def end(session: Session, row: Machine, *, why: str) -> Machine:
+def end(session: Session, machine: Machine, *, why: str) -> Machine:
     """End a machine as `end_all_of` does; return its row."""
-    return end_all_of(session, row, why=why).row
+    return end_all_of(session, machine, why=why).machine
 
 
 def end_all_of(
-    session: Session, row: Machine, *, why: str, failed: bool = False, check: Callable[[Machine], None] | None = None
+    session: Session,
+    machine: Machine,
+    *,
+    why: str,
+    failed: bool = False,
+    check: Callable[[Machine], None] | None = None,
 ) -> Ended:
     """End the machine and all that was made with it, images of it included; return once all is proved gone.
 
@@ -267,145 +272,145 @@ def end_all_of(
     not know it yet, RoleNeeded where it is not theirs to end.
     """
     act = partial(_end_alone, session, why=why, failed=failed, check=check)
-    return without_ledger(session, row, act, lambda one: f"{one.row.name} was ended and nothing of it is left")
+    return without_ledger(session, machine, act, lambda one: f"{one.machine.name} was ended and nothing of it is left")
 
 
 def _end_alone(
-    session: Session, row: Machine, *, why: str, failed: bool, check: Callable[[Machine], None] | None
+    session: Session, machine: Machine, *, why: str, failed: bool, check: Callable[[Machine], None] | None
 ) -> Ended:
-    check_may(session, row, "end")
-    with alone(session, row), changing(unproved("end", row.name)):
+    check_may(session, machine, "end")
+    with alone(session, machine), changing(unproved("end", machine.name)):
         if check is not None:
-            check(session.ledger.machine(row.id) or row)
+            check(session.ledger.machine(machine.id) or machine)
         try:
-            row = session.ledger.machine(row.id) or row
-            row = _settled_and_ended(session, row, why, failed=failed)
-            row, on_purpose = kept.cleared(session, session.ledger.machine(row.id) or row)
+            machine = session.ledger.machine(machine.id) or machine
+            machine = _settled_and_ended(session, machine, why, failed=failed)
+            machine, on_purpose = kept.cleared(session, session.ledger.machine(machine.id) or machine)
         except (LedgerAway, Unrecorded):
             raise
-        except (LedgerUnavailable, InvalidRequest) as fault:  # no reason to leave it on
-            raise ended_unrecorded(session, row, fault, whole=True) from fault
+        except (LedgerUnavailable, InvalidRequest) as error:  # no reason to leave it on
+            raise ended_unrecorded(session, machine, error, whole=True) from error
         if not session.apart:  # the saved call tells what the machine was, until the ledger knows of its end
-            saved.forget(session.home.attempts, row.token or "none")
+            saved.forget(session.home.attempts, machine.token or "none")
     clean_up_local_files(session)  # not under the lock: what is locked may still be made
     with contextlib.suppress(LedgerUnavailable):  # the next look writes it
         write(session, on_purpose)
-    return Ended(row, tuple(on_purpose), _remains(session, row))
+    return Ended(machine, tuple(on_purpose), _remains(session, machine))
 
 
-def _remains(session: Session, row: Machine) -> Remains | None:
+def _remains(session: Session, machine: Machine) -> Remains | None:
     """Return which files of its owner's were left where the machine was."""
-    if not row.provider_id:
+    if not machine.provider_id:
         return None
     with contextlib.suppress(CloudgpuError):
-        provider = session.provider_of(row)
-        return provider.remains(row.provider_id) if isinstance(provider, WritesAtHome) else None
+        provider = session.provider_of(machine)
+        return provider.remains(machine.provider_id) if isinstance(provider, WritesAtHome) else None
     return None
 
 
-def _settled_and_ended(session: Session, row: Machine, why: str, *, failed: bool) -> Machine:
-    if row.launch_status == "open":
-        row = settle_to_end(session, row, deadline=session.clock() + PROVED_WITHIN)
-    if row.terminated_at is None:
-        return _end(session, row, why, failed=failed)
-    kept.discard_line(session, row, why)
-    if row.provider_id:
-        session.provider_of(row).terminate(row.provider_id)  # what a killed `down` may have left
-    return timers.drop(session, row) if row.timer else row
+def _settled_and_ended(session: Session, machine: Machine, why: str, *, failed: bool) -> Machine:
+    if machine.launch_status == "open":
+        machine = settle_to_end(session, machine, deadline=session.clock() + PROVED_WITHIN)
+    if machine.terminated_at is None:
+        return _end(session, machine, why, failed=failed)
+    kept.discard_line(session, machine, why)
+    if machine.provider_id:
+        session.provider_of(machine).terminate(machine.provider_id)  # what a killed `down` may have left
+    return timers.drop(session, machine) if machine.timer else machine
 
 
-def remove_unfit(session: Session, row: Machine, fault: CloudgpuError) -> None:
+def remove_unfit(session: Session, machine: Machine, error: CloudgpuError) -> None:
     """End a machine that did not come up. The caller raises `fault`, which is made to say how this went.
 
     One that was started from an image keeps that: nothing of what it held is lost.
     """
-    row, why = session.ledger.machine(row.id) or row, f"it did not come up: {fault.message}"
+    machine, why = session.ledger.machine(machine.id) or machine, f"it did not come up: {error.message}"
     try:
-        if row.retained:
-            with alone(session, row):
-                put_back(session, row, why=why)
-            fault.message += " It was ended again; its image is kept."
-            fault.next = f"Run: cloudgpu start {row.name}"
+        if machine.retained:
+            with alone(session, machine):
+                put_back(session, machine, why=why)
+            error.message += " It was ended again; its image is kept."
+            error.next = f"Run: cloudgpu start {machine.name}"
         else:
-            end_all_of(session, row, why=why, failed=True)
-            fault.message += " It was removed; nothing is left running."
+            end_all_of(session, machine, why=why, failed=True)
+            error.message += " It was removed; nothing is left running."
     except Unrecorded as second:
-        fault.message += f" {second.message}"
+        error.message += f" {second.message}"
     except CloudgpuError as second:
-        fault.message += f" It could not be removed ({second.message})."
-        fault.next = (isinstance(second, EndRefused) and second.next) or f"Run: cloudgpu down {row.name}"
+        error.message += f" It could not be removed ({second.message})."
+        error.next = (isinstance(second, EndRefused) and second.next) or f"Run: cloudgpu down {machine.name}"
 
 
-def _end(session: Session, row: Machine, why: str, *, failed: bool) -> Machine:
-    provider = session.provider_of(row)
-    session.tell(f"{row.name}: ending")
-    count_before_end(session, row)
-    there = _is_there(provider, row)  # some are unknown at once when they are ended: that it lived is known by then
-    who, now = by(session, row, "end"), not_before(row, session.clock())
-    session.ledger.append([requested("terminate", row.id, why, now, host=platform.node(), who=who, failed=failed)])
-    ask = partial(provider.terminate, fact(row.provider_id))
+def _end(session: Session, machine: Machine, why: str, *, failed: bool) -> Machine:
+    provider = session.provider_of(machine)
+    session.tell(f"{machine.name}: ending")
+    count_before_end(session, machine)
+    there = _is_there(provider, machine)  # some are unknown at once when they are ended: that it lived is known by then
+    who, now = by(session, machine, "end"), not_before(machine, session.clock())
+    session.ledger.append([requested("terminate", machine.id, why, now, host=platform.node(), who=who, failed=failed)])
+    ask = partial(provider.terminate, fact(machine.provider_id))
     try:
-        row = prove(session, row, lambda seen: bool(seen.terminated_at), ask, watched=there)
+        machine = prove(session, machine, lambda seen: bool(seen.terminated_at), ask, watched=there)
     except EndRefused as refusal:
-        raise stopped_instead(session, row, refusal) from refusal.__cause__
-    pin_to_the_end(session, row)
-    return timers.drop(session, row)
+        raise stopped_instead(session, machine, refusal) from refusal.__cause__
+    pin_to_the_end(session, machine)
+    return timers.drop(session, machine)
 
 
-def _is_there(provider: Provider, row: Machine) -> bool:
+def _is_there(provider: Provider, machine: Machine) -> bool:
     """Say whether the provider has this machine now, billed if it was; what it does not say keeps nothing from its end.
 
     One that others are ending already is not there in this sense: its end is no end of ours.
     """
     try:
-        found = provider.get(fact(row.provider_id))
+        found = provider.get(fact(machine.provider_id))
     except CloudgpuError:
         return False
-    return found.state is not State.TERMINATED and (found.billed or not row.billed)
+    return found.state is not State.TERMINATED and (found.billed or not machine.billed)
 
 
-def _tag(provider: Provider, row: Machine, lease: Lease) -> None:
+def _tag(provider: Provider, machine: Machine, lease: Lease) -> None:
     if isinstance(provider, Taggable):
-        provider.tag(fact(row.provider_id), lease.tags())
+        provider.tag(fact(machine.provider_id), lease.tags())
 
 
-def lease_line(row: Machine, lease: Lease, why: str, now: datetime, *, who: RequestedBy) -> Draft:
+def lease_line(machine: Machine, lease: Lease, why: str, now: datetime, *, who: RequestedBy) -> Draft:
     """Return the line that records a lease that was set; `who` is `law.by`."""
-    return lease_set(row.id, lease.expires, lease.renew_until, why, now, host=platform.node(), who=who)
+    return lease_set(machine.id, lease.expires, lease.renew_until, why, now, host=platform.node(), who=who)
 
 
-def _new_price(session: Session, row: Machine, provider: Provider) -> list[Draft]:
+def _new_price(session: Session, machine: Machine, provider: Provider) -> list[Draft]:
     """Return the line of a price that is not the one of the launch any more; prices of the past stay as they were."""
     from cloudgpu.control.pricing.attached_costs import paid_prices
 
-    (price,) = paid_prices(session, provider, [available(row)])
-    return [] if price is None else price_again(session, row, price, session.clock())
+    (price,) = paid_prices(session, provider, [available(machine)])
+    return [] if price is None else price_again(session, machine, price, session.clock())
 
 
-def _pausable(session: Session, row: Machine) -> Any:
-    provider = session.provider_of(row)
-    if row.stoppable is False or not isinstance(provider, Pausable):
+def _pausable(session: Session, machine: Machine) -> Any:
+    provider = session.provider_of(machine)
+    if machine.stoppable is False or not isinstance(provider, Pausable):
         raise InvalidRequest(
-            f"{row.name} cannot be stopped and started ({row.market} on {row.provider}).",
+            f"{machine.name} cannot be stopped and started ({machine.market} on {machine.provider}).",
             field="name",
-            value=row.name,
-            next=f"Run: cloudgpu down {row.name} (it ends the machine and deletes its disk)",
+            value=machine.name,
+            next=f"Run: cloudgpu down {machine.name} (it ends the machine and deletes its disk)",
         )
     return provider
 
 
-def _settled(session: Session, row: Machine) -> Machine:
-    row = session.ledger.machine(row.id) or row
-    if row.launch_status == "open":
-        row = settle(session, row, deadline=session.clock() + PROVED_WITHIN)
-    if row.terminated_at:
-        raise gone(row, session.clock())
-    return row
+def _settled(session: Session, machine: Machine) -> Machine:
+    machine = session.ledger.machine(machine.id) or machine
+    if machine.launch_status == "open":
+        machine = settle(session, machine, deadline=session.clock() + PROVED_WITHIN)
+    if machine.terminated_at:
+        raise gone(machine, session.clock())
+    return machine
 
 
-def alone(session: Session, row: Machine) -> contextlib.AbstractContextManager[None]:
+def alone(session: Session, machine: Machine) -> contextlib.AbstractContextManager[None]:
     """Return what keeps every other process from this machine, and from launches of the same request."""
-    name = lock_name(row.key or row.id)
+    name = lock_name(machine.key or machine.id)
     if session.held(name):
-        session.waits(f"{row.name}: another cloudgpu is at work on it; waiting for it")
+        session.waits(f"{machine.name}: another cloudgpu is at work on it; waiting for it")
     return session.hold(name, wait=900)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
 
 
-def lose(session: Session, row: Machine, why: str) -> Machine:
+def lose(session: Session, machine: Machine, why: str) -> Machine:
     """Write that the machine is gone because whoever is at work here says so, and why; return its row.
 
     Nothing is asked to end. A later look that finds the machine brings it back. Raises InvalidRequest for a machine
@@ -32,59 +32,61 @@ def lose(session: Session, row: Machine, why: str) -> Machine:
     if not why.strip():
         message = "Say why it is known that the machine is gone."
         raise InvalidRequest(message, field="--lost", value=why, next="For example: --lost 'bigbox was reinstalled'")
-    _check_owner(session, row)
-    with alone(session, row):
-        row = session.ledger.machine(row.id) or row
-        if row.terminated_at is not None:
-            raise gone(row, session.clock())
-        _check_out_of_reach(session, row)
-        now, proof = not_before(row, session.clock()), f"{session.settings.owner} says so: {why.strip()}"
-        lines = [instance_vanished(row.id, row.provider_id or "", proof, now, last_seen_at(session.ledger, row))]
-        if row.launch_status == "open":
-            lines = [launch_settled(row.id, fact(row.token), "void", proof, now)]
-        lost = session.ledger.append_to(row, lines)
-        if is_on_computer(row):  # a cloud may still make what a call asked for: settling it needs that call
-            saved.forget(session.home.attempts, row.token or "none")
+    _check_owner(session, machine)
+    with alone(session, machine):
+        machine = session.ledger.machine(machine.id) or machine
+        if machine.terminated_at is not None:
+            raise gone(machine, session.clock())
+        _check_out_of_reach(session, machine)
+        now, proof = not_before(machine, session.clock()), f"{session.settings.owner} says so: {why.strip()}"
+        lines = [
+            instance_vanished(machine.id, machine.provider_id or "", proof, now, last_seen_at(session.ledger, machine))
+        ]
+        if machine.launch_status == "open":
+            lines = [launch_settled(machine.id, fact(machine.token), "void", proof, now)]
+        lost = session.ledger.append_to(machine, lines)
+        if is_on_computer(machine):  # a cloud may still make what a call asked for: settling it needs that call
+            saved.forget(session.home.attempts, machine.token or "none")
     return lost
 
 
-def check_lost(session: Session, row: Machine, option: str) -> None:
+def check_lost(session: Session, machine: Machine, option: str) -> None:
     """Raise as `lose` would for a machine that can be asked from here, or is not theirs to end; changes nothing."""
     try:
-        _check_owner(session, row)
-        _check_out_of_reach(session, row)
-    except InvalidRequest as fault:
-        fault.field = option
+        _check_owner(session, machine)
+        _check_out_of_reach(session, machine)
+    except InvalidRequest as error:
+        error.field = option
         raise
 
 
-def _check_owner(session: Session, row: Machine) -> None:
+def _check_owner(session: Session, machine: Machine) -> None:
     """Raise where this is not theirs to say: without roles only the owner of that name may."""
     law = law_of(session)
-    check_may(session, row, "end", law=law)
-    if law.role is Role.ALONE and row.owner and not is_mine(session, row):
+    check_may(session, machine, "end", law=law)
+    if law.role is Role.ALONE and machine.owner and not is_mine(session, machine):
         raise InvalidRequest(
-            f"{row.name} is {row.owner}'s: only they may record it as gone.",
+            f"{machine.name} is {machine.owner}'s: only they may record it as gone.",
             field="--lost",
-            value=row.name,
-            next=f"Ask {row.owner}.",
+            value=machine.name,
+            next=f"Ask {machine.owner}.",
         )
 
 
-def _check_out_of_reach(session: Session, row: Machine) -> None:
+def _check_out_of_reach(session: Session, machine: Machine) -> None:
     try:
-        session.provider_of(row)
+        session.provider_of(machine)
     except AuthFailed:
         raise
     except (NotReachableHere, InvalidRequest):
         return
     except ProviderUnavailable:
-        if not is_on_computer(row):  # a cloud answers again
+        if not is_on_computer(machine):  # a cloud answers again
             raise
         return
     raise InvalidRequest(
-        f"{row.name} can be reached from here, so --lost is not needed.",
+        f"{machine.name} can be reached from here, so --lost is not needed.",
         field="--lost",
-        value=row.name,
-        next=f"Run: cloudgpu down {row.name}",
+        value=machine.name,
+        next=f"Run: cloudgpu down {machine.name}",
     )

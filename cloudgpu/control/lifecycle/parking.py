@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
 
 
-def park(session: Session, row: Machine, *, why: str, finish: bool = True) -> Machine:
+def park(session: Session, machine: Machine, *, why: str, finish: bool = True) -> Machine:
     """End the machine keeping its disk, and prove that; make an image of the disk, and remove the disk.
 
     Without `finish` the image is left to the looks that come, which go on with it.
@@ -32,55 +32,55 @@ def park(session: Session, row: Machine, *, why: str, finish: bool = True) -> Ma
     row of the parked machine. Raises StopUnproved when the end could not be proved, ProviderUnavailable when the image
     took too long, InstanceNotFound when there is no disk to keep.
     """
-    if not kept.keeps(session, row):
-        raise _cannot(row)
-    if row.terminated_at is None:
-        row = refresh(session, row)
-    if not row.parked or row.terminated_at is None:
-        row = kept.park_line(session, row, why, session.clock())
-    if row.terminated_at is None:
-        with changing(unproved("end", row.name)):
-            row = _end_keeping_disk(session, row)
-        session.tell(f"{row.name}: it has ended and is not billed for compute any more")
+    if not kept.keeps(session, machine):
+        raise _cannot(machine)
+    if machine.terminated_at is None:
+        machine = refresh(session, machine)
+    if not machine.parked or machine.terminated_at is None:
+        machine = kept.park_line(session, machine, why, session.clock())
+    if machine.terminated_at is None:
+        with changing(unproved("end", machine.name)):
+            machine = _end_keeping_disk(session, machine)
+        session.tell(f"{machine.name}: it has ended and is not billed for compute any more")
     if not finish:
-        return row
-    with changing(f"The disk of {row.name} is kept, and is still being made an image. The next sync continues."):
-        return kept.parked(session, row)
+        return machine
+    with changing(f"The disk of {machine.name} is kept, and is still being made an image. The next sync continues."):
+        return kept.parked(session, machine)
 
 
-def put_back(session: Session, row: Machine, *, why: str) -> Machine:
+def put_back(session: Session, machine: Machine, *, why: str) -> Machine:
     """End a machine that was started from its image and did not come up; the image stays. The caller holds the lock."""
-    row = kept.park_line(session, row, why, session.clock())
-    provider = session.provider_of(row)
-    row = _proved(session, row, partial(provider.terminate, fact(row.provider_id)))
-    return timers.drop(session, row)
+    machine = kept.park_line(session, machine, why, session.clock())
+    provider = session.provider_of(machine)
+    machine = _proved(session, machine, partial(provider.terminate, fact(machine.provider_id)))
+    return timers.drop(session, machine)
 
 
-def _end_keeping_disk(session: Session, row: Machine) -> Machine:
-    provider = session.provider_of(row)
+def _end_keeping_disk(session: Session, machine: Machine) -> Machine:
+    provider = session.provider_of(machine)
     if not isinstance(provider, Imageable):
-        raise _cannot(row)
-    session.tell(f"{row.name}: ending it, its disk is kept")
-    count_before_end(session, row)
-    ask = partial(provider.end_keeping_disk, fact(row.provider_id))
-    row = _proved(session, row, ask, keeping_disk=True)
-    pin_to_the_end(session, row)
-    return timers.drop(session, row)
+        raise _cannot(machine)
+    session.tell(f"{machine.name}: ending it, its disk is kept")
+    count_before_end(session, machine)
+    ask = partial(provider.end_keeping_disk, fact(machine.provider_id))
+    machine = _proved(session, machine, ask, keeping_disk=True)
+    pin_to_the_end(session, machine)
+    return timers.drop(session, machine)
 
 
-def _proved(session: Session, row: Machine, ask: Callable[[], None], *, keeping_disk: bool = False) -> Machine:
+def _proved(session: Session, machine: Machine, ask: Callable[[], None], *, keeping_disk: bool = False) -> Machine:
     try:
         return prove(
-            session, row, lambda seen: bool(seen.terminated_at), ask, watched=keeping_disk, unsure=keeping_disk
+            session, machine, lambda seen: bool(seen.terminated_at), ask, watched=keeping_disk, unsure=keeping_disk
         )
     except EndRefused as refusal:
-        raise stopped_instead(session, row, refusal) from refusal.__cause__
+        raise stopped_instead(session, machine, refusal) from refusal.__cause__
 
 
-def _cannot(row: Machine) -> InvalidRequest:
+def _cannot(machine: Machine) -> InvalidRequest:
     return InvalidRequest(
-        f"{row.name} cannot be parked: {row.provider} keeps no images.",
+        f"{machine.name} cannot be parked: {machine.provider} keeps no images.",
         field="name",
-        value=row.name,
-        next=f"Run: cloudgpu down {row.name} (it ends the machine and deletes its disk)",
+        value=machine.name,
+        next=f"Run: cloudgpu down {machine.name} (it ends the machine and deletes its disk)",
     )

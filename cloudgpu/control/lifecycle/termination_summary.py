@@ -21,26 +21,27 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.machines.machines import BusyMachine
 
 
-def termination_sentences(session: Session, rows: Sequence[Machine]) -> str:
+def termination_sentences(session: Session, machines: Sequence[Machine]) -> str:
     """Return, in whole sentences, what ending these machines deletes and what it leaves. Asks nobody."""
     said: dict[str, list[Machine]] = {}
-    for row in rows:
-        said.setdefault(_left(session, row), []).append(row)
+    for machine in machines:
+        said.setdefault(_left(session, machine), []).append(machine)
     if len(said) == 1:
         (means,) = said
-        return " ".join((means or _deleted(["it" if len(rows) == 1 else "them"]), *_volumes(rows)))
+        return " ".join((means or _deleted(["it" if len(machines) == 1 else "them"]), *_volumes(machines)))
     each = (
-        f"{_names(some)}: {means}" if means else _deleted([row.name for row in some]) for means, some in said.items()
+        f"{_names(some)}: {means}" if means else _deleted([machine.name for machine in some])
+        for means, some in said.items()
     )
-    return " ".join((*each, *_volumes(rows)))
+    return " ".join((*each, *_volumes(machines)))
 
 
-def _left(session: Session, row: Machine) -> str:
+def _left(session: Session, machine: Machine) -> str:
     """Return what its provider says that an end leaves; empty where all that is on the machine goes."""
-    for name in (row.account, *session.settings.accounts, row.provider):
+    for name in (machine.account, *session.settings.accounts, machine.provider):
         with suppress(CloudgpuError):
             provider: Provider = session.provider(name)
-            if provider.kind == row.provider:
+            if provider.kind == machine.provider:
                 return provider.end_effect if isinstance(provider, LeavesFiles) else ""
     return ""
 
@@ -49,13 +50,13 @@ def _deleted(names: Sequence[str]) -> str:
     return f"What is on {' and '.join(names)} is deleted."
 
 
-def _names(rows: Sequence[Machine]) -> str:
-    return ", ".join(row.name for row in rows)
+def _names(machines: Sequence[Machine]) -> str:
+    return ", ".join(machine.name for machine in machines)
 
 
-def _volumes(rows: Sequence[Machine]) -> Iterator[str]:
+def _volumes(machines: Sequence[Machine]) -> Iterator[str]:
     """Yield that volumes stay, where a machine has one."""
-    setups = [row.setup for row in rows if row.setup]
+    setups = [machine.setup for machine in machines if machine.setup]
     names = sorted({volume.name for volume in (setup.volume for setup in setups) if volume})
     if names:
         yield f"The volume{'s'[: len(names) > 1]} {' and '.join(names)} stay{'s'[: len(names) == 1]}."
@@ -64,36 +65,36 @@ def _volumes(rows: Sequence[Machine]) -> Iterator[str]:
 AT_ONCE = 8
 
 
-def still_running(session: Session, rows: Sequence[Machine]) -> list[BusyMachine]:
+def still_running(session: Session, machines: Sequence[Machine]) -> list[BusyMachine]:
     """Return for each machine what runs there and ends with it; `processes` is null where that is not known.
 
     Left out are machines that have a computer of their own, which ends with all that is on it, and those on which
     nothing runs. Raises nothing.
     """
-    asked = [row for row in rows if _is_to_ask(session, row)]
+    asked = [machine for machine in machines if _is_to_ask(session, machine)]
     if not asked:
         return []
     with Pool(min(AT_ONCE, len(asked))) as pool:
-        found = list(pool.map(lambda row: _said(session, row), asked))
+        found = list(pool.map(lambda machine: _said(session, machine), asked))
     return [one for one in found if one["processes"] != []]
 
 
-def _is_to_ask(session: Session, row: Machine) -> bool:
-    if row.terminated_at or row.provider_id is None or row.state != State.RUNNING:
+def _is_to_ask(session: Session, machine: Machine) -> bool:
+    if machine.terminated_at or machine.provider_id is None or machine.state != State.RUNNING:
         return False
     try:
-        return isinstance(session.provider(row.account), ReportsProcesses)  # asks nobody
+        return isinstance(session.provider(machine.account), ReportsProcesses)  # asks nobody
     except CloudgpuError:
         return False
 
 
-def _said(session: Session, row: Machine) -> BusyMachine:
-    found: BusyMachine = {"name": row.name, "id": row.id, "processes": None, "error": None}
+def _said(session: Session, machine: Machine) -> BusyMachine:
+    found: BusyMachine = {"name": machine.name, "id": machine.id, "processes": None, "error": None}
     try:
-        provider = session.provider_of(row)
-        said = provider.processes(fact(row.provider_id)) if isinstance(provider, ReportsProcesses) else ()
-    except CloudgpuError as fault:
-        return found | {"error": fault.message}
+        provider = session.provider_of(machine)
+        said = provider.processes(fact(machine.provider_id)) if isinstance(provider, ReportsProcesses) else ()
+    except CloudgpuError as error:
+        return found | {"error": error.message}
     if said is None:
         return found | {"error": "its computer does not tell its processes."}
     return found | {"processes": [{"pid": one.pid, "command": one.command, "seconds": one.seconds} for one in said]}

@@ -45,119 +45,125 @@ class Repaired:
     strays: list[tuple[str, str, datetime]] = field(default_factory=list)
 
 
-def guard(session: Session, row: Machine, why: str) -> Machine:
+def guard(session: Session, machine: Machine, why: str) -> Machine:
     """Let the machine's timer fire at its renew-until; return its row. No call where it does so already.
 
     Raises nothing: what fails is told, and tried again by the next pass.
     """
-    provider = _able(session, row)
-    if provider is None or not _is_due(row, session.clock()):
-        return row
+    provider = _able(session, machine)
+    if provider is None or not _is_due(machine, session.clock()):
+        return machine
     try:
-        return _set(session, provider, row, why)
-    except CloudgpuError as fault:
-        early = _may_fire(row, session.clock()) and fact(row.timer) < fact(row.renew_until)
-        until = f" Until then it ends the machine at {_minute(fact(row.timer))}." if early else ""
-        session.tell(f"{row.name}: its timer in the cloud is not set ({fault.message}) cloudgpu reap sets it.{until}")
-        return row
+        return _set(session, provider, machine, why)
+    except CloudgpuError as error:
+        early = _may_fire(machine, session.clock()) and fact(machine.timer) < fact(machine.renew_until)
+        until = f" Until then it ends the machine at {_minute(fact(machine.timer))}." if early else ""
+        session.tell(
+            f"{machine.name}: its timer in the cloud is not set ({error.message}) cloudgpu reap sets it.{until}"
+        )
+        return machine
 
 
-def before_start(session: Session, row: Machine) -> None:
+def before_start(session: Session, machine: Machine) -> None:
     """Move the timer of the life before to the end of the new lease. A timer that counts from each start stays.
 
     Raises what the provider raised where an old timer might still fire on the machine that is about to start, and
     InvalidRequest as `check_reach` where it cannot be moved from here.
     """
-    provider = _able(session, row)
+    provider = _able(session, machine)
     if provider is None:
-        _check_left(session, row, from_iso(fact(row.renew_until)))
+        _check_left(session, machine, from_iso(fact(machine.renew_until)))
         return
     try:
-        if provider.timer_limit(fact(row.provider_id)) is None:
-            _set(session, provider, row, "start")
-    except CloudgpuError as fault:
-        if not _may_fire(row, session.clock()):
-            session.tell(f"{row.name}: its timer in the cloud is not set ({fault.message}) cloudgpu reap sets it.")
+        if provider.timer_limit(fact(machine.provider_id)) is None:
+            _set(session, provider, machine, "start")
+    except CloudgpuError as error:
+        if not _may_fire(machine, session.clock()):
+            session.tell(f"{machine.name}: its timer in the cloud is not set ({error.message}) cloudgpu reap sets it.")
             return
-        fault.message += f" It was not started: its timer of before would stop it at {_minute(fact(row.timer))}."
+        error.message += f" It was not started: its timer of before would stop it at {_minute(fact(machine.timer))}."
         raise
 
 
-def check_reach(session: Session, row: Machine, until: datetime) -> None:
+def check_reach(session: Session, machine: Machine, until: datetime) -> None:
     """Raise InvalidRequest where the machine's timer fires before `until` and stays so.
 
     It was fixed at launch, or nothing here may move it with the machine's `renew_until`, where that is to move.
     """
-    provider = _able(session, row)
-    if provider is None and iso(until) != row.renew_until:
-        _check_left(session, row, until)
-    limit = None if provider is None else provider.timer_limit(fact(row.provider_id))
+    provider = _able(session, machine)
+    if provider is None and iso(until) != machine.renew_until:
+        _check_left(session, machine, until)
+    limit = None if provider is None else provider.timer_limit(fact(machine.provider_id))
     if limit is not None and until > limit + PRECISE:
         raise InvalidRequest(
-            f"{row.name} ends at {limit:%Y-%m-%d %H:%M} UTC: {row.provider} fixed that at its launch, and cannot "
-            "move it.",
+            f"{machine.name} ends at {limit:%Y-%m-%d %H:%M} UTC: {machine.provider} fixed that at its launch, and "
+            "cannot move it.",
             field="renew_until",
             value=iso(until),
-            next=f"Extend it to that time at most, or keep what is on it: cloudgpu stop {row.name}",
+            next=f"Extend it to that time at most, or keep what is on it: cloudgpu stop {machine.name}",
         )
 
 
-def within(session: Session, row: Machine, lease: Lease) -> Lease:
+def within(session: Session, machine: Machine, lease: Lease) -> Lease:
     """Return a lease that ends with the machine's timer, where that was fixed at its launch; else as it is.
 
     Tells what it has shortened.
     """
-    provider = _able(session, row)
-    limit = None if provider is None else provider.timer_limit(fact(row.provider_id))
-    if limit is None or row.renew_until is None or lease.renew_until <= limit + PRECISE:
+    provider = _able(session, machine)
+    limit = None if provider is None else provider.timer_limit(fact(machine.provider_id))
+    if limit is None or machine.renew_until is None or lease.renew_until <= limit + PRECISE:
         return lease
-    last = min(limit.replace(microsecond=0), from_iso(row.renew_until))
-    session.tell(f"{row.name}: its timer was fixed at its launch, so it ends at {_minute(iso(last))} at the latest")
+    last = min(limit.replace(microsecond=0), from_iso(machine.renew_until))
+    session.tell(f"{machine.name}: its timer was fixed at its launch, so it ends at {_minute(iso(last))} at the latest")
     return Lease(min(lease.expires, last), last)
 
 
-def _check_left(session: Session, row: Machine, until: datetime) -> None:
+def _check_left(session: Session, machine: Machine, until: datetime) -> None:
     """Raise InvalidRequest for a timer that was set under other settings (a colleague's), and comes before `until`.
 
     It would end the machine at its old time, whatever the lease says.
     """
-    provider, now = session.provider_of(row), session.clock()
-    if not isinstance(provider, SetsTimer) or not _may_fire(row, now) or until <= from_iso(fact(row.timer)) + PRECISE:
+    provider, now = session.provider_of(machine), session.clock()
+    if (
+        not isinstance(provider, SetsTimer)
+        or not _may_fire(machine, now)
+        or until <= from_iso(fact(machine.timer)) + PRECISE
+    ):
         return
     raise InvalidRequest(
-        f"{row.name} has a timer in the cloud that ends it at {_minute(fact(row.timer))}, and from here it cannot be "
-        f"moved: {provider.no_timer()}.",
+        f"{machine.name} has a timer in the cloud that ends it at {_minute(fact(machine.timer))}, and from here it cannot "
+        f"be moved: {provider.no_timer()}.",
         field="renew_until",
         value=iso(until),
         next="Run this where the account's settings name the timer's role, or stay within that time.",
     )
 
 
-def drop(session: Session, row: Machine) -> Machine:
+def drop(session: Session, machine: Machine) -> Machine:
     """Take the timer of a machine away that is proved gone; return its row. What fails is told, not raised."""
-    provider = _able(session, row)
+    provider = _able(session, machine)
     if provider is None:
-        return row
+        return machine
     try:
-        return _dropped(session, provider, row)
-    except CloudgpuError as fault:
-        session.tell(f"{row.name}: its timer in the cloud stays until the next cloudgpu reap ({fault.message})")
-        return row
+        return _dropped(session, provider, machine)
+    except CloudgpuError as error:
+        session.tell(f"{machine.name}: its timer in the cloud stays until the next cloudgpu reap ({error.message})")
+        return machine
 
 
-def repair(session: Session, rows: Iterable[Machine], *, sweep: bool = False) -> Repaired:
+def repair(session: Session, machines: Iterable[Machine], *, sweep: bool = False) -> Repaired:
     """Set what a crash left out, drop what outlived its machine; calls only where the ledger says that one is needed.
 
     `rows` may have ended machines among them. A `sweep` asks the providers which timers there are, and compares.
     """
-    done, rows, now = Repaired(), list(rows), session.clock()
-    due = [row for row in rows if _is_due(row, now)]
-    outlived = [row for row in rows if row.terminated_at is not None and _may_fire(row, now)]
+    done, machines, now = Repaired(), list(machines), session.clock()
+    due = [machine for machine in machines if _is_due(machine, now)]
+    outlived = [machine for machine in machines if machine.terminated_at is not None and _may_fire(machine, now)]
     _set_due(session, due, done)
     _each(session, outlived, _untimed, done)
     if sweep:
-        latest = {row.id: row for row in session.ledger.machines()}
-        _sweep(session, [latest.get(row.id, row) for row in rows], done)
+        latest = {machine.id: machine for machine in session.ledger.machines()}
+        _sweep(session, [latest.get(machine.id, machine) for machine in machines], done)
     return done
 
 
@@ -176,14 +182,14 @@ def _set_due(session: Session, due: list[Machine], done: Repaired) -> None:
         _each(session, [row for row in here if row not in right], _timed, done, there)
 
 
-def _is_right(row: Machine, at: datetime | None, now: datetime) -> bool:
+def _is_right(machine: Machine, at: datetime | None, now: datetime) -> bool:
     """Say whether a timer fires when the machine's is to."""
-    return at is not None and abs(at - max(from_iso(fact(row.renew_until)), now)) <= PRECISE
+    return at is not None and abs(at - max(from_iso(fact(machine.renew_until)), now)) <= PRECISE
 
 
 def _each(
     session: Session,
-    rows: list[Machine],
+    machines: list[Machine],
     ask: Callable[[SetsTimer, Machine], _Set],
     done: Repaired,
     there: Mapping[str, datetime] | None = None,
@@ -192,7 +198,7 @@ def _each(
 
     `there` are the timers that were seen before; None where that is not known.
     """
-    asked = [(provider, row) for _, provider, some in _timed_by(session, rows, done) for row in some]
+    asked = [(provider, row) for _, provider, some in _timed_by(session, machines, done) for row in some]
     silent: dict[tuple[str, str], Silent] = {}
     with Pool(AT_ONCE) as pool:
         outcomes = list(pool.map(lambda one: _tried(ask, *one, silent), asked))
@@ -215,46 +221,46 @@ def _each(
 def _tried(
     ask: Callable[[SetsTimer, Machine], _Set],
     provider: SetsTimer,
-    row: Machine,
+    machine: Machine,
     silent: dict[tuple[str, str], Silent],
 ) -> Any:
     """Ask about one machine; where its region took such a question and said nothing, it is not asked again."""
-    place = (row.account, row.region)
+    place = (machine.account, machine.region)
     try:
-        return silent.get(place) or ask(provider, row)
-    except CloudgpuError as fault:
-        if isinstance(fault, Silent):
-            silent[place] = fault
-        return fault
+        return silent.get(place) or ask(provider, machine)
+    except CloudgpuError as error:
+        if isinstance(error, Silent):
+            silent[place] = error
+        return error
 
 
-def _timed(provider: SetsTimer, row: Machine) -> _Set:
-    at = from_iso(fact(row.renew_until))
-    return at, provider.set_timer(fact(row.provider_id), at, does=_does(row))
+def _timed(provider: SetsTimer, machine: Machine) -> _Set:
+    at = from_iso(fact(machine.renew_until))
+    return at, provider.set_timer(fact(machine.provider_id), at, does=_does(machine))
 
 
-def _untimed(provider: SetsTimer, row: Machine) -> _Set:
-    provider.drop_timer(fact(row.provider_id))
+def _untimed(provider: SetsTimer, machine: Machine) -> _Set:
+    provider.drop_timer(fact(machine.provider_id))
     return None, True
 
 
-def _sweep(session: Session, rows: list[Machine], done: Repaired) -> None:
-    known = {row.provider_id for row in rows}
-    for account, provider, some in _timed_by(session, [row for row in rows if row.region], done):
-        for region in sorted({row.region for row in some}):
+def _sweep(session: Session, machines: list[Machine], done: Repaired) -> None:
+    known = {machine.provider_id for machine in machines}
+    for account, provider, some in _timed_by(session, [machine for machine in machines if machine.region], done):
+        for region in sorted({machine.region for machine in some}):
             try:
                 found = provider.timers(region)
-            except CloudgpuError as fault:
-                done.faults.append(fault)
+            except CloudgpuError as error:
+                done.faults.append(error)
                 continue
-            _compared(session, [row for row in some if row.region == region], found, done)
+            _compared(session, [machine for machine in some if machine.region == region], found, done)
             done.strays += [(account, id_, at) for id_, at in sorted(found.items()) if id_ not in known]
 
 
-def _compared(session: Session, rows: list[Machine], found: Mapping[str, datetime], done: Repaired) -> None:
+def _compared(session: Session, machines: list[Machine], found: Mapping[str, datetime], done: Repaired) -> None:
     """Put right each machine whose timer is not where the ledger says."""
     now, wrong, outlived = session.clock(), list[Machine](), list[Machine]()
-    for row, wanted in _wanted(rows, now):
+    for row, wanted in _wanted(machines, now):
         there = found.get(row.provider_id or "")
         if wanted is not None and not _is_right(row, there, now):
             wrong.append(row)
@@ -264,65 +270,69 @@ def _compared(session: Session, rows: list[Machine], found: Mapping[str, datetim
     _each(session, outlived, _untimed, done)
 
 
-def _wanted(rows: list[Machine], now: datetime) -> Iterator[tuple[Machine, datetime | None]]:
-    for row in rows:
-        needs = _is_due(_without_timer(row), now)
-        yield row, from_iso(fact(row.renew_until)) if needs else None
+def _wanted(machines: list[Machine], now: datetime) -> Iterator[tuple[Machine, datetime | None]]:
+    for machine in machines:
+        needs = _is_due(_without_timer(machine), now)
+        yield machine, from_iso(fact(machine.renew_until)) if needs else None
 
 
-def _is_due(row: Machine, now: datetime) -> bool:
+def _is_due(machine: Machine, now: datetime) -> bool:
     """Say whether a machine needs a timer that the ledger does not know. A stopped one that is over needs none."""
-    if row.terminated_at is not None or row.provider_id is None or row.renew_until is None:
+    if machine.terminated_at is not None or machine.provider_id is None or machine.renew_until is None:
         return False
-    rests = row.state in ("stopped", "deallocated") and not row.billed
-    return row.timer != row.renew_until and not (rests and from_iso(row.renew_until) <= now)
+    rests = machine.state in ("stopped", "deallocated") and not machine.billed
+    return machine.timer != machine.renew_until and not (rests and from_iso(machine.renew_until) <= now)
 
 
-def _may_fire(row: Machine, now: datetime) -> bool:
+def _may_fire(machine: Machine, now: datetime) -> bool:
     """Say whether the last timer that was set might still do something."""
-    at = row.timer
-    return at is not None and (from_iso(at) + PRECISE > now or _does(row) is TimerAction.STOP_AGAIN)
+    at = machine.timer
+    return at is not None and (from_iso(at) + PRECISE > now or _does(machine) is TimerAction.STOP_AGAIN)
 
 
-def _does(row: Machine) -> TimerAction | None:
+def _does(machine: Machine) -> TimerAction | None:
     """Return what a timer does with this machine; None where its launch is not known."""
-    if row.stoppable is None:
+    if machine.stoppable is None:
         return None
-    if not row.stoppable:
+    if not machine.stoppable:
         return TimerAction.TERMINATE
-    return TimerAction.STOP_AGAIN if row.setup and row.setup.persistent else TimerAction.STOP
+    return TimerAction.STOP_AGAIN if machine.setup and machine.setup.persistent else TimerAction.STOP
 
 
-def _set(session: Session, provider: SetsTimer, row: Machine, why: str) -> Machine:
-    return _written(session, row, _timed(provider, row)[0], why)
+def _set(session: Session, provider: SetsTimer, machine: Machine, why: str) -> Machine:
+    return _written(session, machine, _timed(provider, machine)[0], why)
 
 
-def _dropped(session: Session, provider: SetsTimer, row: Machine) -> Machine:
-    _untimed(provider, row)
-    return _written(session, row, None, "the machine has ended") if row.timer else row
+def _dropped(session: Session, provider: SetsTimer, machine: Machine) -> Machine:
+    _untimed(provider, machine)
+    return _written(session, machine, None, "the machine has ended") if machine.timer else machine
 
 
-def _written(session: Session, row: Machine, at: datetime | None, why: str) -> Machine:
-    return session.ledger.append_to(row, [timer_set(row.id, at, why, session.clock())])
+def _written(session: Session, machine: Machine, at: datetime | None, why: str) -> Machine:
+    return session.ledger.append_to(machine, [timer_set(machine.id, at, why, session.clock())])
 
 
-def _able(session: Session, row: Machine) -> SetsTimer | None:
+def _able(session: Session, machine: Machine) -> SetsTimer | None:
     """Return the machine's provider where it has timers that can be set in this account."""
-    if row.provider_id is None:
+    if machine.provider_id is None:
         return None
-    provider = session.provider_of(row)
+    provider = session.provider_of(machine)
     return provider if isinstance(provider, SetsTimer) and not provider.no_timer() else None
 
 
-def _timed_by(session: Session, rows: Sequence[Machine], done: Repaired) -> list[tuple[str, SetsTimer, list[Machine]]]:
+def _timed_by(
+    session: Session, machines: Sequence[Machine], done: Repaired
+) -> list[tuple[str, SetsTimer, list[Machine]]]:
     """Return these machines by their account here, with its provider, where that has timers that can be set there.
 
     Those of accounts that no account here is are left out: the look has named them.
     """
-    kinds = {row.provider for row in rows}
+    kinds = {machine.provider for machine in machines}
     timing = {kind for kind in kinds if _has_timers(session, kind)}
-    groups, faults = by_account(session, [row for row in rows if row.provider_id and row.provider in timing])
-    living = {row.id for row in rows if row.terminated_at is None}
+    groups, faults = by_account(
+        session, [machine for machine in machines if machine.provider_id and machine.provider in timing]
+    )
+    living = {machine.id for machine in machines if machine.terminated_at is None}
     told = {one.message: one for id_, one in faults.items() if id_ in living and not isinstance(one, NotReachableHere)}
     done.faults += told.values()
     found = ((account, session.provider(account), some) for account, some in sorted(groups.items()))
@@ -344,5 +354,5 @@ def _minute(text: str) -> str:
     return f"{from_iso(text):%Y-%m-%d %H:%M} UTC"
 
 
-def _without_timer(row: Machine) -> Machine:
-    return row._replace(timer=None)
+def _without_timer(machine: Machine) -> Machine:
+    return machine._replace(timer=None)

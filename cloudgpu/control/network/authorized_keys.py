@@ -33,45 +33,45 @@ def own_key(session: Session) -> GuestKey:
     return guest_key(client_key(session.home.keys).public_line)
 
 
-def label_of(row: Machine, key: GuestKey) -> str:
+def label_of(machine: Machine, key: GuestKey) -> str:
     """Return what a key's address is called among those that a machine is open to, wherever it is."""
-    return f"{row.id}.{digest(key.line)[:8]}"
+    return f"{machine.id}.{digest(key.line)[:8]}"
 
 
-def is_launched_here(session: Session, row: Machine) -> bool:
+def is_launched_here(session: Session, machine: Machine) -> bool:
     """Say whether this home has the call that launched it: that is kept until the end is proved."""
-    return row.token is not None and row.token in {token for token, _ in saved.waiting(session.home.attempts)}
+    return machine.token is not None and machine.token in {token for token, _ in saved.waiting(session.home.attempts)}
 
 
-def let_in(session: Session, row: Machine) -> SharedKey | None:
+def let_in(session: Session, machine: Machine) -> SharedKey | None:
     """Return what the ledger says of this home's key on a machine that was launched elsewhere; None: nothing."""
-    if not row.shared or is_launched_here(session, row):
+    if not machine.shared or is_launched_here(session, machine):
         return None
-    return row.shared.get(own_key(session).fingerprint)
+    return machine.shared.get(own_key(session).fingerprint)
 
 
-def pin_shared(session: Session, row: Machine) -> bool:
+def pin_shared(session: Session, machine: Machine) -> bool:
     """Pin the host key that came with a share where none is pinned, or an earlier share's; say whether one is pinned.
 
     A machine that was brought back has another host key: whoever shares it anew hands that over.
     """
-    pinned = known_hosts.pinned(session.home.known_hosts, row.id)
-    said = let_in(session, row)
+    pinned = known_hosts.pinned(session.home.known_hosts, machine.id)
+    said = let_in(session, machine)
     if said is None or not said.host_key or said.host_key == pinned:
         return pinned is not None
-    keys = _handed_over(session, row)
+    keys = _handed_over(session, machine)
     if keys and (pinned is None or pinned in keys[:-1]):
-        known_hosts.pin(session.home.known_hosts, row.id, keys[-1])
+        known_hosts.pin(session.home.known_hosts, machine.id, keys[-1])
         return True
     return pinned is not None
 
 
-def _handed_over(session: Session, row: Machine) -> list[str]:
+def _handed_over(session: Session, machine: Machine) -> list[str]:
     """Return the host keys that came with the shares for this home's key, the latest last: of those who may share it.
 
     In a team: its owner, whoever launched it, and payers. Whose it is says its first line: a later one may be forged.
     """
-    lines, mine, law = list(session.ledger.events(row.id)), own_key(session).fingerprint, law_of(session)
+    lines, mine, law = list(session.ledger.events(machine.id)), own_key(session).fingerprint, law_of(session)
     shares = [one for one in lines if one.kind == "machine_shared" and one.body["key"] == mine and one.body["host_key"]]
     if law.role is not Role.ALONE:
         first = next((one for one in lines if one.kind in ("launch_intended", "machine_adopted")), None)
@@ -83,39 +83,39 @@ def _handed_over(session: Session, row: Machine) -> list[str]:
     return [one.body["host_key"] for one in shares]
 
 
-def explained(session: Session, row: Machine, fault: Unreachable) -> Unreachable:
+def explained(session: Session, machine: Machine, error: Unreachable) -> Unreachable:
     """Return the fault of a connection in the words for a machine that was launched from another home."""
-    if is_launched_here(session, row):
-        return fault
-    if isinstance(fault, LoginRefused):
-        return fault if isinstance(fault, AccessBlocked) else not_let_in(session, row)
-    if isinstance(fault, WrongHostKey):
-        if let_in(session, row):
-            fault.next = f"Nothing was sent to it. If its host key was changed on purpose: {_ask(session, row)}"
-    elif row.provider == "local":
-        fault.next = f"It answers only on the computer that it runs on ({account_text(row)}): run this there."
-    elif let_in(session, row) and may_let_us_in(row) and not is_behind(row):
-        fault.next = f"If it runs, its cloud may keep your address out. {_ask(session, row)} --from YOUR-ADDRESS"
-    return fault
+    if is_launched_here(session, machine):
+        return error
+    if isinstance(error, LoginRefused):
+        return error if isinstance(error, AccessBlocked) else not_let_in(session, machine)
+    if isinstance(error, WrongHostKey):
+        if let_in(session, machine):
+            error.next = f"Nothing was sent to it. If its host key was changed on purpose: {_ask(session, machine)}"
+    elif machine.provider == "local":
+        error.next = f"It answers only on the computer that it runs on ({account_text(machine)}): run this there."
+    elif let_in(session, machine) and may_let_us_in(machine) and not is_behind(machine):
+        error.next = f"If it runs, its cloud may keep your address out. {_ask(session, machine)} --from YOUR-ADDRESS"
+    return error
 
 
-def not_let_in(session: Session, row: Machine) -> LoginRefused:
+def not_let_in(session: Session, machine: Machine) -> LoginRefused:
     """Return the error for a machine that was launched from another home and not shared with this one."""
-    mine = row.owner in ("", None, session.settings.owner)
-    whose = "was launched from another home" if mine else f"is {row.owner}'s"
+    mine = machine.owner in ("", None, session.settings.owner)
+    whose = "was launched from another home" if mine else f"is {machine.owner}'s"
     return LoginRefused(
-        f"{row.name} {whose}, and the key of this home was not let in there.",
+        f"{machine.name} {whose}, and the key of this home was not let in there.",
         field="name",
-        value=row.name,
-        next=_ask(session, row),
+        value=machine.name,
+        next=_ask(session, machine),
     )
 
 
-def _ask(session: Session, row: Machine) -> str:
+def _ask(session: Session, machine: Machine) -> str:
     """Return what lets this home in: who runs which command, with which file."""
     with suppress(OSError):
         own_key(session)  # made now, so that the file is there
-    who = row.owner if row.owner not in ("", None, session.settings.owner) else None
+    who = machine.owner if machine.owner not in ("", None, session.settings.owner) else None
     file = session.client_key_file.with_suffix(".pub")
     there = f"Send {who} {file}; they run" if who else f"Copy {file} to that home and run there"
-    return f"{there}: cloudgpu share {row.name} --key {file.name}"
+    return f"{there}: cloudgpu share {machine.name} --key {file.name}"

@@ -46,109 +46,109 @@ def pin_given(session: Session, attempt: Attempt) -> None:
         known_hosts.unpin(file, attempt.machine)
 
 
-def pin_known_key(session: Session, row: Machine) -> None:
+def pin_known_key(session: Session, machine: Machine) -> None:
     """Make sure that a key is pinned where one can be had: for whoever connects now, and waits for nothing.
 
     The key comes with a share, or its provider tells it. Raises Unreachable where the machine has told none yet, and
     where it was launched from another home and not shared with this one; InstanceNotFound, ProviderUnavailable.
     """
-    pin_confirmed(session, row)
-    if pin_shared(session, row):
+    pin_confirmed(session, machine)
+    if pin_shared(session, machine):
         return
     try:
-        if not is_known(session, row):
-            told = _reader(session, row).host_keys(fact(row.provider_id))
-            if not _pinned(session, row, told, told):
-                raise _untold(row)
-    except (AuthFailed, InvalidRequest, ProviderUnavailable) as fault:
-        if is_launched_here(session, row):
+        if not is_known(session, machine):
+            told = _reader(session, machine).host_keys(fact(machine.provider_id))
+            if not _pinned(session, machine, told, told):
+                raise _untold(machine)
+    except (AuthFailed, InvalidRequest, ProviderUnavailable) as error:
+        if is_launched_here(session, machine):
             raise
-        raise not_let_in(session, row) from fault
-    if known_hosts.pinned(session.home.known_hosts, row.id) is None and not is_launched_here(session, row):
-        raise not_let_in(session, row)
+        raise not_let_in(session, machine) from error
+    if known_hosts.pinned(session.home.known_hosts, machine.id) is None and not is_launched_here(session, machine):
+        raise not_let_in(session, machine)
 
 
-def pin_confirmed(session: Session, row: Machine) -> bool:
+def pin_confirmed(session: Session, machine: Machine) -> bool:
     """Pin an own host's new key for a machine that was launched before, and say whether there was one to pin.
 
     Its user has confirmed that key for the host (`cloudgpu init`, or the own known_hosts), and the host has to show it
     and be the computer of the launch by its own word: no key is taken because somebody shows it.
     """
-    file, identity = session.home.known_hosts, row.identity
-    before = known_hosts.pinned(file, row.id)
+    file, identity = session.home.known_hosts, machine.identity
+    before = known_hosts.pinned(file, machine.id)
     if before is None or identity is None or identity.kind != BY_REGION:
         return False
-    confirmed = [_confirmed(session, name, row) for name in names_of(session, row)]
+    confirmed = [_confirmed(session, name, machine) for name in names_of(session, machine)]
     if before in confirmed or not any(confirmed):
         return False
     try:
-        key = _confirmed(session, session.account_here(row), row)
+        key = _confirmed(session, session.account_here(machine), machine)
     except LedgerUnavailable:
         raise
     except CloudgpuError:  # it is no host of this home, or not one that can be asked: the key stays as it is
         return False
     if key is None or key == before:
         return False
-    known_hosts.pin(file, row.id, key)
-    session.tell(f"{row.name}: its host has another key than at the launch, which you have confirmed; pinned it")
+    known_hosts.pin(file, machine.id, key)
+    session.tell(f"{machine.name}: its host has another key than at the launch, which you have confirmed; pinned it")
     return True
 
 
-def _confirmed(session: Session, account: str, row: Machine) -> str | None:
+def _confirmed(session: Session, account: str, machine: Machine) -> str | None:
     """Return the host key that the settings of an account have for the host of a machine; None for no such host."""
     try:
         provider = session.provider(account)
-        key = provider.host_key(available(row)) if isinstance(provider, KnowsHostKeys) else None
+        key = provider.host_key(available(machine)) if isinstance(provider, KnowsHostKeys) else None
     except InvalidRequest:
         return None
     return None if key is None else known_hosts.public_key(key)
 
 
-def wait_for_key(session: Session, row: Machine, deadline: datetime) -> None:
+def wait_for_key(session: Session, machine: Machine, deadline: datetime) -> None:
     """Ask until the machine has told its host key, and pin it. Raises Unreachable where it has told none in time.
 
     A machine tells its keys one after the other: one of a lesser kind is taken when it stands there a second time.
     """
-    if is_known(session, row):
+    if is_known(session, machine):
         return
-    session.tell(f"{row.name}: reading its host key through the provider's API")
+    session.tell(f"{machine.name}: reading its host key through the provider's API")
     pause: float = 1.0
     before: Sequence[str] = ()
-    while not _pinned(session, row, told := _told(session, row), before):
+    while not _pinned(session, machine, told := _told(session, machine), before):
         if session.clock() >= deadline:
-            raise _untold(row)
+            raise _untold(machine)
         before = told
         session.pause(pause)
         pause = min(5.0, pause * 1.5)
 
 
-def is_known(session: Session, row: Machine) -> bool:
+def is_known(session: Session, machine: Machine) -> bool:
     """Say whether a key is pinned, or nobody could tell one: who connects then says so."""
-    if known_hosts.pinned(session.home.known_hosts, row.id) is not None:
+    if known_hosts.pinned(session.home.known_hosts, machine.id) is not None:
         return True
-    return not isinstance(session.provider_of(row), ReadsHostKeys)
+    return not isinstance(session.provider_of(machine), ReadsHostKeys)
 
 
-def _reader(session: Session, row: Machine) -> ReadsHostKeys:
-    return cast("ReadsHostKeys", session.provider_of(row))
+def _reader(session: Session, machine: Machine) -> ReadsHostKeys:
+    return cast("ReadsHostKeys", session.provider_of(machine))
 
 
-def _told(session: Session, row: Machine) -> Sequence[str]:
+def _told(session: Session, machine: Machine) -> Sequence[str]:
     """Ask once; a provider that does not answer is asked again until the deadline."""
     try:
-        return _reader(session, row).host_keys(fact(row.provider_id))
-    except ProviderUnavailable as fault:
-        session.tell(f"{row.name}: {fault.message}; asking again")
+        return _reader(session, machine).host_keys(fact(machine.provider_id))
+    except ProviderUnavailable as error:
+        session.tell(f"{machine.name}: {error.message}; asking again")
         return ()
 
 
-def _pinned(session: Session, row: Machine, told: Sequence[str], before: Sequence[str]) -> bool:
+def _pinned(session: Session, machine: Machine, told: Sequence[str], before: Sequence[str]) -> bool:
     """Pin the best of the keys that were told, and say whether there was one to pin."""
     keys = [line for line in told if known_hosts.is_public_key(line) and _kind(line) in KINDS]
     good = [line for line in keys if line in before or _kind(line) == KINDS[0]]
     if not good:
         return False
-    known_hosts.pin(session.home.known_hosts, row.id, min(good, key=lambda line: KINDS.index(_kind(line))))
+    known_hosts.pin(session.home.known_hosts, machine.id, min(good, key=lambda line: KINDS.index(_kind(line))))
     return True
 
 
@@ -156,10 +156,10 @@ def _kind(line: str) -> str:
     return line.split(" ", 1)[0]
 
 
-def _untold(row: Machine) -> Unreachable:
+def _untold(machine: Machine) -> Unreachable:
     return Unreachable(
-        f"{row.name} has not reported its host key yet, so cloudgpu cannot verify it and did not connect.",
+        f"{machine.name} has not reported its host key yet, so cloudgpu cannot verify it and did not connect.",
         field="known_hosts",
-        value=row.id,
-        next=f"It may still be booting: try cloudgpu ssh {row.name} in a minute.",
+        value=machine.id,
+        next=f"It may still be booting: try cloudgpu ssh {machine.name} in a minute.",
     )

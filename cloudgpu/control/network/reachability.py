@@ -82,35 +82,35 @@ def _asked(url: str) -> str | None:
         return None
 
 
-def doorkeeper(session: Session, row: Machine) -> Reachable | None:
+def doorkeeper(session: Session, machine: Machine) -> Reachable | None:
     """Return the provider that says who may connect to this machine; None where it does not, or nothing is there."""
     from cloudgpu.providers.abilities import Reachable
 
-    provider = session.provider_of(row)
-    return provider if isinstance(provider, Reachable) and row.provider_id else None
+    provider = session.provider_of(machine)
+    return provider if isinstance(provider, Reachable) and machine.provider_id else None
 
 
-def closed(session: Session, row: Machine) -> AccessBlocked | None:
+def closed(session: Session, machine: Machine) -> AccessBlocked | None:
     """Return the error that says that SSH is open to others than this client; None where it is open, or not known.
 
     Asks the provider and an address service: to be called when SSH cannot be reached.
     """
-    if is_behind(row) or not may_let_us_in(row):
+    if is_behind(machine) or not may_let_us_in(machine):
         return None
     try:
-        keeper = doorkeeper(session, row)
-        open_to = keeper.allowed(fact(row.provider_id)) if keeper else {}
-        return _compared(row, open_to, caller_cidr(session)) if open_to else None
+        keeper = doorkeeper(session, machine)
+        open_to = keeper.allowed(fact(machine.provider_id)) if keeper else {}
+        return _compared(machine, open_to, caller_cidr(session)) if open_to else None
     except CloudgpuError:
         return None  # the fault that was there first is the one to be told
 
 
-def _compared(row: Machine, open_to: Mapping[str, str], here: str) -> AccessBlocked | None:
+def _compared(machine: Machine, open_to: Mapping[str, str], here: str) -> AccessBlocked | None:
     from cloudgpu.access.ssh.target import AccessBlocked
 
     if any(covers(network, here) for network in open_to.values()):
         return None
-    name, address = row.name, plain(here)
+    name, address = machine.name, plain(here)
     return AccessBlocked(
         f"Your address is {address} now, and SSH on {name} is open to {_listed(open_to.values())}.",
         field="name",
@@ -135,18 +135,22 @@ def checks(session: Session, accounts: Collection[str]) -> Iterator[Check]:
             if open_to:
                 here = here or caller_cidr(session)
                 yield _check(name, here, _compared(row, open_to, here))
-        except CloudgpuError as fault:
-            yield Check(name, Verdict.WARN, f"it is not known whether it is open to you: {fault.message}", fault.next)
+        except CloudgpuError as error:
+            yield Check(name, Verdict.WARN, f"it is not known whether it is open to you: {error.message}", error.next)
 
 
 def _running(session: Session, accounts: Collection[str]) -> list[Machine]:
     """Return the machines that an address of ours may have been let in to; none where the ledger cannot be read."""
     try:
-        rows = session.ledger.machines()
+        machines = session.ledger.machines()
     except LedgerUnavailable:
         return []  # a check of its own says so
-    seen = [row for row in rows if row.terminated_at is None and row.state == "running" and row.account in accounts]
-    return reachable(session, [row for row in seen if may_let_us_in(row) and not is_behind(row)])
+    seen = [
+        machine
+        for machine in machines
+        if machine.terminated_at is None and machine.state == "running" and machine.account in accounts
+    ]
+    return reachable(session, [machine for machine in seen if may_let_us_in(machine) and not is_behind(machine)])
 
 
 def _check(name: str, here: str, fault: AccessBlocked | None) -> Check:
@@ -155,12 +159,12 @@ def _check(name: str, here: str, fault: AccessBlocked | None) -> Check:
     return Check(name, Verdict.FAIL, fault.message, fault.next, fault.exit_code)
 
 
-def refuse_unkept(session: Session, row: Machine, field: str) -> InvalidRequest:
+def refuse_unkept(session: Session, machine: Machine, field: str) -> InvalidRequest:
     """Return the error for a machine whose provider lets whoever has a key connect."""
-    kind = session.provider_of(row).kind
+    kind = session.provider_of(machine).kind
     return InvalidRequest(
-        f"The {kind} provider has no firewall for {row.name}: a key is enough to connect.",
+        f"The {kind} provider has no firewall for {machine.name}: a key is enough to connect.",
         field=field,
-        value=row.name,
+        value=machine.name,
         next="Nothing has to be allowed there." if field == "name" else f"Leave {field} out.",
     )

@@ -47,8 +47,8 @@ def to_stop(session: Session, name: str | None) -> Machine:
     """Return the row of the machine called `name`, as `Session.find`; by its tags where the ledger cannot be read."""
     try:
         return session.find(name)
-    except LedgerAway as fault:
-        return named(session, tagged(session, fault), name)
+    except LedgerAway as error:
+        return named(session, tagged(session, error), name)
 
 
 def tagged(session: Session, fault: LedgerAway) -> Tagged:
@@ -87,16 +87,16 @@ def _by_id(living: Iterable[Instance]) -> tuple[dict[str, Instance], list[Unansw
     return found, untold
 
 
-def _add(rows: list[Machine], gaps: list[Unanswered], account: str, row: Callable[[], Machine | None]) -> None:
+def _add(machines: list[Machine], gaps: list[Unanswered], account: str, row: Callable[[], Machine | None]) -> None:
     """Add what is known of a machine, unless its account does not say which one it is."""
     try:
         found = row()
         if found is not None:
-            rows.append(found)
-    except NotReachableHere as fault:
-        gaps.append(Elsewhere(account, fault.message))
-    except CloudgpuError as fault:
-        gaps.append(Unanswered(account, fault.message))
+            machines.append(found)
+    except NotReachableHere as error:
+        gaps.append(Elsewhere(account, error.message))
+    except CloudgpuError as error:
+        gaps.append(Unanswered(account, error.message))
 
 
 def named(session: Session, found: Tagged, name: str | None) -> Machine:
@@ -127,7 +127,7 @@ def named(session: Session, found: Tagged, name: str | None) -> Machine:
 def mine(session: Session, found: Tagged) -> list[Machine]:
     """Return those of these machines that are this user's, by the role that they last had."""
     known = last_role(session)
-    return [row for row in found.rows if known.owns(row, found.launched)]
+    return [machine for machine in found.rows if known.owns(machine, found.launched)]
 
 
 def gap_sentence(gap: Unanswered) -> str:
@@ -151,8 +151,8 @@ def _saved_calls(session: Session, ledger: str) -> dict[str, Attempt]:
 
 def _row_of(session: Session, instance: Instance, call: Attempt | None) -> Machine:
     """Return what is known of a machine. Its state is left open: the ledger has to be told it by a look of its own."""
-    row = _told_row(session, instance, call)
-    return row._replace(state=State.UNKNOWN, billed=True, since=None, seen_at=row.intended_at)
+    machine = _told_row(session, instance, call)
+    return machine._replace(state=State.UNKNOWN, billed=True, since=None, seen_at=machine.intended_at)
 
 
 def _told_row(session: Session, instance: Instance, call: Attempt | None) -> Machine:

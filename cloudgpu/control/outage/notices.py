@@ -23,9 +23,9 @@ def notify_where_away(session: Session) -> Iterator[None]:
     """Say outside, and to owners once, where this block fails for the ledger that no pass can be made."""
     try:
         yield
-    except LedgerUnavailable as fault:
+    except LedgerUnavailable as error:
         said_outside(session)
-        notify_once(session, fault)
+        notify_once(session, error)
         raise
 
 
@@ -37,7 +37,7 @@ def said_outside(session: Session) -> None:
         ping(session, ok=False)
 
 
-def notify_once(session: Session, fault: CloudgpuError) -> None:
+def notify_once(session: Session, error: CloudgpuError) -> None:
     """Send every receiver that no pass can be made, unless that was told since the ledger was last there.
 
     What nobody has taken is sent again by the next pass. Raises nothing.
@@ -53,7 +53,7 @@ def notify_once(session: Session, fault: CloudgpuError) -> None:
     except OSError:
         pass  # no room for a mark: rather twice than never
     try:
-        outcomes = send_directly(session, _finding(fault))
+        outcomes = send_directly(session, _finding(error))
     except CloudgpuError as refused:
         session.tell(f"no alert could be sent: {refused.message}")
         return
@@ -72,15 +72,15 @@ def _mark(session: Session) -> Path:
     return session.home.root / "outage.told"
 
 
-def _finding(fault: CloudgpuError) -> Finding:
-    away = isinstance(fault, LedgerAway) and not fault.lasts
+def _finding(error: CloudgpuError) -> Finding:
+    away = isinstance(error, LedgerAway) and not error.lasts
     until = "it is back" if away else "that is mended"
-    goes_on = "; cloudgpu stop and cloudgpu down work without it." if away else f". {fault.next or ''}".rstrip()
+    goes_on = "; cloudgpu stop and cloudgpu down work without it." if away else f". {error.next or ''}".rstrip()
     return Finding(
         key="ledger",
         kind="ledger",
         title=f"The reaper cannot run: the ledger {'is away' if away else 'cannot be used'}",
-        text=f"{fault.message} No machine is looked at from here until {until}. Timers in the clouds and the agents "
+        text=f"{error.message} No machine is looked at from here until {until}. Timers in the clouds and the agents "
         f"on the machines go on{goes_on}",
         urgent=True,
     )

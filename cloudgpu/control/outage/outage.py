@@ -26,14 +26,14 @@ LOOK_AGAIN = "What has become of the machines, the ledger learns by: cloudgpu ls
 
 
 @contextmanager
-def going_on(session: Session, fault: LedgerAway, rows: Iterable[Machine] = ()) -> Iterator[StandInLedger]:
+def going_on(session: Session, fault: LedgerAway, machines: Iterable[Machine] = ()) -> Iterator[StandInLedger]:
     """Have the session work without its ledger in this block; what it writes waits in the outbox.
 
     Where the ledger cannot be read either, `rows` are all that is known. Raises `fault` where this home does not know
     the ledger's id: then nobody can tell which machines are its own.
     """
     behind = session.ledger
-    aside = StandInLedger(behind, _id_of(session, fault), fault, rows)
+    aside = StandInLedger(behind, _id_of(session, fault), fault, machines)
     session.ledger, session.apart = aside, True
     try:
         yield aside
@@ -47,33 +47,33 @@ def read_on(session: Session) -> Iterator[None]:
     behind, known = session.ledger, ""
     try:
         behind.head()
-    except LedgerUnavailable as fault:
+    except LedgerUnavailable as error:
         with suppress(LedgerUnavailable):
             known = behind.remembered_id()
-        session.ledger = StandInLedger(behind, known, fault)
+        session.ledger = StandInLedger(behind, known, error)
     try:
         yield
     finally:
         session.ledger = behind
 
 
-def without_ledger(session: Session, row: Machine, act: Callable[[Machine], T], done: Callable[[T], str]) -> T:
+def without_ledger(session: Session, machine: Machine, act: Callable[[Machine], T], done: Callable[[T], str]) -> T:
     """Return `act(row)`; where the ledger is away, do it without the ledger and prove it.
 
     Raises Unrecorded where the ledger still takes no line then: it does where only this computer's disk is full.
     `done` says what was done, in a sentence without its full stop.
     """
     try:
-        return act(row)
-    except LedgerAway as fault:
+        return act(machine)
+    except LedgerAway as error:
         if session.apart:
             raise
-        with going_on(session, fault, [row]) as aside:
-            session.tell(f"{row.name}: {fault.message} Going on without it")
-            result = act(row)
+        with going_on(session, error, [machine]) as aside:
+            session.tell(f"{machine.name}: {error.message} Going on without it")
+            result = act(machine)
             if aside.offer():
                 return result
-        raise unrecorded(done(result), aside) from fault
+        raise unrecorded(done(result), aside) from error
 
 
 def unrecorded(done: str, stand_in: StandInLedger) -> Unrecorded:
@@ -102,12 +102,12 @@ def way_of(stand_in: StandInLedger) -> str:
     return f"{way}: the next cloudgpu command writes it (until then it is in {stand_in.outbox.path})"
 
 
-def way_back(fault: CloudgpuError) -> str:
+def way_back(error: CloudgpuError) -> str:
     """Return what brings the ledger back, without a full stop: some faults end by themselves, and others do not."""
-    if isinstance(fault, LedgerAway) and not fault.lasts:
+    if isinstance(error, LedgerAway) and not error.lasts:
         held = "End the command that holds its lock (it may be suspended: see `jobs`)"
-        return "Free some space there" if fault.full else held if fault.held else "Wait until the ledger is back"
-    return (fault.next or "Put that right").rstrip(".")
+        return "Free some space there" if error.full else held if error.held else "Wait until the ledger is back"
+    return (error.next or "Put that right").rstrip(".")
 
 
 def replay(session: Session) -> None:
@@ -125,8 +125,8 @@ def replay(session: Session) -> None:
                 tell_refused(session, offered)
     except (LedgerAway, LedgerMoved):
         return
-    except (LedgerUnavailable, OSError) as fault:
-        session.tell(f"what was done while the ledger was away still waits in {outbox.path}: {fault}")
+    except (LedgerUnavailable, OSError) as error:
+        session.tell(f"what was done while the ledger was away still waits in {outbox.path}: {error}")
         return
     if written:
         lines = "1 line" if written == 1 else f"{written} lines"
@@ -143,7 +143,7 @@ def tell_refused(session: Session, offered: Offered) -> None:
 
 def refused_sentence(session: Session, refused: Sequence[tuple[Draft, str]]) -> str:
     """Return how many lines the ledger refuses, about what, and why, as a sentence."""
-    rows = {row.id: row.name for row in session.ledger.machines()}
+    rows = {machine.id: machine.name for machine in session.ledger.machines()}
     about = ", ".join(dict.fromkeys(rows.get(one.subject, one.subject) for one, _ in refused))
     lines = "1 line" if len(refused) == 1 else f"{len(refused)} lines"
     return f"The ledger refuses {lines} about {about}: {refused[0][1].rstrip('.')}."

@@ -104,28 +104,28 @@ def _samples_gone(begin: datetime, now: datetime) -> tuple[str, ...]:
 
 
 def _pasts(session: Session, machine: str | None, begin: datetime, now: datetime) -> list[Past]:
-    rows, uses = session.ledger.read(lambda view: (view.machines(), list(view.uses(iso(begin)))))
-    rows = [row for row in rows if not row.is_named_resource]
+    machines, uses = session.ledger.read(lambda view: (view.machines(), list(view.uses(iso(begin)))))
+    machines = [row for row in machines if not row.is_named_resource]
     if machine is not None:
-        rows = [find_machine(rows, machine, now, ended=True)]
-    ended: dict[str, list[Usage]] = {row.id: [] for row in rows}
+        machines = [find_machine(machines, machine, now, ended=True)]
+    ended: dict[str, list[Usage]] = {row.id: [] for row in machines}
     for subject, use in uses:
         if subject in ended:
             ended[subject].append(use)
-    pasts = (_past(session, row, ended[row.id], begin, now) for row in rows)
+    pasts = (_past(session, row, ended[row.id], begin, now) for row in machines)
     return [one for one in pasts if one.recorded.runs]
 
 
-def _past(session: Session, row: Machine, ended: Sequence[Usage], begin: datetime, now: datetime) -> Past:
-    known = [use for use in (*ended, *row.open_usage) if only_while_it_runs(row, use)]
+def _past(session: Session, machine: Machine, ended: Sequence[Usage], begin: datetime, now: datetime) -> Past:
+    known = [use for use in (*ended, *machine.open_usage) if only_while_it_runs(machine, use)]
     uses = tuple(use for use in known)
     runs = runs_of(uses, begin, now)
     if not runs:
-        return Past(row, Recorded((), (), ()), ())
-    lines = list(session.ledger.events(row.id))
+        return Past(machine, Recorded((), (), ()), ())
+    lines = list(session.ledger.events(machine.id))
     first = runs[0].begin.timestamp()
-    samples = SampleStore(session.home.samples, row.id).read(first - DAY, now.timestamp())
-    return Past(row, Recorded(lines, runs, samples), uses, tuple(_true_ends(uses, lines, begin, now)))
+    samples = SampleStore(session.home.samples, machine.id).read(first - DAY, now.timestamp())
+    return Past(machine, Recorded(lines, runs, samples), uses, tuple(_true_ends(uses, lines, begin, now)))
 
 
 def _true_ends(

@@ -146,8 +146,8 @@ def _fault_of(place: Path) -> InvalidRequest | None:
             limits_from(table)
         else:
             policy_from(table, place.stem)
-    except InvalidRequest as fault:
-        return fault
+    except InvalidRequest as error:
+        return error
     return None
 
 

@@ -124,25 +124,25 @@ def agreed(session: Session, typed: str | None, said: Said, facts: Mapping[str, 
 def _chosen_policy(session: Session, chosen: Chosen) -> Found:
     try:
         return _found(session, chosen.name)
-    except InvalidRequest as fault:
-        if chosen.why not in (TYPED, USUAL) and fault.field == "policy":
-            fault.field = f"config.toml: {chosen.why.removesuffix(' of config.toml')}"
+    except InvalidRequest as error:
+        if chosen.why not in (TYPED, USUAL) and error.field == "policy":
+            error.field = f"config.toml: {chosen.why.removesuffix(' of config.toml')}"
         raise
 
 
-def policy_of(session: Session, row: Machine, named: str | None = None) -> Held:
+def policy_of(session: Session, machine: Machine, named: str | None = None) -> Held:
     """Return the policy that holds for a machine. Raises InvalidRequest for a fault in the limits alone."""
-    return policies_of(session, [row], named)[row.id]
+    return policies_of(session, [machine], named)[machine.id]
 
 
-def policies_of(session: Session, rows: Iterable[Machine], named: str | None = None) -> dict[str, Held]:
+def policies_of(session: Session, machines: Iterable[Machine], named: str | None = None) -> dict[str, Held]:
     """Return the policy that holds for each machine, by its id; each file is read once.
 
     It is the one that its launch was under, by the terms in the ledger; where nobody knows that, the one that a launch
     would be under now. `named`: this one, for all. For a member, what their home says counts for their own machines
     alone. Raises InvalidRequest for a fault in the limits, which concern every machine.
     """
-    return policies_held(rows, named, law_of(session), session.published(), session.home_terms)
+    return policies_held(machines, named, law_of(session), session.published(), session.home_terms)
 
 
 def lifetime_of(policy: Policy, settings: Settings, typed: Said = _NOTHING) -> Lifetime:
@@ -158,25 +158,25 @@ def lifetime_of(policy: Policy, settings: Settings, typed: Said = _NOTHING) -> L
     return found
 
 
-def lifetime_of_start(session: Session, row: Machine, lease: timedelta | None) -> Lifetime:
+def lifetime_of_start(session: Session, machine: Machine, lease: timedelta | None) -> Lifetime:
     """Return how long a machine may live from its start on, by the policy of its launch.
 
     Raises InvalidRequest where that policy cannot be read any more, with the way out.
     """
     try:
-        name = chosen_for(session.home_terms, row).name
-        return lifetime_of(_of_start(session, row, name), session.settings, Said(lease))
-    except InvalidRequest as fault:
-        fault.next = f"{fault.next or ''} Or say how long: cloudgpu start {row.name} --lease 8h".strip()
+        name = chosen_for(session.home_terms, machine).name
+        return lifetime_of(_of_start(session, machine, name), session.settings, Said(lease))
+    except InvalidRequest as error:
+        error.next = f"{error.next or ''} Or say how long: cloudgpu start {machine.name} --lease 8h".strip()
         raise
 
 
-def _of_start(session: Session, row: Machine, name: str) -> Policy:
-    if not (row.policy and row.terms):
+def _of_start(session: Session, machine: Machine, name: str) -> Policy:
+    if not (machine.policy and machine.terms):
         return find_policy(session, name)
     home = session.home_terms
-    terms = terms_now(home, row)
-    return found_by_terms(name, terms, session.published(), home, here=is_from(home, row)).policy
+    terms = terms_now(home, machine)
+    return found_by_terms(name, terms, session.published(), home, here=is_from(home, machine)).policy
 
 
 def check_renewable(lease: timedelta, renew_until: timedelta) -> None:

@@ -29,13 +29,13 @@ NEWS = Fraction(1, 10)  # of the price in force: what moved by no more is no lin
 
 
 def metered_price(
-    session: Session, provider: HasMeteredPrice, row: Machine, item: Available, said: Mapping[str, Price]
+    session: Session, provider: HasMeteredPrice, machine: Machine, item: Available, said: Mapping[str, Price]
 ) -> Price | None:
     """Return the price that replaces the machine's own from now on; None where that one stays.
 
     `said` are prices by the settings, by the machine's id: what those say is never measured, what they assume may be.
     """
-    last, other, now = row.price, said.get(row.id), session.clock()
+    last, other, now = machine.price, said.get(machine.id), session.clock()
     if last is None or other is None:
         return None
     was_metered = last.basis == Basis.MEASURED
@@ -43,17 +43,17 @@ def metered_price(
         return other if was_metered and other.basis is Basis.SETTING else None
     if was_metered and now - from_iso(last.as_of) < ENOUGH:
         return None
-    drew = _drew(session, row, now)
+    drew = _drew(session, machine, now)
     price = drew and agreed(session.settings.discounts, item, provider.metered_price(item, *drew), now)
     return price if price and _has_moved(last.nanos_per_hour, price.per_hour.nanos) else None
 
 
-def _drew(session: Session, row: Machine, now: datetime) -> tuple[Decimal, timedelta] | None:
+def _drew(session: Session, machine: Machine, now: datetime) -> tuple[Decimal, timedelta] | None:
     """Return the mean of watts in the machine's run, and for how long it was measured; None for too short a time."""
-    if row.state != State.RUNNING or row.since is None:
+    if machine.state != State.RUNNING or machine.since is None:
         return None
-    begin, end = max(from_iso(row.since), now - BACK).timestamp(), now.timestamp()
-    found = draw(SampleStore(session.home.samples, row.id).utilization(begin, end), begin, end)
+    begin, end = max(from_iso(machine.since), now - BACK).timestamp(), now.timestamp()
+    found = draw(SampleStore(session.home.samples, machine.id).utilization(begin, end), begin, end)
     if found is None or found[1] < ENOUGH.total_seconds():
         return None
     return Decimal(round(found[0])), timedelta(minutes=found[1] // 60)

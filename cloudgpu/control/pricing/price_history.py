@@ -31,11 +31,11 @@ REMEMBERED_FOR = timedelta(days=90)  # EC2 API Reference, DescribeSpotPriceHisto
 NOTHING_ASKED = Priced()
 
 
-def available(row: Machine, market: Market | None = None) -> Available:
+def available(machine: Machine, market: Market | None = None) -> Available:
     """Return what a machine was launched from, for a question about its price; on `market` where that is given."""
-    gpus = tuple(Accelerator(*gpu) for gpu in row.accelerators or ())
-    place = (row.provider, row.account, row.region, row.zone or "", row.instance_type or "")
-    return Available(*place, market or Market(row.market), gpus)
+    gpus = tuple(Accelerator(*gpu) for gpu in machine.accelerators or ())
+    place = (machine.provider, machine.account, machine.region, machine.zone or "", machine.instance_type or "")
+    return Available(*place, market or Market(machine.market), gpus)
 
 
 def item_of(instance: Instance) -> Available:
@@ -91,55 +91,63 @@ class ToAsk:
 
     def may_be_of(self, kind: str) -> bool:
         """Say whether an account of this kind of provider may have one of them."""
-        return any(row.provider == kind for row in self.rows)
+        return any(machine.provider == kind for machine in self.rows)
 
     def of(self, whose: Whose) -> tuple[str | None, list[Machine]]:
         """Return when this account's prices were last asked for, and those of its machines that are to be asked now.
 
         Its machines are those of its identity, whatever it is called where they were launched.
         """
-        known = [row for row in self.rows if whose.covers(row)]
-        rows = [row for row in known if row.terminated_at is None or row.terminated_at >= (self._asked(row) or "")]
-        before = {self._asked(row) for row in rows}
-        return (None if None in before else min(filter(None, before), default=None)), rows
+        known = [machine for machine in self.rows if whose.covers(machine)]
+        machines = [
+            machine
+            for machine in known
+            if machine.terminated_at is None or machine.terminated_at >= (self._asked(machine) or "")
+        ]
+        before = {self._asked(machine) for machine in machines}
+        return (None if None in before else min(filter(None, before), default=None)), machines
 
-    def _asked(self, row: Machine) -> str | None:
-        return self.before[scope_of_row(row)]
+    def _asked(self, machine: Machine) -> str | None:
+        return self.before[scope_of_row(machine)]
 
 
-def to_ask(session: Session, rows: Sequence[Machine]) -> ToAsk:
+def to_ask(session: Session, machines: Sequence[Machine]) -> ToAsk:
     """Return of which of these machines prices may be asked now.
 
     Those are what is billed now, and spot machines that ended since the last time: what they cost to their end is not
     written yet, whatever process died over it.
     """
     earliest = iso(session.clock() - REMEMBERED_FOR)
-    known = [row for row in rows if row.instance_type and row.provider_id and is_to_price(row, earliest)]
-    accounts = {scope_of_row(row): row for row in known}
-    return ToAsk(known, {scope: prices_queried_at(session.ledger, row) for scope, row in accounts.items()})
+    known = [
+        machine
+        for machine in machines
+        if machine.instance_type and machine.provider_id and is_to_price(machine, earliest)
+    ]
+    accounts = {scope_of_row(machine): machine for machine in known}
+    return ToAsk(known, {scope: prices_queried_at(session.ledger, machine) for scope, machine in accounts.items()})
 
 
-def ask(session: Session, account: str, since: str | None, rows: Sequence[Machine]) -> Priced:
+def ask(session: Session, account: str, since: str | None, machines: Sequence[Machine]) -> Priced:
     """Ask what these machines cost; spot machines with their history, by as few calls as the provider needs.
 
     Writes nothing, so that it can run beside other questions. On-demand prices of clouds are read from the dated list.
     """
     try:
-        remembers = isinstance(session.provider(account), HasPriceHistory) if rows else False
-        spot = [row for row in rows if remembers and row.market == Market.SPOT]
-        others = [row for row in rows if row.terminated_at is None and row not in spot]
+        remembers = isinstance(session.provider(account), HasPriceHistory) if machines else False
+        spot = [machine for machine in machines if remembers and machine.market == Market.SPOT]
+        others = [machine for machine in machines if machine.terminated_at is None and machine not in spot]
         history, now = _history(session, account, spot), _now(session, account, others)
         return Priced(since, history, now, metered=_metered(session, account, others, now))
-    except CloudgpuError as fault:
-        return Priced(since, gap=fault.message)
+    except CloudgpuError as error:
+        return Priced(since, gap=error.message)
 
 
-def _history(session: Session, account: str, rows: Sequence[Machine]) -> dict[str, Sequence[Price]]:
-    if not rows:
+def _history(session: Session, account: str, machines: Sequence[Machine]) -> dict[str, Sequence[Price]]:
+    if not machines:
         return {}
-    items = [_as_here(row, account) for row in rows]
-    found = history_of(session, account, items, min(map(_known_until, rows)))
-    return {row.id: prices for row, prices in zip(rows, found, strict=True)}
+    items = [_as_here(machine, account) for machine in machines]
+    found = history_of(session, account, items, min(map(_known_until, machines)))
+    return {machine.id: prices for machine, prices in zip(machines, found, strict=True)}
 
 
 def history_of(
@@ -156,54 +164,56 @@ def history_of(
     return [[_paid(session, item, price, price.as_of) or price for price in prices] for item, prices in found]
 
 
-def _as_here(row: Machine, account: str) -> Available:
+def _as_here(machine: Machine, account: str) -> Available:
     """Return what a machine was launched from, under the name that its account has here."""
-    return replace(available(row), account=account)
+    return replace(available(machine), account=account)
 
 
-def _known_until(row: Machine) -> datetime:
+def _known_until(machine: Machine) -> datetime:
     """Return from when on it is not known what the machine cost."""
-    return from_iso(row.price.as_of if row.price else row.intended_at)
+    return from_iso(machine.price.as_of if machine.price else machine.intended_at)
 
 
-def _now(session: Session, account: str, rows: Sequence[Machine]) -> dict[str, Price]:
+def _now(session: Session, account: str, machines: Sequence[Machine]) -> dict[str, Price]:
     """Return what machines cost now; the clouds' on-demand prices by the list, which costs no call."""
     from cloudgpu.catalog.rules import PROVIDERS
 
     now = session.clock()
-    by_list = [row for row in rows if row.provider in PROVIDERS and row.market == Market.ON_DEMAND]
-    items = {row.id: _as_here(row, account) for row in rows}
+    by_list = [row for row in machines if row.provider in PROVIDERS and row.market == Market.ON_DEMAND]
+    items = {row.id: _as_here(row, account) for row in machines}
     found = {row.id: _paid(session, items[row.id], _listed(items[row.id]), now) for row in by_list}
-    asked = [row.id for row in rows if row.id not in found]
+    asked = [row.id for row in machines if row.id not in found]
     if asked:
         prices = paid_prices(session, session.provider(account), [items[one] for one in asked])
         found |= dict(zip(asked, prices, strict=True))
     return {machine: price for machine, price in found.items() if price is not None}
 
 
-def _metered(session: Session, account: str, rows: Sequence[Machine], now: Mapping[str, Price]) -> dict[str, Price]:
+def _metered(session: Session, account: str, machines: Sequence[Machine], now: Mapping[str, Price]) -> dict[str, Price]:
     """Return the prices by a meter that are news of these machines, where the account's machines have one."""
-    if not rows or not isinstance(provider := session.provider(account), HasMeteredPrice):
+    if not machines or not isinstance(provider := session.provider(account), HasMeteredPrice):
         return {}
     from cloudgpu.control.pricing.metered import metered_price
 
-    found = {row.id: metered_price(session, provider, row, _as_here(row, account), now) for row in rows}
+    found = {row.id: metered_price(session, provider, row, _as_here(row, account), now) for row in machines}
     return {machine: price for machine, price in found.items() if price is not None}
 
 
-def price_again(session: Session, row: Machine, price: Price, now: datetime) -> list[Draft]:
+def price_again(session: Session, machine: Machine, price: Price, now: datetime) -> list[Draft]:
     """Return the line of the price of a start, where it is not the one of the launch any more."""
-    if row.price and price.per_hour.nanos == row.price.nanos_per_hour:
+    if machine.price and price.per_hour.nanos == machine.price.nanos_per_hour:
         return []
-    on_demand = price if row.market == Market.ON_DEMAND else list_price(session, available(row, Market.ON_DEMAND))
-    return [price_observed(row.id, price, now, on_demand=on_demand, clock=OWN)]
+    on_demand = (
+        price if machine.market == Market.ON_DEMAND else list_price(session, available(machine, Market.ON_DEMAND))
+    )
+    return [price_observed(machine.id, price, now, on_demand=on_demand, clock=OWN)]
 
 
-def pin_to_the_end(session: Session, row: Machine) -> None:
+def pin_to_the_end(session: Session, machine: Machine) -> None:
     """Write what a spot machine cost up to now, when it has just ended or stopped. What fails is left to a look."""
-    if row.market != Market.SPOT or not row.provider_id or not row.instance_type:
+    if machine.market != Market.SPOT or not machine.provider_id or not machine.instance_type:
         return
     with suppress(CloudgpuError):
-        found = ask(session, session.account_here(row), None, [row])
-        drafts = pins(row, found.history.get(row.id, ()))
+        found = ask(session, session.account_here(machine), None, [machine])
+        drafts = pins(machine, found.history.get(machine.id, ()))
         session.ledger.append(drafts)

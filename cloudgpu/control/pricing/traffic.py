@@ -26,22 +26,22 @@ COUNTED_EVERY = timedelta(minutes=15)
 CONNECT_WITHIN_S, ANSWER_WITHIN_S = 1.0, 1.0  # before an end, which no counter may delay
 
 
-def is_charged(row: Machine) -> bool:
+def is_charged(machine: Machine) -> bool:
     """Say whether the cloud that a machine is on charges for bytes out, by the catalogue."""
     from cloudgpu.control.pricing.attached_costs import egress_rate
 
-    return egress_rate(row.provider or "", row.region or "", 0) is not None
+    return egress_rate(machine.provider or "", machine.region or "", 0) is not None
 
 
-def record(session: Session, row: Machine, status: Mapping[str, Any]) -> None:
+def record(session: Session, machine: Machine, status: Mapping[str, Any]) -> None:
     """Write the bytes that a machine's agent has counted since the last time; nothing, where none are charged."""
-    row = session.ledger.machine(row.id) or row
-    draft = line_of(row, status, session.clock()) if is_charged(row) else None
+    machine = session.ledger.machine(machine.id) or machine
+    draft = line_of(machine, status, session.clock()) if is_charged(machine) else None
     if draft is not None:
         session.ledger.append([draft])
 
 
-def line_of(row: Machine, status: Mapping[str, Any], now: datetime) -> Draft | None:
+def line_of(machine: Machine, status: Mapping[str, Any], now: datetime) -> Draft | None:
     """Return the line of what the agent has counted since the last count; None for nothing new.
 
     A counter that is lower than it was has begun anew: all of it is new. Raises ValueError, KeyError or TypeError for
@@ -49,20 +49,20 @@ def line_of(row: Machine, status: Mapping[str, Any], now: datetime) -> Draft | N
     """
     from cloudgpu.control.pricing.attached_costs import egress_rate
 
-    counter, last = status.get("sent") or {}, row.traffic
+    counter, last = status.get("sent") or {}, machine.traffic
     if not counter or not status.get("heartbeat"):
         return None
     latest = now.timestamp()
     total, known = _number(counter["bytes"], MOST_BYTES), int(last.counted or 0) if last else 0
     fresh = total - known if total >= known else total
     began = iso(datetime.fromtimestamp(_number(counter["since"], latest), UTC))
-    since = (last.until if last else None) or max(began, row.intended_at)
+    since = (last.until if last else None) or max(began, machine.intended_at)
     until = max(iso(datetime.fromtimestamp(min(float(status["heartbeat"]), latest), UTC)), since)
-    rate = egress_rate(row.provider, row.region, fresh)
+    rate = egress_rate(machine.provider, machine.region, fresh)
     if fresh <= 0 or rate is None:
         return None
     return traffic_observed(
-        row.id,
+        machine.id,
         rate.terms(),
         now,
         stored_as=rate.stored_as,
@@ -80,37 +80,37 @@ def _number(said: Any, most: float) -> int:
     return int(min(said, most))
 
 
-def count(session: Session, row: Machine, connection: Connection) -> None:
+def count(session: Session, machine: Machine, connection: Connection) -> None:
     """Read the machine's counter over a connection that is there anyway, a few times an hour. Raises nothing."""
-    last = row.traffic
+    last = machine.traffic
     if last and session.clock() - from_iso(last.until) < COUNTED_EVERY:
         return
     with suppress(CloudgpuError, ValueError, KeyError, TypeError, OSError):
-        if is_charged(row):
+        if is_charged(machine):
             found = connection.capture(ASK, timeout=ANSWER_WITHIN_S, at_most=MOST_SAID)
-            record(session, row, status_of(found.stdout))
+            record(session, machine, status_of(found.stdout))
 
 
 def status_of(text: bytes) -> dict[str, Any]:
     """Return what an agent said of itself. Raises ValueError for what is no JSON object: a machine may say anything."""
     try:
         found = json.loads(text)
-    except RecursionError as fault:
-        raise ValueError("it nests too deep") from fault
+    except RecursionError as error:
+        raise ValueError("it nests too deep") from error
     if not isinstance(found, dict):
         raise ValueError(type(found).__name__)  # noqa: TRY004  (callers take a ValueError for what cannot be read)
     return found
 
 
-def count_before_end(session: Session, row: Machine) -> None:
+def count_before_end(session: Session, machine: Machine) -> None:
     """Read the counter of a machine that is about to end or stop, where it answers within two seconds."""
-    if row.state != State.RUNNING or not row.address or not is_charged(row):
+    if machine.state != State.RUNNING or not machine.address or not is_charged(machine):
         return
     from cloudgpu.access.ssh.connection import connect
 
     with suppress(CloudgpuError, OSError):
-        connection = connect(session.target(row), timeout=CONNECT_WITHIN_S)
+        connection = connect(session.target(machine), timeout=CONNECT_WITHIN_S)
         try:
-            count(session, row._replace(traffic=None), connection)
+            count(session, machine._replace(traffic=None), connection)
         finally:
             connection.close()

@@ -37,11 +37,11 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 5.0
 _NOT_YET = (State.UNKNOWN, State.PENDING)
 
 
-def goes_in_batches(session: Session, row: Machine) -> bool:
+def goes_in_batches(session: Session, machine: Machine) -> bool:
     """Say whether this machine can be stopped together with others: it surely can be stopped, and its provider can."""
-    if row.stoppable is False or (row.stoppable is None and row.market == "spot"):
+    if machine.stoppable is False or (machine.stoppable is None and machine.market == "spot"):
         return False
-    provider = session.provider_of(row)
+    provider = session.provider_of(machine)
     return isinstance(provider, BulkStop) and isinstance(provider, Pausable)
 
 
@@ -64,25 +64,25 @@ def _stopped(session: Session, items: Sequence[Item]) -> Outcome:
     now, law = session.clock(), law_of(session)
     with ExitStack() as stack:
         for one in items:
-            stack.enter_context(changing(unproved("stop", one.row.name)))
-        session.ledger.append([_asked(one, now, by(session, one.row, "stop", law=law)) for one in items])
-        failed = _asked_and_proved(session, {one.id: one.row for one in items})
+            stack.enter_context(changing(unproved("stop", one.machine.name)))
+        session.ledger.append([_asked(one, now, by(session, one.machine, "stop", law=law)) for one in items])
+        failed = _asked_and_proved(session, {one.id: one.machine for one in items})
     outcome = Outcome()
     for item in items:
-        row = session.ledger.machine(item.id) or item.row
+        machine = session.ledger.machine(item.id) or item.machine
         if item.id in failed:
             outcome.unproved.append(item.left(failed[item.id]))
         else:
-            pin_to_the_end(session, row)
-            outcome.ended.append(item.done(row.state))
+            pin_to_the_end(session, machine)
+            outcome.ended.append(item.done(machine.state))
     return outcome
 
 
 def _asked(item: Item, now: datetime, who: RequestedBy) -> Draft:
-    return requested("stop", item.id, item.decision.why, not_before(item.row, now), host=platform.node(), who=who)
+    return requested("stop", item.id, item.decision.why, not_before(item.machine, now), host=platform.node(), who=who)
 
 
-def _asked_and_proved(session: Session, rows: Mapping[str, Machine]) -> dict[str, str]:
+def _asked_and_proved(session: Session, machines: Mapping[str, Machine]) -> dict[str, str]:
     """Ask, and read all of them back until each is not billed; return why not, by machine, for those that are not.
 
     Asked again is what nobody knows to have arrived, and what was not found and is seen to be there. What is refused is
@@ -90,15 +90,15 @@ def _asked_and_proved(session: Session, rows: Mapping[str, Machine]) -> dict[str
     the next pass.
     """
     deadline, pause, silence = session.clock() + PROVED_WITHIN, FIRST_PAUSE_S, Silence(session.clock)
-    waiting, to_ask, failed = dict(rows), dict(rows), dict[str, str]()
-    wait = Waiting(session.waits, session.clock, f"{len(rows)} stops: not all proved yet", deadline)
+    waiting, to_ask, failed = dict(machines), dict(machines), dict[str, str]()
+    wait = Waiting(session.waits, session.clock, f"{len(machines)} stops: not all proved yet", deadline)
     while True:
         refused = _refused(session, to_ask.values())
         silent = look_again(session, list(waiting.values()), watched=True)
         waiting = {one: row for one, row in waiting.items() if not _is_stopped(session, row)}
         to_ask = {one: row for one, row in waiting.items() if one in refused and not _is_final(refused[one])}
         final = {one: fault for one, fault in refused.items() if one in waiting and _is_final(fault)}
-        _note(session, rows, final)
+        _note(session, machines, final)
         failed |= {one: with_way(fault) for one, fault in final.items()}
         waiting = {one: row for one, row in waiting.items() if one not in failed}
         last = {one: silent.get(one) or refused.get(one) for one in waiting}
@@ -113,21 +113,21 @@ def _asked_and_proved(session: Session, rows: Mapping[str, Machine]) -> dict[str
         pause = min(LONGEST_PAUSE_S, pause * 1.5)
 
 
-def _note(session: Session, rows: Mapping[str, Machine], refused: Mapping[str, CloudgpuError]) -> None:
+def _note(session: Session, machines: Mapping[str, Machine], refused: Mapping[str, CloudgpuError]) -> None:
     """Write which stops something protects their machines from."""
     for one, fault in refused.items():
         if isinstance(fault, EndRefused):
-            note(session, rows[one], "stop", fault)
+            note(session, machines[one], "stop", fault)
 
 
-def _is_final(fault: CloudgpuError) -> bool:
+def _is_final(error: CloudgpuError) -> bool:
     """Say whether asking again is of no use: it was refused, and not for want of an answer or of the machine."""
-    return not isinstance(fault, ProviderUnavailable | InstanceNotFound)
+    return not isinstance(error, ProviderUnavailable | InstanceNotFound)
 
 
-def _refused(session: Session, rows: Iterable[Machine]) -> dict[str, CloudgpuError]:
+def _refused(session: Session, machines: Iterable[Machine]) -> dict[str, CloudgpuError]:
     """Ask for the stops, all accounts side by side; return what was refused, by machine."""
-    groups, faults = by_account(session, list(rows))
+    groups, faults = by_account(session, list(machines))
     if not groups:
         return faults
     of = {account: {fact(row.provider_id): row.id for row in some} for account, some in groups.items()}
@@ -142,21 +142,21 @@ def _asked_of(provider: BulkStop, ids: Sequence[str]) -> Mapping[str, CloudgpuEr
     """Ask one account; what it answers with an error as a whole holds for each, and keeps no other account's on."""
     try:
         return provider.stop_many(ids)
-    except CloudgpuError as fault:
-        return dict.fromkeys(ids, fault)
+    except CloudgpuError as error:
+        return dict.fromkeys(ids, error)
 
 
-def _is_stopped(session: Session, row: Machine) -> bool:
-    latest = session.ledger.machine(row.id) or row
+def _is_stopped(session: Session, machine: Machine) -> bool:
+    latest = session.ledger.machine(machine.id) or machine
     return bool(latest.terminated_at) or (not latest.billed and latest.state not in _NOT_YET)
 
 
-def _silent_word(fault: Silent) -> str:
-    return f"its stop was asked and is not proved: {fault.message}"
+def _silent_word(error: Silent) -> str:
+    return f"its stop was asked and is not proved: {error.message}"
 
 
-def _last_word(session: Session, row: Machine, fault: CloudgpuError | None) -> str:
-    latest = session.ledger.machine(row.id) or row
-    word = fault.message if fault is not None else f"it was last seen {latest.state}"
+def _last_word(session: Session, machine: Machine, error: CloudgpuError | None) -> str:
+    latest = session.ledger.machine(machine.id) or machine
+    word = error.message if error is not None else f"it was last seen {latest.state}"
     minutes = int(PROVED_WITHIN.total_seconds() // 60)
     return f"its stop was asked and is not proved after {minutes} minutes: {word}"

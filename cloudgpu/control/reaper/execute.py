@@ -56,7 +56,7 @@ def _checker(session: Session) -> Check:
 def _by_place(items: Sequence[Item]) -> dict[str, list[Item]]:
     places: dict[str, list[Item]] = {}
     for one in items:
-        places.setdefault(f"{one.row.account}/{one.row.region}", []).append(one)
+        places.setdefault(f"{one.machine.account}/{one.machine.region}", []).append(one)
     return places
 
 
@@ -94,7 +94,7 @@ def _carried_out(session: Session, *, items: Sequence[Item], judge: Judge, check
 def _ended(session: Session, items: Sequence[Item], judge: Judge, check: Check) -> Outcome:
     together, apart = list[Item](), list[Item]()
     for one in items:
-        batched = one.decision.do is Do.STOP and goes_in_batches(session, one.row)
+        batched = one.decision.do is Do.STOP and goes_in_batches(session, one.machine)
         (together if batched else apart).append(one)
     ways: list[Callable[[Session], Outcome]] = []
     if together:

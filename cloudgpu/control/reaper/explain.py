@@ -42,7 +42,7 @@ class Source:
     scratch: tuple[tuple[str, int], ...] = ()
 
 
-def why(session: Session, row: Machine, *, ask: bool) -> WhyDocument:
+def why(session: Session, machine: Machine, *, ask: bool) -> WhyDocument:
     """Return why a machine counts as what it does and when it would be ended: a document, as `show --why` prints it.
 
     `ask`: over SSH and of its provider, now, keeping its samples; else from what is kept here. Writes no ledger and
@@ -50,28 +50,28 @@ def why(session: Session, row: Machine, *, ask: bool) -> WhyDocument:
     """
     from cloudgpu.control.policies.resolve import policy_of
 
-    held, now = policy_of(session, row), session.clock()
+    held, now = policy_of(session, machine), session.clock()
     if held.broken is not None:
         raise held.broken
     limits = Thresholds() if held.policy is None else thresholds(held.policy)
-    ask = ask and runs_on(row)
-    source = _asked(session, row, limits) if ask else stored_samples(session, row, limits)
-    word = ask_activity(session, [row], keep=False).get(row.id) if ask else None
-    last = from_iso(row.last_active) if row.last_active else None
-    bare = with_word(Seen(row, held.policy, held.why, last_active=last), word)
+    ask = ask and runs_on(machine)
+    source = _asked(session, machine, limits) if ask else stored_samples(session, machine, limits)
+    word = ask_activity(session, [machine], keep=False).get(machine.id) if ask else None
+    last = from_iso(machine.last_active) if machine.last_active else None
+    bare = with_word(Seen(machine, held.policy, held.why, last_active=last), word)
     seen = with_silence(with_source(bare, source, now), word)
-    (decision,) = decide([seen], _stops(session, row), now, interval=INTERVAL)
-    older = stored_samples(session, row, limits) if source.judged is None and source.how == "live" else source
-    over = None if runs_on(row) else _why_over(session, row)
+    (decision,) = decide([seen], _stops(session, machine), now, interval=INTERVAL)
+    older = stored_samples(session, machine, limits) if source.judged is None and source.how == "live" else source
+    over = None if runs_on(machine) else _why_over(session, machine)
     found = why_value(seen, decision, now, at=source.at, how=source.how, judged=older.judged, over=over)
     found["source"]["signals_at"] = iso(older.at) if older.at is not None else None
     return found
 
 
-def _why_over(session: Session, row: Machine) -> str | None:
+def _why_over(session: Session, machine: Machine) -> str | None:
     """Return why a machine was asked to stop; None where nobody asked since it was last started."""
     kinds = ("stop_requested", "park_requested", "start_requested")
-    lines = [line for line in session.ledger.events(row.id) if line.kind in kinds]
+    lines = [line for line in session.ledger.events(machine.id) if line.kind in kinds]
     return str(lines[-1].body["why"]) if lines and lines[-1].kind != "start_requested" else None
 
 
@@ -84,21 +84,21 @@ def with_source(seen: Seen, source: Source, now: datetime) -> Seen:
     return replace(seen, judged=source.judged, reached_at=source.at, scratch=source.scratch)
 
 
-def _asked(session: Session, row: Machine, limits: Thresholds) -> Source:
-    report = probe(session, [row])[row.id]
+def _asked(session: Session, machine: Machine, limits: Thresholds) -> Source:
+    report = probe(session, [machine])[machine.id]
     if report.machine_now is None:
         return Source(None, None, "live", report.fault)
     return Source(report.judged(limits), report.asked_at, "live", scratch=report.scratch)
 
 
-def stored_samples(session: Session, row: Machine, limits: Thresholds) -> Source:
+def stored_samples(session: Session, machine: Machine, limits: Thresholds) -> Source:
     """Return what the samples kept here say: now, while they are as fresh as an agent's own have to be.
 
     Those that are older are judged as of the last of them, and their ages are counted up to now.
     """
-    if not runs_on(row):
-        return Source(None, None, "none", f"it is {row.state}")
-    shelf, began = SampleStore(session.home.samples, row.id), up_since(row).timestamp()
+    if not runs_on(machine):
+        return Source(None, None, "none", f"it is {machine.state}")
+    shelf, began = SampleStore(session.home.samples, machine.id), up_since(machine).timestamp()
     last = shelf.last()
     if last <= began:
         return Source(None, None, "none", "this computer has no samples of it since its latest start")
@@ -132,26 +132,26 @@ def _is_age(what: str, value: Any) -> bool:
     return value is not None and what in ("terminal input", "terminal output", "kernel", "start")
 
 
-def _stops(session: Session, row: Machine) -> list[Stop]:
+def _stops(session: Session, machine: Machine) -> list[Stop]:
     """Return what budgets do with it; none where a budget cannot be read, which other verbs say."""
     from cloudgpu.control.budgets.store import budgets, standings
     from cloudgpu.core.budgets.enforcement import stops
 
-    warned = row.warnings.get("budget")
+    warned = machine.warnings.get("budget")
     count = warned.times if warned else 0
     with suppress(CloudgpuError):
         every = budgets(session)
-        return stops(standings(session, every), [row], {row.id: count}, session.clock()) if every else []
+        return stops(standings(session, every), [machine], {machine.id: count}, session.clock()) if every else []
     return []
 
 
-def explained(session: Session, row: Machine, *, refresh: bool) -> WhyDocument:
+def explained(session: Session, machine: Machine, *, refresh: bool) -> WhyDocument:
     """Return `why` for a machine that there is; raise InvalidRequest for one that has ended."""
-    if row.terminated_at:
+    if machine.terminated_at:
         raise InvalidRequest(
-            f"{row.name} has ended, so it is no longer checked for use.",
+            f"{machine.name} has ended, so it is no longer checked for use.",
             field="--why",
-            value=row.name,
-            next=f"To see why it ended, run: cloudgpu show {row.name} --history",
+            value=machine.name,
+            next=f"To see why it ended, run: cloudgpu show {machine.name} --history",
         )
-    return why(session, row, ask=refresh)
+    return why(session, machine, ask=refresh)

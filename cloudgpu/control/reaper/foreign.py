@@ -69,8 +69,8 @@ def stop_overdue(session: Session, machines: Sequence[Instance]) -> Outcome:
             state = _stopped(session, one, why)
         except LedgerUnavailable:
             raise
-        except CloudgpuError as fault:
-            outcome.unproved.append(Left(one.tags[TAG_ID], name_of(one), Do.STOP, with_way(fault)))
+        except CloudgpuError as error:
+            outcome.unproved.append(Left(one.tags[TAG_ID], name_of(one), Do.STOP, with_way(error)))
             continue
         if state:
             outcome.ended.append(Done(one.tags[TAG_ID], name_of(one), Do.STOP, Rule.RENEW_UNTIL, why, state))
@@ -125,8 +125,8 @@ def _proved(session: Session, provider: Provider, id: str, ask: Callable[[], Non
             seen = provider.get(id)
         except InstanceNotFound:
             return "terminated"
-        except ProviderUnavailable as fault:
-            last = silence.note(fault)
+        except ProviderUnavailable as error:
+            last = silence.note(error)
         else:
             last = f"it was last seen {seen.state}"
             if not seen.billed:

@@ -48,7 +48,7 @@ def renew(session: Session, seen: Sequence[Seen], decisions: Sequence[Decision])
     with each_alone(session, items) as (mine, busy):
         left += busy
         for item in mine:
-            place = (item.row.account, item.row.region)
+            place = (item.machine.account, item.machine.region)
             if place in silent:
                 left.append(item.left(silent[place]))
                 continue
@@ -56,21 +56,21 @@ def renew(session: Session, seen: Sequence[Seen], decisions: Sequence[Decision])
                 row = _renewed(session, item)
             except LedgerUnavailable:
                 raise
-            except CloudgpuError as fault:
-                left.append(item.left(f"its lease could not be renewed: {fault.message}"))
-                silent |= {place: left[-1].why} if isinstance(fault, Silent) else {}
+            except CloudgpuError as error:
+                left.append(item.left(f"its lease could not be renewed: {error.message}"))
+                silent |= {place: left[-1].why} if isinstance(error, Silent) else {}
             else:
                 done.append(item.done(fact(row.expires)))
     return done, left
 
 
 def _renewed(session: Session, item: Item) -> Machine:
-    row = latest_of(session, session.ledger.machine(item.id) or item.row)
+    machine = latest_of(session, session.ledger.machine(item.id) or item.machine)
     end = item.decision.at
-    if end is None or (row.expires and from_iso(row.expires) >= end):  # its agent was quicker
-        return row
-    last = from_iso(row.renew_until) if row.renew_until else end
-    return set_lease(session, row, Lease(end, max(last, end)), item.decision.why)
+    if end is None or (machine.expires and from_iso(machine.expires) >= end):  # its agent was quicker
+        return machine
+    last = from_iso(machine.renew_until) if machine.renew_until else end
+    return set_lease(session, machine, Lease(end, max(last, end)), item.decision.why)
 
 
 SAID_WITHIN_S = 5.0
@@ -112,11 +112,11 @@ def _said(session: Session, given: Sequence[tuple[Decision, Warned]], reachable:
         return list(pool.map(lambda ask: ask(), asks))
 
 
-def _ask_of(session: Session, row: Machine | None, text: str) -> Callable[[], int]:
+def _ask_of(session: Session, machine: Machine | None, text: str) -> Callable[[], int]:
     from cloudgpu.access.ssh.execute import say
 
     try:
-        target = session.target(row) if row is not None else None
+        target = session.target(machine) if machine is not None else None
     except CloudgpuError:
         target = None
     if target is None:
@@ -154,21 +154,21 @@ def _lifted_line(machine: str, lifted: Lifted, now: datetime) -> Draft:
     return warning_cleared(machine, str(lifted.rule), lifted.why, now, host=platform.node())
 
 
-def warning_findings(rows: Sequence[Machine]) -> Iterator[Finding]:
+def warning_findings(machines: Sequence[Machine]) -> Iterator[Finding]:
     """Yield what owners have to hear of: each warning that stands, by the rows; a second one of its kind anew."""
-    for row in present(list(rows)):
-        for rule, given in row.warnings.items():
-            yield _finding(row, rule, given)
+    for machine in present(list(machines)):
+        for rule, given in machine.warnings.items():
+            yield _finding(machine, rule, given)
 
 
-def _finding(row: Machine, rule: str, given: SentWarning) -> Finding:
-    due, name = given.due, row.name
+def _finding(machine: Machine, rule: str, given: SentWarning) -> Finding:
+    due, name = given.due, machine.name
     ends = f"{name} ends at {minute(due)}" if due else f"A word about {name}"
     why = given.why or f"{rule} says so"
     way = _WAYS_OUT.get(Rule(rule), "").format(name=name) if due else ""
-    facts = {"machine": name, "rule": rule, "owner": row.owner or "", "account": row.account or ""}
+    facts = {"machine": name, "rule": rule, "owner": machine.owner or "", "account": machine.account or ""}
     return Finding(
-        key=f"{WARNING}:{row.id}:{rule}:{given.times}",
+        key=f"{WARNING}:{machine.id}:{rule}:{given.times}",
         kind="machine ends" if due else "machine",
         title=f"{ends} ({rule})",
         text=f"{why[:1].upper()}{why[1:]}. {way}".strip(),
@@ -178,23 +178,23 @@ def _finding(row: Machine, rule: str, given: SentWarning) -> Finding:
 
 
 def deliver_all(
-    session: Session, found: Pass, standings: Sequence[BudgetState], rows: Sequence[Machine]
+    session: Session, found: Pass, standings: Sequence[BudgetState], machines: Sequence[Machine]
 ) -> tuple[str, ...]:
     """Raise and send what owners have to hear of, then say outside that the pass was made; return what was not taken.
 
     `rows` are all of the ledger as they are after the pass, things that are kept by name too. A receiver that fails
     keeps no machine on: it is tried again by the next pass.
     """
-    news = [*budget_findings(session, standings), *warning_findings(rows), *findings(session, found, rows)]
+    news = [*budget_findings(session, standings), *warning_findings(machines), *findings(session, found, machines)]
     judged = {one.machine for one in found.decisions}
-    elsewhere = [f"{TOPIC}:{row.id}:" for row in present(list(rows)) if row.id not in judged]
+    elsewhere = [f"{TOPIC}:{machine.id}:" for machine in present(list(machines)) if machine.id not in judged]
     refused: list[str] = []
     try:
         done = deliver(session, news, judged=("budget", WARNING, TOPIC), spared=elsewhere)
         refused += [f"{one.receiver}: {one.why}" for one in done.outcomes if one.why is not None]
     except LedgerUnavailable:
         raise
-    except CloudgpuError as fault:
-        refused.append(fault.message)
+    except CloudgpuError as error:
+        refused.append(error.message)
     why = ping(session, ok=found.exit_code == 0 and not refused)
     return (*refused, f"the dead-man's address {why}") if why else tuple(refused)

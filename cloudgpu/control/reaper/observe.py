@@ -64,10 +64,12 @@ def look(session: Session, *, sweep: bool) -> Sight:
     A sweep asks for disks and images, too; else only accounts where the image of a parked machine is not made yet. A
     sweep asks anew which regions there are; other passes go by those of the last day and by those of the ledger.
     """
-    rows = session.ledger.machines()
+    machines = session.ledger.machines()
     accounts = used_accounts(session)
-    unfinished = [row for row in rows if stays(row) and row.parked and not keeping.is_parked(row)]
-    remembered = nullcontext() if sweep else session.by_remembered_regions(regions_of(rows))
+    unfinished = [
+        machine for machine in machines if stays(machine) and machine.parked and not keeping.is_parked(machine)
+    ]
+    remembered = nullcontext() if sweep else session.by_remembered_regions(regions_of(machines))
     with remembered:
         found = look_at(session, accounts, retained=sweep or names_here(session, unfinished), again_after=AGAIN_AFTER_S)
     if found.unlisted:
@@ -90,10 +92,10 @@ def _told_one_by_one(session: Session, unlisted: Collection[str]) -> set[str]:
 
     A listing needs more than a machine's own region: which regions there are, say.
     """
-    rows = [row for row in living(session.ledger.machines()) if row.account in unlisted]
-    asked = [row for row in rows if row.launch_status == "made" and row.provider_id]
+    machines = [machine for machine in living(session.ledger.machines()) if machine.account in unlisted]
+    asked = [machine for machine in machines if machine.launch_status == "made" and machine.provider_id]
     unknown = look_again(session, asked)
-    return {row.id for row in asked if row.id not in unknown}
+    return {machine.id for machine in asked if machine.id not in unknown}
 
 
 def rehearse(session: Session) -> Sight:
@@ -110,15 +112,17 @@ def rehearse(session: Session) -> Sight:
     instances = [one for listing in listings for one in listing.instances]
     ledger = session.ledger.id
     ours = _by_machine([one for one in instances if one.tags.get(TAG_LEDGER) == ledger])
-    reached = {row.id for row in living(known) if any(one.covers(row) for one in whose)}
-    seen = tuple(_as_seen(row, ours.get(row.id) if row.id in reached else None, now) for row in living(known))
+    reached = {machine.id for machine in living(known) if any(one.covers(machine) for one in whose)}
+    seen = tuple(
+        _as_seen(machine, ours.get(machine.id) if machine.id in reached else None, now) for machine in living(known)
+    )
     unanswered, closed = split_gaps(session, (gap for listing in listings for gap in listing.unanswered))
     silent = {gap.scope for gap in (*unanswered, *closed)}
-    beside = elsewhere(session, [row for row in living(known) if row.account not in silent], whose)
+    beside = elsewhere(session, [machine for machine in living(known) if machine.account not in silent], whose)
     unanswered += [gap for gap in beside if gap.scope not in silent]
     strays = [f"{one} is in no record here; a pass takes it into the ledger" for one in _strays(ours, known)]
     return Sight(
-        rows=tuple(row for row in seen if row.terminated_at is None),
+        rows=tuple(machine for machine in seen if machine.terminated_at is None),
         answered=reached & ours.keys(),
         foreign=tuple(one for one in instances if one.tags.get(TAG_LEDGER) != ledger),
         unanswered=tuple(unanswered),
@@ -128,26 +132,30 @@ def rehearse(session: Session) -> Sight:
     )
 
 
-def _whose(session: Session, account: str, listing: Listing, rows: Sequence[Machine]) -> Whose:
+def _whose(session: Session, account: str, listing: Listing, machines: Sequence[Machine]) -> Whose:
     """Return which account a listing speaks for; who it is, is asked where it may have machines."""
     found = Whose(session, account)
     found.take(listing.identities)
-    return found.ask_of(rows)
+    return found.ask_of(machines)
 
 
 def _kept(session: Session) -> list[Machine]:
     """Return what is kept as an image: of machines that are gone, and by name."""
-    machines = [row for row in session.ledger.machines() if stays(row) and keeping.is_parked(row)]
-    resources = [row for row in session.ledger.bills() if row.is_named_resource and row.terminated_at is None]
-    return machines + [row for row in resources if row.state == Kind.IMAGE]
+    machines = [machine for machine in session.ledger.machines() if stays(machine) and keeping.is_parked(machine)]
+    resources = [
+        machine for machine in session.ledger.bills() if machine.is_named_resource and machine.terminated_at is None
+    ]
+    return machines + [machine for machine in resources if machine.state == Kind.IMAGE]
 
 
-def _told_of(session: Session, rows: Sequence[Machine], unanswered: Sequence[Unanswered]) -> set[str]:
+def _told_of(session: Session, machines: Sequence[Machine], unanswered: Sequence[Unanswered]) -> set[str]:
     """Return those of what is kept of which a sweep was told: all but what lies where nobody answered."""
     silent = {gap.scope for gap in unanswered}
-    kept = [row for row in rows if row.is_named_resource or row.terminated_at is not None]
-    here, _ = by_account(session, [row for row in kept if row.name not in silent])
-    return {row.id for name, some in here.items() for row in some if not is_hidden(silent, name, row.region)}
+    kept = [machine for machine in machines if machine.is_named_resource or machine.terminated_at is not None]
+    here, _ = by_account(session, [machine for machine in kept if machine.name not in silent])
+    return {
+        machine.id for name, some in here.items() for machine in some if not is_hidden(silent, name, machine.region)
+    }
 
 
 def _by_machine(instances: Sequence[Instance]) -> dict[str, Instance]:
@@ -156,14 +164,14 @@ def _by_machine(instances: Sequence[Instance]) -> dict[str, Instance]:
     return {one.tags[TAG_ID]: one for one in ordered}
 
 
-def _as_seen(row: Machine, instance: Instance | None, now: datetime) -> Machine:
-    if instance is None or row.launch_status == "open" or not is_news(row, instance):
-        return row
-    return projected(row, instance_observed(instance, now, row=row))
+def _as_seen(machine: Machine, instance: Instance | None, now: datetime) -> Machine:
+    if instance is None or machine.launch_status == "open" or not is_news(machine, instance):
+        return machine
+    return projected(machine, instance_observed(instance, now, machine=machine))
 
 
-def _strays(ours: Mapping[str, Instance], rows: list[Machine]) -> list[str]:
-    known = {row.id for row in rows}
+def _strays(ours: Mapping[str, Instance], machines: list[Machine]) -> list[str]:
+    known = {machine.id for machine in machines}
     return [one for one, instance in ours.items() if one not in known and instance.state is not State.TERMINATED]
 
 
@@ -171,7 +179,12 @@ ASKED_WITHIN_S = 10.0  # over SSH
 
 
 def seen_of(
-    session: Session, rows: Sequence[Machine], held: Mapping[str, Held], answered: Collection[str], *, keep: bool = True
+    session: Session,
+    machines: Sequence[Machine],
+    held: Mapping[str, Held],
+    answered: Collection[str],
+    *,
+    keep: bool = True,
 ) -> tuple[list[Seen], dict[str, Report]]:
     """Return what is known of each machine, and what the agents said that were asked; `keep` that, too.
 
@@ -179,37 +192,43 @@ def seen_of(
     whose policy ends idle machines or whose lease is near its end. First its provider, where that alone knows what the
     machine says of itself; then, where that leaves the question, the machine over SSH.
     """
-    bare = [_bare(row, held[row.id], answered=row.id in answered) for row in rows]
+    bare = [_bare(machine, held[machine.id], answered=machine.id in answered) for machine in machines]
     now = session.clock()
-    words = ask_activity(session, [one.row for one in bare if is_to_ask(one, now)], keep=keep)
-    bare = [with_word(one, words.get(one.row.id)) for one in bare]
-    reports = probe_twice(session, [one.row for one in bare if is_to_ask(one, now)], keep=keep)
-    found = [with_report(one, reports.get(one.row.id)) for one in bare]
-    return [with_silence(one, words.get(one.row.id)) for one in found], reports
+    words = ask_activity(session, [one.machine for one in bare if is_to_ask(one, now)], keep=keep)
+    bare = [with_word(one, words.get(one.machine.id)) for one in bare]
+    reports = probe_twice(session, [one.machine for one in bare if is_to_ask(one, now)], keep=keep)
+    found = [with_report(one, reports.get(one.machine.id)) for one in bare]
+    return [with_silence(one, words.get(one.machine.id)) for one in found], reports
 
 
-def probe_twice(session: Session, rows: Sequence[Machine], *, keep: bool = True) -> dict[str, Report]:
+def probe_twice(session: Session, machines: Sequence[Machine], *, keep: bool = True) -> dict[str, Report]:
     """Ask each machine's agent; once more where it said nothing and its end was told: it waits for that answer alone.
 
     Another machine that said nothing is asked by the next pass: a dead one costs its time at every try. Both tries have
     the time of one.
     """
     begun = time.monotonic()
-    reports = probe(session, rows, timeout=ASKED_WITHIN_S, keep=keep)
+    reports = probe(session, machines, timeout=ASKED_WITHIN_S, keep=keep)
     left = ASKED_WITHIN_S - (time.monotonic() - begun)
-    waiting = [row for row in rows if reports[row.id].machine_now is None and Rule.IDLE in row.warnings]
+    waiting = [
+        machine for machine in machines if reports[machine.id].machine_now is None and Rule.IDLE in machine.warnings
+    ]
     return reports | (probe(session, waiting, timeout=left, keep=keep) if waiting and left >= 1 else {})
 
 
-def _bare(row: Machine, held: Held, *, answered: bool) -> Seen:
-    last = from_iso(row.last_active) if row.last_active else None
-    return Seen(row, held.policy, held.why, last_active=last, answered=answered)
+def _bare(machine: Machine, held: Held, *, answered: bool) -> Seen:
+    last = from_iso(machine.last_active) if machine.last_active else None
+    return Seen(machine, held.policy, held.why, last_active=last, answered=answered)
 
 
-def gather(session: Session, rows: Sequence[Machine]) -> int:
+def gather(session: Session, machines: Sequence[Machine]) -> int:
     """Ask these machines for what they have seen since the last time, to be kept; return how many said something.
 
     A machine in use is asked by no pass, and its agent forgets after a day: so a pass a night gathers. Raises nothing.
     """
-    running = [row for row in rows if row.state == State.RUNNING and row.terminated_at is None and row.address]
+    running = [
+        machine
+        for machine in machines
+        if machine.state == State.RUNNING and machine.terminated_at is None and machine.address
+    ]
     return sum(one.machine_now is not None for one in probe(session, running).values())

@@ -96,10 +96,10 @@ def reap(session: Session, request: ReapOptions) -> Pass:
         if request.policy is not None:
             payers_only(session, f"Ending everybody's machines by the policy {request.policy}")
         found = _reaped(session, request, begun)
-    except LedgerAway as fault:
-        return _without_ledger(session, request, begun, fault)
-    except LedgerUnavailable as fault:  # one that refuses this user, say: nothing ends behind its back
-        return _told_away(session, request, fault)
+    except LedgerAway as error:
+        return _without_ledger(session, request, begun, error)
+    except LedgerUnavailable as error:  # one that refuses this user, say: nothing ends behind its back
+        return _told_away(session, request, error)
     over(session)
     return found
 
@@ -113,18 +113,18 @@ def _without_ledger(session: Session, request: ReapOptions, begun: datetime, fau
         if aside.offer():
             over(session)
             return found
-    said = f"{fault.message.removesuffix('.')}; what this pass did is not in it yet. {way_of(aside)}"
-    return replace(found, faults=(*found.faults, said))
+    message = f"{fault.message.removesuffix('.')}; what this pass did is not in it yet. {way_of(aside)}"
+    return replace(found, faults=(*found.faults, message))
 
 
-def _told_away(session: Session, request: ReapOptions, fault: LedgerUnavailable) -> NoReturn:
+def _told_away(session: Session, request: ReapOptions, error: LedgerUnavailable) -> NoReturn:
     """Say outside, and to owners once where nobody looks on, that no pass can be made. Raises `fault`."""
     from cloudgpu.control.outage.notices import notify_once, said_outside
 
     said_outside(session)
     if request.cron:
-        notify_once(session, fault)
-    raise fault
+        notify_once(session, error)
+    raise error
 
 
 def _reaped(session: Session, request: ReapOptions, begun: datetime) -> Pass:
@@ -140,8 +140,8 @@ def _reaped(session: Session, request: ReapOptions, begun: datetime) -> Pass:
             return _passed(session, request, begun)
         except LedgerAway:
             raise
-        except CloudgpuError as fault:
-            _broken_off(session, request, fault.message)
+        except CloudgpuError as error:
+            _broken_off(session, request, error.message)
             raise
         except Exception as defect:
             _broken_off(session, request, f"a defect: {type(defect).__name__}: {defect}")
@@ -187,26 +187,29 @@ def _passed(session: Session, request: ReapOptions, begun: datetime) -> Pass:
     _check_readable(session, request)
     judged = _judged(session, request, look(session, sweep=request.sweep))
     found = _carried_out(session, judged, judged.found(begun))  # before all that a full disk would refuse
-    rows = session.ledger.bills()
+    machines = session.ledger.bills()
     if request.policy is None:
-        session.ledger.append(list(changed_terms(session.home_terms, rows, session.clock())))
-    repaired = repair(session, [row for row in rows if not row.is_named_resource], sweep=request.sweep)
+        session.ledger.append(list(changed_terms(session.home_terms, machines, session.clock())))
+    repaired = repair(session, [machine for machine in machines if not machine.is_named_resource], sweep=request.sweep)
     found = replace(
         found,
         faults=(*found.faults, *(f"a timer in the cloud could not be set: {one.message}" for one in repaired.faults)),
         sentences=(*found.sentences, *_said(repaired), *(left_over(session) if request.sweep else ())),
     )
-    refused = deliver_all(session, found, judged.standings, rows)
+    refused = deliver_all(session, found, judged.standings, machines)
     found = replace(found, undelivered=refused, took=session.clock() - begun)
     record_pass(session, found, cron=request.cron, sweep=request.sweep)
     if request.sweep:
-        gather(session, [row for row in rows if not row.is_named_resource and row.id not in judged.reports])
+        gather(
+            session,
+            [machine for machine in machines if not machine.is_named_resource and machine.id not in judged.reports],
+        )
     return found
 
 
 def _carried_out(session: Session, judged: _Judged, found: Pass) -> Pass:
     """Record what was decided, warn, renew, end; return the pass with what came of it."""
-    rows = {one.row.id: one.row for one in judged.seen}
+    rows = {one.machine.id: one.machine for one in judged.seen}
     record_decisions(session, judged.decisions, rows)
     told = warn(session, judged.decisions, _reachable(judged))
     (renewed, left), outcome = _renewed_and_ended(session, judged)
@@ -284,8 +287,8 @@ def _judged(session: Session, request: ReapOptions, sight: Sight) -> _Judged:
 def _reachable(judged: _Judged) -> dict[str, Machine]:
     """Return the machines that run and did not just fail to answer over SSH: to be told at their terminals."""
     silent = {one for one, report in judged.reports.items() if report.machine_now is None}
-    rows = (one.row for one in judged.seen)
-    return {row.id: row for row in rows if row.address and row.id not in silent}
+    machines = (one.machine for one in judged.seen)
+    return {machine.id: machine for machine in machines if machine.address and machine.id not in silent}
 
 
 def _broken_off(session: Session, request: ReapOptions, why: str) -> None:

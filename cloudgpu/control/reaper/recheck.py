@@ -41,11 +41,11 @@ def each_alone(session: Session, items: Sequence[Item]) -> Iterator[tuple[list[I
     with ExitStack() as locks:
         free: dict[str, bool] = {}
         for item in items:
-            name = lock_of(item.row)
+            name = lock_of(item.machine)
             if name not in free:
                 free[name] = _is_taken(session, name, locks)
-        mine = [item for item in items if free[lock_of(item.row)]]
-        yield mine, [busy(item) for item in items if not free[lock_of(item.row)]]
+        mine = [item for item in items if free[lock_of(item.machine)]]
+        yield mine, [busy(item) for item in items if not free[lock_of(item.machine)]]
 
 
 def _is_taken(session: Session, name: str, locks: ExitStack) -> bool:
@@ -63,7 +63,7 @@ def still_to_end(session: Session, items: Sequence[Item], judge: Judge) -> tuple
 
     Between a look and the lock somebody may have held a machine, extended its lease, or ended it.
     """
-    latest = [replace(item.seen, row=session.ledger.machine(item.id) or item.row) for item in items]
+    latest = [replace(item.seen, machine=session.ledger.machine(item.id) or item.machine) for item in items]
     decisions = judge(latest)
     judged = [replace(item, seen=seen, decision=one) for item, seen, one in zip(items, latest, decisions, strict=True)]
     ends = [one for one in judged if one.decision.ends]
@@ -92,26 +92,26 @@ def is_stale(session: Session, item: Item) -> bool:
 
 def _seen_again(session: Session, items: Sequence[Item], outcome: Outcome) -> list[Seen]:
     """Return what is known now of those that answered again; the others are named, and left alone."""
-    living = [one for one in items if one.row.terminated_at is None and not one.row.is_named_resource]
-    silent = look_again(session, [one.row for one in living])
-    again = [one.row for one in living if one.id in silent and not isinstance(silent[one.id], Silent)]
+    living = [one for one in items if one.machine.terminated_at is None and not one.machine.is_named_resource]
+    silent = look_again(session, [one.machine for one in living])
+    again = [one.machine for one in living if one.id in silent and not isinstance(silent[one.id], Silent)]
     if again:
         session.pause(AGAIN_AFTER_S)
-        asked = {row.id for row in again}
+        asked = {machine.id for machine in again}
         silent = {one: fault for one, fault in silent.items() if one not in asked} | look_again(session, again)
-    outcome.unanswered += [Unanswered(one.row.name, silent[one.id].message) for one in living if one.id in silent]
+    outcome.unanswered += [Unanswered(one.machine.name, silent[one.id].message) for one in living if one.id in silent]
     left = [one for one in items if one.id not in silent]
-    rows = {one.id: session.ledger.machine(one.id) or one.row for one in left}
-    running = [row for row in rows.values() if row.state == State.RUNNING and row.terminated_at is None]
+    rows = {one.id: session.ledger.machine(one.id) or one.machine for one in left}
+    running = [machine for machine in rows.values() if machine.state == State.RUNNING and machine.terminated_at is None]
     reports = probe_twice(session, running) if running else {}
     if reports:
         _count_traffic(session, rows, reports)
     return [with_report(with_row(one.seen, rows[one.id]), reports.get(one.id)) for one in left]
 
 
-def _count_traffic(session: Session, rows: Mapping[str, Machine], reports: Mapping[str, Report]) -> None:
+def _count_traffic(session: Session, machines: Mapping[str, Machine], reports: Mapping[str, Report]) -> None:
     """Write the bytes out that the machines' counters show, before they end; what one says wrongly ends no pass."""
     for machine, report in reports.items():
         if report.answer is not None:
             with suppress(ValueError, KeyError, TypeError):
-                record(session, rows[machine], report.answer)
+                record(session, machines[machine], report.answer)

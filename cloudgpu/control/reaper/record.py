@@ -40,8 +40,8 @@ def left_over(session: Session) -> tuple[str, ...]:
         found = [one for one in survey(session, CleanupOptions(spare=True)).orphans if one.do is not Do.STAY]
     except LedgerUnavailable:
         raise
-    except CloudgpuError as fault:
-        return (f"what is left over is not known: {fault.message}",)
+    except CloudgpuError as error:
+        return (f"what is left over is not known: {error.message}",)
     if not found:
         return ()
     costs = [one.cost.per_month for one in found]
@@ -54,19 +54,19 @@ def left_over(session: Session) -> tuple[str, ...]:
 TOPIC = "reaper"  # the first word of the keys of its alerts
 
 
-def record_decisions(session: Session, decisions: Iterable[Decision], rows: Mapping[str, Machine]) -> None:
+def record_decisions(session: Session, decisions: Iterable[Decision], machines: Mapping[str, Machine]) -> None:
     """Write a line for each decision that is another one than the last of its machine, which its row has: what and why.
 
     An end is written each time that it is decided: it is why the machine is asked to stop now.
     """
     now = session.clock()
-    news = [(one, rows[one.machine]) for one in decisions if one.ends or _is_news(rows[one.machine], one)]
+    news = [(one, machines[one.machine]) for one in decisions if one.ends or _is_news(machines[one.machine], one)]
     if news:
         session.ledger.append([_line(one, not_before_said(row, now)) for one, row in news])
 
 
-def _is_news(row: Machine, one: Decision) -> bool:
-    known = row.decision
+def _is_news(machine: Machine, one: Decision) -> bool:
+    known = machine.decision
     if known is None or (known.do, known.rule, known.activity) != (one.do, one.rule, one.activity):
         return True
     at = known.at
@@ -118,9 +118,9 @@ def record_failure(session: Session, why: str, *, cron: bool, sweep: bool) -> No
     session.ledger.append([line])
 
 
-def findings(session: Session, found: Pass, rows: Iterable[Machine]) -> Iterator[Finding]:
+def findings(session: Session, found: Pass, machines: Iterable[Machine]) -> Iterator[Finding]:
     """Yield what somebody has to hear of beside the warnings: urgent decisions, and what could not be decided here."""
-    owners = {row.id: row.owner or "" for row in rows}
+    owners = {machine.id: machine.owner or "" for machine in machines}
     for one in found.decisions:
         if one.urgent and not one.warnings:
             yield _urgent(one, owners.get(one.machine, ""))

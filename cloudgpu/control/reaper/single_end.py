@@ -47,25 +47,25 @@ def end_each(session: Session, items: Sequence[Item], judge: Judge, check: Calla
 
 
 def _ended(session: Session, item: Item, judge: Judge, check: Callable[[], None]) -> Outcome:
-    if session.held(lock_of(item.row)):
+    if session.held(lock_of(item.machine)):
         return Outcome(spared=[busy(item)])
     ends, outcome = judged_again(session, [item], judge) if is_stale(session, item) else ([item], Outcome())
     for one in ends:
         try:
-            row = _done_in_two_tries(session, one, _last_check(session, one, judge, check))
-            outcome.ended.append(one.done(row.state))
+            machine = _done_in_two_tries(session, one, _last_check(session, one, judge, check))
+            outcome.ended.append(one.done(machine.state))
         except _NotAnyMore as kept:
             outcome.add(kept.outcome)
         except LedgerUnavailable:
             raise
-        except CloudgpuError as fault:
-            outcome.unproved.append(one.left(with_way(fault)))
+        except CloudgpuError as error:
+            outcome.unproved.append(one.left(with_way(error)))
     return outcome
 
 
 def _done_in_two_tries(session: Session, item: Item, check: Check) -> Machine:
     """End it; once more where a provider did not answer on the way: each step goes on where the one before it ended."""
-    does, row = _DOES[item.decision.do], item.row
+    does, row = _DOES[item.decision.do], item.machine
     try:
         return does(session, row, item.decision.why, check)
     except LedgerUnavailable:
@@ -74,8 +74,8 @@ def _done_in_two_tries(session: Session, item: Item, check: Check) -> Machine:
         if not _is_last_resort(item):
             raise
         return _terminated(session, row, item.decision.why, check)
-    except ProviderUnavailable as fault:
-        if fault.field == "lock" or isinstance(fault, Silent):
+    except ProviderUnavailable as error:
+        if error.field == "lock" or isinstance(error, Silent):
             raise
     session.pause(AGAIN_AFTER_S)
     return does(session, session.ledger.machine(row.id) or row, item.decision.why, check)
@@ -86,7 +86,7 @@ def _is_last_resort(item: Item) -> bool:
 
     Whether it can be stopped is not known before that, and no image of it can be kept.
     """
-    row, one = item.row, item.decision
+    row, one = item.machine, item.decision
     ends = one.do is Do.STOP and one.rule in (Rule.RENEW_UNTIL, Rule.BUDGET)
     return ends and row.stoppable is None and row.market == "spot" and row.parkable is False
 
@@ -113,27 +113,27 @@ def _last_check(session: Session, item: Item, judge: Judge, check: Callable[[], 
     return still
 
 
-def _parked(session: Session, row: Machine, why: str, check: Check) -> Machine:
+def _parked(session: Session, machine: Machine, why: str, check: Check) -> Machine:
     """End the machine and leave its disk; the looks that come make the image, so that no pass waits for that."""
-    with lifecycle.alone(session, row):
-        row = session.ledger.machine(row.id) or row
-        check(row)
-        return park(session, row, why=why, finish=False)
+    with lifecycle.alone(session, machine):
+        machine = session.ledger.machine(machine.id) or machine
+        check(machine)
+        return park(session, machine, why=why, finish=False)
 
 
-def _stopped(session: Session, row: Machine, why: str, check: Check) -> Machine:
-    return lifecycle.stop(session, row, why=why, check=check)
+def _stopped(session: Session, machine: Machine, why: str, check: Check) -> Machine:
+    return lifecycle.stop(session, machine, why=why, check=check)
 
 
-def _terminated(session: Session, row: Machine, why: str, check: Check) -> Machine:
-    return lifecycle.end_all_of(session, row, why=why, check=check).row
+def _terminated(session: Session, machine: Machine, why: str, check: Check) -> Machine:
+    return lifecycle.end_all_of(session, machine, why=why, check=check).machine
 
 
-def _removed(session: Session, row: Machine, why: str, check: Check) -> Machine:
-    if not row.is_named_resource:
-        return _terminated(session, row, why, check)
-    check(row)
-    return remove_named(session, row)
+def _removed(session: Session, machine: Machine, why: str, check: Check) -> Machine:
+    if not machine.is_named_resource:
+        return _terminated(session, machine, why, check)
+    check(machine)
+    return remove_named(session, machine)
 
 
 _DOES: dict[Do, Callable[[Session, Machine, str, Check], Machine]] = {

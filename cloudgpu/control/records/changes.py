@@ -25,22 +25,24 @@ if TYPE_CHECKING:
     from cloudgpu.core.model.offers import Price
 
 
-def news_of(session: Session, row: Machine, instance: Instance, now: datetime, *, watched: bool = False) -> list[Draft]:
+def news_of(
+    session: Session, machine: Machine, instance: Instance, now: datetime, *, watched: bool = False
+) -> list[Draft]:
     """Return the line of what a provider says of a known machine, none where it is as it was.
 
     `watched`: it was seen to be there a moment ago. A machine whose type or market is another than before has its new
     price in the line: one that nobody knows is missing there, and never the price of before.
     """
-    if not is_news(row, instance):
+    if not is_news(machine, instance):
         return []
-    before = before_its_end(session.ledger, row, instance, watched=watched)
-    resized = _resized(session, row, instance) if is_resized(row, instance) else None
-    return [instance_observed(instance, now, row=row, before=before, resized=resized)]
+    before = before_its_end(session.ledger, machine, instance, watched=watched)
+    resized = _resized(session, machine, instance) if is_resized(machine, instance) else None
+    return [instance_observed(instance, now, machine=machine, before=before, resized=resized)]
 
 
-def _resized(session: Session, row: Machine, instance: Instance) -> Resized:
+def _resized(session: Session, machine: Machine, instance: Instance) -> Resized:
     """Return what the machine is now, at which prices, and when it was last seen to be as before."""
-    item, after = item_of(instance), last_seen_at(session.ledger, row)
+    item, after = item_of(instance), last_seen_at(session.ledger, machine)
     prices = _prices(session, instance, after)
     on_demand = prices[-1] if prices else None
     if instance.market is Market.SPOT:

@@ -36,7 +36,7 @@ def is_ours(resource: ProviderResource, ledger: str) -> bool:
 
 def named_resources(ledger: Ledger) -> list[Machine]:
     """Return the rows of what is kept by name, as far as it is known."""
-    return [row for row in ledger.bills() if row.is_named_resource and row.terminated_at is None]
+    return [machine for machine in ledger.bills() if machine.is_named_resource and machine.terminated_at is None]
 
 
 def observed(
@@ -56,19 +56,19 @@ def news(ledger: Ledger, whose: Whose, found: ResourceListing, now: datetime) ->
     What a region that answered does not have is gone, unless it was seen or made after the question was sent, or is of
     another account.
     """
-    rows = {row.id: row for row in named_resources(ledger) if whose.covers(row)}
+    rows = {machine.id: machine for machine in named_resources(ledger) if whose.covers(machine)}
     drafts: list[Draft] = []
     for resource in (one for one in found.items if is_ours(one, ledger.id)):
         identity = whose.of(resource.region)
         if identity is not None:
             drafts += observed(resource, identity, rows.pop(subject_of(resource, identity), None), now)
     unseen = []
-    for row in rows.values():
-        if is_silent(found, row.region, whose.account) or fact(row.seen_at) >= iso(now):
-            unseen.append(row.id)
+    for machine in rows.values():
+        if is_silent(found, machine.region, whose.account) or fact(machine.seen_at) >= iso(now):
+            unseen.append(machine.id)
         else:
-            alive = last_seen_at(ledger, row)
-            drafts.append(resource_vanished(row, "missing from a complete answer", now, last_seen=alive, who={}))
+            alive = last_seen_at(ledger, machine)
+            drafts.append(resource_vanished(machine, "missing from a complete answer", now, last_seen=alive, who={}))
     return drafts, unseen
 
 
@@ -82,7 +82,7 @@ def is_silent(found: ResourceListing, region: str, account: str) -> bool:
 def write(session: Session, resources: Sequence[ProviderResource]) -> None:
     """Write how these things are now, as far as it is news."""
     now, drafts = session.clock(), list[Draft]()
-    known = {row.id: row for row in named_resources(session.ledger)} if resources else {}
+    known = {machine.id: machine for machine in named_resources(session.ledger)} if resources else {}
     for resource in (one for one in resources if is_ours(one, session.ledger.id)):
         identity = session.provider(resource.account).identity(resource.region)
         drafts += observed(resource, identity, known.get(subject_of(resource, identity)), now)
@@ -93,10 +93,13 @@ def write(session: Session, resources: Sequence[ProviderResource]) -> None:
 def write_removed(session: Session, resource: ProviderResource) -> None:
     """Write that we have removed a thing, just now."""
     subject = subject_of(resource, session.provider(resource.account).identity(resource.region))
-    rows = [row for row in named_resources(session.ledger) if row.id == subject]
+    machines = [machine for machine in named_resources(session.ledger) if machine.id == subject]
     now, who = session.clock(), by(session, named_row(resource), "remove")
     session.ledger.append(
-        [resource_vanished(row, "removed and no longer there", now, ended=iso(now), who=who) for row in rows]
+        [
+            resource_vanished(machine, "removed and no longer there", now, ended=iso(now), who=who)
+            for machine in machines
+        ]
     )
 
 

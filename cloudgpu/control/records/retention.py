@@ -43,56 +43,56 @@ SEEN_WITHIN = timedelta(minutes=2)  # so long a disk may be missing from the ans
 LONGEST_PAUSE_S = 15.0
 
 
-def keeps(session: Session, row: Machine) -> bool:
+def keeps(session: Session, machine: Machine) -> bool:
     """Say whether this machine's provider can keep a disk as an image, and say what there is."""
-    return keeps_images(session.provider_of(row))
+    return keeps_images(session.provider_of(machine))
 
 
-def leftovers_at(session: Session, row: Machine) -> ResourceListing:
+def leftovers_at(session: Session, machine: Machine) -> ResourceListing:
     """Return what there is in the machine's region. Raises ProviderUnavailable for a part that did not answer."""
-    provider = session.provider_of(row)
+    provider = session.provider_of(machine)
     if not isinstance(provider, HasResources):
         return ResourceListing(())
-    found = provider.resources(row.region)
+    found = provider.resources(machine.region)
     if found.unanswered:
         gap = found.unanswered[0]
         raise ProviderUnavailable(
-            f"{gap.scope} did not say what stays of {row.name}: {gap.why}",
+            f"{gap.scope} did not say what stays of {machine.name}: {gap.why}",
             field="name",
-            value=row.name,
+            value=machine.name,
             next="Run: cloudgpu ls --refresh",
         )
     return found
 
 
-def resources_of(session: Session, row: Machine, found: ResourceListing) -> list[ProviderResource]:
+def resources_of(session: Session, machine: Machine, found: ResourceListing) -> list[ProviderResource]:
     """Return what of this belongs to the machine."""
-    return keeping.resources_of_machine(found.items, row.id, session.ledger.id)
+    return keeping.resources_of_machine(found.items, machine.id, session.ledger.id)
 
 
-def seen(session: Session, row: Machine) -> Machine:
+def seen(session: Session, machine: Machine) -> Machine:
     """Ask what stays of a machine that has just ended, write it down and return the row. Raises ProviderUnavailable."""
-    return record(session, row, resources_of(session, row, leftovers_at(session, row)))
+    return record(session, machine, resources_of(session, machine, leftovers_at(session, machine)))
 
 
 def record(
-    session: Session, row: Machine, resources: Sequence[ProviderResource], *, requested_at: datetime | None = None
+    session: Session, machine: Machine, resources: Sequence[ProviderResource], *, requested_at: datetime | None = None
 ) -> Machine:
     """Write what stays of the machine, where that is news; return its row.
 
     With `requested_at`, nobody here has removed anything: what is gone, others have removed since the look before then.
     That nothing stays is no news of a machine that was parked so lately that its disk may not be visible yet.
     """
-    entries = tuple([retained_entry(resource) for resource in keeping.retained_of(row, resources)])
-    now = not_before(row, session.clock())
-    lost = row.parked and row.terminated_at is not None and not entries
-    if lost and not row.retained and now - from_iso(fact(row.terminated_at)) < SEEN_WITHIN:
-        return row
-    if entries == row.retained and not lost:
-        return row
-    gone = {one.id for one in row.retained} - {one.id for one in entries}
-    alive = retained_last_seen_at(session.ledger, row, requested_at) if requested_at is not None and gone else None
-    return session.ledger.append_to(row, [resources_retained(row, entries, now, alive)])
+    entries = tuple([retained_entry(resource) for resource in keeping.retained_of(machine, resources)])
+    now = not_before(machine, session.clock())
+    lost = machine.parked and machine.terminated_at is not None and not entries
+    if lost and not machine.retained and now - from_iso(fact(machine.terminated_at)) < SEEN_WITHIN:
+        return machine
+    if entries == machine.retained and not lost:
+        return machine
+    gone = {one.id for one in machine.retained} - {one.id for one in entries}
+    alive = retained_last_seen_at(session.ledger, machine, requested_at) if requested_at is not None and gone else None
+    return session.ledger.append_to(machine, [resources_retained(machine, entries, now, alive)])
 
 
 def carry_out(session: Session, step: Step) -> ProviderResource | None:
@@ -105,7 +105,7 @@ def carry_out(session: Session, step: Step) -> ProviderResource | None:
     return None
 
 
-def parked(session: Session, row: Machine) -> Machine:
+def parked(session: Session, machine: Machine) -> Machine:
     """Bring a parked machine to the end: one image that is ready, and nothing beside it. The caller holds the lock.
 
     Raises ProviderUnavailable when that took longer than half an hour (the next look or start goes on with it),
@@ -113,46 +113,46 @@ def parked(session: Session, row: Machine) -> Machine:
     """
     deadline, pause, last = session.clock() + IMAGED_WITHIN, 0.5, "the image is not ready"
     silence = Silence(session.clock)
-    tell, done = _once(session, row), None
+    tell, done = _once(session, machine), None
     while True:
         before = done
         try:
-            resources = resources_of(session, row, leftovers_at(session, row))
-            row = record(session, row, resources)
-            if keeping.is_parked(row):
-                return row
-            if not stays(row):
-                raise _nothing_is_left(session, row)
-            done = _round(session, row, resources, tell)
+            resources = resources_of(session, machine, leftovers_at(session, machine))
+            machine = record(session, machine, resources)
+            if keeping.is_parked(machine):
+                return machine
+            if not stays(machine):
+                raise _nothing_is_left(session, machine)
+            done = _round(session, machine, resources, tell)
         except LedgerUnavailable:
             raise
-        except ProviderUnavailable as fault:
-            last = silence.note(fault)
+        except ProviderUnavailable as error:
+            last = silence.note(error)
         if session.clock() >= deadline or silence.lasts():
-            raise _not_yet(row, last)
+            raise _not_yet(machine, last)
         if done == before:  # nothing has changed: wait for the provider
             session.pause(pause)
             pause = min(LONGEST_PAUSE_S, pause * 1.5)
 
 
-def _once(session: Session, row: Machine) -> Callable[[str], None]:
+def _once(session: Session, machine: Machine) -> Callable[[str], None]:
     """Return what tells a sentence about the machine, and each of them once."""
     told: set[str] = set()
 
     def tell(sentence: str) -> None:
         if sentence not in told:
             told.add(sentence)
-            session.tell(f"{row.name}: {sentence}")
+            session.tell(f"{machine.name}: {sentence}")
 
     return tell
 
 
 def _round(
-    session: Session, row: Machine, resources: Sequence[ProviderResource], tell: Callable[[str], None]
+    session: Session, machine: Machine, resources: Sequence[ProviderResource], tell: Callable[[str], None]
 ) -> list[tuple[str, bool]]:
     """Do all that can be done now and return what came of it. What is still in use is removed in a later round."""
     done = []
-    for step in keeping.steps(row, resources, session.clock()):
+    for step in keeping.steps(machine, resources, session.clock()):
         if step.do is Do.SAVE:
             tell(f"making an image of its disk ({step.resource.size_gb} GB)")
         elif step.resource.kind is Kind.DISK:
@@ -163,7 +163,7 @@ def _round(
     return done
 
 
-def cleared(session: Session, row: Machine) -> tuple[Machine, list[ProviderResource]]:
+def cleared(session: Session, machine: Machine) -> tuple[Machine, list[ProviderResource]]:
     """Remove what stays of a machine whose end was asked, and prove it; return its row and what is kept on purpose.
 
     The caller holds the lock. Raises StopUnproved when the proof did not come in time.
@@ -172,87 +172,91 @@ def cleared(session: Session, row: Machine) -> tuple[Machine, list[ProviderResou
     silence = Silence(session.clock)
     while True:
         try:
-            found = leftovers_at(session, row)
-            resources = resources_of(session, row, found)
-            row = record(session, row, resources)
-            if not keeping.retained_of(row, resources):
-                return row, on_purpose(session, row, found)
-            _round(session, row, resources, lambda _sentence: None)
+            found = leftovers_at(session, machine)
+            resources = resources_of(session, machine, found)
+            machine = record(session, machine, resources)
+            if not keeping.retained_of(machine, resources):
+                return machine, on_purpose(session, machine, found)
+            _round(session, machine, resources, lambda _sentence: None)
         except LedgerUnavailable:
             raise
-        except ProviderUnavailable as fault:
-            last = silence.note(fault)
+        except ProviderUnavailable as error:
+            last = silence.note(error)
         if session.clock() >= deadline or silence.lasts():
-            raise _not_removed(row, last)
+            raise _not_removed(machine, last)
         session.pause(pause)
         pause = min(5.0, pause * 1.5)
 
 
-def superseded(session: Session, row: Machine) -> Machine:
+def superseded(session: Session, machine: Machine) -> Machine:
     """Remove the image from which a machine was started, now that it is known to have come up; return its row.
 
     What fails here is told and done by a later look. The caller holds the lock.
     """
     try:
-        resources = resources_of(session, row, leftovers_at(session, row))
+        resources = resources_of(session, machine, leftovers_at(session, machine))
         sure = session.clock() + keeping.SURE_AFTER
-        for step in keeping.steps(row, resources, sure):
+        for step in keeping.steps(machine, resources, sure):
             carry_out(session, step)
             resources.remove(step.resource)
-        return record(session, row, resources)
+        return record(session, machine, resources)
     except LedgerUnavailable:
         raise
-    except CloudgpuError as fault:
-        session.tell(f"{row.name}: its image could not be removed yet, ls --refresh does it ({fault.message})")
-        return row
+    except CloudgpuError as error:
+        session.tell(f"{machine.name}: its image could not be removed yet, ls --refresh does it ({error.message})")
+        return machine
 
 
-def on_purpose(session: Session, row: Machine, found: ResourceListing) -> list[ProviderResource]:
+def on_purpose(session: Session, machine: Machine, found: ResourceListing) -> list[ProviderResource]:
     """Return what the user keeps by name and this machine had to do with: its volume, images saved of it."""
-    wanted = row.setup.volume if row.setup else None
+    wanted = machine.setup.volume if machine.setup else None
     volume = wanted.name if wanted else None
     ours = (resource for resource in found.items if resource.tags.get(TAG_LEDGER) == session.ledger.id)
     return [
         resource
         for resource in ours
         if keeping.is_on_purpose(resource)
-        and (resource.tags.get(TAG_ID) == row.id or (volume is not None and resource.tags.get(TAG_VOLUME) == volume))
+        and (
+            resource.tags.get(TAG_ID) == machine.id or (volume is not None and resource.tags.get(TAG_VOLUME) == volume)
+        )
     ]
 
 
-def discard_line(session: Session, row: Machine, why: str) -> None:
+def discard_line(session: Session, machine: Machine, why: str) -> None:
     """Write that nothing of a machine that is gone already is to stay."""
-    if row.terminated_at is not None and not row.discard:
-        who, now = by(session, row, "end"), not_before(row, session.clock())
-        session.ledger.append([requested("terminate", row.id, why, now, host=platform.node(), who=who)])
+    if machine.terminated_at is not None and not machine.discard:
+        who, now = by(session, machine, "end"), not_before(machine, session.clock())
+        session.ledger.append([requested("terminate", machine.id, why, now, host=platform.node(), who=who)])
 
 
-def park_line(session: Session, row: Machine, why: str, now: datetime) -> Machine:
+def park_line(session: Session, machine: Machine, why: str, now: datetime) -> Machine:
     """Write that a machine is to be kept as an image; return its row."""
-    line = requested("park", row.id, why, not_before(row, now), host=platform.node(), who=by(session, row, "stop"))
-    return session.ledger.append_to(row, [line])
+    line = requested(
+        "park", machine.id, why, not_before(machine, now), host=platform.node(), who=by(session, machine, "stop")
+    )
+    return session.ledger.append_to(machine, [line])
 
 
-def _nothing_is_left(session: Session, row: Machine) -> InstanceNotFound:
-    fault = gone(row, session.clock())
+def _nothing_is_left(session: Session, machine: Machine) -> InstanceNotFound:
+    fault = gone(machine, session.clock())
     fault.message += " No disk or image of it is left to start it from."
     return fault
 
 
-def _not_yet(row: Machine, last: str) -> ProviderUnavailable:
+def _not_yet(machine: Machine, last: str) -> ProviderUnavailable:
     minutes = int(IMAGED_WITHIN.total_seconds() // 60)
     return ProviderUnavailable(
-        f"{row.name} has ended and costs no compute, but its image was not ready after {minutes} minutes ({last}).",
+        f"{machine.name} has ended and costs no compute, but its image was not ready after {minutes} minutes ({last}).",
         field="name",
-        value=row.name,
-        next=f"Its disk is kept. Run: cloudgpu ls --refresh, or: cloudgpu start {row.name} (either continues)",
+        value=machine.name,
+        next=f"Its disk is kept. Run: cloudgpu ls --refresh, or: cloudgpu start {machine.name} (either continues)",
     )
 
 
-def _not_removed(row: Machine, last: str) -> StopUnproved:
+def _not_removed(machine: Machine, last: str) -> StopUnproved:
     return StopUnproved(
-        f"{row.name} is ended, but that its disk and image are gone could not be proved ({last}).",
+        f"{machine.name} is ended, but that its disk and image are gone could not be proved ({last}).",
         field="name",
-        value=row.name,
-        next=f"Run the same again: cloudgpu down {row.name}",
+        value=machine.name,
+        next=f"Run the same again: cloudgpu down {machine.name}",
     )

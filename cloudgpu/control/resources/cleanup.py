@@ -73,8 +73,8 @@ def saved(session: Session, one: Orphan) -> ProviderResource:
             if made.ready and made.kind is Kind.IMAGE:
                 write(session, [made])
                 return made
-        except ProviderUnavailable as fault:
-            last = silence.note(fault)
+        except ProviderUnavailable as error:
+            last = silence.note(error)
         if session.clock() >= deadline or silence.lasts():
             raise _not_ready(name, last)
         session.pause(pause)
@@ -120,10 +120,10 @@ def clean(session: Session, found: Iterable[Orphan], *, snapshot: bool = False) 
     with session.hold(ONE_AT_A_TIME, wait=False), changing(left):
         outcomes = [Cleaned(one, gone=False) for one in others]
         for one in sorted(going, key=_place):
-            if one.do is Do.END and one.row is not None:
-                before = ended.get(one.row.id)
+            if one.do is Do.END and one.machine is not None:
+                before = ended.get(one.machine.id)
                 outcome = replace(before, orphan=one) if before else _tried(one, partial(_ended, session, one))
-                ended[one.row.id] = outcome
+                ended[one.machine.id] = outcome
             else:
                 outcome = _tried(one, partial(_removed, session, one, snapshot=snapshot))
             outcomes.append(outcome)
@@ -150,7 +150,7 @@ def _removed_value(one: Cleaned) -> OrphanValue:
 def _told_apart(session: Session, going: Sequence[Orphan]) -> tuple[list[Orphan], list[Orphan]]:
     """Return what this person may remove, and what stays since it is a colleague's."""
     law = law_of(session)
-    rows = [(one, one.row or Owned(name=one.name, owner=one.origin.owner)) for one in going]
+    rows = [(one, one.machine or Owned(name=one.name, owner=one.origin.owner)) for one in going]
     others = [(one, row) for one, row in rows if law.is_member and not law.owns(row)]
     stays = [
         replace(one, do=Do.STAY, stays=f"it is {law.whose(row)}: its owner or a payer removes it")
@@ -170,29 +170,29 @@ def _tried(one: Orphan, do: partial[Cleaned]) -> Cleaned:
         return do()
     except LedgerUnavailable:
         raise
-    except InvalidRequest as fault:  # in use, held, or somebody has come back
-        return Cleaned(replace(one, do=Do.STAY, stays=fault.message), gone=False)
-    except CloudgpuError as fault:
-        return Cleaned(one, gone=False, fault=fault)
+    except InvalidRequest as error:  # in use, held, or somebody has come back
+        return Cleaned(replace(one, do=Do.STAY, stays=error.message), gone=False)
+    except CloudgpuError as error:
+        return Cleaned(one, gone=False, fault=error)
 
 
 def _ended(session: Session, one: Orphan) -> Cleaned:
     """End a stopped machine with all that is kept of it; what is kept by name stays."""
-    assert one.row is not None  # noqa: S101  (for the type checker: only a machine is ended)
+    assert one.machine is not None  # noqa: S101  (for the type checker: only a machine is ended)
 
-    def check(row: Machine) -> None:
-        if not is_paused(row) or row.pending_action == "start" or is_held(row, session.clock()):
-            raise InvalidRequest(f"{row.name} was started or is held since", field="name", value=row.name)
+    def check(machine: Machine) -> None:
+        if not is_paused(machine) or machine.pending_action == "start" or is_held(machine, session.clock()):
+            raise InvalidRequest(f"{machine.name} was started or is held since", field="name", value=machine.name)
 
     why = "it was left stopped (cloudgpu orphans --clean --stopped-older-than)"
-    row = end_all_of(session, one.row, why=why, check=check).row
-    _record(session, one, row.id, "the machine was ended with all its retained resources")
+    machine = end_all_of(session, one.machine, why=why, check=check).machine
+    _record(session, one, machine.id, "the machine was ended with all its retained resources")
     return Cleaned(one, gone=True)
 
 
 def _removed(session: Session, one: Orphan, *, snapshot: bool) -> Cleaned:
     """Remove one thing. Raises InvalidRequest where it stays, StopUnproved or ProviderUnavailable."""
-    row, image = one.row, None
+    row, image = one.machine, None
     _check_free(session, row)
     with session.hold(lock_name(row.key or row.id), wait=0) if row else nullcontext():
         with nullcontext() if row else session.hold(CLEANING, wait=5):
@@ -210,9 +210,9 @@ def _removed(session: Session, one: Orphan, *, snapshot: bool) -> Cleaned:
     return Cleaned(one, gone=True, image=image)
 
 
-def _check_free(session: Session, row: Machine | None) -> None:
-    if row is not None and session.held(lock_name(row.key or row.id)):
-        raise InvalidRequest(f"something is under way at {row.name}", field="name", value=row.name)
+def _check_free(session: Session, machine: Machine | None) -> None:
+    if machine is not None and session.held(lock_name(machine.key or machine.id)):
+        raise InvalidRequest(f"something is under way at {machine.name}", field="name", value=machine.name)
 
 
 def _may_go(session: Session, one: Orphan) -> bool:
@@ -268,8 +268,8 @@ def _prove(session: Session, one: Orphan) -> list[ProviderResource]:
                 return found
             for resource in rest:
                 _remove(session, one, resource)
-        except ProviderUnavailable as fault:
-            last = silence.note(fault)
+        except ProviderUnavailable as error:
+            last = silence.note(error)
         if session.clock() >= deadline or silence.lasts():
             raise _unproved(one, last)
         session.pause(pause)
@@ -313,6 +313,6 @@ def _record(session: Session, one: Orphan, subject: str, why: str, image: Provid
 
 def _note_what_stays(session: Session, one: Orphan, left: list[ProviderResource]) -> None:
     """Write what is kept of the machine without it: its bill ends now."""
-    row = session.ledger.machine(one.row.id) if one.row else None
-    if row is not None and one.what in _DISKS:
-        kept.record(session, row, kept.resources_of(session, row, ResourceListing(tuple(left))))
+    machine = session.ledger.machine(one.machine.id) if one.machine else None
+    if machine is not None and one.what in _DISKS:
+        kept.record(session, machine, kept.resources_of(session, machine, ResourceListing(tuple(left))))

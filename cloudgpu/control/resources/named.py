@@ -103,14 +103,14 @@ def the_one(session: Session, kind: Kind, name: str, region: str | None) -> Prov
     if everything.unanswered:
         gap = everything.unanswered[0]
         raise ProviderUnavailable(gap_text(gap.scope, gap.why), field="provider", next="Run it again.")
-    for row in session.ledger.bills():  # what a colleague keeps in another account is there all the same
+    for machine in session.ledger.bills():  # what a colleague keeps in another account is there all the same
         if (
-            row.is_named_resource
-            and row.terminated_at is None
-            and name in (row.name, row.provider_id)
-            and row.state == kind
+            machine.is_named_resource
+            and machine.terminated_at is None
+            and name in (machine.name, machine.provider_id)
+            and machine.state == kind
         ):
-            session.account_here(row)
+            session.account_here(machine)
     raise InstanceNotFound(
         f"No {kind} is called {name!r}" + did_you_mean(near(name, [one.name for one in everything.items]), "."),
         field="name",
@@ -148,8 +148,8 @@ def _remove(session: Session, resource: ProviderResource) -> None:
                 return
             for part in rest:
                 provider.remove(part)
-        except ProviderUnavailable as fault:
-            last = silence.note(fault)
+        except ProviderUnavailable as error:
+            last = silence.note(error)
         if session.clock() >= deadline or silence.lasts():
             raise StopUnproved(
                 f"That the {resource.kind} {resource.name} is gone could not be proved ({last}).",
@@ -161,17 +161,17 @@ def _remove(session: Session, resource: ProviderResource) -> None:
         pause = min(5.0, pause * 1.5)
 
 
-def remove_named(session: Session, row: Machine) -> Machine:
+def remove_named(session: Session, machine: Machine) -> Machine:
     """Remove what this row is of, by its provider's id, and return its row of now.
 
     Raises as `the_one` and `remove`, and NotReachableHere for what is in another account.
     """
-    session.account_here(row)
-    remove(session, the_one(session, Kind(row.state), fact(row.provider_id), row.region))
-    return next((one for one in session.ledger.bills() if one.id == row.id), row)
+    session.account_here(machine)
+    remove(session, the_one(session, Kind(machine.state), fact(machine.provider_id), machine.region))
+    return next((one for one in session.ledger.bills() if one.id == machine.id), machine)
 
 
-def save(session: Session, row: Machine, name: str | None, *, restart: bool = True) -> ProviderResource:
+def save(session: Session, machine: Machine, name: str | None, *, restart: bool = True) -> ProviderResource:
     """Make an image of a running or stopped machine, under a name of the user's; return it once it is ready.
 
     The machine stays. Goes on with an image that an earlier call began. Raises InstanceNotFound for a machine that has
@@ -179,41 +179,41 @@ def save(session: Session, row: Machine, name: str | None, *, restart: bool = Tr
     none can be made or a name that is taken, ProviderUnavailable when it took longer than an hour, RoleNeeded where
     it is not theirs.
     """
-    check_may(session, row, "save an image of")
-    provider = session.provider_of(row)
+    check_may(session, machine, "save an image of")
+    provider = session.provider_of(machine)
     if not (isinstance(provider, Imageable) and isinstance(provider, HasResources)):
-        raise _no_images(row)
-    row = looked_at(session, row)
-    if row.state not in (State.RUNNING, *PAUSED):
-        raise _not_now(row)
-    name = name or f"{row.name[:31]}-{session.clock():%Y%m%d}"
+        raise _no_images(machine)
+    machine = looked_at(session, machine)
+    if machine.state not in (State.RUNNING, *PAUSED):
+        raise _not_now(machine)
+    name = name or f"{machine.name[:31]}-{session.clock():%Y%m%d}"
     _check_name(name)
-    _check_free(session, provider.resources(row.region), row, name)
+    _check_free(session, provider.resources(machine.region), machine, name)
     with changing(f"The image {name} may be in the making, and costs once it is there: cloudgpu image ls shows it."):
-        return _saved(session, provider, row, name, restart=restart)
+        return _saved(session, provider, machine, name, restart=restart)
 
 
-def _saved(session: Session, provider: Imageable, row: Machine, name: str, *, restart: bool) -> ProviderResource:
+def _saved(session: Session, provider: Imageable, machine: Machine, name: str, *, restart: bool) -> ProviderResource:
     tags = {
         TAG_IMAGE: name,
-        TAG_ID: row.id,
+        TAG_ID: machine.id,
         TAG_LEDGER: session.ledger.id,
-        TAG_OWNER: tag_value(row.owner or ""),
-        TAG_PROJECT: tag_value(row.project or ""),
+        TAG_OWNER: tag_value(machine.owner or ""),
+        TAG_PROJECT: tag_value(machine.project or ""),
     }
     full_name = f"cloudgpu-{session.ledger.id}-{name}"
     deadline, pause, last = session.clock() + SAVED_WITHIN, 0.5, "it is still being made"
     silence = Silence(session.clock)
-    session.tell(f"{row.name}: making the image {name}")
+    session.tell(f"{machine.name}: making the image {name}")
     while True:
         try:
-            with gone_if_terminated(session, row):
-                made = provider.save_image(fact(row.provider_id), full_name, tags, restart=restart)
+            with gone_if_terminated(session, machine):
+                made = provider.save_image(fact(machine.provider_id), full_name, tags, restart=restart)
             if made.ready:
                 write(session, [made])
                 return made
-        except ProviderUnavailable as fault:
-            last = silence.note(fault)
+        except ProviderUnavailable as error:
+            last = silence.note(error)
         if session.clock() >= deadline or silence.lasts():
             raise ProviderUnavailable(
                 f"The image {name} is not ready after {int(SAVED_WITHIN.total_seconds() // 60)} minutes ({last}).",
@@ -235,11 +235,11 @@ def _check_name(name: str) -> None:
         )
 
 
-def _check_free(session: Session, found: ResourceListing, row: Machine, name: str) -> None:
+def _check_free(session: Session, found: ResourceListing, machine: Machine, name: str) -> None:
     """Refuse a name that another image bears; one of this machine that is still being made is gone on with."""
     for one in found.items:
         if one.kind is Kind.IMAGE and one.name == name and _is_named(session, one):
-            if one.tags.get(TAG_ID) == row.id and not one.ready:
+            if one.tags.get(TAG_ID) == machine.id and not one.ready:
                 return
             raise InvalidRequest(
                 f"There is an image called {name} already, in {one.region}.",
@@ -289,7 +289,9 @@ def _provider(session: Session, account: str) -> object:
 
 
 def _used(session: Session, resource: ProviderResource) -> InvalidRequest:
-    holder = next((row.name for row in session.ledger.machines() if row.provider_id == resource.attached_to), None)
+    holder = next(
+        (machine.name for machine in session.ledger.machines() if machine.provider_id == resource.attached_to), None
+    )
     way = f"End that machine first: cloudgpu down {holder}" if holder else "End that machine first."
     return InvalidRequest(
         f"The {resource.kind} {resource.name} is used by the machine {holder or resource.attached_to}.",
@@ -299,16 +301,16 @@ def _used(session: Session, resource: ProviderResource) -> InvalidRequest:
     )
 
 
-def _no_images(row: Machine) -> InvalidRequest:
+def _no_images(machine: Machine) -> InvalidRequest:
     return InvalidRequest(
-        f"No image can be made of {row.name}: {row.provider} keeps none.", field="name", value=row.name
+        f"No image can be made of {machine.name}: {machine.provider} keeps none.", field="name", value=machine.name
     )
 
 
-def _not_now(row: Machine) -> InvalidRequest:
+def _not_now(machine: Machine) -> InvalidRequest:
     return InvalidRequest(
-        f"{row.name} is {row.state}: an image is made of a machine that runs or is stopped.",
+        f"{machine.name} is {machine.state}: an image is made of a machine that runs or is stopped.",
         field="name",
-        value=row.name,
-        next=f"Run: cloudgpu start {row.name}",
+        value=machine.name,
+        next=f"Run: cloudgpu start {machine.name}",
     )

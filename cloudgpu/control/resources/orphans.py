@@ -83,16 +83,16 @@ def again(session: Session, one: Orphan) -> Orphan | None:
     """
     rows = _named_here(session)
     now = [resource for resource in there(session, one) if resource.id == one.id]
-    known = _known(session, rows, (), (), now, but=one.row.id if one.row else None)
+    known = _known(session, rows, (), (), now, but=one.machine.id if one.machine else None)
     return next(iter(orphans(now, known)), None)
 
 
 def _named_here(session: Session) -> list[Machine]:
     """Return all machines, each with what its account is called here, where it may still use what lies there."""
-    rows = session.ledger.machines()
-    groups, _ = by_account(session, [row for row in rows if is_there(row)])
-    names = {row.id: account for account, some in groups.items() for row in some}
-    return [row._replace(account=names.get(row.id, row.account)) for row in rows]
+    machines = session.ledger.machines()
+    groups, _ = by_account(session, [machine for machine in machines if is_there(machine)])
+    names = {machine.id: account for account, some in groups.items() for machine in some}
+    return [machine._replace(account=names.get(machine.id, machine.account)) for machine in machines]
 
 
 def there(session: Session, one: Orphan) -> list[ProviderResource]:
@@ -132,19 +132,19 @@ def _beside_of(session: Session, account: str) -> _Beside:
     try:
         provider = session.provider(account)
         found = provider.orphans() if isinstance(provider, HasOrphans) else ResourceListing(())
-    except CloudgpuError as fault:
-        return _Beside(account, "", unanswered=(gap_of(account, fault),))
+    except CloudgpuError as error:
+        return _Beside(account, "", unanswered=(gap_of(account, error),))
     try:
         fires = provider.timers() if isinstance(provider, SetsTimer) and not provider.no_timer() else {}
-    except CloudgpuError as fault:
-        gap = Unanswered(account, f"its timers are not known: {fault.message}")
+    except CloudgpuError as error:
+        gap = Unanswered(account, f"its timers are not known: {error.message}")
         return _Beside(account, provider.kind, found.items, unanswered=(*found.unanswered, gap))
     return _Beside(account, provider.kind, found.items, fires, found.unanswered)
 
 
-def _timers(session: Session, answer: _Beside, rows: Sequence[Machine]) -> list[ProviderResource]:
+def _timers(session: Session, answer: _Beside, machines: Sequence[Machine]) -> list[ProviderResource]:
     """Return the timers of an account as things, each at its machine."""
-    of = {row.provider_id: row for row in rows if row.account == answer.account}
+    of = {machine.provider_id: machine for machine in machines if machine.account == answer.account}
     return [_timer(session, answer, id_, of.get(id_)) for id_ in answer.timers or {}]
 
 
@@ -166,7 +166,7 @@ def _timer(session: Session, answer: _Beside, machine: str, row: Machine | None)
 
 def _known(
     session: Session,
-    rows: Sequence[Machine],
+    machines: Sequence[Machine],
     foreign: Sequence[Instance],
     gaps: Sequence[Unanswered],
     resources: Sequence[ProviderResource],
@@ -174,13 +174,15 @@ def _known(
 ) -> Known:
     """Return what is known beside the things; `but` is the machine whose lock is our own."""
     named = {resource.tags.get(TAG_ID) for resource in resources}
-    in_question = [row for row in rows if row.id in named or row.terminated_at is None]
-    busy = (row for row in in_question if row.id != but and session.held(lock_name(row.key or row.id)))
+    in_question = [machine for machine in machines if machine.id in named or machine.terminated_at is None]
+    busy = (
+        machine for machine in in_question if machine.id != but and session.held(lock_name(machine.key or machine.id))
+    )
     return Known(
         ledger=session.ledger.id,
-        rows=rows,
+        rows=machines,
         foreign=foreign,
-        busy=frozenset(row.id for row in busy),
+        busy=frozenset(machine.id for machine in busy),
         silent=frozenset(gap.scope for gap in gaps),
         costs={resource.id: _cost(resource) for resource in resources},
         now=session.clock(),

@@ -116,8 +116,8 @@ def shown(session: Session, environ: Mapping[str, str]) -> CronDocument:
     unanswered: list[Gap] = []
     try:
         last = passes(session)
-    except LedgerUnavailable as fault:
-        unanswered.append({"scope": "ledger", "why": fault.message})
+    except LedgerUnavailable as error:
+        unanswered.append({"scope": "ledger", "why": error.message})
     return {
         "installed": [{"table": table.kind, "lines": _lines(text)} for table, text in found],
         "stale": stale(session, environ),

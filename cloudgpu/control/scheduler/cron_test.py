@@ -178,8 +178,8 @@ def _ends(one: MachineDecision, ends: RuleEnds) -> Iterator[tuple[str, str]]:
 
 def credentials(session: Session) -> list[Credential]:
     """Return the credential of each account that has machines; of each that is configured, while none has."""
-    rows = [row for row in session.ledger.machines() if row.terminated_at is None]
-    used = {row.account for row in reachable(session, rows)} or set(session.settings.accounts)
+    machines = [machine for machine in session.ledger.machines() if machine.terminated_at is None]
+    used = {machine.account for machine in reachable(session, machines)} or set(session.settings.accounts)
     return [_credential(session, account) for account in sorted(used)]
 
 
@@ -191,8 +191,8 @@ def _credential(session: Session, account: str) -> Credential:
         if not isinstance(provider, HasLogin):
             return _said(account, "needs none that could end", None, lasts=True)
         found = provider.login()
-    except CloudgpuError as fault:
-        return _said(account, fault.message, None, lasts=False)
+    except CloudgpuError as error:
+        return _said(account, error.message, None, lasts=False)
     return _said(account, found.what, found.until, lasts=found.lasts)
 
 

@@ -17,7 +17,7 @@ NIGHT = time(3)  # when a night's full sweep is due, where the user lives
 SHORTEST = timedelta(minutes=1)  # between two passes, however many machines are to end one after the other
 
 
-def pass_due(last: LastPass, rows: Iterable[Machine], every: timedelta, now: datetime) -> datetime:
+def pass_due(last: LastPass, machines: Iterable[Machine], every: timedelta, now: datetime) -> datetime:
     """Return when the next pass is due: `every` after the last, or as soon as something that was said falls due.
 
     What was said: when a machine would be ended, and when the grace of a warning is over. A last pass of a time to
@@ -25,15 +25,15 @@ def pass_due(last: LastPass, rows: Iterable[Machine], every: timedelta, now: dat
     """
     if last.at is None or last.at > now:
         return now
-    said = [at for row in rows for at in _said(row) if at > last.at]
+    said = [at for machine in machines for at in _said(machine) if at > last.at]
     return max(last.at + min(every, SHORTEST), min([last.at + every, *said]))
 
 
-def _said(row: Machine) -> Iterable[datetime]:
-    if row.terminated_at is not None:
+def _said(machine: Machine) -> Iterable[datetime]:
+    if machine.terminated_at is not None:
         return
-    texts = [warning.due for warning in row.warnings.values()]
-    texts.append(row.decision.at if row.decision else None)
+    texts = [warning.due for warning in machine.warnings.values()]
+    texts.append(machine.decision.at if machine.decision else None)
     for text in texts:
         if text is not None:
             yield from_iso(text)

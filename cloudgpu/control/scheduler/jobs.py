@@ -89,8 +89,8 @@ def make_pass(session: Session, every: timedelta) -> str:
                 return ""
             swept = sweep_due(last_pass(session.ledger), zone_of(session.settings.tz), session.clock())
             done = reap(session, ReapOptions(sweep=swept, cron=True, interval=every))
-    except LedgerAway as fault:
-        if fault.field != "lock":
+    except LedgerAway as error:
+        if error.field != "lock":
             raise
         swept, done = False, reap(session, ReapOptions(cron=True, interval=every))  # a full disk has no room for a lock
     except LedgerUnavailable:
@@ -199,6 +199,6 @@ def _kinds(session: Session) -> list[str]:
     """Return the providers with a price list that are configured here, or have machines that live."""
     from cloudgpu.providers.registry import price_list_kinds
 
-    used = {row.provider for row in session.ledger.machines() if row.terminated_at is None}
+    used = {machine.provider for machine in session.ledger.machines() if machine.terminated_at is None}
     used |= {one.provider for one in session.settings.accounts.values()}
     return [kind for kind in price_list_kinds() if kind in used]

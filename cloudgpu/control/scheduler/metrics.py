@@ -57,8 +57,8 @@ def exposition(session: Session, ran: Mapping[str, int], faults: Mapping[str, in
     return "".join(map(_text, families))
 
 
-def _of_machines(rows: list[Machine], now: datetime) -> Iterator[Family]:
-    values = [machine_value(row, now) for row in rows if row.terminated_at is None]
+def _of_machines(machines: list[Machine], now: datetime) -> Iterator[Family]:
+    values = [machine_value(machine, now) for machine in machines if machine.terminated_at is None]
     states = Counter((one["provider"], one["account"], one["state"]) for one in values)
     named = ("provider", "account", "state")
     yield _gauge(
@@ -73,8 +73,10 @@ def _of_machines(rows: list[Machine], now: datetime) -> Iterator[Family]:
     yield _gauge("burn_usd_per_hour", "What billed machines cost an hour, without those of unknown price.", places)
     unpriced = sum(1 for one in values if one["billed"] and one["price"] is None)
     yield _gauge("unpriced_machines", "Billed machines of which no price is known.", [({}, unpriced)])
-    awake = [row for row in rows if runs(row) and row.last_active]
-    idle = (({"machine": row.id, "name": row.name}, _since(fact(row.last_active), now)) for row in awake)
+    awake = [machine for machine in machines if runs(machine) and machine.last_active]
+    idle = (
+        ({"machine": machine.id, "name": machine.name}, _since(fact(machine.last_active), now)) for machine in awake
+    )
     yield _gauge("idle_seconds", "Since a machine's last sign of life, where one is known.", idle)
 
 
@@ -121,8 +123,8 @@ def _text(one: Family) -> str:
 
 
 def _labels(labels: Mapping[str, str]) -> str:
-    said = ",".join(f'{name}="{_escaped(str(text))}"' for name, text in labels.items())
-    return f"{{{said}}}" if said else ""
+    message = ",".join(f'{name}="{_escaped(str(text))}"' for name, text in labels.items())
+    return f"{{{message}}}" if message else ""
 
 
 def _escaped(text: str) -> str:

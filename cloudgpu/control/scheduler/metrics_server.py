@@ -59,9 +59,11 @@ def _bound(address: tuple[str, int], body: Callable[[], str]) -> ThreadingHTTPSe
 
     try:
         return Server(address, Handler)
-    except OSError as fault:
-        said = f"Metrics cannot be served at {address[0]} port {address[1]}: {(fault.strerror or str(fault)).lower()}."
-        raise _refused(str(address[1]), said, _free_beside(address, Server.address_family)) from fault
+    except OSError as error:
+        message = (
+            f"Metrics cannot be served at {address[0]} port {address[1]}: {(error.strerror or str(error)).lower()}."
+        )
+        raise _refused(str(address[1]), message, _free_beside(address, Server.address_family)) from error
 
 
 def _free_beside(address: tuple[str, int], family: int) -> int:
@@ -91,8 +93,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _metrics(self) -> None:
         try:
             self._answer(200, CONTENT_TYPE, self.wanted())
-        except CloudgpuError as fault:
-            self._answer(503, "text/plain", f"{fault.message}\n")
+        except CloudgpuError as error:
+            self._answer(503, "text/plain", f"{error.message}\n")
 
     def _answer(self, status: int, kind: str, text: str) -> None:
         sent = text.encode()
@@ -116,5 +118,5 @@ def _is_local(host: str) -> bool:
         return False
 
 
-def _refused(text: str, said: str, port: int = 9464) -> InvalidRequest:
-    return InvalidRequest(said, field="--metrics", value=text, next=f"For example: cloudgpu watch --metrics {port}")
+def _refused(text: str, message: str, port: int = 9464) -> InvalidRequest:
+    return InvalidRequest(message, field="--metrics", value=text, next=f"For example: cloudgpu watch --metrics {port}")

@@ -68,20 +68,20 @@ def status_value(session: Session, every: timedelta) -> WatchDocument:
     """Return who watches here, whether a pass is being made now, when the last was, and when the next is due."""
     here, now = running(session), session.clock()
     often = min((timedelta(seconds=one.every_s) for one in here), default=every)
-    rows = session.ledger.machines()
+    machines = session.ledger.machines()
     return {
         "watching": [
             {"pid": one.pid, "since": one.since, "every_s": one.every_s, "metrics": one.metrics} for one in here
         ],
         "running": session.held(LOCK),
         "last_run": passes(session),
-        "next_at": iso(_next(session, rows, often, now)) if here else None,
-        "overdue": overdue(session, rows),
+        "next_at": iso(_next(session, machines, often, now)) if here else None,
+        "overdue": overdue(session, machines),
     }
 
 
-def _next(session: Session, rows: list[Machine], every: timedelta, now: datetime) -> datetime:
-    return max(now, pass_due(last_pass(session.ledger), rows, every, now))
+def _next(session: Session, machines: list[Machine], every: timedelta, now: datetime) -> datetime:
+    return max(now, pass_due(last_pass(session.ledger), machines, every, now))
 
 
 def _files(directory: Path) -> list[Path]:

@@ -132,10 +132,10 @@ class Watch:
                 self._moved.discard(job.name)
                 left = job.due(session) - session.clock()
                 wait = min(left, job.every) if left > timedelta() else job.retry
-        except LedgerMoved as fault:
-            self._left_behind(job, fault)
-        except CloudgpuError as fault:
-            self._fault(job, f"{fault.message} {fault.next or ''}", for_all=isinstance(fault, LedgerAway))
+        except LedgerMoved as error:
+            self._left_behind(job, error)
+        except CloudgpuError as error:
+            self._fault(job, f"{error.message} {error.next or ''}", for_all=isinstance(error, LedgerAway))
         except Exception as defect:  # noqa: BLE001  (one job's defect must not end the others)
             self._fault(job, f"a defect: {type(defect).__name__}: {defect}")
         if not self._ending.is_set():
@@ -159,13 +159,13 @@ class Watch:
             if name == "pass":
                 self._acting.clear()
 
-    def _fault(self, job: Job, said: str, *, for_all: bool = False) -> None:
+    def _fault(self, job: Job, message: str, *, for_all: bool = False) -> None:
         self.faults[job.name] = self.faults.get(job.name, 0) + 1
         with self._saying:  # what stays wrong is said once; that the ledger is away, for all jobs
-            is_known = said in (self._wrong.values() if for_all else [self._wrong.get(job.name)])
-            self._wrong[job.name] = said
+            is_known = message in (self._wrong.values() if for_all else [self._wrong.get(job.name)])
+            self._wrong[job.name] = message
         if not is_known:
-            self._tell(f"{job.name} failed and is tried again: {said.strip()}")
+            self._tell(f"{job.name} failed and is tried again: {message.strip()}")
 
     def _left_behind(self, job: Job, fault: LedgerMoved) -> None:
         """End the watch where the ledger has moved, but try once again: config.toml is changed after the move."""
@@ -192,9 +192,9 @@ def _telling(job: Job | None, session: Session) -> Iterator[None]:
     """Tell owners once that no pass can be made while the ledger cannot be used: its alerts are in it."""
     try:
         yield
-    except LedgerUnavailable as fault:
+    except LedgerUnavailable as error:
         if job is not None and job.name == "pass":
-            notify_once(session, fault)
+            notify_once(session, error)
         raise
 
 

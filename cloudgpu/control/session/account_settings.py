@@ -33,35 +33,35 @@ class Absent:
     way: str
 
 
-def absences(session: SessionBase, rows: Sequence[Machine], known: Sequence[bool | None]) -> list[Absent | None]:
+def absences(session: SessionBase, machines: Sequence[Machine], known: Sequence[bool | None]) -> list[Absent | None]:
     """Return for each of these machines what of it the settings do not name any more; None where they do.
 
     Only for machines of this owner that may be there: a colleague's account need not be in these settings. And not
     where an account here has said that it is the one, whatever it is called: `known` is what `reachable` says of them.
     """
-    return [None if here else absence(session, row) for row, here in zip(rows, known, strict=True)]
+    return [None if here else absence(session, row) for row, here in zip(machines, known, strict=True)]
 
 
-def absence(session: SessionBase, row: Machine) -> Absent | None:
+def absence(session: SessionBase, machine: Machine) -> Absent | None:
     """Return what of a machine the settings do not name, by its names alone."""
-    mine = row.owner in (session.settings.owner, tag_value(session.settings.owner), "", None)
-    if not mine or row.identity is None or (row.terminated_at is not None and not stays(row)):
+    mine = machine.owner in (session.settings.owner, tag_value(session.settings.owner), "", None)
+    if not mine or machine.identity is None or (machine.terminated_at is not None and not stays(machine)):
         return None
     names = session.names()
-    account = names.account(row.account)
-    if account in CLOUDS and account == row.provider:
+    account = names.account(machine.account)
+    if account in CLOUDS and account == machine.provider:
         return None  # its own name stands for it, with or without a table
     found = session.settings.accounts.get(account)
     if found is None:
         table = f"[accounts.{account}]"
         kept = f"Put {table} back into config.toml: the files of its machines are under that name"
-        way = kept if row.provider == "local" else _way(table, account)
+        way = kept if machine.provider == "local" else _way(table, account)
         return Absent(account, f"config.toml has no account {account}.", way)
-    if found.provider != row.provider:
-        why = f"Account {account} in config.toml is one of {found.provider} now, not of {row.provider}."
-        return Absent(account, why, _way(f"the table of {row.provider}", account))
-    host = names.host(account, row.region or "")
-    if row.identity.kind != BY_REGION or host in hosts_in(found.options):
+    if found.provider != machine.provider:
+        why = f"Account {account} in config.toml is one of {found.provider} now, not of {machine.provider}."
+        return Absent(account, why, _way(f"the table of {machine.provider}", account))
+    host = names.host(account, machine.region or "")
+    if machine.identity.kind != BY_REGION or host in hosts_in(found.options):
         return None
     why = f"The host {host} is not in the settings of account {account}."
     return Absent(host, why, _way("it", host))
@@ -90,5 +90,5 @@ def table_faults(settings: Settings) -> Iterator[str]:
             module, reader = READERS[account.provider]
             try:
                 getattr(import_module(module), reader)(account.name, account.options)
-            except InvalidRequest as fault:
-                yield fault.message
+            except InvalidRequest as error:
+                yield error.message

@@ -35,28 +35,28 @@ def used_accounts(session: Session) -> list[str]:
     stands for an account of another name here, as it does on another computer of the same person, is left out.
     """
     names, used, other = session.names(), set[str](), dict[tuple[str, ...], Machine]()
-    for row in used_rows(session):
-        name = names.account(row.account)
+    for machine in used_rows(session):
+        name = names.account(machine.account)
         if name in used or session.account(name) is not None:
             used.add(name)
-        elif row.owner == session.settings.owner:  # a colleague's is no business of ours
-            other[_place(row)] = row
+        elif machine.owner == session.settings.owner:  # a colleague's is no business of ours
+            other[_place(machine)] = machine
     if other:
-        used |= {names.account(row.account) for row in _not_here(session, list(other.values()))}
+        used |= {names.account(machine.account) for machine in _not_here(session, list(other.values()))}
     return sorted(used.union(accounts_here(session)))
 
 
-def _place(row: Machine) -> tuple[str, ...]:
-    identity = row.identity or RecordedIdentity("", row.id, "")
-    return row.account, row.provider, row.region or "", identity.kind, identity.id
+def _place(machine: Machine) -> tuple[str, ...]:
+    identity = machine.identity or RecordedIdentity("", machine.id, "")
+    return machine.account, machine.provider, machine.region or "", identity.kind, identity.id
 
 
-def _not_here(session: Session, rows: list[Machine]) -> list[Machine]:
+def _not_here(session: Session, machines: list[Machine]) -> list[Machine]:
     """Return those of these machines that are of no account here, as far as is known."""
     from cloudgpu.control.session.identity import by_account
 
-    _, faults = by_account(session, rows)
-    return [row for row in rows if row.id in faults]
+    _, faults = by_account(session, machines)
+    return [machine for machine in machines if machine.id in faults]
 
 
 def used_rows(session: Session) -> list[Machine]:
@@ -256,10 +256,10 @@ class Closed(Unanswered):
     """An account as a whole that let nobody in: its credential is refused, or lacks a part."""
 
 
-def gap_of(account: str, fault: CloudgpuError) -> Unanswered:
+def gap_of(account: str, error: CloudgpuError) -> Unanswered:
     """Return the gap that this fault of a whole account leaves in an answer."""
-    closed = isinstance(fault, AuthFailed | InvalidRequest)
-    return (Closed if closed else Unanswered)(account, fault.message)
+    closed = isinstance(error, AuthFailed | InvalidRequest)
+    return (Closed if closed else Unanswered)(account, error.message)
 
 
 def split_gaps(session: Session, gaps: Iterable[Unanswered]) -> tuple[list[Unanswered], list[Unanswered]]:
@@ -277,7 +277,7 @@ def split_gaps(session: Session, gaps: Iterable[Unanswered]) -> tuple[list[Unans
 
 def _is_used(session: Session, account: str) -> bool:
     own = session.settings.owner
-    return any(row.account == account and row.owner == own for row in session.ledger.bills())
+    return any(machine.account == account and machine.owner == own for machine in session.ledger.bills())
 
 
 def queried_accounts(

@@ -212,9 +212,9 @@ class SessionBase:
         self.ledger.check_hold(name)
 
 
-def is_mine(session: SessionBase, row: Machine) -> bool:
+def is_mine(session: SessionBase, machine: Machine) -> bool:
     """Say whether a machine is of the owner that the settings name; one found by its tags has the name as tags do."""
-    return row.owner in (session.settings.owner, tag_value(session.settings.owner))
+    return machine.owner in (session.settings.owner, tag_value(session.settings.owner))
 
 
 def gone_from_settings(session: SessionBase, account: str) -> InvalidRequest | None:
@@ -223,7 +223,7 @@ def gone_from_settings(session: SessionBase, account: str) -> InvalidRequest | N
     It names both ways out, and the account that may be the same one under a new name.
     """
     names = session.names()
-    kinds = {names.account(row.account): row.provider for row in session.ledger.bills()}
+    kinds = {names.account(machine.account): machine.provider for machine in session.ledger.bills()}
     if account not in kinds:
         return None
     new = sorted(

@@ -66,9 +66,9 @@ class Whose:
         self.is_told = True
         return self
 
-    def ask_of(self, rows: Iterable[Machine]) -> Whose:
+    def ask_of(self, machines: Iterable[Machine]) -> Whose:
         """Ask for the regions where it may have one of these machines; nothing where there is none."""
-        regions = {row.region for row in rows if row.provider == self._kind}
+        regions = {machine.region for machine in machines if machine.provider == self._kind}
         return self.ask(regions) if regions else self
 
     def take(self, said: Mapping[str, AccountIdentity]) -> None:
@@ -77,9 +77,9 @@ class Whose:
             remember(self._session, self.account, region, found)
         self._known.update(said)
 
-    def be_silent(self, fault: Silent) -> Whose:
+    def be_silent(self, error: Silent) -> Whose:
         """Take what was not answered yet for unknown: the provider has just said nothing."""
-        self.fault, self._is_silent = fault, True
+        self.fault, self._is_silent = error, True
         return self
 
     def of(self, region: str | None) -> AccountIdentity | None:
@@ -101,21 +101,21 @@ class Whose:
         found = _tried(self._session, self.account, region)
         return found if self._is_silent else self._known.setdefault(region, found)
 
-    def covers(self, row: Machine) -> bool:
+    def covers(self, machine: Machine) -> bool:
         """Say whether a machine, or a kept thing, belongs to this account."""
-        found = self.of(row.region) if row.provider == self._kind else None
-        return found is not None and found.is_of(row.identity)
+        found = self.of(machine.region) if machine.provider == self._kind else None
+        return found is not None and found.is_of(machine.identity)
 
-    def is_unknown(self, row: Machine) -> bool:
+    def is_unknown(self, machine: Machine) -> bool:
         """Say whether it may belong to this account, whatever that is called, and nobody could say."""
-        if row.provider != self._kind or self.of(row.region) is not None:
+        if machine.provider != self._kind or self.of(machine.region) is not None:
             return False
-        fault = self.fault_of(row.region)
-        return fault is not None and _may_be(self._session, self.account, row, fault)
+        error = self.fault_of(machine.region)
+        return error is not None and _may_be(self._session, self.account, machine, error)
 
-    def scope(self, row: Machine) -> str:
+    def scope(self, machine: Machine) -> str:
         """Return what is not known where a machine's account is not: a host has a name of its own."""
-        return f"{self.account}/{row.region}" if is_of_a_region(row) else self.account
+        return f"{self.account}/{machine.region}" if is_of_a_region(machine) else self.account
 
     @property
     def _kind(self) -> str:
@@ -136,11 +136,11 @@ def identity_of(session: SessionBase, account: str, region: str | None) -> Accou
 def _tried(session: SessionBase, account: str, region: str | None) -> AccountIdentity | CloudgpuError:
     try:
         return identity_of(session, account, region)
-    except CloudgpuError as fault:
-        return fault
+    except CloudgpuError as error:
+        return error
 
 
-def account_here(session: SessionBase, row: Machine, said: Said | None = None) -> str:
+def account_here(session: SessionBase, machine: Machine, said: Said | None = None) -> str:
     """Return what the account of this machine is called here: by its own name, else by another.
 
     `said` is what accounts have just said that they are; others are asked. Raises NotReachableHere where no account
@@ -150,26 +150,26 @@ def account_here(session: SessionBase, row: Machine, said: Said | None = None) -
     here: AccountIdentity | None = None
     absent: NotReachableHere | None = None
     unknown: CloudgpuError | None = None
-    named, names = _names(session, row)
+    named, names = _names(session, machine)
     for account in names:
-        found = (said and said.get(place_of_row(account, row))) or _tried(session, account, row.region)
+        found = (said and said.get(place_of_row(account, machine))) or _tried(session, account, machine.region)
         if isinstance(found, CloudgpuError):
             fault = found
-            if unknown is None and _may_be(session, account, row, fault):
+            if unknown is None and _may_be(session, account, machine, fault):
                 unknown = fault
             if account == named and isinstance(fault, NotReachableHere):  # it has no such host
                 absent = fault
             continue
-        if found.is_of(row.identity):
+        if found.is_of(machine.identity):
             return account
         here = found if account == named else here
     if unknown is not None:
         raise unknown
-    raise _not_reachable(session, row, here) if absent is None else _not_configured(session, row, absent)
+    raise _not_reachable(session, machine, here) if absent is None else _not_configured(session, machine, absent)
 
 
 def by_account(
-    session: SessionBase, rows: Sequence[Machine]
+    session: SessionBase, machines: Sequence[Machine]
 ) -> tuple[dict[str, list[Machine]], dict[str, CloudgpuError]]:
     """Return these machines by what their accounts are called here, and by machine why that is not known.
 
@@ -177,27 +177,29 @@ def by_account(
     """
     groups: dict[str, list[Machine]] = {}
     faults: dict[str, CloudgpuError] = {}
-    said, found = _said(session, rows), dict[_Place, str]()
-    for row in rows:
-        place = _place(row)
+    said, found = _said(session, machines), dict[_Place, str]()
+    for machine in machines:
+        place = _place(machine)
         try:
             if place not in found:
-                found[place] = account_here(session, row, said)
-            groups.setdefault(found[place], []).append(row)
-        except CloudgpuError as fault:
-            faults[row.id] = fault
+                found[place] = account_here(session, machine, said)
+            groups.setdefault(found[place], []).append(machine)
+        except CloudgpuError as error:
+            faults[machine.id] = error
     return groups, faults
 
 
-def _place(row: Machine) -> _Place:
+def _place(machine: Machine) -> _Place:
     """Return what of a machine says which account here is its: thousands of machines have the same few."""
-    return row.account, row.provider, row.region, row.identity
+    return machine.account, machine.provider, machine.region, machine.identity
 
 
-def _said(session: SessionBase, rows: Sequence[Machine]) -> Said:
+def _said(session: SessionBase, machines: Sequence[Machine]) -> Said:
     """Ask the accounts that are most likely these machines' who they are, side by side."""
-    places_of = {_place(row): row for row in rows}.values()
-    wanted = {place_of_row(account, row): row.region for row in places_of for account in _likely(session, row)}
+    places_of = {_place(machine): machine for machine in machines}.values()
+    wanted = {
+        place_of_row(account, machine): machine.region for machine in places_of for account in _likely(session, machine)
+    }
     for account in {one for one, _ in wanted}:
         with suppress(CloudgpuError):  # said by whoever asks it; made here, for two threads would make two
             session.provider(account)
@@ -206,112 +208,122 @@ def _said(session: SessionBase, rows: Sequence[Machine]) -> Said:
     return dict(zip(places, answers, strict=False))
 
 
-def _likely(session: SessionBase, row: Machine) -> list[str]:
+def _likely(session: SessionBase, machine: Machine) -> list[str]:
     """Return the account of a machine's own name, where that may be its; else all that may be."""
-    named, found = _names(session, row)
+    named, found = _names(session, machine)
     return [named] if named in found else found
 
 
-def reachable(session: SessionBase, rows: Sequence[Machine]) -> list[Machine]:
+def reachable(session: SessionBase, machines: Sequence[Machine]) -> list[Machine]:
     """Return these machines without those of which it is known that no account here is theirs."""
-    _, faults = by_account(session, rows)
-    return [row for row in rows if not isinstance(faults.get(row.id), NotReachableHere)]
+    _, faults = by_account(session, machines)
+    return [machine for machine in machines if not isinstance(faults.get(machine.id), NotReachableHere)]
 
 
-def judged_here(session: SessionBase, rows: Sequence[Machine]) -> list[Machine]:
+def judged_here(session: SessionBase, machines: Sequence[Machine]) -> list[Machine]:
     """Return those of these machines that a pass from here may judge: not those of an account that is not here.
 
     Nor a colleague's while no account here can say who it is, where all of them last said that they are others. What
     else nobody can say just now is judged as what did not answer.
     """
-    _, faults = by_account(session, rows)
-    return [row for row in rows if row.id not in faults or _may_be_here(session, row, faults[row.id])]
+    _, faults = by_account(session, machines)
+    return [
+        machine
+        for machine in machines
+        if machine.id not in faults or _may_be_here(session, machine, faults[machine.id])
+    ]
 
 
-def _may_be_here(session: SessionBase, row: Machine, fault: CloudgpuError) -> bool:
-    if isinstance(fault, NotReachableHere):
+def _may_be_here(session: SessionBase, machine: Machine, error: CloudgpuError) -> bool:
+    if isinstance(error, NotReachableHere):
         return False
-    return is_mine(session, row) or not all(said_another(session, one, row) for one in names_of(session, row))
+    return is_mine(session, machine) or not all(
+        said_another(session, one, machine) for one in names_of(session, machine)
+    )
 
 
-def _not_reachable(session: SessionBase, row: Machine, here: AccountIdentity | None) -> NotReachableHere:
+def _not_reachable(session: SessionBase, machine: Machine, here: AccountIdentity | None) -> NotReachableHere:
     """Return the error for a machine of another account; `here` is what the account of that name is here."""
-    of, account = account_text(row), row.account
-    lost = absence(session, row)
+    of, account = account_text(machine), machine.account
+    lost = absence(session, machine)
     if lost is not None:
-        belongs = "runs on" if is_on_computer(row) else "belongs to"
-        message = f"{row.name} {belongs} {of}. {lost.why}"
-        return NotReachableHere(message, field="name", value=row.name, next=lost.way)
+        belongs = "runs on" if is_on_computer(machine) else "belongs to"
+        message = f"{machine.name} {belongs} {of}. {lost.why}"
+        return NotReachableHere(message, field="name", value=machine.name, next=lost.way)
     but = f"no account here is that one (there it is called `{account}`)" if here is None else _but(account, here)
-    belongs, there = ("runs on", f"on {of}") if is_on_computer(row) else ("belongs to", f"where an account is {of}")
-    ask = f"Ask {row.owner}" if row.owner else "Ask its owner"
-    way = _own_way(row, there) if is_mine(session, row) else f"{ask}, or run this {there}."
-    return NotReachableHere(f"{row.name} {belongs} {of}; {but}.", field="name", value=row.name, next=way)
+    belongs, there = ("runs on", f"on {of}") if is_on_computer(machine) else ("belongs to", f"where an account is {of}")
+    ask = f"Ask {machine.owner}" if machine.owner else "Ask its owner"
+    way = _own_way(machine, there) if is_mine(session, machine) else f"{ask}, or run this {there}."
+    return NotReachableHere(f"{machine.name} {belongs} {of}; {but}.", field="name", value=machine.name, next=way)
 
 
-def _own_way(row: Machine, there: str) -> str:
+def _own_way(machine: Machine, there: str) -> str:
     """Return what the owner of a machine can do whose account, or computer, is another one here."""
     way = f"Run this {there}."
-    if is_of_a_region(row):
-        way = f"If {row.region} has another name in config.toml now, give it back the one of the launch."
-    what = "computer was reinstalled, or is gone" if is_on_computer(row) else "account is closed"
-    return f"{way} If that {what}: cloudgpu down {row.name} --lost WHY"
+    if is_of_a_region(machine):
+        way = f"If {machine.region} has another name in config.toml now, give it back the one of the launch."
+    what = "computer was reinstalled, or is gone" if is_on_computer(machine) else "account is closed"
+    return f"{way} If that {what}: cloudgpu down {machine.name} --lost WHY"
 
 
-def _not_configured(session: SessionBase, row: Machine, absent: NotReachableHere) -> NotReachableHere:
+def _not_configured(session: SessionBase, machine: Machine, absent: NotReachableHere) -> NotReachableHere:
     """Return the error for a machine on a host that config.toml does not have: its owner may have taken it out."""
-    way = absent.next if is_mine(session, row) else _not_reachable(session, row, None).next
-    message = f"{row.name} runs on {account_text(row)}. {absent.message}"
-    return NotReachableHere(message, field="name", value=row.name, next=way)
+    way = absent.next if is_mine(session, machine) else _not_reachable(session, machine, None).next
+    message = f"{machine.name} runs on {account_text(machine)}. {absent.message}"
+    return NotReachableHere(message, field="name", value=machine.name, next=way)
 
 
-def elsewhere(session: SessionBase, rows: Sequence[Machine], queried: Sequence[Whose]) -> list[Unanswered]:
+def elsewhere(session: SessionBase, machines: Sequence[Machine], queried: Sequence[Whose]) -> list[Unanswered]:
     """Return what these accounts could not say: the machines of other accounts, and those whose account is not known.
 
     `rows` are the machines that the verb had to judge. One gap for each account, with its machines and owners.
     """
     gaps: dict[str, Unanswered] = {}
     others: dict[str, list[Machine]] = {}
-    for row in rows:
-        if any(one.covers(row) for one in queried):
+    for machine in machines:
+        if any(one.covers(machine) for one in queried):
             continue
-        unknown = next((one for one in queried if one.is_unknown(row)), None)
-        fault = None if unknown is None else unknown.fault_of(row.region)
-        if unknown is not None and fault is not None:
-            scope = unknown.scope(row)
-            gaps[scope] = Unanswered(scope, fault.message)
+        unknown = next((one for one in queried if one.is_unknown(machine)), None)
+        error = None if unknown is None else unknown.fault_of(machine.region)
+        if unknown is not None and error is not None:
+            scope = unknown.scope(machine)
+            gaps[scope] = Unanswered(scope, error.message)
         else:
-            others.setdefault(account_text(row), []).append(row)
+            others.setdefault(account_text(machine), []).append(machine)
     there = (Elsewhere(words, _why(session, found), _is_tended(session, found)) for words, found in others.items())
     return [*gaps.values(), *there]
 
 
-def _is_tended(session: SessionBase, rows: Iterable[Machine]) -> bool:
+def _is_tended(session: SessionBase, machines: Iterable[Machine]) -> bool:
     """Say whether somebody else has asked for these machines lately, wholly; a launch counts as a look."""
-    looks = [(row.intended_at, session.ledger.last(scope_of_row(row))) for row in rows]
+    looks = [(machine.intended_at, session.ledger.last(scope_of_row(machine))) for machine in machines]
     latest = [max(began, "" if look is None else look.occurred_at) for began, look in looks]
     return session.clock() - from_iso(min(latest)) < TOO_LONG
 
 
-def _why(session: SessionBase, rows: Sequence[Machine]) -> str:
-    names = [row.name for row in rows[:NAMED]] + ([f"{len(rows) - NAMED} more"] if len(rows) > NAMED else [])
+def _why(session: SessionBase, machines: Sequence[Machine]) -> str:
+    names = [machine.name for machine in machines[:NAMED]] + (
+        [f"{len(machines) - NAMED} more"] if len(machines) > NAMED else []
+    )
     listed = ", ".join(names[:-1]) + " and " * (len(names) > 1) + names[-1]
-    owners = sorted({f"{row.owner}'s `{row.account}`" if row.owner else f"`{row.account}`" for row in rows})
-    is_are = "are machines" if len(rows) > 1 else "is a machine"
-    return f"{NOT_HERE}: {listed} {is_are} of {', '.join(owners)}{_named_here(session, rows[0])}."
+    owners = sorted(
+        {f"{machine.owner}'s `{machine.account}`" if machine.owner else f"`{machine.account}`" for machine in machines}
+    )
+    is_are = "are machines" if len(machines) > 1 else "is a machine"
+    return f"{NOT_HERE}: {listed} {is_are} of {', '.join(owners)}{_named_here(session, machines[0])}."
 
 
-def _named_here(session: SessionBase, row: Machine) -> str:
-    lost = absence(session, row)
+def _named_here(session: SessionBase, machine: Machine) -> str:
+    lost = absence(session, machine)
     if lost is not None:
         return f". {lost.why} {lost.way}".removesuffix(".")
-    named = name_now(session, row)
+    named = name_now(session, machine)
     if session.account(named) is None:
         return f", and config.toml here has no account {named}"
     try:
-        return f"; {_but(named, session.provider(named).identity(row.region))}"
+        return f"; {_but(named, session.provider(named).identity(machine.region))}"
     except NotReachableHere as absent:
-        way = f" {absent.next}" if is_mine(session, row) else ""
+        way = f" {absent.next}" if is_mine(session, machine) else ""
         return f". {absent.message}{way}".removesuffix(".")
     except CloudgpuError:
         pass
@@ -322,33 +334,33 @@ def _but(account: str, here: AccountIdentity) -> str:
     return f"`{account}` here is {here.words}"
 
 
-def names_of(session: SessionBase, row: Machine) -> list[str]:
+def names_of(session: SessionBase, machine: Machine) -> list[str]:
     """Return the accounts here that may be a machine's, that of its own name first."""
-    return _names(session, row)[1]
+    return _names(session, machine)[1]
 
 
-def _names(session: SessionBase, row: Machine) -> tuple[str, list[str]]:
+def _names(session: SessionBase, machine: Machine) -> tuple[str, list[str]]:
     """Return the name of a machine's account, and the accounts here that may be it, that of this name first."""
-    named = name_now(session, row)
+    named = name_now(session, machine)
     session.account(named)  # a cloud's own name may stand for an account that config.toml does not name
     accounts = session.settings.accounts
-    of_kind = sorted(name for name, one in accounts.items() if one.provider == row.provider)
+    of_kind = sorted(name for name, one in accounts.items() if one.provider == machine.provider)
     return named, [named] * (named in of_kind) + [name for name in of_kind if name != named]
 
 
-def name_now(session: SessionBase, row: Machine) -> str:
+def name_now(session: SessionBase, machine: Machine) -> str:
     """Return the name of a machine's account: as it was launched, or as it was renamed since."""
-    return session.names().account(row.account)
+    return session.names().account(machine.account)
 
 
-def _may_be(session: SessionBase, account: str, row: Machine, fault: CloudgpuError) -> bool:
+def _may_be(session: SessionBase, account: str, machine: Machine, error: CloudgpuError) -> bool:
     """Say whether an account that cannot say now who it is may be a machine's.
 
     One of another name is not where it last said that it is another one, nor where its settings list no such host.
     """
-    if isinstance(fault, NotReachableHere):
+    if isinstance(error, NotReachableHere):
         return False
-    if account == name_now(session, row):
+    if account == name_now(session, machine):
         return True
-    is_unlisted = (fault.field, fault.value) == (f"accounts.{account}.hosts", row.region)
-    return not is_unlisted and not said_another(session, account, row)
+    is_unlisted = (error.field, error.value) == (f"accounts.{account}.hosts", machine.region)
+    return not is_unlisted and not said_another(session, account, machine)

@@ -78,7 +78,7 @@ def carried(ledger: Ledger, *, ok: bool, sweep: bool, now: datetime) -> tuple[st
     return None if ok_at is None else iso(ok_at), None if sweep_at is None else iso(sweep_at)
 
 
-def overdue(session: SessionBase, rows: list[Machine] | None = None, last: LastPass | None = None) -> str | None:
+def overdue(session: SessionBase, machines: list[Machine] | None = None, last: LastPass | None = None) -> str | None:
     """Return the sentence that no pass has succeeded for 26 hours while machines run; None where all is well.
 
     `rows` are the machines, `last` the last pass, where the caller has them. Within 26 hours of the first launch
@@ -87,20 +87,20 @@ def overdue(session: SessionBase, rows: list[Machine] | None = None, last: LastP
     now, last = session.clock(), last or last_pass(session.ledger)
     if last.ok_at is not None and abs(now - last.ok_at) < TOO_LONG:  # one far ahead was made by a wrong clock
         return None
-    rows = session.ledger.machines() if rows is None else rows
-    awake = sum(map(runs, rows))
-    if not awake or now - _first(rows) < TOO_LONG:
+    machines = session.ledger.machines() if machines is None else machines
+    awake = sum(map(runs, machines))
+    if not awake or now - _first(machines) < TOO_LONG:
         return None
     return _sentence(last, now, awake)
 
 
-def runs(row: Machine) -> bool:
+def runs(machine: Machine) -> bool:
     """Say whether a machine may be billed by the hour: it is not known to be stopped, or is billed all the same."""
-    return row.terminated_at is None and (bool(row.billed) or row.state not in _ASLEEP)
+    return machine.terminated_at is None and (bool(machine.billed) or machine.state not in _ASLEEP)
 
 
-def _first(rows: Iterable[Machine]) -> datetime:
-    return from_iso(min(row.intended_at for row in rows))
+def _first(machines: Iterable[Machine]) -> datetime:
+    return from_iso(min(machine.intended_at for machine in machines))
 
 
 def _sentence(last: LastPass, now: datetime, awake: int) -> str:

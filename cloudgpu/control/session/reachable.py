@@ -42,33 +42,33 @@ def remember(session: SessionBase, account: str, region: str | None, found: Acco
         session.identified[account, place] = found
 
 
-def reachable(session: SessionBase, rows: Sequence[Machine]) -> list[bool | None]:
+def reachable(session: SessionBase, machines: Sequence[Machine]) -> list[bool | None]:
     """Say of each machine whether its account is one of this home's; None where that is not known without asking."""
-    known = remembered(session) if rows else {}
-    return [_is_here(session, row, known) for row in rows]
+    known = remembered(session) if machines else {}
+    return [_is_here(session, machine, known) for machine in machines]
 
 
-def names_here(session: SessionBase, rows: Sequence[Machine]) -> set[str]:
+def names_here(session: SessionBase, machines: Sequence[Machine]) -> set[str]:
     """Return what the accounts of these machines are called: where they were launched, and here, as far as is known."""
-    known, names = remembered(session) if rows else {}, {row.account for row in rows}
-    wanted = [[row.identity.kind, row.identity.id] for row in rows if row.identity]
+    known, names = remembered(session) if machines else {}, {machine.account for machine in machines}
+    wanted = [[machine.identity.kind, machine.identity.id] for machine in machines if machine.identity]
     return names | {name for name, said in known.items() if any(one in wanted for one in said.values())}
 
 
-def said_another(session: SessionBase, account: str, row: Machine) -> bool:
+def said_another(session: SessionBase, account: str, machine: Machine) -> bool:
     """Say whether this account last said that it is another one than a machine's.
 
     Of hosts, all that the settings name have to have said so where they do not name the machine's own. Without a region
     the first of them was asked.
     """
-    identity = row.identity
+    identity = machine.identity
     if identity is None:
         return False
     known, wanted = remembered(session).get(account, {}), [identity.kind, identity.id]
     if identity.kind != BY_REGION:
         return known.get("", wanted) != wanted
     said = _said_by_hosts(session, account, known)
-    place = session.names().host(account, row.region or "")
+    place = session.names().host(account, machine.region or "")
     if said.get(place) is not None:
         return said[place] != wanted
     return bool(said) and all(one is not None and one != wanted for one in said.values())
@@ -83,9 +83,9 @@ def _said_by_hosts(session: SessionBase, account: str, known: dict[str, list[str
     return {name: known.get(name, known.get("") if name == names[0] else None) for name in names}
 
 
-def _is_here(session: SessionBase, row: Machine, known: Said) -> bool | None:
-    identity = row.identity
-    accounts = [name for name, one in session.settings.accounts.items() if one.provider == row.provider]
+def _is_here(session: SessionBase, machine: Machine, known: Said) -> bool | None:
+    identity = machine.identity
+    accounts = [name for name, one in session.settings.accounts.items() if one.provider == machine.provider]
     if identity is None:
         return None
     wanted = [identity.kind, identity.id]
@@ -95,7 +95,7 @@ def _is_here(session: SessionBase, row: Machine, known: Said) -> bool | None:
     said = [known.get(name, {}).get("") for name in accounts]
     if wanted in said:
         return True
-    if not said and row.provider in CLOUDS:
+    if not said and machine.provider in CLOUDS:
         return None
     return None if None in said else False
 

@@ -30,22 +30,22 @@ _LOOKS = ("ledger_opened", "account_synced")  # the lines that looking alone wri
 class Session(SessionBase):
     """What every verb works with. `tell` is given one sentence per stage; `clock` returns aware UTC."""
 
-    def provider_of(self, row: Machine) -> Provider:
+    def provider_of(self, machine: Machine) -> Provider:
         """Return the provider of the account to which this machine belongs, by that account's identity.
 
         Raises NotReachableHere where no account of this computer is that one, and what the provider raises where its
         identity cannot be known.
         """
-        return self.provider(self.account_here(row))
+        return self.provider(self.account_here(machine))
 
-    def account_here(self, row: Machine) -> str:
+    def account_here(self, machine: Machine) -> str:
         """Return what the account of this machine is called here; it may bear another name at a colleague's.
 
         Raises as `provider_of` does.
         """
         from cloudgpu.control.session.identity import account_here
 
-        return account_here(self, row)
+        return account_here(self, machine)
 
     @contextmanager
     def beside(self) -> Iterator[Session]:
@@ -78,28 +78,28 @@ class Session(SessionBase):
         """
         return find_machine(self.ledger.machines(), name, self.clock(), ended=ended, running=running)
 
-    def target(self, row: Machine) -> Target:
+    def target(self, machine: Machine) -> Target:
         """Return where this machine's SSH server was last seen; raise Unreachable when it has no address."""
         from cloudgpu.access.ssh.target import Target
         from cloudgpu.core.model.instances import Address
         from cloudgpu.core.model.machine import jump_of
 
-        if row.address is None and stays(row):
+        if machine.address is None and stays(machine):
             raise Unreachable(
-                f"{row.name} does not run; its disk remains.",
+                f"{machine.name} does not run; its disk remains.",
                 field="name",
-                value=row.name,
-                next=f"Run: cloudgpu start {row.name}",
+                value=machine.name,
+                next=f"Run: cloudgpu start {machine.name}",
             )
-        if row.address is None:
+        if machine.address is None:
             raise Unreachable(
-                f"{row.name} has no address: it was last seen {row.state}.",
+                f"{machine.name} has no address: it was last seen {machine.state}.",
                 field="name",
-                value=row.name,
-                next=f"Run: cloudgpu show {row.name} --refresh",
+                value=machine.name,
+                next=f"Run: cloudgpu show {machine.name} --refresh",
             )
-        address = Address(*row.address)
-        return Target(row.id, row.name, address, self.client_key_file, self.home.known_hosts, jump_of(row))
+        address = Address(*machine.address)
+        return Target(machine.id, machine.name, address, self.client_key_file, self.home.known_hosts, jump_of(machine))
 
     @property
     def client_key_file(self) -> Path:
@@ -215,32 +215,32 @@ class Session(SessionBase):
             )
 
 
-def living(rows: list[Machine]) -> list[Machine]:
+def living(machines: list[Machine]) -> list[Machine]:
     """Return the rows of machines that are not proved gone."""
-    return [row for row in rows if row.terminated_at is None]
+    return [machine for machine in machines if machine.terminated_at is None]
 
 
-def present(rows: list[Machine]) -> list[Machine]:
+def present(machines: list[Machine]) -> list[Machine]:
     """Return the rows of machines that are not proved gone, or of which something is kept."""
-    return [row for row in rows if row.terminated_at is None or stays(row)]
+    return [machine for machine in machines if machine.terminated_at is None or stays(machine)]
 
 
 def find_machine(
-    rows: list[Machine], name: str | None, now: datetime, *, ended: bool = False, running: bool = False
+    machines: list[Machine], name: str | None, now: datetime, *, ended: bool = False, running: bool = False
 ) -> Machine:
     """Return the one machine meant by `name` (a name or a cloudgpu-id), as `Session.find` says."""
-    alive = living(rows)
+    alive = living(machines)
     if name is None:
-        now_running = [row for row in alive if row.state == "running"] if running else []
-        return _only(now_running or alive or present(rows))
-    found = [row for row in alive if name in (row.name, row.id)]
+        now_running = [machine for machine in alive if machine.state == "running"] if running else []
+        return _only(now_running or alive or present(machines))
+    found = [machine for machine in alive if name in (machine.name, machine.id)]
     if not found:
-        found = [row for row in present(rows) if name in (row.name, row.id)]
+        found = [machine for machine in present(machines) if name in (machine.name, machine.id)]
     if not found and ended:
-        found = [row for row in rows if name in (row.name, row.id)]
+        found = [machine for machine in machines if name in (machine.name, machine.id)]
     if found:
         return found[-1]
-    raise _unknown(name, rows, now)
+    raise _unknown(name, machines, now)
 
 
 def _only(alive: list[Machine]) -> Machine:
@@ -254,16 +254,16 @@ def _only(alive: list[Machine]) -> Machine:
     )
 
 
-def _unknown(name: str, rows: list[Machine], now: datetime) -> InstanceNotFound:
+def _unknown(name: str, machines: list[Machine], now: datetime) -> InstanceNotFound:
     from cloudgpu.views.ended import gone
 
-    ended = [row for row in rows if name in (row.name, row.id)]
+    ended = [machine for machine in machines if name in (machine.name, machine.id)]
     if ended:
         return gone(ended[-1], now)
-    alive = [row.name for row in present(rows)]
+    alive = [machine.name for machine in present(machines)]
     return InstanceNotFound(
         f"No machine is called {name!r}" + did_you_mean(near(name, alive), "."),
         field="name",
         value=name,
-        next="Run: cloudgpu ls" + (" --all" if rows else ", or: cloudgpu up"),
+        next="Run: cloudgpu ls" + (" --all" if machines else ", or: cloudgpu up"),
     )

@@ -46,15 +46,15 @@ class Place:
         table = value_at(found.table, ("accounts", self.account))
         return table is not None and (self.host is None or self.host in hosts_in(table))
 
-    def rows(self, session: Session, rows: Iterable[Machine]) -> Iterator[Machine]:
+    def rows(self, session: Session, machines: Iterable[Machine]) -> Iterator[Machine]:
         """Yield those of these rows that the ledger has there, by names alone; a colleague's are left out."""
         names = session.names()
-        for row in rows:
-            is_here = row.provider == self.kind and names.account(row.account) == self.account
+        for machine in machines:
+            is_here = machine.provider == self.kind and names.account(machine.account) == self.account
             if self.host is not None:
-                is_here = is_here and names.host(self.account, row.region or "") == self.host
-            if is_here and (is_mine(session, row) or not row.owner):
-                yield row
+                is_here = is_here and names.host(self.account, machine.region or "") == self.host
+            if is_here and (is_mine(session, machine) or not machine.owner):
+                yield machine
 
 
 def find_place(session: Session, found: Found, text: str, option: str) -> Place:
@@ -81,11 +81,11 @@ def find_place(session: Session, found: Found, text: str, option: str) -> Place:
 def _known(session: Session, found: Found) -> tuple[dict[str, str], list[Place]]:
     """Return the provider of every account that is known, and all hosts."""
     names, accounts, hosts = session.names(), dict[str, str](), dict[tuple[str, str], Place]()
-    for row in session.ledger.bills():
-        account, kind = names.account(row.account), row.provider
+    for machine in session.ledger.bills():
+        account, kind = names.account(machine.account), machine.provider
         accounts[account] = kind
-        if row.identity and row.identity.kind == BY_REGION:
-            host = names.host(account, row.region)
+        if machine.identity and machine.identity.kind == BY_REGION:
+            host = names.host(account, machine.region)
             hosts[account, host] = Place(account, host, kind)
     for name, one in found.settings.accounts.items():
         accounts.setdefault(name, one.provider)

@@ -125,8 +125,8 @@ def removal(
         return made
     try:
         return replace(made, budget_there=made.provider.budget_alert())
-    except AuthFailed as fault:  # whoever has made none may lack the permission to look for one
-        return replace(made, unseen=fault.message)
+    except AuthFailed as error:  # whoever has made none may lack the permission to look for one
+        return replace(made, unseen=error.message)
 
 
 def make(made: Preparation) -> None:

@@ -72,8 +72,8 @@ def examine(
     checks = [_python(), _system(), _files(home)]
     try:
         session = open_session(environ, clock=clock)
-    except CloudgpuError as fault:
-        return [*checks, failed("settings and ledger", fault)]
+    except CloudgpuError as error:
+        return [*checks, failed("settings and ledger", error)]
     checks.append(Check("settings", Verdict.OK, _settings(session)))
     checks += [_policy(session), _ledger(session), *team_checks(session), _key(session), _ssh_client(), *_extras()]
     with read_on(session):
@@ -125,8 +125,8 @@ def _files(home: Home) -> Check:
 
 def _settings(session: Session) -> str:
     file = session.home.config_file
-    said = f"{file}" if file.exists() else f"no {file.name} (defaults hold; none is needed for local)"
-    return f"{said}; owner {session.settings.owner}, accounts {', '.join(sorted(session.settings.accounts))}"
+    message = f"{file}" if file.exists() else f"no {file.name} (defaults hold; none is needed for local)"
+    return f"{message}; owner {session.settings.owner}, accounts {', '.join(sorted(session.settings.accounts))}"
 
 
 def _policy(session: Session) -> Check:
@@ -141,8 +141,8 @@ def _policy(session: Session) -> Check:
         wished = lifetime_of(policy, session.settings)
         checked(session, ())
         spans, _ = cut_lifetime(wished, limits_of(session))
-    except CloudgpuError as fault:
-        return failed("policy", fault)
+    except CloudgpuError as error:
+        return failed("policy", error)
     lives = f"lease {duration_text(spans.lease)}, renew-until {duration_text(spans.renew_until)}"
     return Check("policy", Verdict.OK, f"{policy.name}: {lives}")
 
@@ -150,8 +150,8 @@ def _policy(session: Session) -> Check:
 def _ledger(session: Session) -> Check:
     try:
         doubt, found = session.integrity_problem(), session.ledger.verify()
-    except CloudgpuError as fault:
-        return failed("ledger", fault)
+    except CloudgpuError as error:
+        return failed("ledger", error)
     if doubt or found.faults:
         return Check("ledger", Verdict.FAIL, doubt or found.faults[0], "Run: cloudgpu cost --verify", 8)
     return _left_over(session) or Check("ledger", Verdict.OK, f"{found.lines} lines, chain and head record agree")
@@ -162,12 +162,14 @@ def _left_over(session: Session) -> Check | None:
     outbox = session.ledger.outbox
     left = [str(one.path) for one in outbox.others()]
     if left:
-        said = f"What was done while a ledger was away still waits in {', '.join(left)}."
+        message = f"What was done while a ledger was away still waits in {', '.join(left)}."
         way = "Name that ledger by CLOUDGPU_LEDGER once it is back: the next command writes it."
-        return Check("ledger", Verdict.WARN, said, way)
+        return Check("ledger", Verdict.WARN, message, way)
     if not outbox.is_empty:
-        said = f"Lines wait in {outbox.path}: another command is at them, or a newer cloudgpu has written them."
-        return Check("ledger", Verdict.WARN, said, "Run any command again, with the newest cloudgpu of this computer.")
+        message = f"Lines wait in {outbox.path}: another command is at them, or a newer cloudgpu has written them."
+        return Check(
+            "ledger", Verdict.WARN, message, "Run any command again, with the newest cloudgpu of this computer."
+        )
     for path, lines in outbox.refused():
         way = f"{LOOK_AGAIN}. Then remove that file, or keep it for whoever looks into it."
         return Check(
@@ -183,8 +185,8 @@ def _key(session: Session) -> Check:
         return Check("ssh key", Verdict.OK, "made at the first launch")
     try:
         return Check("ssh key", Verdict.OK, str(client_key(session.home.keys).path))
-    except CloudgpuError as fault:
-        return failed("ssh key", fault)
+    except CloudgpuError as error:
+        return failed("ssh key", error)
 
 
 def _ssh_client() -> Check:
@@ -258,8 +260,8 @@ def _clouds(session: Session, names: list[str]) -> list[Check]:
     kinds = {one.provider for name in names if (one := session.account(name)) is not None}
     if kinds - set(HERE):
         return []
-    said = "none is asked: config.toml names no account of one, and no credentials of one were found here"
-    return [Check("clouds", Verdict.NOTE, said, "Log in with the cloud's own tool, or run: cloudgpu init")]
+    message = "none is asked: config.toml names no account of one, and no credentials of one were found here"
+    return [Check("clouds", Verdict.NOTE, message, "Log in with the cloud's own tool, or run: cloudgpu init")]
 
 
 def _gone(session: Session) -> Iterator[Check]:
@@ -273,32 +275,32 @@ def _gone(session: Session) -> Iterator[Check]:
 def _absent(session: Session) -> Iterator[Check]:
     """Yield a failed check for each machine of this owner that nobody here can ask, by its name or by what it is."""
     with suppress(LedgerUnavailable):  # its own check has said so
-        rows = [row for row in session.ledger.machines() if is_there(row) and is_mine(session, row)]
-        _, faults = by_account(session, rows)
-        for row, found in zip(rows, absences(session, rows, reachable(session, rows)), strict=True):
-            fault = faults.get(row.id)
+        machines = [machine for machine in session.ledger.machines() if is_there(machine) and is_mine(session, machine)]
+        _, faults = by_account(session, machines)
+        for machine, found in zip(machines, absences(session, machines, reachable(session, machines)), strict=True):
+            fault = faults.get(machine.id)
             if isinstance(fault, NotReachableHere):
-                yield failed(f"machine {row.name}", fault)
+                yield failed(f"machine {machine.name}", fault)
             elif found is not None:
-                said = f"runs on {account_text(row)} as far as is known, and cannot be asked: {found.why}"
-                yield Check(f"machine {row.name}", Verdict.FAIL, said, found.way, ProviderUnavailable.exit_code)
+                message = f"runs on {account_text(machine)} as far as is known, and cannot be asked: {found.why}"
+                yield Check(f"machine {machine.name}", Verdict.FAIL, message, found.way, ProviderUnavailable.exit_code)
 
 
 def _accounts(session: Session, names: list[str], region: str | None, *, asked_all: bool) -> Iterator[Check]:
     for name in names:
         try:
             listing = session.provider(name).list()
-        except CloudgpuError as fault:
-            _, closed = split_gaps(session, [gap_of(name, fault)]) if asked_all else ([], [])
+        except CloudgpuError as error:
+            _, closed = split_gaps(session, [gap_of(name, error)]) if asked_all else ([], [])
             if closed:
-                said = f"not asked: the credentials found here do not open it: {fault.message}"
-                yield Check(f"account {name}", Verdict.NOTE, said, fault.next)
+                message = f"not asked: the credentials found here do not open it: {error.message}"
+                yield Check(f"account {name}", Verdict.NOTE, message, error.next)
             else:
-                yield failed(f"account {name}", fault)
+                yield failed(f"account {name}", error)
             continue
         if listing.unanswered:
-            said = " ".join(gap_text(gap.scope, gap.why) for gap in listing.unanswered)
-            yield Check(f"account {name}", Verdict.FAIL, said, None, 8)
+            message = " ".join(gap_text(gap.scope, gap.why) for gap in listing.unanswered)
+            yield Check(f"account {name}", Verdict.FAIL, message, None, 8)
         else:
             yield Check(f"account {name}", Verdict.OK, f"answers; its machines: {len(listing.instances)}")
         yield from finding_checks(session, name, region)

@@ -25,73 +25,77 @@ def guard_checks(session: Session, accounts: Sequence[str], environ: Mapping[str
 
     A machine that nothing but its own agent guards is a note, with the way to more. Changes nothing.
     """
-    rows = [row for row in session.ledger.machines() if row.account in accounts and runs(row) and row.provider_id]
-    rows = reachable(session, rows)
-    if not rows:
+    machines = [
+        machine
+        for machine in session.ledger.machines()
+        if machine.account in accounts and runs(machine) and machine.provider_id
+    ]
+    machines = reachable(session, machines)
+    if not machines:
         return
     reaper, watched = _reaper(session, environ)
-    for row in rows:
-        with_provider(session, row)  # made here: two threads would make two
+    for machine in machines:
+        with_provider(session, machine)  # made here: two threads would make two
     with Pool(AT_ONCE, "machines") as pool:
-        yield from pool.map(lambda row: _check(session, row, reaper, watched=watched), rows)
+        yield from pool.map(lambda machine: _check(session, machine, reaper, watched=watched), machines)
 
 
-def with_provider(session: Session, row: Machine) -> HasTimer | None:
+def with_provider(session: Session, machine: Machine) -> HasTimer | None:
     """Return the machine's provider where it has timers, None where it has none or is configured no more."""
     try:
-        provider = session.provider_of(row)
+        provider = session.provider_of(machine)
     except CloudgpuError:
         return None
     return provider if isinstance(provider, HasTimer) else None
 
 
-def _check(session: Session, row: Machine, reaper: str, *, watched: bool) -> Check:
-    name = f"guards {row.name}"
+def _check(session: Session, machine: Machine, reaper: str, *, watched: bool) -> Check:
+    name = f"guards {machine.name}"
     try:
-        timer, timed, way = _timer(session, row)
-    except CloudgpuError as fault:
-        return failed(name, fault)
-    said = f"{_agent(session, row)}; {timer}; {reaper}"
+        timer, timed, way = _timer(session, machine)
+    except CloudgpuError as error:
+        return failed(name, error)
+    message = f"{_agent(session, machine)}; {timer}; {reaper}"
     if timed or watched:
-        return Check(name, Verdict.OK, said)
-    but = "Only its own agent" if ends_itself(row) else "Only cloudgpu reap or watch"
-    return Check(name, Verdict.WARN, f"{said}. {but} would end it.", way)
+        return Check(name, Verdict.OK, message)
+    but = "Only its own agent" if ends_itself(machine) else "Only cloudgpu reap or watch"
+    return Check(name, Verdict.WARN, f"{message}. {but} would end it.", way)
 
 
-def _agent(session: Session, row: Machine) -> str:
+def _agent(session: Session, machine: Machine) -> str:
     """Return what is known of the agent: the end that it keeps, and when it was last heard.
 
     It is heard when it marks the machine as in use, and when a pass fetches what it has seen.
     """
-    found = guards_of(row)
-    if has_no_agent(row):
+    found = guards_of(machine)
+    if has_no_agent(machine):
         return "no agent runs on it, so its use is not known"
     if found is not None and found.agent is Agent.TELLS:
         return "its agent can only shut it down, which does not end what it costs"
-    at = guards_value(row)["agent"]
+    at = guards_value(machine)["agent"]
     ends = f"the agent ends it at {_minute(at)}" if at else "the agent knows no end"
-    marked = from_iso(row.last_active).timestamp() if row.last_active else 0.0
-    heard = max(marked, SampleStore(session.home.samples, row.id).last())
+    marked = from_iso(machine.last_active).timestamp() if machine.last_active else 0.0
+    heard = max(marked, SampleStore(session.home.samples, machine.id).last())
     if not heard:
         return f"{ends} (it was never heard from here)"
     ago = max(0, round(session.clock().timestamp() - heard))
     return f"{ends} (last heard {duration_text(ago)} ago)"
 
 
-def _timer(session: Session, row: Machine) -> tuple[str, bool, str | None]:
+def _timer(session: Session, machine: Machine) -> tuple[str, bool, str | None]:
     """Return what is to be said of its timer, whether there is one, and how to get one."""
-    provider, way = with_provider(session, row), "Run: cloudgpu cron install"
+    provider, way = with_provider(session, machine), "Run: cloudgpu cron install"
     if provider is None:
-        return f"{row.provider} has no timers", False, way
+        return f"{machine.provider} has no timers", False, way
     missing = provider.no_timer() if isinstance(provider, SetsTimer) else ""
-    at = provider.timer(fact(row.provider_id))
+    at = provider.timer(fact(machine.provider_id))
     if at is not None:
-        found = guards_of(row)
+        found = guards_of(machine)
         own = found is not None and found.timer is Timer.OWN
         what = "its own timer, a separate process, ends it" if own else "the timer in the cloud"
         return f"{what} at {at:%Y-%m-%d %H:%M} UTC", True, None
     if missing:
-        return missing, False, f"Run: cloudgpu init {row.provider}, or: cloudgpu cron install"
+        return missing, False, f"Run: cloudgpu init {machine.provider}, or: cloudgpu cron install"
     return "no timer in the cloud is set", False, "Run: cloudgpu reap (it sets the timer)"
 
 

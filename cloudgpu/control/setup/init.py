@@ -105,9 +105,9 @@ def checked(name: str, text: str) -> str | Decimal:
         read_setting(name, text)
         if name == "provider":
             _check_kind(text.strip())
-    except InvalidRequest as fault:
-        message = fault.message.replace(f"{NAMED}: {name}", option)
-        raise InvalidRequest(message, field=option, value=fault.value, next=fault.next) from None
+    except InvalidRequest as error:
+        message = error.message.replace(f"{NAMED}: {name}", option)
+        raise InvalidRequest(message, field=option, value=error.value, next=error.next) from None
     return text.strip()
 
 
@@ -175,8 +175,8 @@ def login_of(text: str, hosts: Sequence[Host]) -> str:
         return ""
     try:
         path = login_key(text.strip())
-    except InvalidRequest as fault:
-        raise InvalidRequest(fault.message, field="--key", value=shown(text), next=fault.next) from None
+    except InvalidRequest as error:
+        raise InvalidRequest(error.message, field="--key", value=shown(text), next=error.next) from None
     return text.strip() if text.strip().startswith("~") else str(path)
 
 

@@ -166,13 +166,13 @@ def _written(session: Session, doubt: str) -> int:
 def _check_looked_at(session: Session, since: int) -> None:
     """Raise LedgerUnavailable for an account that no account here is, and that nobody has looked at since this line."""
     _, faults = by_account(session, used_rows(session))
-    away = [row for row in used_rows(session) if isinstance(faults.get(row.id), NotReachableHere)]
-    for row in away:
-        last = session.ledger.last(scope_of_row(row))
+    away = [machine for machine in used_rows(session) if isinstance(faults.get(machine.id), NotReachableHere)]
+    for machine in away:
+        last = session.ledger.last(scope_of_row(machine))
         if last is None or last.seq <= since:
-            whom = row.owner or "whoever has that account"
+            whom = machine.owner or "whoever has that account"
             raise LedgerUnavailable(
-                f"The ledger cannot be repaired until somebody has queried {account_text(row)}: "
+                f"The ledger cannot be repaired until somebody has queried {account_text(machine)}: "
                 f"what runs there is not known, and it is {NOT_HERE}.",
                 field="ledger",
                 value=str(session.home.ledger),
@@ -183,8 +183,8 @@ def _check_looked_at(session: Session, since: int) -> None:
 def _gaps(session: Session, account: str) -> Sequence[Unanswered]:
     try:
         return session.provider(account).list().unanswered
-    except CloudgpuError as fault:
-        return [Unanswered(account, fault.message)]
+    except CloudgpuError as error:
+        return [Unanswered(account, error.message)]
 
 
 def _check_complete(session: Session, gaps: Sequence[Unanswered]) -> None:

@@ -66,9 +66,9 @@ def plan(session: Session, url: str | None, *, follow: bool = False) -> Move:
     mark = None
     try:
         mark = source.moved()
-    except LedgerUnavailable as fault:
+    except LedgerUnavailable as error:
         if not (follow and url is not None):
-            raise _not_known(fault) from fault
+            raise _not_known(error) from error
     if mark is not None and mark.came_from:
         raise marks.refusal(mark, source.place)
     if url is None:
@@ -206,13 +206,13 @@ def _check_whole(session: Session) -> None:
 
 def _check_quiet(session: Session, ledger: Book) -> None:
     """Raise ProviderUnavailable while a command is at work on a machine: it could not write down how that went."""
-    for row in ledger.machines():
-        name = lock_name(row.key or row.id)
-        if row.terminated_at is None and (locks.held(session.home.locks, name) or ledger.held(name)):
+    for machine in ledger.machines():
+        name = lock_name(machine.key or machine.id)
+        if machine.terminated_at is None and (locks.held(session.home.locks, name) or ledger.held(name)):
             raise ProviderUnavailable(
-                f"The ledger was not moved: a command is at work on {row.name}.",
+                f"The ledger was not moved: a command is at work on {machine.name}.",
                 field="name",
-                value=row.name,
+                value=machine.name,
                 next="Wait until it has ended, then run the same again.",
             )
 
@@ -247,12 +247,12 @@ def _write(session: Session, change: tuple[str | None, str]) -> None:
         write_whole(file.resolve(), after.encode())
 
 
-def _not_known(fault: LedgerUnavailable) -> LedgerUnavailable:
-    otherwise = "wait until it is back." if isinstance(fault, LedgerAway) else f"here is the way: {fault.next}"
+def _not_known(error: LedgerUnavailable) -> LedgerUnavailable:
+    otherwise = "wait until it is back." if isinstance(error, LedgerAway) else f"here is the way: {error.next}"
     return LedgerUnavailable(
-        f"{fault.message} Whether the ledger has moved is not known here.",
+        f"{error.message} Whether the ledger has moved is not known here.",
         field="ledger",
-        value=fault.value,
+        value=error.value,
         next=f"If it has moved, name where it is now: cloudgpu ledger move URL --follow. If not, {otherwise}",
     )
 

@@ -123,7 +123,7 @@ class _Trial:
 
     def clean(self) -> None:
         """End the machine, if there is one, and look for what is left of it."""
-        row = self._row()
+        row = self._machine()
         if row is None:
             return
         try:
@@ -139,65 +139,65 @@ class _Trial:
 
     def result(self) -> Trial:
         """Return what the machine went through, and its cost."""
-        row = self._row()
+        row = self._machine()
         cost = None if row is None or row.unpriced else spent(row, self.session.clock())
         return Trial(self.prepared, row.name if row else None, tuple(self.stages), cost, tuple(self.left))
 
     def _launch(self) -> Machine:
-        return launch(self.session, self.prepared, wait=False).row
+        return launch(self.session, self.prepared, wait=False).machine
 
-    def _listed(self, row: Machine) -> str:
+    def _listed(self, machine: Machine) -> str:
         """See the machine, with its tag, in the listing that every other command goes by."""
-        provider = self.session.provider_of(row)
+        provider = self.session.provider_of(machine)
 
         def found() -> bool:
-            return any(one.tags.get(TAG_ID) == row.id for one in provider.list().instances)
+            return any(one.tags.get(TAG_ID) == machine.id for one in provider.list().instances)
 
-        self._until(found, f"{row.name} is missing from the provider's listing.")
+        self._until(found, f"{machine.name} is missing from the provider's listing.")
         return "in the listing, with its tags"
 
-    def _permitted(self, row: Machine) -> str:
-        provider = self.session.provider_of(row)
+    def _permitted(self, machine: Machine) -> str:
+        provider = self.session.provider_of(machine)
         if not isinstance(provider, ChecksPermissions):
             return "this provider has no way to check"
-        found = provider.permissions(row.region)
+        found = provider.permissions(machine.region)
         for one in found:
             if one.needed and one.allowed is False:
-                raise denied(one, row.provider)
+                raise denied(one, machine.provider)
         known = sum(one.allowed is not None for one in found)
         return f"{known} of {len(found)} actions could be asked, none that is needed is denied"
 
-    def _is_timed(self, row: Machine) -> bool:
-        provider = self.session.provider_of(row)
+    def _is_timed(self, machine: Machine) -> bool:
+        provider = self.session.provider_of(machine)
         return isinstance(provider, SetsTimer) and not provider.no_timer()
 
-    def _timed(self, row: Machine) -> str:
+    def _timed(self, machine: Machine) -> str:
         """See the machine's timer where it fires by itself: at renew-until."""
-        provider = cast("SetsTimer", self.session.provider_of(row))
-        at = provider.timer(fact(row.provider_id))
+        provider = cast("SetsTimer", self.session.provider_of(machine))
+        at = provider.timer(fact(machine.provider_id))
         if at is None:
             raise InvalidRequest(
-                f"{row.name} has no timer in the cloud, though the account is set up for one.",
+                f"{machine.name} has no timer in the cloud, though the account is set up for one.",
                 field="timer",
-                value=row.name,
+                value=machine.name,
                 next="See the output of its launch for the reason; cloudgpu init creates its role again.",
             )
         return f"fires at {at:%Y-%m-%d %H:%M} UTC"
 
-    def _nothing_left(self, row: Machine) -> str:
-        provider = self.session.provider_of(row)
+    def _nothing_left(self, machine: Machine) -> str:
+        provider = self.session.provider_of(machine)
         if not isinstance(provider, HasResources):
             return "this provider has no resources besides machines"
         able, seen = provider, list[str]()
 
         def gone() -> bool:
-            found = able.resources(row.region)
+            found = able.resources(machine.region)
             for gap in found.unanswered:
                 raise ProviderUnavailable(f"{gap.scope} did not answer: {gap.why}", field="provider")
-            seen[:] = [f"{one.kind} {one.id}" for one in found.items if one.tags.get(TAG_ID) == row.id]
+            seen[:] = [f"{one.kind} {one.id}" for one in found.items if one.tags.get(TAG_ID) == machine.id]
             return not seen
 
-        self._until(gone, lambda: f"{row.name} has left behind: {', '.join(seen)}.")
+        self._until(gone, lambda: f"{machine.name} has left behind: {', '.join(seen)}.")
         return "none"
 
     def _until(self, done: Callable[[], bool], otherwise: str | Callable[[], str]) -> None:
@@ -209,32 +209,32 @@ class _Trial:
             self.session.pause(pause)
             pause = min(5.0, pause * 1.5)
 
-    def _can_stop(self, row: Machine) -> bool:
-        return row.stoppable is not False and isinstance(self.session.provider_of(row), Pausable)
+    def _can_stop(self, machine: Machine) -> bool:
+        return machine.stoppable is not False and isinstance(self.session.provider_of(machine), Pausable)
 
-    def _row(self) -> Machine | None:
-        rows = (row for row in self.session.ledger.machines() if row.key == self.prepared.key)
-        return next((row for row in rows if row.launch_status in ("made", "open")), None)
+    def _machine(self) -> Machine | None:
+        machines = (machine for machine in self.session.ledger.machines() if machine.key == self.prepared.key)
+        return next((machine for machine in machines if machine.launch_status in ("made", "open")), None)
 
-    def _step(self, name: str, act: Callable[[], Any], said: str = "") -> Any:
+    def _step(self, name: str, act: Callable[[], Any], message: str = "") -> Any:
         """Do one stage and write down how it ended and how long it took; raise _FailedStage after a fault."""
         began = self.session.clock()
         self.begin(f"{self.prepared.plan.offer.available.instance_type}: {name}")
         try:
             answer = act()
-        except CloudgpuError as fault:
+        except CloudgpuError as error:
             seconds = _seconds(began, self.session.clock())
             self.stages.append(
-                Stage(name, fault.message, seconds, ok=False, next=fault.next, exit_code=fault.exit_code)
+                Stage(name, error.message, seconds, ok=False, next=error.next, exit_code=error.exit_code)
             )
-            raise _FailedStage from fault
-        told = answer if isinstance(answer, str) else said or _where(answer)
+            raise _FailedStage from error
+        told = answer if isinstance(answer, str) else message or _where(answer)
         self.stages.append(Stage(name, told, _seconds(began, self.session.clock())))
         return answer
 
 
-def _where(row: Machine) -> str:
-    return f"{row.name}: {row.instance_type} in {row.zone}, {row.state}"
+def _where(machine: Machine) -> str:
+    return f"{machine.name}: {machine.instance_type} in {machine.zone}, {machine.state}"
 
 
 def _seconds(began: datetime, now: datetime) -> float:

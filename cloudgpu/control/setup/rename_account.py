@@ -108,7 +108,7 @@ def document(renaming_: Renaming) -> RenameDocument:
 
 def _check_files(place: Place, machines: tuple[Machine, ...]) -> None:
     """Refuse a new name for a local account with machines: their files lie in a directory of that name."""
-    here = [row for row in machines if row.provider == "local"]
+    here = [machine for machine in machines if machine.provider == "local"]
     if here:
         raise InvalidRequest(
             f"Account {place.account} cannot be renamed while {here[0].name} is there: the files of a local machine "
@@ -142,22 +142,22 @@ def _with_usual(text: str, found: init.Found, place: Place, new: str) -> str:
     return with_value(text, ("account",), new) if is_usual else text
 
 
-def _check_same(session: Session, there: Place, rows: tuple[Machine, ...]) -> None:
+def _check_same(session: Session, there: Place, machines: tuple[Machine, ...]) -> None:
     """Ask what is called by the new name who it is: it has to be where the machines were launched."""
-    wanted = [row for row in rows if is_there(row) and row.identity]
-    wanted = wanted or [row for row in rows if row.identity][-1:]
-    for row in wanted:
+    wanted = [machine for machine in machines if is_there(machine) and machine.identity]
+    wanted = wanted or [machine for machine in machines if machine.identity][-1:]
+    for machine in wanted:
         try:
-            found = identity_of(session, there.account, there.host or row.region)
-        except NotReachableHere as fault:
-            if not is_there(row):  # a host of long ago
+            found = identity_of(session, there.account, there.host or machine.region)
+        except NotReachableHere as error:
+            if not is_there(machine):  # a host of long ago
                 continue
-            message = f"{row.name} runs on {account_text(row)}. {fault.message}"
-            raise InvalidRequest(message, field=FIELD, value=there.name, next=fault.next) from fault
-        if not found.is_of(row.identity):
-            other = "another computer, user or home: " if is_on_computer(row) else "another account: "
+            message = f"{machine.name} runs on {account_text(machine)}. {error.message}"
+            raise InvalidRequest(message, field=FIELD, value=there.name, next=error.next) from error
+        if not found.is_of(machine.identity):
+            other = "another computer, user or home: " if is_on_computer(machine) else "another account: "
             raise InvalidRequest(
-                f"{row.name} was launched at {account_text(row)}, and {there.name} is {other}{found.words}.",
+                f"{machine.name} was launched at {account_text(machine)}, and {there.name} is {other}{found.words}.",
                 field=FIELD,
                 value=there.name,
                 next="Name what it is called now, or put the old name back into config.toml.",

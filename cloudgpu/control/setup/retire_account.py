@@ -97,44 +97,48 @@ def _of_account(session: Session, found: init.Found, account: str) -> Farewell:
     if whose is not None and whose.fault is not None:
         raise _not_known(account, whose.fault.message, configured=draft is not None)
     lost = _lost(session, rows) if not asked else ()
-    _check_costs_nothing(account, [row for row in rows if row not in lost], beside)
-    machines = tuple(row for row in rows if not row.is_named_resource)
+    _check_costs_nothing(account, [machine for machine in rows if machine not in lost], beside)
+    machines = tuple(machine for machine in rows if not machine.is_named_resource)
     at = forgotten_at(session.ledger.events(SUBJECT), session.settings.owner).get(account) if draft is None else None
-    late = at is not None and any((row.terminated_at or "") > at for row in rows)
+    late = at is not None and any((machine.terminated_at or "") > at for machine in rows)
     known = session.account(account) if asked else None
     provider = rows[-1].provider if known is None else known.provider
     return Farewell(account, provider, machines, draft, None if late or lost else at, whose, lost=lost)
 
 
-def _lost(session: Session, rows: Iterable[Machine]) -> tuple[Machine, ...]:
+def _lost(session: Session, machines: Iterable[Machine]) -> tuple[Machine, ...]:
     """Return those of these machines that may be there and that nobody here can ask; raise for one that can be.
 
     Not an unfinished launch in a cloud: that may still make a machine.
     """
-    there = [row for row in rows if not row.is_named_resource and row.terminated_at is None]
-    found = tuple(row for row in there if row.launch_status != "open" or is_on_computer(row))
-    for row in found:
-        _check_no_files(session, row)
-        check_lost(session, row, "--forget")
+    there = [machine for machine in machines if not machine.is_named_resource and machine.terminated_at is None]
+    found = tuple(machine for machine in there if machine.launch_status != "open" or is_on_computer(machine))
+    for machine in found:
+        _check_no_files(session, machine)
+        check_lost(session, machine, "--forget")
     return found
 
 
-def _check_no_files(session: Session, row: Machine) -> None:
+def _check_no_files(session: Session, machine: Machine) -> None:
     """Refuse for a machine of a local account whose files are here: it can be asked once the table is back."""
-    account = row.account
-    if row.provider == "local" and session.home.provider("local", account).is_dir():
+    account = machine.account
+    if machine.provider == "local" and session.home.provider("local", account).is_dir():
         raise InvalidRequest(
-            f"{row.name} is on this computer: its files are in {session.home.provider('local', account)}.",
+            f"{machine.name} is on this computer: its files are in {session.home.provider('local', account)}.",
             field="--forget",
             value=account,
-            next=f"Put [accounts.{account}] back into config.toml, and run: cloudgpu down {row.name}",
+            next=f"Put [accounts.{account}] back into config.toml, and run: cloudgpu down {machine.name}",
         )
 
 
-def _rows_of(session: Session, rows: Iterable[Machine], account: str, whose: Whose | None) -> list[Machine]:
+def _rows_of(session: Session, machines: Iterable[Machine], account: str, whose: Whose | None) -> list[Machine]:
     """Return what the ledger knows of an account: by what it is, where it can be asked, else by its name."""
     names = session.names()
-    return [row for row in rows if (names.account(row.account) == account if whose is None else whose.covers(row))]
+    return [
+        machine
+        for machine in machines
+        if (names.account(machine.account) == account if whose is None else whose.covers(machine))
+    ]
 
 
 def forget(session: Session, farewell: Farewell) -> str:
@@ -149,9 +153,9 @@ def forget(session: Session, farewell: Farewell) -> str:
     account, at = farewell.account, iso(session.clock())
 
     def decide(view: Any) -> list[Any]:
-        rows = _rows_of(session, view.bills(), account, farewell.whose)
-        _check_costs_nothing(account, rows)
-        return [account_forgotten(account, farewell.provider, rows, platform.node(), session.clock())]
+        machines = _rows_of(session, view.bills(), account, farewell.whose)
+        _check_costs_nothing(account, machines)
+        return [account_forgotten(account, farewell.provider, machines, platform.node(), session.clock())]
 
     if farewell.host is None:
         (line,) = session.ledger.decide(decide)
@@ -212,15 +216,15 @@ def _not_known(account: str, why: str, *, configured: bool) -> ProviderUnavailab
     )
 
 
-def _check_costs_nothing(account: str, rows: list[Machine], beside: Sequence[str] = ()) -> None:
-    reasons = [*(words for row in rows if (words := may_cost(row))), *beside]
+def _check_costs_nothing(account: str, machines: list[Machine], beside: Sequence[str] = ()) -> None:
+    reasons = [*(words for machine in machines if (words := may_cost(machine))), *beside]
     if not reasons:
         return
     more = f", and {len(reasons) - NAMED} more" if len(reasons) > NAMED else ""
     message = (
         f"Account {account} cannot be forgotten while something there may cost: {'; '.join(reasons[:NAMED])}{more}."
     )
-    if any(map(is_unknown, rows)):
+    if any(map(is_unknown, machines)):
         way = f"Resolve it first: with [accounts.{account}] in config.toml, run: cloudgpu ls --refresh"
         raise StopUnproved(message, field="--forget", value=account, next=way)
     way = f"Remove it first, with [accounts.{account}] in config.toml: cloudgpu down NAME, or: cloudgpu orphans"

@@ -60,8 +60,8 @@ def team_checks(session: Session) -> Iterator[Check]:
     for one in found.missing:
         yield Check("team", Verdict.FAIL, one.said, _way(one), LedgerDenied.exit_code)
     if found.team is None:
-        said = f"its tables belong to {found.owner}" if found.owner else "it has no tables yet"
-        yield Check("team", Verdict.OK, f"nobody shares the ledger: {said}")
+        message = f"its tables belong to {found.owner}" if found.owner else "it has no tables yet"
+        yield Check("team", Verdict.OK, f"nobody shares the ledger: {message}")
     elif not found.missing:
         payers = ", ".join(found.payers) or "none yet"
         yield Check("team", Verdict.OK, f"{found.person} is {_IS[found.role]}; payers: {payers}")

@@ -69,7 +69,7 @@ def check_may_use(session: Session, volumes: Sequence[Machine]) -> None:
     Writes nothing: a plan asks it.
     """
     law = law_of(session)
-    if law.is_member and volumes and not any(law.owns(row) for row in volumes):
+    if law.is_member and volumes and not any(law.owns(machine) for machine in volumes):
         try:
             check_may(session, volumes[0]._replace(name=f"the volume {volumes[0].name}"), "use", law=law)
         except RoleNeeded as refused:

@@ -36,13 +36,13 @@ class LastRole:
     names: tuple[str, ...]
     day: str = ""
 
-    def owns(self, row: Machine, launched: Collection[str]) -> bool:
+    def owns(self, machine: Machine, launched: Collection[str]) -> bool:
         """Say whether a machine is theirs; `launched` are those that this home launched.
 
         Alone with a server's ledger, what another computer launched under another name may be a newcomer's.
         """
-        of_name = tag_value(row.owner or "") in {tag_value(name) for name in self.names}
-        return of_name or (self.role is Role.ALONE and (not self.day or row.id in launched))
+        of_name = tag_value(machine.owner or "") in {tag_value(name) for name in self.names}
+        return of_name or (self.role is Role.ALONE and (not self.day or machine.id in launched))
 
     def sentence(self) -> str:
         """Return by what it was judged whose each machine is, as a sentence."""

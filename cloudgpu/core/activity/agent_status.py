@@ -66,8 +66,8 @@ def parse_agent_status(text: bytes) -> AgentStatus:
         return unheard("its agent has seen nothing yet", answer)
     try:
         return _checked(said, answer)
-    except Unusable as fault:
-        return unheard(f"what its agent says cannot be used: {fault}", answer)
+    except Unusable as error:
+        return unheard(f"what its agent says cannot be used: {error}", answer)
 
 
 def _checked(said: Mapping[str, Any], answer: Mapping[str, Any]) -> AgentStatus:
@@ -89,8 +89,8 @@ def _sample(one: Any, number: int) -> Sample:
         raise Unusable(f"sample {number} is not an object")
     try:
         return _bucket(one)
-    except Unusable as fault:
-        raise Unusable(f"sample {number}: {fault}") from None
+    except Unusable as error:
+        raise Unusable(f"sample {number}: {error}") from None
 
 
 def _bucket(one: Mapping[str, Any]) -> Sample:

@@ -349,8 +349,8 @@ class Own:
         return None if price is None else price.scaled(hours(self.gpu_time) * self.ratio)
 
 
-def clouds_of(rows: Sequence[Machine]) -> tuple[list[Machine], bool]:
+def clouds_of(machines: Sequence[Machine]) -> tuple[list[Machine], bool]:
     """Return the rows of what was rented, and whether that is only rehearsed: local ones stand for it then."""
-    clouds = [row for row in rows if row.provider not in (OWN, HERE)]
-    here = [row for row in rows if row.provider == HERE]
+    clouds = [machine for machine in machines if machine.provider not in (OWN, HERE)]
+    here = [machine for machine in machines if machine.provider == HERE]
     return (clouds, False) if clouds or not here else (here, True)

@@ -34,53 +34,53 @@ _VERB = {"stop": "stop", "park": "stop", "terminate": "down"}
 
 
 def machine_findings(
-    rows: Iterable[Machine], requested_since: Mapping[str, datetime], now: datetime
+    machines: Iterable[Machine], requested_since: Mapping[str, datetime], now: datetime
 ) -> Iterator[Finding]:
     """Yield what is wrong with machines that are not proved gone.
 
     `asked_since` says, by id, since when a stop has been asked for that is not proved (`unproved_since`).
     """
-    for row in rows:
-        if row.terminated_at is not None:
+    for machine in machines:
+        if machine.terminated_at is not None:
             continue
-        if row.launch_status == "open":
-            yield from _unsettled(row, now)
+        if machine.launch_status == "open":
+            yield from _unsettled(machine, now)
             continue
-        if row.billed:
-            yield from _endless(row)
-            yield from _overdue(row)
-        if row.refused_action:
-            yield _refused(row, row.refused_action)
-        if row.pending_action in _VERB and row.id in requested_since:
-            yield from _unproved(row, requested_since[row.id], now)
-        if row.unpriced:
-            yield _unpriced(row)
+        if machine.billed:
+            yield from _endless(machine)
+            yield from _overdue(machine)
+        if machine.refused_action:
+            yield _refused(machine, machine.refused_action)
+        if machine.pending_action in _VERB and machine.id in requested_since:
+            yield from _unproved(machine, requested_since[machine.id], now)
+        if machine.unpriced:
+            yield _unpriced(machine)
 
 
-def ended_findings(rows: Iterable[Machine], now: datetime) -> Iterator[Finding]:
+def ended_findings(machines: Iterable[Machine], now: datetime) -> Iterator[Finding]:
     """Yield which machines stopped or ended, and nobody had asked for it: the agent did, the cloud, or a person there.
 
     Each is told for three days after it was seen, which is once: it has to run and end again to be told again.
     """
-    for row in rows:
-        seen = row.unrequested_stop
+    for machine in machines:
+        seen = machine.unrequested_stop
         if seen is not None and now - from_iso(seen.at) <= ENDED_FOR:
-            yield _ended(row, seen.at)
+            yield _ended(machine, seen.at)
 
 
-def _ended(row: Machine, at: str) -> Finding:
-    name, over = row.name, "ended" if row.terminated_at else "stopped"
-    why = row.state_reason
+def _ended(machine: Machine, at: str) -> Finding:
+    name, over = machine.name, "ended" if machine.terminated_at else "stopped"
+    why = machine.state_reason
     asked = "Neither a command nor the reaper asked for it."
     known = f"Reason: {why}." if why else "The cloud gives no reason."
-    costs = " It is still billed: run cloudgpu stop " + name + "." if row.billed else ""
+    costs = " It is still billed: run cloudgpu stop " + name + "." if machine.billed else ""
     return Finding(
-        key=f"{ENDED}:{row.id}:{at}",
+        key=f"{ENDED}:{machine.id}:{at}",
         kind="machine ended",
         title=f"{name} has {over} by itself" + (f" ({why})" if why else ""),
         text=f"{asked} {known} Seen at {minute(at)}.{costs} To see what happened: cloudgpu show {name} --history",
-        facts=_facts(row),
-        urgent=bool(row.billed),
+        facts=_facts(machine),
+        urgent=bool(machine.billed),
     )
 
 
@@ -98,12 +98,12 @@ def unproved_since(lines: Iterable[Event]) -> datetime | None:
     return since
 
 
-def leap(row: Machine) -> tuple[Money, Money] | None:
+def leap(machine: Machine) -> tuple[Money, Money] | None:
     """Return the last two prices per hour since the machine was last started, older first; None while it had one.
 
     None, too, where the last one is by the machine's own meter: what it draws has changed, and nobody's price has.
     """
-    runs = [use for use in row.open_usage if use.resource == "instance" and use.end is None]
+    runs = [use for use in machine.open_usage if use.resource == "instance" and use.end is None]
     prices: list[int] = []
     segments = runs[-1].segments if runs else ()
     if segments and segments[-1].basis == Basis.MEASURED:
@@ -114,18 +114,18 @@ def leap(row: Machine) -> tuple[Money, Money] | None:
     return (Money(prices[-2]), Money(prices[-1])) if len(prices) > 1 else None
 
 
-def price_leaps(rows: Iterable[Machine], factor_of: Callable[[Machine], Fraction]) -> Iterator[Finding]:
+def price_leaps(machines: Iterable[Machine], factor_of: Callable[[Machine], Fraction]) -> Iterator[Finding]:
     """Yield the prices of machines that moved to more than a factor times what they were, or to less than that part.
 
     `factor_of` returns a machine's factor: the same in every home, or two of them raise and clear it in turn.
     """
-    for row in rows:
-        found = leap(row)
+    for machine in machines:
+        found = leap(machine)
         if found is None:
             continue
-        (before, after), factor = found, factor_of(row)
+        (before, after), factor = found, factor_of(machine)
         if before.nanos * factor < after.nanos or after.nanos * factor < before.nanos:
-            yield price_finding(place_of(row), before, after, who=row.name)
+            yield price_finding(place_of(machine), before, after, who=machine.name)
 
 
 def price_finding(place: str, before: Money, after: Money, *, who: str = "") -> Finding:
@@ -159,104 +159,104 @@ def held_finding(provider: str, names: Sequence[str]) -> Finding:
     )
 
 
-def place_of(row: Machine) -> str:
+def place_of(machine: Machine) -> str:
     """Return provider, zone (or region), type and market of a machine as one word."""
-    return f"{row.provider}/{row.zone or row.region}/{row.instance_type}/{row.market}"
+    return f"{machine.provider}/{machine.zone or machine.region}/{machine.instance_type}/{machine.market}"
 
 
-def _endless(row: Machine) -> Iterator[Finding]:
-    if row.expires is not None:
+def _endless(machine: Machine) -> Iterator[Finding]:
+    if machine.expires is not None:
         return
-    name = row.name
+    name = machine.name
     yield Finding(
-        key=f"lease:{row.id}",
+        key=f"lease:{machine.id}",
         kind="no lease",
         title=f"{name} runs without a lease",
         text=f"It is billed, and nothing ends it by itself. Run: cloudgpu extend {name} 8h, or: cloudgpu down {name}",
-        facts=_facts(row),
+        facts=_facts(machine),
         urgent=True,
     )
 
 
-def _overdue(row: Machine) -> Iterator[Finding]:
+def _overdue(machine: Machine) -> Iterator[Finding]:
     """Tell of a machine that was seen billed after its last moment: what should have ended it, has not."""
-    if row.renew_until is None or row.seen_at is None:
+    if machine.renew_until is None or machine.seen_at is None:
         return
-    late = from_iso(row.seen_at) - from_iso(row.renew_until)
+    late = from_iso(machine.seen_at) - from_iso(machine.renew_until)
     if late < PATIENCE:
         return
-    name = row.name
+    name = machine.name
     yield Finding(
-        key=f"overdue:{row.id}",
+        key=f"overdue:{machine.id}",
         kind="not ended",
         title=f"{name} still runs {duration_text(late)} after its renew-until",
         text=f"Its agent and timer should have ended it, and did not. Run: cloudgpu down {name}",
-        facts=_facts(row) | {"renew until": minute(row.renew_until)},
+        facts=_facts(machine) | {"renew until": minute(machine.renew_until)},
         urgent=True,
     )
 
 
-def _unproved(row: Machine, since: datetime, now: datetime) -> Iterator[Finding]:
+def _unproved(machine: Machine, since: datetime, now: datetime) -> Iterator[Finding]:
     if now - since <= PATIENCE:
         return
-    name, verb = row.name, _VERB[fact(row.pending_action)]
+    name, verb = machine.name, _VERB[fact(machine.pending_action)]
     yield Finding(
-        key=f"stop:{row.id}",
+        key=f"stop:{machine.id}",
         kind="stop not proved",
         title=f"The {'end' if verb == 'down' else 'stop'} of {name} is not proved",
-        text=f"It was asked for {duration_text(now - since)} ago and the machine was last seen {row.state}: "
+        text=f"It was asked for {duration_text(now - since)} ago and the machine was last seen {machine.state}: "
         f"it may still be billed. Run: cloudgpu {verb} {name}",
-        facts=_facts(row) | {"requested": f"{since:%Y-%m-%d %H:%M} UTC"},
+        facts=_facts(machine) | {"requested": f"{since:%Y-%m-%d %H:%M} UTC"},
         urgent=True,
     )
 
 
-def _refused(row: Machine, refused: RefusedAction) -> Finding:
+def _refused(machine: Machine, refused: RefusedAction) -> Finding:
     """Tell of a machine that something protects from its end: only a person can lift that."""
-    name = row.name
+    name = machine.name
     verb = "stopped" if refused.action == "stop" else "ended"
-    goes_on = "It is billed." if row.billed else "It is stopped; its disk still costs money."
+    goes_on = "It is billed." if machine.billed else "It is stopped; its disk still costs money."
     return Finding(
-        key=f"refused:{row.id}:{refused.action}",
+        key=f"refused:{machine.id}:{refused.action}",
         kind="end refused",
         title=f"{name} cannot be {verb}: something protects it",
         text=f"{refused.why} {goes_on} {refused.next or ''}".rstrip(),
-        facts=_facts(row),
-        urgent=bool(row.billed),
+        facts=_facts(machine),
+        urgent=bool(machine.billed),
     )
 
 
-def _unpriced(row: Machine) -> Finding:
+def _unpriced(machine: Machine) -> Finding:
     return Finding(
-        key=f"unpriced:{row.id}",
+        key=f"unpriced:{machine.id}",
         kind="price missing",
-        title=f"There is no price for {row.name}",
+        title=f"There is no price for {machine.name}",
         text="Its cost is missing from every sum; it is not zero.",
-        facts=_facts(row),
+        facts=_facts(machine),
     )
 
 
-def _unsettled(row: Machine, now: datetime) -> Iterator[Finding]:
-    age = now - from_iso(row.intended_at)
+def _unsettled(machine: Machine, now: datetime) -> Iterator[Finding]:
+    age = now - from_iso(machine.intended_at)
     if age <= PATIENCE:
         return
     yield Finding(
-        key=f"launch:{row.id}",
+        key=f"launch:{machine.id}",
         kind="launch not settled",
-        title=f"Whether {row.name} was launched is not known",
+        title=f"Whether {machine.name} was launched is not known",
         text=f"The launch began {duration_text(age)} ago, and its outcome is still unknown: a machine may run and be "
         "billed. Run: cloudgpu ls --refresh",
-        facts=_facts(row),
+        facts=_facts(machine),
         urgent=True,
     )
 
 
-def _facts(row: Machine) -> dict[str, str]:
-    facts = {"machine": row.name, "offer": place_of(row), "account": row.account, "owner": row.owner}
-    if row.price is not None:
-        facts["price"] = _hourly(Money(row.price.nanos_per_hour))
-    if row.seen_at is not None:
-        facts["last seen"] = f"{row.state}, {minute(row.seen_at)}"
+def _facts(machine: Machine) -> dict[str, str]:
+    facts = {"machine": machine.name, "offer": place_of(machine), "account": machine.account, "owner": machine.owner}
+    if machine.price is not None:
+        facts["price"] = _hourly(Money(machine.price.nanos_per_hour))
+    if machine.seen_at is not None:
+        facts["last seen"] = f"{machine.state}, {minute(machine.seen_at)}"
     return {name: str(value) for name, value in facts.items() if value is not None}
 
 

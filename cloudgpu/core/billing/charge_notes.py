@@ -107,25 +107,31 @@ class TrafficGap:
         return f"bytes out of {self.name} not counted since {self.since[:16].replace('T', ' ')}{ends} UTC"
 
 
-def traffic_gaps(rows: Iterable[Machine]) -> list[TrafficGap]:
+def traffic_gaps(machines: Iterable[Machine]) -> list[TrafficGap]:
     """Return what was never read of the machines' counters: from the last count, or the launch, until their end.
 
     Only of machines that have run where bytes out are charged. The counter goes on over stops and boots: what a stopped
     machine has sent since the last count is read when it runs again, and is a gap only if it never does.
     """
-    ran = (row for row in rows if not row.is_named_resource and row.provider_id and row.provider in CHARGING)
-    waiting = (row for row in ran if row.billed or row.terminated_at or not row.traffic)
-    found = [TrafficGap(row.id, row.name, _counted_until(row), row.terminated_at) for row in waiting]
+    ran = (
+        machine
+        for machine in machines
+        if not machine.is_named_resource and machine.provider_id and machine.provider in CHARGING
+    )
+    waiting = (machine for machine in ran if machine.billed or machine.terminated_at or not machine.traffic)
+    found = [
+        TrafficGap(machine.id, machine.name, _counted_until(machine), machine.terminated_at) for machine in waiting
+    ]
     return [gap for gap in found if gap.until is None or gap.until > gap.since]
 
 
-def gaps_within(rows: Iterable[Machine], since: datetime | None, until: datetime | None) -> list[TrafficGap]:
+def gaps_within(machines: Iterable[Machine], since: datetime | None, until: datetime | None) -> list[TrafficGap]:
     """Return the gaps that reach into a period; None: without that end."""
     begin, end = (None if moment is None else iso(moment) for moment in (since, until))
-    found = (gap for gap in traffic_gaps(rows) if end is None or gap.since < end)
+    found = (gap for gap in traffic_gaps(machines) if end is None or gap.since < end)
     return [gap for gap in found if begin is None or gap.until is None or gap.until > begin]
 
 
-def _counted_until(row: Machine) -> str:
-    last = row.traffic
-    return str(last.until if last else row.launched_at or row.intended_at)
+def _counted_until(machine: Machine) -> str:
+    last = machine.traffic
+    return str(last.until if last else machine.launched_at or machine.intended_at)

@@ -54,20 +54,20 @@ class Tally:
     marks: str = ""
     _failed: set[str] = field(default_factory=set, repr=False)
 
-    def add(self, row: Machine, charge: Charge, note: ChargeNote, *, again: bool = False) -> None:
+    def add(self, machine: Machine, charge: Charge, note: ChargeNote, *, again: bool = False) -> None:
         """Add a charge with the note on it; `again`: a piece of its use is in it already, and is not counted anew."""
         sums = (charge.low, charge.amount, charge.high, charge.on_demand or 0, charge.micros)
         counts = (bool(charge.unpriced_micros) and not again, charge.on_demand is None and not again)
-        self._add(row, charge.use.resource, (*sums, *map(int, counts)), note)
+        self._add(machine, charge.use.resource, (*sums, *map(int, counts)), note)
         self.interrupted[4] -= again and note.interrupted[4]
         if charge.unpriced_micros:
-            self.unpriced[f"{row.name} ({charge.use.resource})"] = None
+            self.unpriced[f"{machine.name} ({charge.use.resource})"] = None
 
-    def add_ended(self, row: Machine, resource: str) -> None:
+    def add_ended(self, machine: Machine, resource: str) -> None:
         """Add the totals of a row's uses of one resource that have ended."""
-        self._add(row, resource, row.usage_totals[resource], row.charge_notes.get(resource, aside.NO_NOTE))
+        self._add(machine, resource, machine.usage_totals[resource], machine.charge_notes.get(resource, aside.NO_NOTE))
 
-    def _add(self, row: Machine, resource: str, sums: Sequence[int], note: ChargeNote) -> None:
+    def _add(self, machine: Machine, resource: str, sums: Sequence[int], note: ChargeNote) -> None:
         low, amount, high, on_demand, micros, unpriced, uncompared = sums
         self.low, self.amount, self.high = self.low + low, self.amount + amount, self.high + high
         self.all_micros += micros
@@ -75,24 +75,24 @@ class Tally:
         if note.marks:
             self.marks = aside.joined(self.marks, note.marks)
         if unpriced:
-            self.unpriced[f"{row.name} ({resource})"] = None
+            self.unpriced[f"{machine.name} ({resource})"] = None
         for reason in note.reasons:
-            self.reasons[f"{row.name} ({resource}): {reason}"] = None
+            self.reasons[f"{machine.name} ({resource}): {reason}"] = None
         if resource == Resource.INSTANCE:
             self.micros += micros
             self.on_demand, self.compared = self.on_demand + on_demand, self.compared + note.compared
             self.uncompared += uncompared
         if note.interrupted[4]:
             self.interrupted = [old + part for old, part in zip(self.interrupted, note.interrupted, strict=True)]
-        if is_failed(row):
-            parts = (low, amount, high, micros * (resource == Resource.INSTANCE), row.id not in self._failed)
+        if is_failed(machine):
+            parts = (low, amount, high, micros * (resource == Resource.INSTANCE), machine.id not in self._failed)
             self.failed = [old + int(part) for old, part in zip(self.failed, parts, strict=True)]
-            self._failed.add(row.id)
+            self._failed.add(machine.id)
 
 
-def is_failed(row: Machine) -> bool:
+def is_failed(machine: Machine) -> bool:
     """Say whether a launch gave no usable machine: it was refused, came to nothing, or was removed as unfit."""
-    return bool(row.launch_failed) or row.launch_status in ("refused", "void")
+    return bool(machine.launch_failed) or machine.launch_status in ("refused", "void")
 
 
 Ended = tuple[str, Usage]
@@ -143,7 +143,7 @@ class Costs:
     total: Tally
 
 
-def costs(rows: Iterable[Machine], ended: Iterable[Ended], now: datetime, query: CostQuery) -> Costs:
+def costs(machines: Iterable[Machine], ended: Iterable[Ended], now: datetime, query: CostQuery) -> Costs:
     """Return what these rows (`View.bills`) cost as of `now`.
 
     `ended` are the uses that have ended (`View.uses`, of the time since `asked.since`); not needed `from_totals`.
@@ -151,48 +151,52 @@ def costs(rows: Iterable[Machine], ended: Iterable[Ended], now: datetime, query:
     """
     groups: dict[str, Tally] = {}
     total = Tally()
-    for part in _parts(with_whole_names(list(rows), query.by), ended, now, query):
+    for part in _parts(with_whole_names(list(machines), query.by), ended, now, query):
         group = groups.setdefault(part.key, Tally())
         if isinstance(part.found, str):
-            group.add_ended(part.row, part.found)
-            total.add_ended(part.row, part.found)
+            group.add_ended(part.machine, part.found)
+            total.add_ended(part.machine, part.found)
         else:
             note = aside.noted(aside.NO_NOTE, part.found)
-            group.add(part.row, part.found, note)
-            total.add(part.row, part.found, note, again=part.again)
+            group.add(part.machine, part.found, note)
+            total.add(part.machine, part.found, note, again=part.again)
     order = sorted(groups) if query.by in CALENDAR else sorted(groups, key=lambda key: (-groups[key].amount, key))
     return Costs({key: groups[key] for key in order}, total)
 
 
-def with_whole_names(rows: list[Machine], by: By) -> list[Machine]:
+def with_whole_names(machines: list[Machine], by: By) -> list[Machine]:
     """Return the rows with an owner or a project as launches said it, where what was read from tags is a part of it.
 
     So with what is kept by name, or was found without its launch. A tag that two may mean stays as it is.
     """
     if by not in (By.OWNER, By.PROJECT):
-        return rows
+        return machines
     meant: dict[str, list[str]] = {}
-    for name in {tag for row in rows if (tag := _tag_of(row, by))}:
+    for name in {tag for machine in machines if (tag := _tag_of(machine, by))}:
         meant.setdefault(tag_value(name), []).append(name)
     whole = {tag: [name for name in names if name != tag] for tag, names in meant.items()}
-    tagged = (row for row in rows if row.is_named_resource or not row.template)
-    said = {row.id: whole[_tag_of(row, by)][0] for row in tagged if len(whole.get(_tag_of(row, by), ())) == 1}
-    return [_tagged(row, by, said[row.id]) if row.id in said else row for row in rows]
+    tagged = (machine for machine in machines if machine.is_named_resource or not machine.template)
+    said = {
+        machine.id: whole[_tag_of(machine, by)][0]
+        for machine in tagged
+        if len(whole.get(_tag_of(machine, by), ())) == 1
+    }
+    return [_tagged(machine, by, said[machine.id]) if machine.id in said else machine for machine in machines]
 
 
-def _tag_of(row: Machine, by: By) -> str:
-    return (row.owner if by is By.OWNER else row.project) or ""
+def _tag_of(machine: Machine, by: By) -> str:
+    return (machine.owner if by is By.OWNER else machine.project) or ""
 
 
-def _tagged(row: Machine, by: By, name: str) -> Machine:
-    return row._replace(owner=name) if by is By.OWNER else row._replace(project=name)
+def _tagged(machine: Machine, by: By, name: str) -> Machine:
+    return machine._replace(owner=name) if by is By.OWNER else machine._replace(project=name)
 
 
-def of_owner(rows: list[Machine], ended: Iterable[Ended], owner: str) -> tuple[list[Machine], list[Ended]]:
+def of_owner(machines: list[Machine], ended: Iterable[Ended], owner: str) -> tuple[list[Machine], list[Ended]]:
     """Return the rows and the ended uses of what this owner has, named in full or as tags have it."""
-    whole = with_whole_names(rows, By.OWNER)
-    theirs = [row for row in whole if row.owner and tag_value(row.owner) == tag_value(owner)]
-    known = {row.id for row in theirs}
+    whole = with_whole_names(machines, By.OWNER)
+    theirs = [machine for machine in whole if machine.owner and tag_value(machine.owner) == tag_value(owner)]
+    known = {machine.id for machine in theirs}
     return theirs, [one for one in ended if one[0] in known]
 
 
@@ -201,44 +205,46 @@ class _Part:
     """A piece that is added up: a charge, or the resource whose totals are meant; `again`: its use was there before."""
 
     key: str
-    row: Machine
+    machine: Machine
     found: Charge | str
     again: bool = False
 
 
-def _parts(rows: list[Machine], ended: Iterable[Ended], now: datetime, asked: CostQuery) -> Iterator[_Part]:
+def _parts(machines: list[Machine], ended: Iterable[Ended], now: datetime, asked: CostQuery) -> Iterator[_Part]:
     if asked.by in CALENDAR:
-        yield from _by_calendar(rows, ended, now, asked)
+        yield from _by_calendar(machines, ended, now, asked)
         return
-    charges = billed(rows, ended, now, since=asked.since, until=asked.until)
+    charges = billed(machines, ended, now, since=asked.since, until=asked.until)
     if asked.from_totals:
-        charges = billed(rows, (), now)
+        charges = billed(machines, (), now)
         yield from (
-            _Part(_key(asked.by, row, resource), row, resource) for row in rows for resource in row.usage_totals
+            _Part(_key(asked.by, machine, resource), machine, resource)
+            for machine in machines
+            for resource in machine.usage_totals
         )
     for one in charges:
         use = one.charge.use
-        yield _Part(_key(asked.by, one.row, use.resource, use), one.row, one.charge)
+        yield _Part(_key(asked.by, one.machine, use.resource, use), one.machine, one.charge)
 
 
-def _key(by: By, row: Machine, resource: str, use: Usage | None = None) -> str:
+def _key(by: By, machine: Machine, resource: str, use: Usage | None = None) -> str:
     """Return the group of a charge, or of a row's totals; empty where the row does not say."""
     if by is By.INSTANCE:
-        return str(row.id)
+        return str(machine.id)
     if by is By.RESOURCE:
         return str(resource)
     if use is not None and by in (By.MARKET, By.PROVIDER):
         return str(use.market if by is By.MARKET else use.provider)
-    return str(getattr(row, by) or "")
+    return str(getattr(machine, by) or "")
 
 
-def _by_calendar(rows: list[Machine], ended: Iterable[Ended], now: datetime, asked: CostQuery) -> Iterator[_Part]:
-    known = {row.id: row for row in rows}
+def _by_calendar(machines: list[Machine], ended: Iterable[Ended], now: datetime, asked: CostQuery) -> Iterator[_Part]:
+    known = {machine.id: machine for machine in machines}
     gone = ((known[subject], use) for subject, use in ended)
-    for row, data in chain(gone, ((one, use) for one in rows for use in one.open_usage)):
+    for machine, data in chain(gone, ((one, use) for one in machines for use in one.open_usage)):
         again = False
         for key, piece in _pieces(data, now, asked):
-            yield _Part(key, row, piece, again)
+            yield _Part(key, machine, piece, again)
             again = True
 
 
@@ -256,15 +262,18 @@ def _pieces(use: Usage, now: datetime, asked: CostQuery) -> Iterator[tuple[str, 
 
 
 def billed_within(
-    rows: Sequence[Machine], ended: Iterable[Ended], query: CostQuery, now: datetime
+    machines: Sequence[Machine], ended: Iterable[Ended], query: CostQuery, now: datetime
 ) -> dict[str, timedelta]:
     """Return for how long each machine was billed within the period, by the id of its row."""
-    found = {row.id: NO_TIME for row in rows}
+    found = {machine.id: NO_TIME for machine in machines}
     if query.from_totals:
-        for row in rows:
-            sums = row.usage_totals.get(Resource.INSTANCE)
-            found[row.id] += timedelta(microseconds=sums[_MICROS_OF_SUMS] if sums else 0)
-    for subject, use in (*_of_machines(ended, found), *((row.id, use) for row in rows for use in row.open_usage)):
+        for machine in machines:
+            sums = machine.usage_totals.get(Resource.INSTANCE)
+            found[machine.id] += timedelta(microseconds=sums[_MICROS_OF_SUMS] if sums else 0)
+    for subject, use in (
+        *_of_machines(ended, found),
+        *((machine.id, use) for machine in machines for use in machine.open_usage),
+    ):
         if use.resource == Resource.INSTANCE:
             found[subject] += _within(use, query, now)
     return found
@@ -281,8 +290,8 @@ def _within(use: Usage, asked: CostQuery, now: datetime) -> timedelta:
     return max(NO_TIME, end - begin)
 
 
-def time_owned_within(rows: Sequence[Machine], query: CostQuery, now: datetime) -> timedelta:
+def time_owned_within(machines: Sequence[Machine], query: CostQuery, now: datetime) -> timedelta:
     """Return how long a desktop would have stood there: since the period's begin or the first launch."""
-    first = min((from_iso(row.first_at) for row in rows if row.provider_id), default=now)
+    first = min((from_iso(machine.first_at) for machine in machines if machine.provider_id), default=now)
     begin = first if query.since is None else max(first, query.since)
     return max(NO_TIME, (now if query.until is None else min(now, query.until)) - begin)

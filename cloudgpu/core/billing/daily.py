@@ -69,15 +69,17 @@ class Laid(NamedTuple):
     course: Course
 
 
-def lay(rows: Iterable[Machine], ended: Iterable[Ended], now: datetime) -> list[Laid]:
+def lay(machines: Iterable[Machine], ended: Iterable[Ended], now: datetime) -> list[Laid]:
     """Return every use of these rows (`View.bills`), and of those that have ended (`View.uses`), laid out in time."""
     moment = micros_of(now)
     gone = [Laid(subject, use.resource, laid_out(use, moment)) for subject, use in ended]
-    return gone + [Laid(row.id, use.resource, laid_out(use, moment)) for row in rows for use in row.open_usage]
+    return gone + [
+        Laid(machine.id, use.resource, laid_out(use, moment)) for machine in machines for use in machine.open_usage
+    ]
 
 
 def daily(
-    rows: Iterable[Machine],
+    machines: Iterable[Machine],
     ended: Iterable[Ended],
     now: datetime,
     zone: tzinfo,
@@ -89,24 +91,24 @@ def daily(
 
     Within [`since`, `until`) where they are given. A project that was read from a tag is the one that launches named.
     """
-    rows = list(rows)
-    return daily_of(rows, lay(rows, ended, now), zone, since=since, until=until)
+    machines = list(machines)
+    return daily_of(machines, lay(machines, ended, now), zone, since=since, until=until)
 
 
 def daily_of(
-    rows: Iterable[Machine], laid: Iterable[Laid], zone: tzinfo, *, since: datetime | None, until: datetime | None
+    machines: Iterable[Machine], laid: Iterable[Laid], zone: tzinfo, *, since: datetime | None, until: datetime | None
 ) -> Daily:
     """Return what these rows and their uses (`lay`) cost on each day of `zone`: as `daily` does."""
-    known = {row.id: row for row in with_whole_names(list(rows), By.PROJECT)}
+    known = {machine.id: machine for machine in with_whole_names(list(machines), By.PROJECT)}
     first = 0 if since is None else micros_of(since)
     last = _FOREVER if until is None else micros_of(until)
     strands: defaultdict[str, _Strands] = defaultdict(_Strands)
     without: dict[str, None] = {}
     for subject, resource, found in laid:
-        row = known[subject]
-        strands[row.project or ""].take(found)
+        machine = known[subject]
+        strands[machine.project or ""].take(found)
         if found.unpriced and max(found.begin, first) < min(found.end, last):
-            without[f"{row.name} ({resource})"] = None
+            without[f"{machine.name} ({resource})"] = None
     return Daily(_by_day(strands, zone, first, last), tuple(without))
 
 

@@ -20,7 +20,7 @@ Ended = Callable[[datetime | None], Iterable[tuple[str, Usage]]]
 
 def after_credits(
     given: Sequence[Credit],
-    rows: Sequence[Machine],
+    machines: Sequence[Machine],
     ended: Ended,
     now: datetime,
     since: datetime | None = None,
@@ -30,50 +30,57 @@ def after_credits(
 
     What was spent before uses them up first. Days are those of UTC. `ended` gives the uses that ended since a time.
     """
-    spent = list(_spent(rows, ended(None), now, until))
+    spent = list(_spent(machines, ended(None), now, until))
     whole = credits_used(given, spent)
     if since is None:
         return whole
-    earlier = credits_used(given, list(_spent(rows, ended(None), now, since)))
+    earlier = credits_used(given, list(_spent(machines, ended(None), now, since)))
     pairs = zip(whole.uses, earlier.uses, strict=True)
     uses = tuple(CreditUse(one.credit, one.used - before.used, one.left) for one, before in pairs)
     return AfterCredits(whole.before - earlier.before, whole.after - earlier.after, uses)
 
 
 def _spent(
-    rows: Sequence[Machine], ended: Iterable[tuple[str, Usage]], now: datetime, until: datetime | None
+    machines: Sequence[Machine], ended: Iterable[tuple[str, Usage]], now: datetime, until: datetime | None
 ) -> Iterator[Spent]:
     """Yield what each account spent on each day of UTC, before `until`."""
-    known = {row.id: row for row in rows}
+    known = {machine.id: machine for machine in machines}
     sums: dict[tuple[str, str, datetime], int] = defaultdict(int)
-    for row, use in (*((known[subject], use) for subject, use in ended), *_running(rows)):
+    for machine, use in (*((known[subject], use) for subject, use in ended), *_running(machines)):
         first, last = billed_span(use, now)
         last = last if until is None else min(last, until)
         for day in periods("day", first, last, UTC) if first <= last else ():
             end = day.end if until is None else min(day.end, until)
-            sums[use.provider, row.account or "", day.begin] += charge(use, now, since=day.begin, until=end).amount
+            sums[use.provider, machine.account or "", day.begin] += charge(use, now, since=day.begin, until=end).amount
     for (provider, account, at), amount in sums.items():
         yield Spent(provider, account, at, money(amount))
 
 
-def _running(rows: Iterable[Machine]) -> Iterator[tuple[Machine, Usage]]:
-    return ((row, use) for row in rows for use in row.open_usage)
+def _running(machines: Iterable[Machine]) -> Iterator[tuple[Machine, Usage]]:
+    return ((machine, use) for machine in machines for use in machine.open_usage)
 
 
 def sustained(
-    rows: Sequence[Machine], ended: Ended, now: datetime, since: datetime | None = None, until: datetime | None = None
+    machines: Sequence[Machine],
+    ended: Ended,
+    now: datetime,
+    since: datetime | None = None,
+    until: datetime | None = None,
 ) -> list[Discount]:
     """Return the sustained use discounts of every month of UTC that lies whole in [`since`, `until`), or up to now.
 
     A month that the period cuts has none here: what it gets off depends on all of it. Without a machine of Google's,
     no use is read.
     """
-    began = [from_iso(row.first_at) for row in rows if row.provider == "gcp"]
+    began = [from_iso(machine.first_at) for machine in machines if machine.provider == "gcp"]
     if not began:
         return []
     first = max(filter(None, (min(began), since)))
     known = [one for one in ended(first) if may_count(one[1])]  # read once: a ledger has many uses, and many months
-    there = [row._replace(open_usage=tuple([use for use in row.open_usage if may_count(use)])) for row in rows]
+    there = [
+        machine._replace(open_usage=tuple([use for use in machine.open_usage if may_count(use)]))
+        for machine in machines
+    ]
     found: list[Discount] = []
     for month in periods("month", first, min(filter(None, (until, now))), UTC):
         over = until is not None and until < month.end and until < now

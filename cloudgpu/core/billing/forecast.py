@@ -59,7 +59,7 @@ class More:
 class Running:
     """A use that is billed still, with its last price alone, and its row; `paid`: up to when it is billed already."""
 
-    row: Machine
+    machine: Machine
     use: Usage
     paid: datetime
     known: dict[datetime, Charge] = field(default_factory=dict, compare=False, repr=False)
@@ -67,9 +67,9 @@ class Running:
     @property
     def part(self) -> Part:
         """Which part of the burn rate it is."""
-        if self.row.is_named_resource or self.row.terminated_at is not None:
+        if self.machine.is_named_resource or self.machine.terminated_at is not None:
             return Part.KEPT
-        return Part.MACHINES if self.row.billed else Part.STOPPED
+        return Part.MACHINES if self.machine.billed else Part.STOPPED
 
     def more(self, until: datetime) -> Charge:
         """Return what it costs from now on up to a time, what is paid already left out."""
@@ -78,11 +78,12 @@ class Running:
         return self.known[until]
 
 
-def running(rows: Iterable[Machine], now: datetime) -> list[Running]:
+def running(machines: Iterable[Machine], now: datetime) -> list[Running]:
     """Return every use in these rows (`View.bills`) that is billed still."""
-    found = ((row, use) for row in rows for use in row.open_usage if use.end is None)
+    found = ((machine, use) for machine in machines for use in machine.open_usage if use.end is None)
     return [
-        Running(row, use._replace(segments=use.segments[-1:]), max(now, billed_span(use, now)[1])) for row, use in found
+        Running(machine, use._replace(segments=use.segments[-1:]), max(now, billed_span(use, now)[1]))
+        for machine, use in found
     ]
 
 
@@ -116,14 +117,14 @@ def more(found: Iterable[Running], now: datetime, goal: Goal, end: datetime | No
 
 
 def _until(one: Running, goal: Goal, now: datetime, end: datetime | None) -> datetime | None:
-    renewed = _time(one.row.renew_until)
+    renewed = _time(one.machine.renew_until)
     if end is not None:
         return end if one.part is not Part.MACHINES or renewed is None or renewed <= now else min(end, renewed)
     if one.part is not Part.MACHINES:
         return None
     if goal is Goal.RENEWALS:
         return renewed
-    ends = list(_times(one.row.expires, one.row.hold_until))
+    ends = list(_times(one.machine.expires, one.machine.hold_until))
     return min(filter(None, (max(ends), renewed))) if ends else renewed
 
 

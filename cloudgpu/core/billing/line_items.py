@@ -30,7 +30,7 @@ class Item:
     may grow.
     """
 
-    row: Machine
+    machine: Machine
     begin: datetime
     end: datetime
     charge: Charge
@@ -63,7 +63,7 @@ def itemised(
                 exact += found.amount
                 amount = money(exact) - Money(rounded)
                 rounded += amount.nanos
-                yield _item(one.row, found, begin, end, amount, now)
+                yield _item(one.machine, found, begin, end, amount, now)
 
 
 def _charge(use: Usage, now: datetime, begin: datetime, end: datetime) -> Charge:
@@ -99,14 +99,14 @@ def _midnight(moment: datetime) -> datetime:
     return moment.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
 
 
-def _item(row: Machine, found: Charge, begin: datetime, end: datetime, amount: Money, now: datetime) -> Item:
+def _item(machine: Machine, found: Charge, begin: datetime, end: datetime, amount: Money, now: datetime) -> Item:
     use = found.use
     free = bool(use.segments) and not found.high
     until = end if use.resource is Resource.TRAFFIC else begin + found.micros * _MICRO
     low = min(money(found.low), amount)
     high = max(money(found.high), amount)
     return Item(
-        row=row,
+        machine=machine,
         begin=begin,
         end=end,
         charge=found,

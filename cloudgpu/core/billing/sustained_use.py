@@ -50,7 +50,7 @@ def sustained_use(bill: Iterable[Billed], month: datetime) -> list[Discount]:
     begin, end = micros_of(first), micros_of((first + timedelta(days=32)).replace(day=1))
     pools: dict[tuple[str, str, str], list[tuple[int, int, int]]] = defaultdict(list)
     for one in bill:
-        pools[_pool(one.row)] += _rates(one, begin, end)
+        pools[_pool(one.machine)] += _rates(one, begin, end)
     found = []
     for (account, region, what), rates in sorted(pools.items()):
         amount = _taken_off(rates, end - begin)
@@ -73,9 +73,9 @@ def off_a_month(provider: str, kind: str, market: str, per_hour: Money, held_us:
     return Money(round(Fraction(exact, EXACT))) if exact else None
 
 
-def _pool(row: Machine) -> tuple[str, str, str]:
-    gpus = sorted({gpu.name for gpu in row.accelerators or ()})
-    return row.account or "", row.region or "", " and ".join(["N1", *gpus])
+def _pool(machine: Machine) -> tuple[str, str, str]:
+    gpus = sorted({gpu.name for gpu in machine.accelerators or ()})
+    return machine.account or "", machine.region or "", " and ".join(["N1", *gpus])
 
 
 def _rates(one: Billed, begin: int, end: int) -> Iterator[tuple[int, int, int]]:

@@ -16,12 +16,12 @@ from cloudgpu.core.values.money import Money
 class Billed:
     """A charge and the row of the machine, or of the thing kept by name, that it is for."""
 
-    row: Machine
+    machine: Machine
     charge: Charge
 
 
 def billed(
-    rows: Iterable[Machine],
+    machines: Iterable[Machine],
     ended: Iterable[tuple[str, Usage]],
     now: datetime,
     *,
@@ -32,18 +32,18 @@ def billed(
 
     Charges of nothing, outside of the period, are left out.
     """
-    known = {row.id: row for row in rows}
-    running = ((row, use) for row in known.values() for use in row.open_usage)
-    for row, use in (*((known[subject], use) for subject, use in ended), *running):
+    known = {machine.id: machine for machine in machines}
+    running = ((machine, use) for machine in known.values() for use in machine.open_usage)
+    for machine, use in (*((known[subject], use) for subject, use in ended), *running):
         found = charge(use, now, since=since, until=until)
         if found.micros or found.high or found.unpriced_micros:
-            yield Billed(row, found)
+            yield Billed(machine, found)
 
 
-def spent(row: Machine, now: datetime) -> Money:
+def spent(machine: Machine, now: datetime) -> Money:
     """Return what it has cost up to `now` with all that is paid beside it, if what ran at the last look still runs.
 
     What has no price is not in it: `unpriced` says so.
     """
-    ended = sum(sums[1] for sums in row.usage_totals.values())
-    return money(ended + total(charge(use, now) for use in row.open_usage).amount)
+    ended = sum(sums[1] for sums in machine.usage_totals.values())
+    return money(ended + total(charge(use, now) for use in machine.open_usage).amount)

@@ -92,8 +92,8 @@ class Scope:
         return ",".join(f"{key}={value}" for key, value in asdict(self).items() if value is not None) or "all"
 
 
-def _is(wanted: str | None, said: str | None) -> bool:
-    return wanted is None or wanted == said or (said is not None and tag_value(wanted) == said)
+def _is(wanted: str | None, message: str | None) -> bool:
+    return wanted is None or wanted == message or (message is not None and tag_value(wanted) == message)
 
 
 @dataclass(frozen=True, slots=True)

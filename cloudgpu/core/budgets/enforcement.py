@@ -92,7 +92,7 @@ class Stop:
 
 
 def stops(
-    standings: Sequence[BudgetState], rows: Iterable[Machine], warned: Mapping[str, int], now: datetime
+    standings: Sequence[BudgetState], machines: Iterable[Machine], warned: Mapping[str, int], now: datetime
 ) -> list[Stop]:
     """Return what budgets that are passed, and stop, do with machines: the newest first, each machine once.
 
@@ -102,37 +102,46 @@ def stops(
     """
     passed = [one for one in standings if Action.STOP in one.budget.actions and one.passed]
     living = [
-        row for row in rows if row.terminated_at is None and not row.is_named_resource and row.launch_status == "made"
+        machine
+        for machine in machines
+        if machine.terminated_at is None and not machine.is_named_resource and machine.launch_status == "made"
     ]
-    running = [row for row in living if runs_on(row)]  # one whose stop was asked and is not proved, too
+    running = [machine for machine in living if runs_on(machine)]  # one whose stop was asked and is not proved, too
     found = []
-    for row in sorted(running, key=lambda row: (row.launched_at or row.intended_at, row.id), reverse=True):
-        over = [one for one in passed if one.budget.scope.covers(row)]
+    for machine in sorted(
+        running, key=lambda machine: (machine.launched_at or machine.intended_at, machine.id), reverse=True
+    ):
+        over = [one for one in passed if one.budget.scope.covers(machine)]
         if over:
-            found.append(_stop(row, over[0], warned.get(row.id, 0), now))
+            found.append(_stop(machine, over[0], warned.get(machine.id, 0), now))
     return found
 
 
-def _stop(row: Machine, over: BudgetState, warned: int, now: datetime) -> Stop:
-    held = row.hold_until is not None and from_iso(row.hold_until) > now
-    end = Do(gentlest(row))
+def _stop(machine: Machine, over: BudgetState, warned: int, now: datetime) -> Stop:
+    held = machine.hold_until is not None and from_iso(machine.hold_until) > now
+    end = Do(gentlest(machine))
     do = Do.WARN if held and warned < WARNINGS else end
     why = f"the budget {over.budget.name} is exceeded: {over.spent.text()} of {over.budget.limit.text()}"
-    why += f"; held until {fact(row.hold_until)[:16]}, warning {warned + 1} of {WARNINGS}" if do is Do.WARN else ""
+    why += f"; held until {fact(machine.hold_until)[:16]}, warning {warned + 1} of {WARNINGS}" if do is Do.WARN else ""
     why += f"; {NOTHING_GENTLER}" if do is Do.TERMINATE else ""
-    return Stop(row.id, row.name, over.budget.name, do, why)
+    return Stop(machine.id, machine.name, over.budget.name, do, why)
 
 
 def stops_of(
-    law: Law, standings: Sequence[BudgetState], rows: Sequence[Machine], warned: Mapping[str, int], now: datetime
+    law: Law, standings: Sequence[BudgetState], machines: Sequence[Machine], warned: Mapping[str, int], now: datetime
 ) -> list[Stop]:
     """Return what passed budgets do with machines, as `stops`.
 
     For a member, a budget in a file of their home stops their own machines alone.
     """
     if not law.is_member:
-        return stops(standings, rows, warned, now)
-    found = stops([one for one in standings if not one.budget.place], rows, warned, now)
+        return stops(standings, machines, warned, now)
+    found = stops([one for one in standings if not one.budget.place], machines, warned, now)
     known = {one.machine for one in found}
-    own = stops([one for one in standings if one.budget.place], [row for row in rows if law.owns(row)], warned, now)
+    own = stops(
+        [one for one in standings if one.budget.place],
+        [machine for machine in machines if law.owns(machine)],
+        warned,
+        now,
+    )
     return found + [one for one in own if one.machine not in known]

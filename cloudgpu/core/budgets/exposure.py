@@ -100,30 +100,30 @@ _COUNTED = Prices(_no_compute, _no_other)
 _TODAY = Prices(_no_compute, _no_other, today=True)
 
 
-def exposure_of(row: Machine) -> Exposure | None:
+def exposure_of(machine: Machine) -> Exposure | None:
     """Return what budgets count of a machine; None where it has to be judged whole."""
-    if row.is_named_resource and row.terminated_at is None:
+    if machine.is_named_resource and machine.terminated_at is None:
         return None
     try:
-        uses, others = _uses(row)
-        items = _items(row, _COUNTED)
-        today = _items(row, _TODAY) if row.market == "spot" else items
+        uses, others = _uses(machine)
+        items = _items(machine, _COUNTED)
+        today = _items(machine, _TODAY) if machine.market == "spot" else items
     except _NotStored:
         return None
-    guards = guards_of(row)
+    guards = guards_of(machine)
     return Exposure(
-        id=row.id,
-        name=row.name,
-        provider=row.provider,
-        account=row.account,
-        project=row.project,
-        owner=row.owner,
-        is_named_resource=row.is_named_resource,
-        settled=sum(one[2] for one in row.usage_totals.values()),
-        renew_until=None if row.renew_until is None else stamp(row.renew_until),
-        late=bool(row.billed or row.state == "unknown"),
+        id=machine.id,
+        name=machine.name,
+        provider=machine.provider,
+        account=machine.account,
+        project=machine.project,
+        owner=machine.owner,
+        is_named_resource=machine.is_named_resource,
+        settled=sum(one[2] for one in machine.usage_totals.values()),
+        renew_until=None if machine.renew_until is None else stamp(machine.renew_until),
+        late=bool(machine.billed or machine.state == "unknown"),
         only_passes=guards is not None and guards.only_passes,
-        sent=stamp(row.intended_at) if row.launch_status == "open" and row.intended_at else None,
+        sent=stamp(machine.intended_at) if machine.launch_status == "open" and machine.intended_at else None,
         items=items,
         today=None if today == items else today,
         uses=uses,
@@ -131,11 +131,11 @@ def exposure_of(row: Machine) -> Exposure | None:
     )
 
 
-def _items(row: Machine, prices: Prices) -> _Items:
+def _items(machine: Machine, prices: Prices) -> _Items:
     """Return what goes on costing, that of one unit and end in one; raise _NotStored where more is asked for."""
-    end = None if row.renew_until is None else stamp(row.renew_until)
+    end = None if machine.renew_until is None else stamp(machine.renew_until)
     sums: dict[tuple[int, int | None, bool], int] = {}
-    for one in commitments_of(row, _LONG_AGO, prices, _Volumes()).items:
+    for one in commitments_of(machine, _LONG_AGO, prices, _Volumes()).items:
         key = unit_of(one.per, one.rule), _behind(one, end), one.since is not None
         sums[key] = sums.get(key, 0) + one.nanos
     return [(nanos, *key) for key, nanos in sums.items()]
@@ -145,11 +145,11 @@ def _behind(one: Commitment, renew_until: int | None) -> int | None:
     return None if one.until is None or renew_until is None else one.until - renew_until
 
 
-def _uses(row: Machine) -> tuple[list[_Use], list[_Other]]:
+def _uses(machine: Machine) -> tuple[list[_Use], list[_Other]]:
     """Return the uses that are billed still, what begins and ends together in one; raise _NotStored without a price."""
     plain: dict[tuple[int, int, int, int], int] = {}
     others = []
-    for use in row.open_usage:
+    for use in machine.open_usage:
         if use.end is not None or not use.segments or use.maybe_until or use.resource == "traffic":
             raise _NotStored
         begin, lengths, parts = _of_use(use)

@@ -93,25 +93,25 @@ def forgotten_times(lines: Iterable[Event]) -> dict[str, str]:
     return {one: line.occurred_at for line in lines if line.kind == FORGOTTEN for one in line.body["identities"]}
 
 
-def may_cost(row: Machine) -> str | None:
+def may_cost(machine: Machine) -> str | None:
     """Return what of this row (a machine's, or a kept thing's) may cost something now, as words; None for nothing."""
-    if row.is_named_resource:
-        return None if row.terminated_at else f"{row.name or row.id} ({row.state}) is kept"
-    if row.terminated_at is None:
-        return f"{row.name} {_state(row)}"
-    return f"of {row.name} a disk or an image is kept" if stays(row) else None
+    if machine.is_named_resource:
+        return None if machine.terminated_at else f"{machine.name or machine.id} ({machine.state}) is kept"
+    if machine.terminated_at is None:
+        return f"{machine.name} {_state(machine)}"
+    return f"of {machine.name} a disk or an image is kept" if stays(machine) else None
 
 
-def is_unknown(row: Machine) -> bool:
+def is_unknown(machine: Machine) -> bool:
     """Say whether nobody knows if the machine of this row is there."""
     return (
-        not row.is_named_resource
-        and row.terminated_at is None
-        and (row.launch_status == "open" or row.state == "unknown")
+        not machine.is_named_resource
+        and machine.terminated_at is None
+        and (machine.launch_status == "open" or machine.state == "unknown")
     )
 
 
-def _state(row: Machine) -> str:
-    if row.launch_status == "open":
+def _state(machine: Machine) -> str:
+    if machine.launch_status == "open":
         return "is an unfinished launch: whether it made a machine is not known"
-    return "is not known to have ended" if row.state == "unknown" else f"is {row.state}"
+    return "is not known to have ended" if machine.state == "unknown" else f"is {machine.state}"

@@ -106,7 +106,7 @@ def _passed(body: bodies.ReapFinished, now: datetime) -> Draft:
 
 
 def account_renamed(
-    account: str, region: str | None, new: str, rows: Iterable[Machine], host: str, now: datetime
+    account: str, region: str | None, new: str, machines: Iterable[Machine], host: str, now: datetime
 ) -> Draft:
     """Return the line that an account, or the host `region` of it, is called `new` from now on.
 
@@ -116,27 +116,27 @@ def account_renamed(
         "account": account,
         "region": region,
         "new": new,
-        "identities": _identities(rows),
+        "identities": _identities(machines),
         "why": "asked",
         "host": host,
     }
     return Draft("account_renamed", "accounts", body, now, f"renamed:{account}:{region}:{new}:{iso(now)}")
 
 
-def account_forgotten(account: str, provider: str, rows: Iterable[Machine], host: str, now: datetime) -> Draft:
+def account_forgotten(account: str, provider: str, machines: Iterable[Machine], host: str, now: datetime) -> Draft:
     """Return the line that retires an account; `rows` are what the ledger knows of it."""
     body: bodies.AccountForgotten = {
         "account": account,
         "provider": provider,
-        "identities": _identities(rows),
+        "identities": _identities(machines),
         "why": "asked",
         "host": host,
     }
     return Draft("account_forgotten", "accounts", body, now, f"forgotten:{account}:{iso(now)}")
 
 
-def _identities(rows: Iterable[Machine]) -> list[str]:
-    return sorted({str(row.identity.id) for row in rows if row.identity})
+def _identities(machines: Iterable[Machine]) -> list[str]:
+    return sorted({str(machine.identity.id) for machine in machines if machine.identity})
 
 
 # -- budgets

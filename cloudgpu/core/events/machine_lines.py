@@ -57,15 +57,15 @@ def lease_set(
     return Draft("lease_set", machine, body, now, f"lease:{machine}:{iso(now)}:{iso(renew_until)}")
 
 
-def lease_put_back(row: Machine, now: datetime, *, host: str) -> Draft:
+def lease_put_back(machine: Machine, now: datetime, *, host: str) -> Draft:
     """Return the line that a machine has the lease that it had: it did not take the new one."""
     body: bodies.LeaseSet = {
-        "expires": row.expires,
-        "renew_until": row.renew_until,
+        "expires": machine.expires,
+        "renew_until": machine.renew_until,
         "why": "the machine did not take the new one",
         "host": host,
     }
-    return Draft("lease_set", row.id, body, now, f"lease:{row.id}:{iso(now)}:put back")
+    return Draft("lease_set", machine.id, body, now, f"lease:{machine.id}:{iso(now)}:put back")
 
 
 def hold_set(machine: str, until: datetime | None, why: str, now: datetime, *, host: str, who: RequestedBy) -> Draft:

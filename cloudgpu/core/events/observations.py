@@ -20,42 +20,42 @@ NEWS_OF_ACTIVITY = timedelta(minutes=15)
 _ENDS = {"expires": TAG_EXPIRES, "renew_until": TAG_RENEW_UNTIL, "hold_until": TAG_HOLD_UNTIL}
 
 
-def not_before(row: Machine, now: datetime) -> datetime:
+def not_before(machine: Machine, now: datetime) -> datetime:
     """Return `now`, or the machine's last known time where this clock is behind it.
 
     Lines are folded by their time: what a clock that went back writes would otherwise count as older than the launch.
     """
-    known = [from_iso(at) for at in (row.intended_at, row.seen_at) if at]
+    known = [from_iso(at) for at in (machine.intended_at, machine.seen_at) if at]
     return max([now, *known])
 
 
-def too_fresh(row: Machine, proves_after: timedelta, now: datetime) -> bool:
+def too_fresh(machine: Machine, proves_after: timedelta, now: datetime) -> bool:
     """Say whether a machine is so young that its absence from an answer proves nothing."""
-    return bool(now - from_iso(row.intended_at) < proves_after)
+    return bool(now - from_iso(machine.intended_at) < proves_after)
 
 
-def is_news(row: Machine, instance: Instance) -> bool:
+def is_news(machine: Machine, instance: Instance) -> bool:
     """Say whether the provider's word differs from the row; an unchanged look writes no line per machine.
 
     Times are compared as times: to write thousands of them as text takes longer than all the rest.
     """
-    known = (row.provider_id, row.state, row.billed, row.state_reason)
-    if known != (instance.id, str(instance.state), instance.billed, instance.reason) or is_resized(row, instance):
+    known = (machine.provider_id, machine.state, machine.billed, machine.state_reason)
+    if known != (instance.id, str(instance.state), instance.billed, instance.reason) or is_resized(machine, instance):
         return True
-    if row.address != address_now(row, instance):
+    if machine.address != address_now(machine, instance):
         return True
-    if _time(row.since) != instance.since or has_moved_on(_time(row.last_active), instance.last_active):
+    if _time(machine.since) != instance.since or has_moved_on(_time(machine.last_active), instance.last_active):
         return True
-    return any(_is_another(getattr(row, name), instance.tags, key) for name, key in _ENDS.items())
+    return any(_is_another(getattr(machine, name), instance.tags, key) for name, key in _ENDS.items())
 
 
-def is_resized(row: Machine, instance: Instance) -> bool:
+def is_resized(machine: Machine, instance: Instance) -> bool:
     """Say whether a machine is of another type, or on another market, than is known; one that ends is as it was."""
     ends = instance.state in (State.STOPPING, State.TERMINATED, State.UNKNOWN)
-    if ends or not row.instance_type or not instance.instance_type:
+    if ends or not machine.instance_type or not instance.instance_type:
         return False
-    same = row.instance_type.lower() == instance.instance_type.lower() and row.market == instance.market
-    return row.provider_id == instance.id and not same
+    same = machine.instance_type.lower() == instance.instance_type.lower() and machine.market == instance.market
+    return machine.provider_id == instance.id and not same
 
 
 def _time(text: str | None) -> datetime | None:

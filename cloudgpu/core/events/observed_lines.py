@@ -36,7 +36,7 @@ def instance_observed(
     instance: Instance,
     now: datetime,
     *,
-    row: Machine | None = None,
+    machine: Machine | None = None,
     before: bodies.BeforeTheEnd | None = None,
     resized: bodies.Resized | None = None,
 ) -> Draft:
@@ -59,34 +59,34 @@ def instance_observed(
         "renew_until": tag_time(instance.tags, TAG_RENEW_UNTIL),
         "hold_until": tag_time(instance.tags, TAG_HOLD_UNTIL),
     }
-    if row is not None:
-        body["address"] = record_of(address_now(row, instance))
+    if machine is not None:
+        body["address"] = record_of(address_now(machine, instance))
     if before is not None:
         body = {**body, **before}
     if resized is not None:
         body["resized"] = resized
-    if row is not None and body["last_active"] is None and row.provider_id == instance.id:
-        body["last_active"] = row.last_active
-    subject = instance.tags[TAG_ID] if row is None else row.id
+    if machine is not None and body["last_active"] is None and machine.provider_id == instance.id:
+        body["last_active"] = machine.last_active
+    subject = instance.tags[TAG_ID] if machine is None else machine.id
     return _observed(subject, body, now, PROVIDER if instance.since else OWN)
 
 
-def instance_observed_by_itself(row: Machine, last_active: datetime, now: datetime) -> Draft:
+def instance_observed_by_itself(machine: Machine, last_active: datetime, now: datetime) -> Draft:
     """Return the line that says when a machine was last in use by its own word; all else is as it was seen last."""
     body: bodies.InstanceObserved = {
-        "provider_id": fact(row.provider_id),
-        "state": row.state,
-        "billed": row.billed,
-        "since": row.since,
-        "launched_at": row.launched_at,
-        "address": record_of(row.address),
-        "reason": row.state_reason,
-        "expires": row.expires,
-        "renew_until": row.renew_until,
-        "hold_until": row.hold_until,
+        "provider_id": fact(machine.provider_id),
+        "state": machine.state,
+        "billed": machine.billed,
+        "since": machine.since,
+        "launched_at": machine.launched_at,
+        "address": record_of(machine.address),
+        "reason": machine.state_reason,
+        "expires": machine.expires,
+        "renew_until": machine.renew_until,
+        "hold_until": machine.hold_until,
         "last_active": iso(last_active),
     }
-    return _observed(row.id, body, now, OWN)
+    return _observed(machine.id, body, now, OWN)
 
 
 def _observed(subject: str, body: bodies.InstanceObserved, now: datetime, clock: str) -> Draft:
@@ -97,7 +97,7 @@ def _address(address: Address) -> AddressRecord:
     return {"host": address.host, "port": address.port, "user": address.user}  # a tenth of what `asdict` takes
 
 
-def address_now(row: Machine, instance: Instance) -> MachineAddress | None:
+def address_now(machine: Machine, instance: Instance) -> MachineAddress | None:
     """Return where a machine answers by this word; one that goes on running keeps its address where that says none.
 
     Azure's listings tell no address: silence about it is not a word that the machine has lost it.
@@ -105,8 +105,8 @@ def address_now(row: Machine, instance: Instance) -> MachineAddress | None:
     address = instance.address
     if address is not None:
         return MachineAddress(address.host, address.port, address.user)
-    same = row.provider_id == instance.id and row.state == State.RUNNING
-    return row.address if same and instance.state is State.RUNNING else None
+    same = machine.provider_id == instance.id and machine.state == State.RUNNING
+    return machine.address if same and instance.state is State.RUNNING else None
 
 
 def instance_vanished(machine: str, provider_id: str, proof: str, now: datetime, last_seen: str | None = None) -> Draft:
@@ -120,7 +120,9 @@ def instance_vanished(machine: str, provider_id: str, proof: str, now: datetime,
     return Draft("instance_vanished", machine, body, now, f"gone:{machine}:{provider_id}:{iso(now)}")
 
 
-def resources_retained(row: Machine, entries: Sequence[Retained], now: datetime, last_seen: str | None = None) -> Draft:
+def resources_retained(
+    machine: Machine, entries: Sequence[Retained], now: datetime, last_seen: str | None = None
+) -> Draft:
     """Return the line that says what stays of a machine without it; no entries: nothing does.
 
     `last_seen` is when what is missing now was last known to be there, where others have removed it.
@@ -128,7 +130,9 @@ def resources_retained(row: Machine, entries: Sequence[Retained], now: datetime,
     body: bodies.ResourcesRetained = {"retained": [entry.record() for entry in entries]}
     if last_seen:
         body["alive_at"] = last_seen
-    return Draft("resources_retained", row.id, body, now, f"retained:{row.id}:{digest(iso(now), repr(entries))}")
+    return Draft(
+        "resources_retained", machine.id, body, now, f"retained:{machine.id}:{digest(iso(now), repr(entries))}"
+    )
 
 
 def price_observed(machine: str, price: Price, at: datetime, *, on_demand: Price | None = None, clock: str) -> Draft:
@@ -212,17 +216,23 @@ def resource_observed(
 
 
 def resource_vanished(
-    row: Machine, proof: str, now: datetime, *, last_seen: str | None = None, ended: str | None = None, who: RequestedBy
+    machine: Machine,
+    proof: str,
+    now: datetime,
+    *,
+    last_seen: str | None = None,
+    ended: str | None = None,
+    who: RequestedBy,
 ) -> Draft:
     """Return the line that says that it is gone: since `ended`, or some time after `last_seen`."""
     body: bodies.ResourceVanished = {
-        "id": fact(row.provider_id),
+        "id": fact(machine.provider_id),
         "proof": proof,
         "alive_at": last_seen,
         "ended_at": ended,
         **who,
     }
-    return Draft("resource_vanished", row.id, body, now, f"gone:{row.id}:{iso(now)}")
+    return Draft("resource_vanished", machine.id, body, now, f"gone:{machine.id}:{iso(now)}")
 
 
 def subject_of(resource: ProviderResource, identity: AccountIdentity) -> str:

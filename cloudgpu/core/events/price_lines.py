@@ -28,16 +28,16 @@ class Priced:
     metered: Mapping[str, Price] = field(default_factory=dict)
 
 
-def lines_of(priced: Priced, rows: Sequence[Machine], now: datetime) -> list[Draft]:
+def lines_of(priced: Priced, machines: Sequence[Machine], now: datetime) -> list[Draft]:
     """Return the lines of the prices that are news of these machines."""
     drafts: list[Draft] = []
-    for row in rows:
-        drafts += pins(row, priced.history.get(row.id, ()))
-        price, metered = priced.now.get(row.id), priced.metered.get(row.id)
+    for machine in machines:
+        drafts += pins(machine, priced.history.get(machine.id, ()))
+        price, metered = priced.now.get(machine.id), priced.metered.get(machine.id)
         if metered is not None:
-            drafts.append(_changed(row, metered, None, now))
-        elif price is not None and _is_another(row, price):
-            drafts.append(_changed(row, price, max(filter(None, (priced.since, row.intended_at))), now))
+            drafts.append(_changed(machine, metered, None, now))
+        elif price is not None and _is_another(machine, price):
+            drafts.append(_changed(machine, price, max(filter(None, (priced.since, machine.intended_at))), now))
     return drafts
 
 
@@ -54,9 +54,9 @@ def pins(row: Machine | PriceSubject, history: Sequence[Price]) -> list[Draft]:
     return drafts
 
 
-def _is_another(row: Machine, price: Price) -> bool:
+def _is_another(machine: Machine, price: Price) -> bool:
     """Say whether a price that was asked again is another one; what a meter measures moves all the time."""
-    last = row.price
+    last = machine.price
     if last is None:
         return True
     if Basis.MEASURED in (last.basis, price.basis) or iso(price.as_of) < last.as_of:
@@ -64,13 +64,13 @@ def _is_another(row: Machine, price: Price) -> bool:
     return bool(price.per_hour.nanos != last.nanos_per_hour)
 
 
-def _changed(row: Machine, price: Price, since: str | None, now: datetime) -> Draft:
-    on_demand = price if row.market == Market.ON_DEMAND else None
-    return price_changed(row.id, price, since, now, on_demand=on_demand)
+def _changed(machine: Machine, price: Price, since: str | None, now: datetime) -> Draft:
+    on_demand = price if machine.market == Market.ON_DEMAND else None
+    return price_changed(machine.id, price, since, now, on_demand=on_demand)
 
 
-def is_to_price(row: Machine, earliest: str) -> bool:
+def is_to_price(machine: Machine, earliest: str) -> bool:
     """Say whether prices of a machine may be asked: it is billed, or on spot and has not ended before `earliest`."""
-    if row.terminated_at is None:
-        return bool(row.billed)
-    return bool(row.market == Market.SPOT and row.terminated_at >= earliest)
+    if machine.terminated_at is None:
+        return bool(machine.billed)
+    return bool(machine.market == Market.SPOT and machine.terminated_at >= earliest)

@@ -194,14 +194,16 @@ def end_remarks(request: LaunchRequest, offer: Offer, ends: Ends) -> Iterator[st
         return
     yield f"{offer.available.provider} can neither stop this machine nor keep an image of its disk"
     if ends.lease is Do.TERMINATE:
-        said = (
+        message = (
             "at the end of its lease, when it is idle, at renew-until or for a budget it is terminated, and what is on "
             "its disk is deleted"
         )
-        yield Note(said, NoteKind.ERASURE)
+        yield Note(message, NoteKind.ERASURE)
         return
-    said = "at renew-until, or once a budget that stops is spent, it is terminated, and what is on its disk is deleted"
-    yield Note(said, NoteKind.ERASURE)
+    message = (
+        "at renew-until, or once a budget that stops is spent, it is terminated, and what is on its disk is deleted"
+    )
+    yield Note(message, NoteKind.ERASURE)
     yield (
         f"its lease, idle time and schedules only warn: policy {request.policy} keeps disks, and this one cannot be "
         "kept. With --policy throwaway, or any with unpausable: terminate, they terminate it"

@@ -13,50 +13,51 @@ from cloudgpu.core.values.times import minute
 from cloudgpu.errors import InvalidRequest
 
 
-def living_of(rows: Sequence[Machine], key: str | None, fingerprint: str) -> Machine | None:
+def living_of(machines: Sequence[Machine], key: str | None, fingerprint: str) -> Machine | None:
     """Return the machine of this request that lives, or that can be started from what is kept of it.
 
     Raises InvalidRequest when `key` cannot be used for it.
     """
     if key is None:
-        same = [row for row in rows if _is_of(row, fingerprint) and _is_there(row)]
-        return max(same, key=lambda row: row.terminated_at is None) if same else None
-    for row in rows:
-        if row.key != key or (row.launch_status in ("refused", "void") and not comes_back(row)):
+        same = [machine for machine in machines if _is_of(machine, fingerprint) and _is_there(machine)]
+        return max(same, key=lambda machine: machine.terminated_at is None) if same else None
+    for machine in machines:
+        if machine.key != key or (machine.launch_status in ("refused", "void") and not comes_back(machine)):
             continue
-        if row.terminated_at is not None and not comes_back(row):
+        if machine.terminated_at is not None and not comes_back(machine):
             raise InvalidRequest(
-                f"The machine of --key {key} ended at {minute(row.terminated_at)}; a key can launch only one machine.",
+                f"The machine of --key {key} ended at {minute(machine.terminated_at)}; "
+                "a key can launch only one machine.",
                 field="--key",
                 value=key,
                 next="Use another --key for a new machine.",
             )
-        if row.request not in (fingerprint, key):  # one that was taken up without its launch bears its key
+        if machine.request not in (fingerprint, key):  # one that was taken up without its launch bears its key
             raise InvalidRequest(
-                f"--key {key} belongs to {row.name}, which was launched by a different request.",
+                f"--key {key} belongs to {machine.name}, which was launched by a different request.",
                 field="--key",
                 value=key,
-                next=f"Repeat that request as it was, or use another --key (cloudgpu show {row.name}).",
+                next=f"Repeat that request as it was, or use another --key (cloudgpu show {machine.name}).",
             )
-        return row if _is_there(row) else None
+        return machine if _is_there(machine) else None
     return None
 
 
-def _is_there(row: Machine) -> bool:
-    return comes_back(row) or (row.terminated_at is None and row.launch_status == "made")
+def _is_there(machine: Machine) -> bool:
+    return comes_back(machine) or (machine.terminated_at is None and machine.launch_status == "made")
 
 
-def _is_of(row: Machine, fingerprint: str) -> bool:
+def _is_of(machine: Machine, fingerprint: str) -> bool:
     """Say whether a row is of this request: by its fingerprint, or by its key where its launch is not known here."""
-    if row.request == row.key:
-        return lock_name(row.key) == lock_name(derived_key(fingerprint, 1))
-    return bool(row.request == fingerprint)
+    if machine.request == machine.key:
+        return lock_name(machine.key) == lock_name(derived_key(fingerprint, 1))
+    return bool(machine.request == fingerprint)
 
 
-def unsettled_of(rows: Sequence[Machine], lock: str) -> Machine | None:
+def unsettled_of(machines: Sequence[Machine], lock: str) -> Machine | None:
     """Return the unfinished attempt that is launched under this lock, if there is one."""
-    open_ = (row for row in rows if row.terminated_at is None and row.launch_status == "open")
-    return next((row for row in open_ if lock_name(row.key) == lock), None)
+    open_ = (machine for machine in machines if machine.terminated_at is None and machine.launch_status == "open")
+    return next((machine for machine in open_ if lock_name(machine.key) == lock), None)
 
 
 def fingerprint_of(request: LaunchRequest, name: str | None) -> str:

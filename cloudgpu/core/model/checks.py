@@ -29,9 +29,9 @@ class Check:
     exit_code: int = 0
 
 
-def failed(name: str, fault: CloudgpuError) -> Check:
+def failed(name: str, error: CloudgpuError) -> Check:
     """Return the check of something that raised this."""
-    return Check(name, Verdict.FAIL, fault.message, fault.next, fault.exit_code)
+    return Check(name, Verdict.FAIL, error.message, error.next, error.exit_code)
 
 
 def gravest(codes: Iterable[int]) -> int:

@@ -71,24 +71,24 @@ def is_hidden(silent: Iterable[str], account: str, region: str | None) -> bool:
     return any(scope in (account, region) or scope.startswith(f"{region}-") for scope in silent)
 
 
-def is_of_a_region(row: Machine) -> bool:
+def is_of_a_region(machine: Machine) -> bool:
     """Say whether the account of a machine is one region of what the settings call an account, or may be."""
-    return row.identity is None or row.identity.kind == BY_REGION
+    return machine.identity is None or machine.identity.kind == BY_REGION
 
 
-def is_on_computer(row: Machine) -> bool:
+def is_on_computer(machine: Machine) -> bool:
     """Say whether the account of a machine is one computer, not a cloud."""
-    return row.identity is not None and row.identity.kind in COMPUTERS
+    return machine.identity is not None and machine.identity.kind in COMPUTERS
 
 
-def account_text(row: Machine) -> str:
+def account_text(machine: Machine) -> str:
     """Return the account of a machine, or of a kept thing, in words, as it was recorded."""
-    return "an account that was never recorded" if row.identity is None else str(row.identity.words)
+    return "an account that was never recorded" if machine.identity is None else str(machine.identity.words)
 
 
-def is_there(row: Machine) -> bool:
+def is_there(machine: Machine) -> bool:
     """Say whether something of this machine may cost money now, so that a look has to judge it."""
-    return row.terminated_at is None or stays(row)
+    return machine.terminated_at is None or stays(machine)
 
 
 def place_of(region: str | None, kind: str) -> str:
@@ -96,6 +96,6 @@ def place_of(region: str | None, kind: str) -> str:
     return (region or "") if kind == BY_REGION else ""
 
 
-def place_of_row(account: str, row: Machine) -> tuple[str, str | None]:
+def place_of_row(account: str, machine: Machine) -> tuple[str, str | None]:
     """Return of what an identity is one: of a host, or of an account as a whole."""
-    return account, row.region if is_of_a_region(row) else None
+    return account, machine.region if is_of_a_region(machine) else None

@@ -259,14 +259,14 @@ def fact(said: T | None) -> T:
     return cast("T", said)
 
 
-def stays(row: Machine) -> bool:
+def stays(machine: Machine) -> bool:
     """Say whether something of this machine is kept, though it is gone."""
-    return row.terminated_at is not None and bool(row.retained or row.parked)
+    return machine.terminated_at is not None and bool(machine.retained or machine.parked)
 
 
-def comes_back(row: Machine) -> bool:
+def comes_back(machine: Machine) -> bool:
     """Say whether this machine is gone and can be started from what is kept of it."""
-    return stays(row) and not row.discard
+    return stays(machine) and not machine.discard
 
 
 def volumes_there(rows: Iterable[Budgeted]) -> frozenset[tuple[str, str]]:
@@ -284,15 +284,15 @@ def account_key(row: Budgeted) -> str:
     return str(row.account if identity is None else identity.id)
 
 
-def scope_of_row(row: Machine) -> str:
+def scope_of_row(machine: Machine) -> str:
     """Return the subject under which looks at the account of a machine, or of a kept thing, are written."""
-    identity = row.identity
-    return scope_of(row.provider or "", row.account or "" if identity is None else identity.id)
+    identity = machine.identity
+    return scope_of(machine.provider or "", machine.account or "" if identity is None else identity.id)
 
 
-def scopes_of(row: Machine) -> tuple[str, str]:
+def scopes_of(machine: Machine) -> tuple[str, str]:
     """Return the subjects under which looks at a machine's account are written: those wholly answered, and others."""
-    scope = scope_of_row(row)
+    scope = scope_of_row(machine)
     return scope, f"gap:{scope}"
 
 

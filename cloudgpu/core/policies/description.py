@@ -63,8 +63,8 @@ def choose(typed: str | None, facts: Mapping[str, str | None], choices: Choices 
     return Chosen(usual, USUAL)
 
 
-def _is(wanted: str, said: str | None) -> bool:
-    return said is not None and (wanted == said or tag_value(wanted) == said)
+def _is(wanted: str, message: str | None) -> bool:
+    return message is not None and (wanted == message or tag_value(wanted) == message)
 
 
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
@@ -127,10 +127,10 @@ def _only_warned_text(said: Says, policy: Policy) -> str:
     return said.text.replace("stopped once nobody uses it", "warned of").replace("ended at", "only warned of at")
 
 
-def holding(policy: Policy | None, row: Machine, now: datetime) -> tuple[Says, ...]:
+def holding(policy: Policy | None, machine: Machine, now: datetime) -> tuple[Says, ...]:
     """Return what holds for one machine now, the strongest rule first. Without a policy, only its lease counts."""
-    found = [] if policy is None else [one for one in rules_for(policy, now, row) if one.rule not in _OF_A_MACHINE]
-    found += _of_row(policy, row, now)
+    found = [] if policy is None else [one for one in rules_for(policy, now, machine) if one.rule not in _OF_A_MACHINE]
+    found += _of_row(policy, machine, now)
     return tuple(sorted(found, key=lambda one: list(Rule).index(one.rule)))
 
 
@@ -215,30 +215,30 @@ def _breaks(schedule: Schedule) -> str:
     return ", ".join(texts)
 
 
-def _of_row(policy: Policy | None, row: Machine, now: datetime) -> Iterator[Says]:
+def _of_row(policy: Policy | None, machine: Machine, now: datetime) -> Iterator[Says]:
     """Yield the rules of which each machine has a moment of its own."""
-    if row.renew_until:
-        says = f"{_ended(endings.at_last(row, policy))}, whoever uses it; extend moves it"
-        yield Says(Rule.RENEW_UNTIL, says, from_iso(row.renew_until))
+    if machine.renew_until:
+        says = f"{_ended(endings.at_last(machine, policy))}, whoever uses it; extend moves it"
+        yield Says(Rule.RENEW_UNTIL, says, from_iso(machine.renew_until))
     else:
         yield Says(Rule.RENEW_UNTIL, "it has none")
-    held = from_iso(row.hold_until) if row.hold_until else None
+    held = from_iso(machine.hold_until) if machine.hold_until else None
     if held is not None and held > now:
         yield Says(Rule.HOLD, "until then its lease and idle time do not end it", held)
-    if row.expires:
+    if machine.expires:
         certain = policy is not None and policy.unknown is Unknown.END
         use = "is in use" if certain else "is in use or nobody knows"
-        end = endings.agreed(row, policy)
+        end = endings.agreed(machine, policy)
         says = f"{_ended(end)}, unless it {use}: then it is renewed" if end else _SPARED
-        yield Says(Rule.LEASE, says, from_iso(row.expires))
+        yield Says(Rule.LEASE, says, from_iso(machine.expires))
     else:
         yield Says(Rule.LEASE, "it has none")
     if policy is not None:
-        yield from _schedules_of(policy, row, now)
+        yield from _schedules_of(policy, machine, now)
 
 
-def _schedules_of(policy: Policy, row: Machine, now: datetime) -> Iterator[Says]:
-    spared, only_warned = endings.is_spared(row, policy), endings.only_warned(row, policy)
+def _schedules_of(policy: Policy, machine: Machine, now: datetime) -> Iterator[Says]:
+    spared, only_warned = endings.is_spared(machine, policy), endings.only_warned(machine, policy)
     for one in policy.schedules:
         at = next_off((one,), now)
         following = f"the next is {at.astimezone(ZoneInfo(one.tz)):%a %Y-%m-%d %H:%M} there" if at else "there is none"

@@ -70,22 +70,22 @@ def of_offer(item: Available, setup: Setup) -> EndSubject:
     return EndSubject(item.stoppable, item.parkable, MachineSetup.of(setup_to_json(setup)))
 
 
-def check_stop(row: Machine) -> None:
+def check_stop(machine: Machine) -> None:
     """Raise InvalidRequest for a machine of which nothing can be kept, or of which its policy keeps nothing.
 
     Who types `stop` did not ask to lose what is on its disk: that is what `down` is for.
     """
-    if row.stoppable is not False or row.terminated_at is not None:
+    if machine.stoppable is not False or machine.terminated_at is not None:
         return
     why = None
-    if gentlest(row) is Do.TERMINATE:
-        why = f"cannot be stopped: {row.provider} can neither stop it nor keep an image of its disk."
-    elif row.setup is not None and not row.setup.keep_disk:
-        why = f"cannot be stopped, and its policy {row.policy} terminates what cannot be stopped."
+    if gentlest(machine) is Do.TERMINATE:
+        why = f"cannot be stopped: {machine.provider} can neither stop it nor keep an image of its disk."
+    elif machine.setup is not None and not machine.setup.keep_disk:
+        why = f"cannot be stopped, and its policy {machine.policy} terminates what cannot be stopped."
     if why is not None:
         raise InvalidRequest(
-            f"{row.name} {why}",
+            f"{machine.name} {why}",
             field="name",
-            value=row.name,
-            next=f"Run: cloudgpu down {row.name} (it ends the machine and deletes its disk)",
+            value=machine.name,
+            next=f"Run: cloudgpu down {machine.name} (it ends the machine and deletes its disk)",
         )

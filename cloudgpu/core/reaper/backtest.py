@@ -50,7 +50,7 @@ class Past:
     `ends` are its runs' true ends within the period, each with why, as far as the ledger says.
     """
 
-    row: Machine
+    machine: Machine
     recorded: Recorded
     uses: tuple[Usage, ...]
     ends: tuple[tuple[datetime, str], ...] = ()
@@ -113,9 +113,9 @@ def runs_of(uses: Iterable[Usage], since: datetime, until: datetime) -> tuple[Ru
     return tuple(Run(max(begin, since), min(end, until), begin) for begin, end in inside)
 
 
-def only_while_it_runs(row: Machine, use: Usage) -> bool:
+def only_while_it_runs(machine: Machine, use: Usage) -> bool:
     """Say whether a use of this machine is billed only while that runs: the machine, a public address."""
-    beside = {entry.what for entry in row.attached_costs or () if not entry.kept}
+    beside = {entry.what for entry in machine.attached_costs or () if not entry.kept}
     return use.resource == Resource.INSTANCE or (use.resource != Resource.DISK and use.what in beside)
 
 

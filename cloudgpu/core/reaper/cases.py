@@ -64,7 +64,7 @@ class Case:
 
     def time(self, name: str) -> datetime | None:
         """Return a time of its row."""
-        text: str | None = getattr(self.seen.row, name)
+        text: str | None = getattr(self.seen.machine, name)
         return from_iso(text) if text else None
 
     def given(self, rule: Rule) -> tuple[datetime, datetime, datetime | None] | None:
@@ -72,7 +72,7 @@ class Case:
 
         What they were told of an earlier run is no warning of this one.
         """
-        said = self.seen.row.warnings.get(rule)
+        said = self.seen.machine.warnings.get(rule)
         if said is None or from_iso(said.at) < self.started:
             return None
         return from_iso(said.at), from_iso(said.last), from_iso(said.due) if said.due else None
@@ -85,8 +85,8 @@ def clock(at: datetime, now: datetime) -> str:
 
 def warned(case: Case, rule: Rule, due: datetime, why: str, do: Do) -> Found:
     """Tell that it ends at `due`, as `do` says."""
-    said = f"{why}; it ends {clock(due, case.now)}{erasing(do)}"
-    return Found(rule, Do.KEEP, said, due, due, Warned(rule, due, said), urgent=True)
+    message = f"{why}; it ends {clock(due, case.now)}{erasing(do)}"
+    return Found(rule, Do.KEEP, message, due, due, Warned(rule, due, message), urgent=True)
 
 
 def erasing(do: Do) -> str:
@@ -97,10 +97,10 @@ def erasing(do: Do) -> str:
 def waited(case: Case, rule: Rule, due: datetime, why: str, do: Do) -> Found:
     """End what was warned, as `do` says, as soon as that is waited out."""
     given = case.given(rule)
-    said = f"{why}; warned {clock(given[0], case.now)}" if given else why
+    message = f"{why}; warned {clock(given[0], case.now)}" if given else why
     if due <= case.now + WAIT_OUT:
-        return Found(rule, do, said, due, due)
-    return Found(rule, Do.KEEP, f"{said}, ends {clock(due, case.now)}", due, due)
+        return Found(rule, do, message, due, due)
+    return Found(rule, Do.KEEP, f"{message}, ends {clock(due, case.now)}", due, due)
 
 
 def notify_again(case: Case, rule: Rule, why: str, again: timedelta = AGAIN) -> Found:

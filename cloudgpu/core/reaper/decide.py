@@ -36,28 +36,28 @@ def decide(
     machines in a pass, those that are idle longest.
     """
     over = {stop.machine: stop for stop in stops}
-    found = [_decided(one, over.get(one.row.id), now, interval) for one in seen]
+    found = [_decided(one, over.get(one.machine.id), now, interval) for one in seen]
     put_off = _put_off(seen, found, now, max_idle_stops)
     return [_later(one, now + interval, max_idle_stops) if one.machine in put_off else one for one in found]
 
 
 def _decided(seen: Seen, stop: Stop | None, now: datetime, interval: timedelta) -> Decision:
-    row = seen.row
-    if row.terminated_at is not None and image_since(row) is None:
-        return _left(seen, f"it ended {clock(from_iso(row.terminated_at), now)}")
-    if row.launch_status == "open":
+    machine = seen.machine
+    if machine.terminated_at is not None and image_since(machine) is None:
+        return _left(seen, f"it ended {clock(from_iso(machine.terminated_at), now)}")
+    if machine.launch_status == "open":
         return _left(seen, "the outcome of its launch is not known yet; the next sync finds out")
-    if row.state == "stopping":
+    if machine.state == "stopping":
         return _left(seen, "it is stopping")
     case = _case(seen, stop, now, interval)
     if not seen.answered:
-        at = case.time("renew_until") if runs_on(row) else None  # by the machine's own timer
+        at = case.time("renew_until") if runs_on(machine) else None  # by the machine's own timer
         return replace(_left(seen, f"{case.known.why}: it is left alone"), at=at)
     return _joined(case, [found for one in RULES for found in one.found(case)])
 
 
 def _case(seen: Seen, stop: Stop | None, now: datetime, interval: timedelta) -> Case:
-    row, stage = seen.row, _stage(seen.row)
+    row, stage = seen.machine, _stage(seen.machine)
     held = from_iso(row.hold_until) if row.hold_until else None
     kept = image_since(row) if stage is Stage.IMAGE else None
     started = kept or (up_since(row) if runs_on(row) else stopped_since(row))
@@ -73,10 +73,10 @@ def _case(seen: Seen, stop: Stop | None, now: datetime, interval: timedelta) -> 
     )
 
 
-def _stage(row: Machine) -> Stage:
-    if row.terminated_at is not None or row.is_named_resource:
+def _stage(machine: Machine) -> Stage:
+    if machine.terminated_at is not None or machine.is_named_resource:
         return Stage.IMAGE
-    return Stage.RUNNING if runs_on(row) else Stage.STOPPED
+    return Stage.RUNNING if runs_on(machine) else Stage.STOPPED
 
 
 def _joined(case: Case, found: Sequence[Found]) -> Decision:
@@ -84,8 +84,8 @@ def _joined(case: Case, found: Sequence[Found]) -> Decision:
     warnings = [one.warn for one in found if one.warn is not None]
     first = min(found, key=_order, default=None)
     base = Decision(
-        machine=case.seen.row.id,
-        name=case.seen.row.name,
+        machine=case.seen.machine.id,
+        name=case.seen.machine.name,
         do=Do.KEEP,
         rule=Rule.NONE,
         why=case.known.why,
@@ -127,7 +127,7 @@ def _with_policy(case: Case, decision: Decision) -> Decision:
 def _lifted(case: Case, found: Sequence[Found]) -> Iterator[Lifted]:
     """Yield the warnings that hold no more, each with why."""
     holding = {one.rule for one in found if one.stands or one.do in ENDS}
-    for rule in map(Rule, case.seen.row.warnings):
+    for rule in map(Rule, case.seen.machine.warnings):
         if rule not in holding:
             yield Lifted(rule, _why_lifted(case, rule))
 
@@ -141,7 +141,7 @@ def _why_lifted(case: Case, rule: Rule) -> str:
 
 
 def _left(seen: Seen, why: str) -> Decision:
-    return Decision(seen.row.id, seen.row.name, Do.KEEP, Rule.NONE, why)
+    return Decision(seen.machine.id, seen.machine.name, Do.KEEP, Rule.NONE, why)
 
 
 def _put_off(seen: Sequence[Seen], found: Sequence[Decision], now: datetime, most: int) -> set[str]:

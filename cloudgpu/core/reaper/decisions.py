@@ -28,7 +28,7 @@ class Seen:
     provider said in this look what it is; where it did not, `judged_fault` may say why.
     """
 
-    row: Machine
+    machine: Machine
     policy: Policy | None
     why_policy: str = ""
     judged: Judged | None = None

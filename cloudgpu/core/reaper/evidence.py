@@ -34,10 +34,10 @@ class Known(NamedTuple):
     asked: bool = True
 
 
-def up_since(row: Machine) -> datetime:
+def up_since(machine: Machine) -> datetime:
     """Return when the machine began to run, the latest that anybody says: it is better to spare one than to end it."""
-    said = [row.intended_at, row.launched_at, row.since if row.state == "running" else None]
-    said += [use.begin for use in row.open_usage if use.resource == "instance" and not use.end]
+    said = [machine.intended_at, machine.launched_at, machine.since if machine.state == "running" else None]
+    said += [use.begin for use in machine.open_usage if use.resource == "instance" and not use.end]
     return from_iso(max(text for text in said if text))
 
 
@@ -48,7 +48,7 @@ def known(seen: Seen, now: datetime) -> Known:
     that it was in use say more than that word, and older ones that show use less; without samples a word within the
     window makes it ACTIVE, and an older one, or none, says nothing.
     """
-    row, judged = seen.row, seen.judged
+    row, judged = seen.machine, seen.judged
     if not seen.answered:
         silent = f"{row.region or row.account} did not answer, so nothing is known of it"
         return Known(UNKNOWN, seen.judged_fault or silent)
@@ -84,8 +84,8 @@ def window(seen: Seen) -> timedelta:
 
 
 def _shut_down(seen: Seen, now: datetime) -> Known:
-    row = seen.row
-    quiet = now - from_iso(row.since or row.seen_at or row.intended_at)
+    machine = seen.machine
+    quiet = now - from_iso(machine.since or machine.seen_at or machine.intended_at)
     why = f"it is shut down, and billed on as its provider keeps its place, since {duration_text(quiet)}"
     return Known(IDLE, why, quiet)
 
@@ -111,12 +111,12 @@ def _read_since(seen: Seen) -> bool:
 
 
 def _silence(seen: Seen) -> str:
-    if has_no_agent(seen.row):
+    if has_no_agent(seen.machine):
         return "no agent runs on it, so its use is not known"
     return seen.judged_fault or "its use was not checked, as idle time could not end it now"
 
 
-def warned_by_budget(rows: Sequence[Machine]) -> dict[str, int]:
+def warned_by_budget(machines: Sequence[Machine]) -> dict[str, int]:
     """Return how often each machine was warned that a budget is passed."""
-    given = {row.id: row.warnings.get(Rule.BUDGET) for row in rows}
+    given = {row.id: row.warnings.get(Rule.BUDGET) for row in machines}
     return {machine: one.times for machine, one in given.items() if one}

@@ -22,9 +22,9 @@ class Item:
     looked_at: datetime | None = None
 
     @property
-    def row(self) -> Machine:
-        """Its row."""
-        return self.seen.row
+    def machine(self) -> Machine:
+        """The machine as it was seen last."""
+        return self.seen.machine
 
     @property
     def id(self) -> str:
@@ -65,9 +65,9 @@ class Outcome:
         return tuple(again.get(one.machine, one) for one in decisions)
 
 
-def lock_of(row: Machine) -> str:
+def lock_of(machine: Machine) -> str:
     """Return the lock that keeps every other process from this machine."""
-    return lock_name(row.key or row.id)
+    return lock_name(machine.key or machine.id)
 
 
 def busy(item: Item) -> Left:

@@ -108,8 +108,8 @@ class _Life:
     lease: tuple[datetime, datetime] | None = None
     warnings: dict[str, SentWarning] = field(default_factory=dict)
 
-    def row(self, known: Machine) -> Machine:
-        """Return the row as it would have been."""
+    def machine(self, known: Machine) -> Machine:
+        """Return the machine as it would have been."""
         warnings = MappingProxyType(dict(self.warnings))
         made = known._replace(state="running", billed=True, terminated_at=None, pending_action=None)
         made = made._replace(launch_status="made", since=iso(self.started), warnings=warnings)
@@ -118,7 +118,7 @@ class _Life:
         expires, until = (iso(own) for own in self.lease)
         return made._replace(expires=max(expires, known.expires or ""), renew_until=max(until, known.renew_until or ""))
 
-    def take(self, decision: Decision, row: Machine, now: datetime) -> None:
+    def take(self, decision: Decision, machine: Machine, now: datetime) -> None:
         """Take what was decided (warnings given and lifted, a lease renewed) as `events.annotations` folds lines."""
         for lifted in decision.lifted:
             self.warnings.pop(str(lifted.rule), None)
@@ -128,7 +128,7 @@ class _Life:
                 before = SentWarning(iso(now), iso(now), due, times=0, why=None)
             self.warnings[str(one.rule)] = before._replace(last=iso(now), times=before.times + 1)
         if decision.do is Do.RENEW and decision.at is not None:
-            until = from_iso(row.renew_until) if row.renew_until else decision.at
+            until = from_iso(machine.renew_until) if machine.renew_until else decision.at
             self.lease = (decision.at, until)
 
 
@@ -156,7 +156,7 @@ def _passed(life: _Life, policy: Policy, past: _Past, watch: _Watch, at: _Moment
     known, now = past.at(at.now), at.now
     if known is None:
         return None
-    row = life.row(known)
+    row = life.machine(known)
     judged = watch.judged(now.timestamp(), life.started.timestamp())
     word = from_iso(row.last_active) if row.last_active else None
     seen = Seen(row, policy, judged=judged, last_active=word, reached_at=now)

@@ -28,9 +28,9 @@ AGAIN = timedelta(days=7)
 _DO = {Act.IMAGE: Do.IMAGE, Act.TERMINATE: Do.TERMINATE, Act.REMOVE: Do.REMOVE}
 
 
-def stopped_since(row: Machine) -> datetime:
+def stopped_since(machine: Machine) -> datetime:
     """Return when a machine stopped: at the latest when it was seen so."""
-    return from_iso(row.since or row.seen_at or row.intended_at)
+    return from_iso(machine.since or machine.seen_at or machine.intended_at)
 
 
 def stopped(case: Case) -> Found | None:
@@ -39,11 +39,11 @@ def stopped(case: Case) -> Found | None:
     return _kept(case, Rule.STOPPED, rule, case.started, "it is stopped") if rule else None
 
 
-def image_since(row: Machine) -> datetime | None:
+def image_since(machine: Machine) -> datetime | None:
     """Return since when the newest image of a machine that is gone, or one that is kept by name, is there."""
-    made = [entry.made_at for entry in row.retained if entry.kind == Kind.IMAGE]
+    made = [entry.made_at for entry in machine.retained if entry.kind == Kind.IMAGE]
     known: list[Any] = [text for text in made if text]
-    return from_iso(max(known)) if known else from_iso(fact(row.terminated_at or row.seen_at)) if made else None
+    return from_iso(max(known)) if known else from_iso(fact(machine.terminated_at or machine.seen_at)) if made else None
 
 
 def images(case: Case) -> Found | None:
@@ -57,9 +57,9 @@ def _kept(case: Case, rule: Rule, kept: Retention, since: datetime, what: str) -
     if case.now < at:
         return None
     why = f"{what} for {duration_text(case.now - since)} (limit {duration_text(kept.after)})"
-    if kept.do is Act.IMAGE and case.seen.row.parkable is False:
+    if kept.do is Act.IMAGE and case.seen.machine.parkable is False:
         return notify_again(
-            case, rule, f"{why}; {case.seen.row.provider} keeps no images, so it is only warned of", AGAIN
+            case, rule, f"{why}; {case.seen.machine.provider} keeps no images, so it is only warned of", AGAIN
         )
     if kept.do not in _DO:
         return notify_again(case, rule, why, AGAIN)
@@ -77,12 +77,12 @@ def budget(case: Case) -> Found | None:
     if case.stop is not None:
         return _over(case, case.stop.why, told_only=case.stop.do is budget_stops.Do.WARN)
     limit = case.policy and case.policy.budget
-    if not limit or (cost := spent(case.seen.row, case.now)) < limit.limit:
+    if not limit or (cost := spent(case.seen.machine, case.now)) < limit.limit:
         return None
     why = f"it has cost {cost.text()}, and its policy allows a machine {limit.limit.text()}"
     if limit.do is Act.WARN:
         return notify_again(case, Rule.BUDGET, why)
-    warned = case.seen.row.warnings.get(Rule.BUDGET)
+    warned = case.seen.machine.warnings.get(Rule.BUDGET)
     count = warned.times if warned else 0
     spared = case.held is not None and count < budget_stops.WARNINGS
     more = f"; held, warning {count + 1} of {budget_stops.WARNINGS}" if spared else ""
@@ -92,7 +92,7 @@ def budget(case: Case) -> Found | None:
 def _over(case: Case, why: str, *, told_only: bool) -> Found:
     if told_only:
         return Found(Rule.BUDGET, Do.KEEP, why, warn=Warned(Rule.BUDGET, None, why), urgent=True)
-    end = endings.gentlest(case.seen.row)
+    end = endings.gentlest(case.seen.machine)
     if end is Do.TERMINATE and endings.NOTHING_GENTLER not in why:  # a budget of the lab says it by itself
         why += f"; {endings.NOTHING_GENTLER}"
     return Found(Rule.BUDGET, end, why, case.now, urgent=True)
@@ -103,7 +103,7 @@ def renew_until(case: Case) -> Found | None:
     at = case.time("renew_until")
     if at is None:
         return None
-    end = endings.at_last(case.seen.row, case.policy)
+    end = endings.at_last(case.seen.machine, case.policy)
     if at <= case.now:
         return Found(Rule.RENEW_UNTIL, end, f"its renew-until, {clock(at, case.now)}, is over", at, urgent=True)
     return before(case, Rule.RENEW_UNTIL, at, "its renew-until ends it", end)
@@ -118,7 +118,7 @@ def schedule(case: Case) -> Found | None:
     if off is None:
         return None
     why = f"its schedule has it off at {clock(off, case.now)}"
-    end = endings.agreed(case.seen.row, case.policy)
+    end = endings.agreed(case.seen.machine, case.policy)
     if end is None or _only_warned(case):
         return notify_again(case, Rule.SCHEDULE, why + _why_spared(case)) if missed else None
     grace = case.policy.idle.grace
@@ -139,7 +139,7 @@ def scheduled_off(case: Case) -> Found | None:
     if until is None or missed_off(case.policy.schedules, case.started, case.now) is not None:
         return None
     why = f"its schedule keeps it off until {clock(until, case.now)}"
-    end = endings.agreed(case.seen.row, case.policy)
+    end = endings.agreed(case.seen.machine, case.policy)
     if end is None or _only_warned(case):
         return notify_again(case, Rule.SCHEDULE, why + _why_spared(case))
     given = case.given(Rule.SCHEDULE)
@@ -159,8 +159,8 @@ def hold(case: Case) -> Found | None:
 
 def shut_down(case: Case) -> Found | None:
     """Shut down and billed on, it ends at once: nobody can be at it, so there is nobody to warn."""
-    row = case.seen.row
-    if row.state not in SHUT_DOWN or row.stoppable is False:
+    machine = case.seen.machine
+    if machine.state not in SHUT_DOWN or machine.stoppable is False:
         return None
     return Found(Rule.IDLE, Do.STOP, case.known.why, case.now)
 
@@ -172,7 +172,7 @@ def lease(case: Case) -> Found | None:
         return None
     if case.known.activity == ACTIVE or (case.known.activity == UNKNOWN and _renews_unknown(case)):
         return _renewal(case, at, last)
-    end, over = endings.agreed(case.seen.row, case.policy), at <= case.now
+    end, over = endings.agreed(case.seen.machine, case.policy), at <= case.now
     why = f"its lease ended {clock(at, case.now)}, and there is no sign of use: {case.known.why}"
     if end is None:
         return notify_again(case, Rule.LEASE, why + _why_spared(case)) if over else None
@@ -202,7 +202,7 @@ def unlabelled(case: Case) -> Found | None:
     rule = policy and policy.unlabelled
     if policy is None or not rule:
         return None
-    missing = [name for name in rule.require if not getattr(case.seen.row, name)]
+    missing = [name for name in rule.require if not getattr(case.seen.machine, name)]
     begun = case.time("launched_at") or case.time("intended_at") or case.now
     if not missing or case.now < begun + rule.after:
         return None
@@ -214,7 +214,7 @@ def unlabelled(case: Case) -> Found | None:
 
 def silence(case: Case) -> Found | None:
     """Tell of a machine of which passes know nothing for as long as idleness takes; it is never ended for that."""
-    before = case.seen.row.decision
+    before = case.seen.machine.decision
     if case.known.activity != UNKNOWN or not case.known.asked or before is None or before.activity != UNKNOWN:
         return None
     span = case.now - max(from_iso(before.activity_since), case.started)
@@ -304,12 +304,12 @@ _SPARED = "; it cannot be stopped, and its policy only warns of that"
 
 
 def _only_warned(case: Case) -> bool:
-    return endings.only_warned(case.seen.row, case.policy)
+    return endings.only_warned(case.seen.machine, case.policy)
 
 
 def _why_spared(case: Case) -> str:
     """Return why a machine that only warns is not ended: it could only lose its disk, or its policy says so."""
-    if not endings.is_spared(case.seen.row, case.policy):
+    if not endings.is_spared(case.seen.machine, case.policy):
         return _SPARED
     last = case.time("renew_until")
     until = f"its renew-until, {clock(last, case.now)}, or a budget ends it" if last else "only a budget ends it"
@@ -326,7 +326,7 @@ def _spared(case: Case, policy: Policy) -> str:
 
 def _ended_when_waited(case: Case, rule: Rule, policy: Policy, why: str) -> Found:
     """End it once a warning is as old as the grace and older than nothing that anybody did since."""
-    given, end = case.given(rule), endings.at_last(case.seen.row, case.policy)
+    given, end = case.given(rule), endings.at_last(case.seen.machine, case.policy)
     quiet_since = case.now - case.known.quiet if case.known.quiet is not None else None
     if given is None or given[2] is None or (quiet_since is not None and quiet_since > given[0]):
         return warned(case, rule, case.now + policy.idle.grace, why, end)

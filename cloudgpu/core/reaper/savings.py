@@ -102,40 +102,40 @@ def stops(
     return sorted((one for one in found if since is None or one.at >= since), key=lambda one: (one.at, one.machine))
 
 
-def _launched(rows: Iterable[Machine], runs: Mapping[str, Sequence[Usage]]) -> dict[str, list[str]]:
+def _launched(machines: Iterable[Machine], runs: Mapping[str, Sequence[Usage]]) -> dict[str, list[str]]:
     """Return when machines began to run, by the request that they were launched for, in order."""
     found: dict[str, list[str]] = {}
-    for row in rows:
-        begins = (use.begin for use in (*runs.get(row.id, ()), *row.open_usage) if use.resource == "instance")
-        found.setdefault(_request(row), []).extend(begins)
+    for machine in machines:
+        begins = (use.begin for use in (*runs.get(machine.id, ()), *machine.open_usage) if use.resource == "instance")
+        found.setdefault(_request(machine), []).extend(begins)
     return {request: sorted(begins) for request, begins in found.items()}
 
 
-def _request(row: Machine) -> str:
+def _request(machine: Machine) -> str:
     """Return what all machines have in common that one request was answered with, one after the other."""
-    key = row.key
-    return lock_name(key) if key else str(row.id)
+    key = machine.key
+    return lock_name(key) if key else str(machine.id)
 
 
 def _stops(
-    row: Machine, runs: Sequence[Usage], lines: Sequence[Said], launched: Sequence[str], last: str
+    machine: Machine, runs: Sequence[Usage], lines: Sequence[Said], launched: Sequence[str], last: str
 ) -> Iterator[Stop]:
     """Yield the ends by rules of one machine; `launched` is when it, and others for the same request, began to run."""
-    begins = sorted(use.begin for use in (*runs, *row.open_usage) if use.resource == "instance")
+    begins = sorted(use.begin for use in (*runs, *machine.open_usage) if use.resource == "instance")
     in_time = _History(sorted(lines, key=lambda line: (line.occurred_at, line.seq)))
     for use in runs:
-        rule = in_time.rule_of(row, use, is_last=use.begin == begins[-1])
+        rule = in_time.rule_of(machine, use, is_last=use.begin == begins[-1])
         if rule not in SAVING_RULES:
             continue
         ended = fact(use.end)
         following = bisect_right(launched, ended)
-        bounds = (*launched[following : following + 1], in_time.lease_at(ended)[1], in_time.removed(row, ended))
+        bounds = (*launched[following : following + 1], in_time.lease_at(ended)[1], in_time.removed(machine, ended))
         until = min(filter(None, (last, *bounds)))
         if until > ended:
             end, gone_on = _time(ended), _time(until)
             cost = _cost(use, gone_on - end)
             if cost != 0:  # an end of what is free saves no money
-                yield Stop(row.id, row.name, str(rule), end, gone_on, cost)
+                yield Stop(machine.id, machine.name, str(rule), end, gone_on, cost)
 
 
 def _cost(use: Usage, span: timedelta) -> int | None:
@@ -156,7 +156,7 @@ class _History:
         self._lines = lines
         self._times = [line.occurred_at for line in lines]
 
-    def rule_of(self, row: Machine, use: Usage, *, is_last: bool) -> str | None:
+    def rule_of(self, machine: Machine, use: Usage, *, is_last: bool) -> str | None:
         """Return the rule that ended a run; None where a person asked for it, or nothing says why."""
         ended = fact(use.end)
         end = _time(ended)
@@ -168,7 +168,7 @@ class _History:
             return reason  # the agent's own word
         if reason != _INSIDE:
             return None
-        return self._announced(end) or self._by_lease(end) or (_by_quiet(row, end) if is_last else None)
+        return self._announced(end) or self._by_lease(end) or (_by_quiet(machine, end) if is_last else None)
 
     def _asked(self, begin: str, end: str, moment: datetime) -> int | None:
         """Return the place of the last line of a run that asked for its end; by our clock that may be just after it."""
@@ -178,13 +178,13 @@ class _History:
             place += 1
         return self._last(_ASKED, begin, end) if latest is None else latest
 
-    def removed(self, row: Machine, end: str) -> str | None:
+    def removed(self, machine: Machine, end: str) -> str | None:
         """Return when a machine that had been stopped was ended for good: it would have cost no more from then on."""
         late = iso(_time(end) + _SOON)
         place = bisect_right(self._times, late)
         later = range(place, len(self._lines))  # no slice: there are many lines, and the next that asks is near
         asked = (self._times[one] for one in later if self._lines[one].kind in _ASKED)
-        gone = row.terminated_at if row.terminated_at and row.terminated_at > late else None
+        gone = machine.terminated_at if machine.terminated_at and machine.terminated_at > late else None
         return min(filter(None, (next(asked, None), gone)), default=None)
 
     def lease_at(self, moment: str) -> tuple[str | None, str | None]:
@@ -237,9 +237,9 @@ def _time(text: str) -> datetime:
     return datetime.fromisoformat(text)
 
 
-def _by_quiet(row: Machine, end: datetime) -> str | None:
+def _by_quiet(machine: Machine, end: datetime) -> str | None:
     """Return idle time where the machine's own word says that nobody had used it for a while."""
-    last = row.last_active
+    last = machine.last_active
     return Rule.IDLE if last and end - from_iso(last) >= _QUIET else None
 
 

@@ -31,7 +31,7 @@ def with_silence(seen: Seen, word: Word) -> Seen:
     """Return it with why its provider did not tell its word either, where it was not reached."""
     if not isinstance(word, CloudgpuError) or not seen.judged_fault:
         return seen
-    fault = f"{seen.judged_fault}; {seen.row.provider} does not tell its word: {word.message.removesuffix('.')}"
+    fault = f"{seen.judged_fault}; {seen.machine.provider} does not tell its word: {word.message.removesuffix('.')}"
     return replace(seen, judged_fault=fault)
 
 
@@ -47,7 +47,7 @@ def with_report(seen: Seen, report: Report | None) -> Seen:
 
 def is_to_ask(seen: Seen, now: datetime) -> bool:
     """Say whether what this machine does can change what is decided, and only it can tell."""
-    row, policy = seen.row, seen.policy
+    row, policy = seen.machine, seen.policy
     runs = row.terminated_at is None and row.state == State.RUNNING and row.launch_status == "made"
     if not (runs and seen.answered) or has_no_agent(row) or _is_settled(row, now):
         return False
@@ -57,27 +57,27 @@ def is_to_ask(seen: Seen, now: datetime) -> bool:
     return _could_be_idle(row, policy, window, now) or _ends_soon(row, now)
 
 
-def _is_settled(row: Machine, now: datetime) -> bool:
+def _is_settled(machine: Machine, now: datetime) -> bool:
     """Say whether what it does changes nothing: it is held, or past its renew-until."""
-    held = row.hold_until is not None and from_iso(row.hold_until) > now
-    return held or (row.renew_until is not None and from_iso(row.renew_until) <= now)
+    held = machine.hold_until is not None and from_iso(machine.hold_until) > now
+    return held or (machine.renew_until is not None and from_iso(machine.renew_until) <= now)
 
 
-def _could_be_idle(row: Machine, policy: Policy | None, window: timedelta, now: datetime) -> bool:
+def _could_be_idle(machine: Machine, policy: Policy | None, window: timedelta, now: datetime) -> bool:
     if policy is None or (policy.idle.do is Act.OFF and policy.unlabelled is None):
         return False
-    return now - up_since(row) >= max(window, policy.idle.uptime)
+    return now - up_since(machine) >= max(window, policy.idle.uptime)
 
 
-def _ends_soon(row: Machine, now: datetime) -> bool:
-    return row.expires is not None and from_iso(row.expires) - now <= SOON
+def _ends_soon(machine: Machine, now: datetime) -> bool:
+    return machine.expires is not None and from_iso(machine.expires) - now <= SOON
 
 
 def _limits(policy: Policy | None) -> Thresholds:
     return Thresholds() if policy is None else thresholds(policy)
 
 
-def with_row(seen: Seen, row: Machine) -> Seen:
+def with_row(seen: Seen, machine: Machine) -> Seen:
     """Return it with its row of now; a word that was heard in this pass, and is no news to the ledger, counts on."""
-    written = from_iso(row.last_active) if row.last_active else None
-    return replace(seen, row=row, last_active=max(filter(None, (written, seen.last_active)), default=None))
+    written = from_iso(machine.last_active) if machine.last_active else None
+    return replace(seen, machine=machine, last_active=max(filter(None, (written, seen.last_active)), default=None))

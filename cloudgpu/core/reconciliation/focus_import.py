@@ -199,11 +199,11 @@ def _places(header: Sequence[str], name: str) -> dict[str, int]:
 def _no_focus(missing: Sequence[str], there: Sequence[str], name: str) -> InvalidRequest:
     meant = near(missing[0], there)
     like = f" (it has {meant!r})" if meant and meant.lower() == missing[0].lower() else ""
-    said = f"has no column {missing[0]}{like}" if there and any(there) else "is empty"
+    message = f"has no column {missing[0]}{like}" if there and any(there) else "is empty"
     if len(missing) == len(NEEDED) and any(there):
-        said = "has not one column of FOCUS that is needed"
+        message = "has not one column of FOCUS that is needed"
     return InvalidRequest(
-        f"{name} {said}: it is not a FOCUS export.",
+        f"{name} {message}: it is not a FOCUS export.",
         field="FILE",
         value=", ".join(missing),
         next=f"It needs the columns {', '.join(NEEDED)}; docs/focus.md says where each cloud writes such a file.",

@@ -91,14 +91,18 @@ class Index:
     The id goes first: a volume that is kept by name bears the tag of the machine that it was made with.
     """
 
-    def __init__(self, ledger: str, rows: Iterable[Machine], uses: Iterable[tuple[str, Usage]]) -> None:
+    def __init__(self, ledger: str, machines: Iterable[Machine], uses: Iterable[tuple[str, Usage]]) -> None:
         self._ledger = tag_value(ledger)
-        self.rows = {row.id: row for row in rows}
+        self.rows = {machine.id: machine for machine in machines}
         self._by_id: dict[str, str | None] = {}
-        for row in self.rows.values():
-            resources = [row.provider_id, *(entry.id for entry in row.retained), *(use.id for use in row.open_usage)]
+        for machine in self.rows.values():
+            resources = [
+                machine.provider_id,
+                *(entry.id for entry in machine.retained),
+                *(use.id for use in machine.open_usage),
+            ]
             for one in resources:
-                self._note(one, row.id)
+                self._note(one, machine.id)
         for subject, use in uses:
             self._note(use.id, subject)
 

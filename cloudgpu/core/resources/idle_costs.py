@@ -30,23 +30,23 @@ class Left:
     why: str
 
 
-def left_over(rows: Iterable[Machine], now: datetime) -> list[Left]:
+def left_over(machines: Iterable[Machine], now: datetime) -> list[Left]:
     """Return what rows (`View.bills`) go on costing that is no running machine, nor beside one: the dearest first."""
-    found = [_left(one) for one in running(rows, now) if _is_left(one)]
+    found = [_left(one) for one in running(machines, now) if _is_left(one)]
     found = [one for one in found if one.per_month is None or one.per_month]  # what is free is no cost
     return sorted(found, key=lambda one: (-(one.per_month.nanos if one.per_month else 0), one.name, one.kind))
 
 
 def _is_left(one: Running) -> bool:
     """Say whether nothing works with it; what is billed though it was shut down counts, a volume in use does not."""
-    row = one.row
-    if row.is_named_resource:
-        return not any(entry.attached_to for entry in row.retained or ())
-    return one.part is not Part.MACHINES or row.state == "stopped"
+    machine = one.machine
+    if machine.is_named_resource:
+        return not any(entry.attached_to for entry in machine.retained or ())
+    return one.part is not Part.MACHINES or machine.state == "stopped"
 
 
 def _left(one: Running) -> Left:
-    row, use = one.row, one.use
+    row, use = one.machine, one.use
     kind = row.state if row.is_named_resource else str(use.resource)
     return Left(
         name=row.name,
@@ -68,13 +68,13 @@ def _per_month(one: Running) -> Money | None:
     return Money(nanos * MONTH_HOURS if use.per is Per.HOUR else nanos)
 
 
-def _why(row: Machine, resource: Resource) -> str:
-    if row.is_named_resource:
+def _why(machine: Machine, resource: Resource) -> str:
+    if machine.is_named_resource:
         return "it is a named resource, and no machine uses it"
-    if row.terminated_at is not None and row.parked:
-        return f"{row.name} is parked: cloudgpu start {row.name} brings it back"
-    if row.terminated_at is not None:
-        return f"{row.name} has ended, and this stays of it"
+    if machine.terminated_at is not None and machine.parked:
+        return f"{machine.name} is parked: cloudgpu start {machine.name} brings it back"
+    if machine.terminated_at is not None:
+        return f"{machine.name} has ended, and this stays of it"
     if resource is Resource.INSTANCE:
-        return f"{row.name} is shut down and billed on: cloudgpu stop {row.name} ends that"
-    return f"{row.name} is stopped, and this is still billed"
+        return f"{machine.name} is shut down and billed on: cloudgpu stop {machine.name} ends that"
+    return f"{machine.name} is stopped, and this is still billed"

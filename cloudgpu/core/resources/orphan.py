@@ -71,7 +71,7 @@ class Orphan:
     stays: str = ""
     way: str = ""
     resource: ProviderResource | None = None
-    row: Machine | None = None
+    machine: Machine | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,47 +103,47 @@ class Known:
     now: datetime
 
 
-def is_paused(row: Machine) -> bool:
+def is_paused(machine: Machine) -> bool:
     """Say whether a machine is stopped, or parked, which is how one stops that cannot be stopped."""
-    return bool(row.parked and stays(row)) or (row.terminated_at is None and row.state in PAUSED)
+    return bool(machine.parked and stays(machine)) or (machine.terminated_at is None and machine.state in PAUSED)
 
 
 def is_startable(one: Orphan) -> bool:
     """Say whether a machine that ended by itself can be started again from this."""
-    return one.row is not None and one.resource is not None and one.way == f"cloudgpu start {one.row.name}"
+    return one.machine is not None and one.resource is not None and one.way == f"cloudgpu start {one.machine.name}"
 
 
-def comes_back(row: Machine) -> str:
+def comes_back(machine: Machine) -> str:
     """Return why a paused machine is left alone, unless somebody asks for its end."""
-    if row.terminated_at is not None:
-        return f"{row.name} was parked, and comes back from it"
-    return f"{row.name} can be started again"
+    if machine.terminated_at is not None:
+        return f"{machine.name} was parked, and comes back from it"
+    return f"{machine.name} can be started again"
 
 
-def lives(row: Machine | None) -> bool:
+def lives(machine: Machine | None) -> bool:
     """Say whether there is such a machine, not proved gone."""
-    return row is not None and row.terminated_at is None
+    return machine is not None and machine.terminated_at is None
 
 
-def work_on(rows: Sequence[Machine], known: Known) -> str:
+def work_on(machines: Sequence[Machine], known: Known) -> str:
     """Return what is under way at one of these machines: a launch that makes things, or one that is not settled."""
-    for row in rows:
-        if row.id in known.busy:
-            return f"something is under way at {row.name}"
-        if row.launch_status == "open":
-            return f"the launch of {row.name} was interrupted (cloudgpu up or down resolves it)"
+    for machine in machines:
+        if machine.id in known.busy:
+            return f"something is under way at {machine.name}"
+        if machine.launch_status == "open":
+            return f"the launch of {machine.name} was interrupted (cloudgpu up or down resolves it)"
     return ""
 
 
-def is_held(row: Machine, now: datetime) -> bool:
+def is_held(machine: Machine, now: datetime) -> bool:
     """Say whether a hold covers this machine."""
-    return bool(row.hold_until) and from_iso(fact(row.hold_until)) > now
+    return bool(machine.hold_until) and from_iso(fact(machine.hold_until)) > now
 
 
-def origin_of(tags: Mapping[str, str], row: Machine | None, known: Known) -> Origin:
+def origin_of(tags: Mapping[str, str], machine: Machine | None, known: Known) -> Origin:
     """Return which launch this came from: as the ledger says, else as the tags do."""
-    if row is not None:
-        return Origin(row.id, row.name, row.owner or "", row.project or "", known.ledger)
+    if machine is not None:
+        return Origin(machine.id, machine.name, machine.owner or "", machine.project or "", known.ledger)
     return Origin(*(tags.get(key, "") for key in (TAG_ID, TAG_NAME, TAG_OWNER, TAG_PROJECT, TAG_LEDGER)))
 
 

@@ -47,12 +47,12 @@ class _Found:
 
 def counted(resources: Iterable[ProviderResource], known: Known) -> Iterator[Orphan]:
     """Yield those of these things that count as left over; nothing that a running machine uses is among them."""
-    rows = {row.id: row for row in known.rows}
+    rows = {machine.id: machine for machine in known.rows}
     for resource in resources:
-        row = rows.get(resource.tags.get(TAG_ID, "")) if is_ours(resource, known) else None
-        found = _counts(resource, row, known)
+        machine = rows.get(resource.tags.get(TAG_ID, "")) if is_ours(resource, known) else None
+        found = _counts(resource, machine, known)
         if found is not None:
-            yield _orphan(resource, row, found, known)
+            yield _orphan(resource, machine, found, known)
 
 
 def is_ours(resource: ProviderResource, known: Known) -> bool:
@@ -65,7 +65,7 @@ def is_shared(resource: ProviderResource) -> bool:
     return resource.kind in SHARED and TAG_ID not in resource.tags
 
 
-def _counts(resource: ProviderResource, row: Machine | None, known: Known) -> _Found | None:
+def _counts(resource: ProviderResource, machine: Machine | None, known: Known) -> _Found | None:
     """Return why a thing counts as left over; None where it does not."""
     if resource.attached_to is not None:
         return _of_a_stopped_machine(resource, known)
@@ -75,57 +75,57 @@ def _counts(resource: ProviderResource, row: Machine | None, known: Known) -> _F
     if is_shared(resource):
         return None if _is_needed(resource, known) else _Found(f"no machine of its ledger is left in {resource.region}")
     if resource.kind in _GOES_WITH_ITS_MACHINE:
-        return None if lives(row) else _Found(_GOES_WITH_ITS_MACHINE[resource.kind])
-    return _unused(resource, row)
+        return None if lives(machine) else _Found(_GOES_WITH_ITS_MACHINE[resource.kind])
+    return _unused(resource, machine)
 
 
-def _unused(resource: ProviderResource, row: Machine | None) -> _Found | None:
+def _unused(resource: ProviderResource, machine: Machine | None) -> _Found | None:
     """Return why something counts that no machine uses."""
-    if row is None:
+    if machine is None:
         return _Found("no machine uses it")
     if resource.kind in _DISKS:
-        return _of_machine(resource, row)
-    if not lives(row):
+        return _of_machine(resource, machine)
+    if not lives(machine):
         return _Found("its machine is gone")
-    return _Found("no machine uses it", f"{row.name} is there", f"cloudgpu down {row.name}")
+    return _Found("no machine uses it", f"{machine.name} is there", f"cloudgpu down {machine.name}")
 
 
 def _of_a_stopped_machine(resource: ProviderResource, known: Known) -> _Found | None:
     """Return a volume that is kept by name and hangs on a stopped machine: `down` leaves it. Nothing else."""
-    paused = (row for row in known.rows if row.provider_id == resource.attached_to and is_paused(row))
-    row = next(paused, None)
-    if row is None or resource.kind is not Kind.VOLUME or not is_ours(resource, known):
+    paused = (machine for machine in known.rows if machine.provider_id == resource.attached_to and is_paused(machine))
+    machine = next(paused, None)
+    if machine is None or resource.kind is not Kind.VOLUME or not is_ours(resource, known):
         return None
-    return _Found(f"it is kept by name, at {row.name}, which is stopped", "on purpose")
+    return _Found(f"it is kept by name, at {machine.name}, which is stopped", "on purpose")
 
 
-def _of_machine(resource: ProviderResource, row: Machine) -> _Found | None:
+def _of_machine(resource: ProviderResource, machine: Machine) -> _Found | None:
     """Return why a disk or image of our machine counts; None where it is the machine's, or gone since the look."""
-    name = row.name
-    if resource.id not in {entry.id for entry in row.retained}:
+    name = machine.name
+    if resource.id not in {entry.id for entry in machine.retained}:
         return None
-    if lives(row):
+    if lives(machine):
         return _Found(f"it is of an earlier life of {name}", f"{name} is back, and cloudgpu ls --refresh removes it")
-    if row.parked:
+    if machine.parked:
         way = f"cloudgpu start {name}, or cloudgpu down {name}"
-        return _Found(f"{name} is stopped, and was parked", comes_back(row), way)
-    why = f"{name} was ended, and it was not removed" if row.discard else f"{name} has ended by itself"
-    return _Found(why, "", f"cloudgpu down {name}" if row.discard else f"cloudgpu start {name}")
+        return _Found(f"{name} is stopped, and was parked", comes_back(machine), way)
+    why = f"{name} was ended, and it was not removed" if machine.discard else f"{name} has ended by itself"
+    return _Found(why, "", f"cloudgpu down {name}" if machine.discard else f"cloudgpu start {name}")
 
 
 def _is_needed(resource: ProviderResource, known: Known) -> bool:
     """Say whether its ledger has a machine, or may have one soon, where this is shared by all of them."""
     here = (resource.account, resource.region)
     if is_ours(resource, known):
-        return any(lives(row) and (row.account, row.region) == here for row in known.rows)
+        return any(lives(machine) and (machine.account, machine.region) == here for machine in known.rows)
     ledger, over = resource.tags.get(TAG_LEDGER), State.TERMINATED
     others = (one for one in known.foreign if one.tags.get(TAG_LEDGER) == ledger and one.state is not over)
     return any((one.account, one.region) == here for one in others)
 
 
-def _orphan(resource: ProviderResource, row: Machine | None, found: _Found, known: Known) -> Orphan:
-    since = _since(resource, row, known)
-    kept = _not_now(resource, row, found, since, known)
+def _orphan(resource: ProviderResource, machine: Machine | None, found: _Found, known: Known) -> Orphan:
+    since = _since(resource, machine, known)
+    kept = _not_now(resource, machine, found, since, known)
     return Orphan(
         what=str(resource.kind),
         id=resource.id,
@@ -136,20 +136,20 @@ def _orphan(resource: ProviderResource, row: Machine | None, found: _Found, know
         zone=resource.zone,
         size_gb=resource.size_gb,
         cost=known.costs.get(resource.id, Cost(None)),
-        origin=origin_of(resource.tags, row, known),
+        origin=origin_of(resource.tags, machine, known),
         since=since,
         why=found.why,
         do=Do.STAY if kept else Do.REMOVE,
         stays=kept,
         way=found.way if is_ours(resource, known) else "",
         resource=resource,
-        row=row,
+        machine=machine,
     )
 
 
-def _since(resource: ProviderResource, row: Machine | None, known: Known) -> datetime | None:
+def _since(resource: ProviderResource, machine: Machine | None, known: Known) -> datetime | None:
     """Return since when a thing is left: its machine's end, or, where that is not known, when it was made."""
-    ends = [row.terminated_at] if row is not None else []
+    ends = [machine.terminated_at] if machine is not None else []
     if is_shared(resource) and is_ours(resource, known):
         here = (resource.account, resource.region)
         ends = [one.terminated_at for one in known.rows if (one.account, one.region) == here]
@@ -158,35 +158,37 @@ def _since(resource: ProviderResource, row: Machine | None, known: Known) -> dat
     return max(moments, default=resource.made_at)
 
 
-def _is_settled(resource: ProviderResource, row: Machine | None) -> bool:
+def _is_settled(resource: ProviderResource, machine: Machine | None) -> bool:
     """Say whether nobody can need this any more: it is one machine's, which is proved gone, or never was."""
-    return row is not None and row.terminated_at is not None and resource.kind not in (*_DISKS, Kind.VOLUME)
+    return machine is not None and machine.terminated_at is not None and resource.kind not in (*_DISKS, Kind.VOLUME)
 
 
 def _not_now(
-    resource: ProviderResource, row: Machine | None, found: _Found, since: datetime | None, known: Known
+    resource: ProviderResource, machine: Machine | None, found: _Found, since: datetime | None, known: Known
 ) -> str:
     """Return why cleaning leaves a thing; empty where nothing speaks against its removal."""
-    return next(filter(None, _reasons(resource, row, found, since, known)), "")
+    return next(filter(None, _reasons(resource, machine, found, since, known)), "")
 
 
 def _reasons(
-    resource: ProviderResource, row: Machine | None, found: _Found, since: datetime | None, known: Known
+    resource: ProviderResource, machine: Machine | None, found: _Found, since: datetime | None, known: Known
 ) -> Iterator[str | None]:
     """Yield what speaks against its removal, the gravest first; what does not, as nothing."""
     if not is_ours(resource, known):
         yield f"it belongs to another ledger ({resource.tags.get(TAG_LEDGER) or 'not said'})"
     yield (is_on_purpose(resource) and found.kept) or None
     # what bears no machine's id may be what any launch makes just now
-    yield work_on([row] if row is not None else [one for one in known.rows if one.account == resource.account], known)
+    yield work_on(
+        [machine] if machine is not None else [one for one in known.rows if one.account == resource.account], known
+    )
     if is_hidden(known.silent, resource.account, resource.region):
         yield f"{resource.region} did not answer in whole"
-    if row is not None and is_held(row, known.now):
-        yield f"{row.name} is held until {minute(fact(row.hold_until))}"
+    if machine is not None and is_held(machine, known.now):
+        yield f"{machine.name} is held until {minute(fact(machine.hold_until))}"
     yield found.kept
     if not resource.ready:
         yield "it is still being made"
-    if not _is_settled(resource, row) and any(
+    if not _is_settled(resource, machine) and any(
         at is not None and known.now - at < YOUNG for at in (since, resource.made_at)
     ):
         yield f"it is younger than {YOUNG // timedelta(minutes=1)} minutes"

@@ -34,47 +34,47 @@ from cloudgpu.core.values.times import from_iso, minute
 
 def machines(known: Known) -> Iterator[Orphan]:
     """Yield the stopped machines of this ledger, with what a month of what stays costs."""
-    for row in known.rows:
-        if row.terminated_at is None and row.state in PAUSED:
-            yield _machine(row, known)
+    for machine in known.rows:
+        if machine.terminated_at is None and machine.state in PAUSED:
+            yield _machine(machine, known)
 
 
-def _machine(row: Machine, known: Known) -> Orphan:
-    since, name, billed = row.since or row.seen_at, row.name, row.billed
-    kept = work_on([row], known)
-    if not kept and {row.region, row.account} & known.silent:
-        kept = f"{row.region} did not answer"
-    if not kept and is_held(row, known.now):
-        kept = f"it is held until {minute(fact(row.hold_until))}"
+def _machine(machine: Machine, known: Known) -> Orphan:
+    since, name, billed = machine.since or machine.seen_at, machine.name, machine.billed
+    kept = work_on([machine], known)
+    if not kept and {machine.region, machine.account} & known.silent:
+        kept = f"{machine.region} did not answer"
+    if not kept and is_held(machine, known.now):
+        kept = f"it is held until {minute(fact(machine.hold_until))}"
     return Orphan(
         what=ALLOCATED if billed else STOPPED,
-        id=row.provider_id or row.id,
+        id=machine.provider_id or machine.id,
         name=name,
-        provider=row.provider,
-        account=row.account,
-        region=row.region,
-        zone=row.zone or "",
+        provider=machine.provider,
+        account=machine.account,
+        region=machine.region,
+        zone=machine.zone or "",
         size_gb=0,
-        cost=_while_stopped(row),
-        origin=origin_of({}, row, known),
+        cost=_while_stopped(machine),
+        origin=origin_of({}, machine, known),
         since=from_iso(since) if since else None,
         why="it was shut down from inside, and is billed as if it ran" if billed else "it is stopped",
         do=Do.STAY,
-        stays=kept or comes_back(row),
+        stays=kept or comes_back(machine),
         way=f"cloudgpu {'stop' if billed else 'down'} {name}",
-        row=row,
+        machine=machine,
     )
 
 
-def _while_stopped(row: Machine) -> Cost:
+def _while_stopped(machine: Machine) -> Cost:
     """Return what a stopped machine costs a month: what is paid beside it, and itself where it is billed on."""
-    beside = [one for one in row.attached_costs or () if one.kept or row.billed]
+    beside = [one for one in machine.attached_costs or () if one.kept or machine.billed]
     parts = [one.nanos_per_month for one in beside]
-    if row.billed:
-        parts.append(row.price and row.price.nanos_per_hour * MONTH_H)
+    if machine.billed:
+        parts.append(machine.price and machine.price.nanos_per_hour * MONTH_H)
     at_most = any(one.at_most for one in beside)
     known = [part for part in parts if part is not None]
-    if row.attached_costs is None or len(known) < len(parts):
+    if machine.attached_costs is None or len(known) < len(parts):
         return Cost(None, at_most)
     return Cost(Money(sum(known)), at_most)
 
@@ -135,8 +135,8 @@ def _as_wished(one: Orphan, known: Known, request: CleanupOptions) -> Orphan:
     if one.do is Do.REMOVE and request.spare and is_startable(one):
         return replace(one, do=Do.STAY, stays=f"{one.way} brings it back; --older-than or --snapshot lets it go")
     span = request.stopped_older_than
-    if span is None or one.row is None or one.do is Do.REMOVE or not is_paused(one.row):
+    if span is None or one.machine is None or one.do is Do.REMOVE or not is_paused(one.machine):
         return one
-    if one.stays != comes_back(one.row) or one.since is None or known.now - one.since < span:
+    if one.stays != comes_back(one.machine) or one.since is None or known.now - one.since < span:
         return one
     return replace(one, do=Do.END, stays="")

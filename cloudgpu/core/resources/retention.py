@@ -46,49 +46,49 @@ def resources_of_machine(resources: Iterable[ProviderResource], machine: str, le
     ]
 
 
-def retained_of(row: Machine, resources: Sequence[ProviderResource]) -> list[ProviderResource]:
+def retained_of(machine: Machine, resources: Sequence[ProviderResource]) -> list[ProviderResource]:
     """Return those of a machine's things that stay without it, the newest first.
 
     A disk that another machine uses is that machine's matter. A living machine's own disk is no leftover, nor is one
     that was made with it and is not attached yet.
     """
-    free = [resource for resource in resources if resource.attached_to in (None, row.provider_id)]
-    if row.terminated_at is None:
-        free = [resource for resource in free if resource.kind is not Kind.DISK or _is_older(row, resource)]
+    free = [resource for resource in resources if resource.attached_to in (None, machine.provider_id)]
+    if machine.terminated_at is None:
+        free = [resource for resource in free if resource.kind is not Kind.DISK or _is_older(machine, resource)]
     return sorted(free, key=lambda resource: (-_life(resource), resource.kind, resource.id))
 
 
-def _is_older(row: Machine, disk: ProviderResource) -> bool:
+def _is_older(machine: Machine, disk: ProviderResource) -> bool:
     """Say whether a free disk is of an earlier life of a machine that lives: by its tags, since clouds cut times."""
-    return disk.attached_to is None and is_of_earlier_life(row, disk.tags)
+    return disk.attached_to is None and is_of_earlier_life(machine, disk.tags)
 
 
-def steps(row: Machine, resources: Sequence[ProviderResource], now: datetime) -> list[Step]:
+def steps(machine: Machine, resources: Sequence[ProviderResource], now: datetime) -> list[Step]:
     """Return what can be done now with what stays of this machine; none when it is as it should be.
 
     Level-triggered: it follows from what there is, whatever process died over it. An image is made of the newest disk
     before that disk, or anything older, is removed.
     """
-    found = retained_of(row, resources)
-    if row.terminated_at is None:
-        done = row.launch_status == "made" and row.state == State.RUNNING and _runs_surely(row, now)
+    found = retained_of(machine, resources)
+    if machine.terminated_at is None:
+        done = machine.launch_status == "made" and machine.state == State.RUNNING and _runs_surely(machine, now)
         return [Step(Do.REMOVE, resource) for resource in found] if done else []
-    if row.discard:
+    if machine.discard:
         return [Step(Do.REMOVE, resource) for resource in found if resource.attached_to is None]
-    return _parking(found) if row.parked else []
+    return _parking(found) if machine.parked else []
 
 
-def is_forgotten(row: Machine, now: datetime) -> bool:
+def is_forgotten(machine: Machine, now: datetime) -> bool:
     """Say whether a machine that ended by itself has left a disk for so long that it is imaged now."""
-    if row.terminated_at is None or row.parked or row.discard:
+    if machine.terminated_at is None or machine.parked or machine.discard:
         return False
-    has_disk = any(entry.kind == Kind.DISK for entry in row.retained)
-    return has_disk and now - from_iso(row.terminated_at) >= LEFT_FOR
+    has_disk = any(entry.kind == Kind.DISK for entry in machine.retained)
+    return has_disk and now - from_iso(machine.terminated_at) >= LEFT_FOR
 
 
-def is_parked(row: Machine) -> bool:
+def is_parked(machine: Machine) -> bool:
     """Say whether a parked machine is all that it should be: one image that is ready, and nothing else."""
-    kept = row.retained
+    kept = machine.retained
     return len(kept) == 1 and kept[0].kind == Kind.IMAGE and kept[0].ready
 
 
@@ -112,9 +112,9 @@ def _parking(found: list[ProviderResource]) -> list[Step]:
     return [Step(Do.SAVE, resource) for resource in sorted(free, key=lambda resource: best.get(resource.kind, 3))[:1]]
 
 
-def is_of_earlier_life(row: Machine, tags: Mapping[str, str]) -> bool:
+def is_of_earlier_life(machine: Machine, tags: Mapping[str, str]) -> bool:
     """Say whether something with these tags is of a launch before the machine's latest one: the ledger was shorter."""
-    return TAG_SEQ in tags and _length(tags) < row.seq
+    return TAG_SEQ in tags and _length(tags) < machine.seq
 
 
 def _life(resource: ProviderResource) -> int:
@@ -127,6 +127,6 @@ def _length(tags: Mapping[str, str]) -> int:
     return int(text) if text.isascii() and text.isdecimal() else 0
 
 
-def _runs_surely(row: Machine, now: datetime) -> bool:
-    since = row.since or row.seen_at
+def _runs_surely(machine: Machine, now: datetime) -> bool:
+    since = machine.since or machine.seen_at
     return since is not None and now - from_iso(since) >= SURE_AFTER

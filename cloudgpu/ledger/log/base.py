@@ -138,7 +138,7 @@ class Ledger(View, Protocol):
         """Write these lines in one transaction; a draft whose dedupe stands already is left out."""
         ...
 
-    def append_to(self, row: Machine, drafts: Sequence[Draft]) -> Machine:
+    def append_to(self, machine: Machine, drafts: Sequence[Draft]) -> Machine:
         """Write these lines as `append` does, and return this machine's row as it stands then.
 
         `row` says which machine is meant. The lines may be about other subjects too, and may all stand already. `row`

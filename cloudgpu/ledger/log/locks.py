@@ -73,8 +73,8 @@ def held(directory: Path, name: str, *, ledger: str = "") -> bool:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
-    except OSError as fault:
-        raise _unusable(path, fault) from fault
+    except OSError as error:
+        raise _unusable(path, error) from error
     try:
         return not _locked(handle, fcntl.LOCK_SH)  # shared: two who look are not in each other's way
     finally:
@@ -130,8 +130,8 @@ def _opened(path: Path) -> int:
     try:
         make_private_directory(path.parent)
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
-    except OSError as fault:
-        raise _unusable(path, fault) from fault
+    except OSError as error:
+        raise _unusable(path, error) from error
 
 
 def _locked(handle: int, how: int) -> bool:
@@ -175,10 +175,10 @@ def _taken(path: Path, name: str, waited: float) -> ProviderUnavailable:
     )
 
 
-def _unusable(path: Path, fault: OSError) -> LedgerUnavailable:
-    full = fault.errno in {errno.ENOSPC, errno.EDQUOT}
+def _unusable(path: Path, error: OSError) -> LedgerUnavailable:
+    full = error.errno in {errno.ENOSPC, errno.EDQUOT}
     made = LedgerAway(
-        f"The lock {path} cannot be made ({fault.strerror or fault}).",
+        f"The lock {path} cannot be made ({error.strerror or error}).",
         field="lock",
         value=str(path),
         next="Free some space on that disk." if full else "Check that the directory is yours and can be written to.",

@@ -122,11 +122,15 @@ def there(connection: Connection) -> list[Machine]:
     return of_those_there([Machine.of(json.loads(text)) for (text,) in found])
 
 
-def of_those_there(rows: Iterable[Machine]) -> list[Machine]:
+def of_those_there(machines: Iterable[Machine]) -> list[Machine]:
     """Return those of all machines, the oldest and those that live or of which something is kept, as they come."""
-    every = list(rows)
-    oldest = min(((row.intended_at, row.id) for row in every), default=None)
-    return [row for row in every if row.terminated_at is None or stays(row) or (row.intended_at, row.id) == oldest]
+    every = list(machines)
+    oldest = min(((machine.intended_at, machine.id) for machine in every), default=None)
+    return [
+        machine
+        for machine in every
+        if machine.terminated_at is None or stays(machine) or (machine.intended_at, machine.id) == oldest
+    ]
 
 
 def uses(connection: Connection, since: str, *, unpriced: bool = False) -> Iterator[tuple[str, Usage]]:

@@ -87,17 +87,17 @@ def translated(path: Path) -> Iterator[None]:
     """Let every sqlite3.Error and OSError of this block out as LedgerUnavailable about the ledger at `path`."""
     try:
         yield
-    except sqlite3.Error as fault:
-        raise of_sqlite(fault, path) from fault
-    except OSError as fault:
-        raise of_system(fault, path) from fault
+    except sqlite3.Error as error:
+        raise of_sqlite(error, path) from error
+    except OSError as error:
+        raise of_system(error, path) from error
 
 
-def of_sqlite(fault: sqlite3.Error, path: Path) -> LedgerUnavailable:
+def of_sqlite(error: sqlite3.Error, path: Path) -> LedgerUnavailable:
     """Return the sentence for what SQLite said; an error that it gave no code for is a damaged file."""
-    code = getattr(fault, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
     what, way = FULL if code in _OF_NO_ROOM and not _has_room(path) else _BY_SQLITE.get(code, BROKEN)
-    return (refused if code == sqlite3.SQLITE_CONSTRAINT else away)(path, what, str(fault), way)
+    return (refused if code == sqlite3.SQLITE_CONSTRAINT else away)(path, what, str(error), way)
 
 
 def _has_room(path: Path) -> bool:
@@ -109,10 +109,10 @@ def _has_room(path: Path) -> bool:
     return found.f_bavail * found.f_frsize >= _ROOM and (found.f_files == 0 or found.f_favail > 0)
 
 
-def of_system(fault: OSError, path: object) -> LedgerUnavailable:
+def of_system(error: OSError, path: object) -> LedgerUnavailable:
     """Return the sentence for what the operating system said."""
-    what, way = _BY_ERRNO.get(fault.errno or 0, BROKEN)
-    return away(path, what, fault.strerror or str(fault), way)
+    what, way = _BY_ERRNO.get(error.errno or 0, BROKEN)
+    return away(path, what, error.strerror or str(error), way)
 
 
 def locked(path: Path, seconds: float) -> LedgerUnavailable:

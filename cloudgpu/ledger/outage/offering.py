@@ -51,8 +51,8 @@ def offer(ledger: Ledger, outbox: Outbox, whose: str, *, wait: bool = False) -> 
 def _written(ledger: Ledger, waiting: Sequence[Draft]) -> tuple[int, list[Refused]]:
     try:
         return len(ledger.append(waiting)), []
-    except Exception as fault:
-        if not _is_of_a_line(fault):
+    except Exception as error:
+        if not _is_of_a_line(error):
             raise
     written, refused = 0, list[Refused]()
     for line in waiting:
@@ -62,17 +62,17 @@ def _written(ledger: Ledger, waiting: Sequence[Draft]) -> tuple[int, list[Refuse
             continue
         try:
             written += len(ledger.append([line]))
-        except Exception as fault:
-            if not _is_of_a_line(fault):
+        except Exception as error:
+            if not _is_of_a_line(error):
                 raise
-            refused.append((line, _words(fault)))
+            refused.append((line, _words(error)))
     return written, refused
 
 
-def _is_of_a_line(fault: Exception) -> bool:
+def _is_of_a_line(error: Exception) -> bool:
     """Say whether it is a line that cannot be written: refused, or such that the ledger makes no sense of it."""
-    return isinstance(fault, LineRefused | RoleNeeded) or not isinstance(fault, CloudgpuError)
+    return isinstance(error, LineRefused | RoleNeeded) or not isinstance(error, CloudgpuError)
 
 
-def _words(fault: Exception) -> str:
-    return fault.message if isinstance(fault, CloudgpuError) else f"{type(fault).__name__}: {fault}"
+def _words(error: Exception) -> str:
+    return error.message if isinstance(error, CloudgpuError) else f"{type(error).__name__}: {error}"

@@ -44,10 +44,10 @@ class StandInLedger:
     outbox first. Where that fails, too (`unwritten` says why), it is known to this process alone.
     """
 
-    def __init__(self, behind: Ledger, ledger: str, fault: LedgerUnavailable, rows: Iterable[Machine] = ()) -> None:
-        self.fault, self.unwritten = fault, None
+    def __init__(self, behind: Ledger, ledger: str, error: LedgerUnavailable, machines: Iterable[Machine] = ()) -> None:
+        self.fault, self.unwritten = error, None
         self._behind, self.outbox, self._ledger = behind, behind.outbox, ledger
-        self._rows = {row.id: row for row in rows}
+        self._rows = {machine.id: machine for machine in machines}
         self._lines: dict[str, list[Event]] = {}  # by subject
         self._dedupes: set[str] = set()
         self._own = RLock()
@@ -82,7 +82,7 @@ class StandInLedger:
 
     def machines(self) -> list[Machine]:
         """Return every machine's row as it is known now."""
-        return [row for row in self.bills() if not row.is_named_resource]
+        return [machine for machine in self.bills() if not machine.is_named_resource]
 
     def there(self) -> list[Machine]:
         """Return the rows of the machines that live or of which something is kept, and the oldest."""
@@ -109,7 +109,7 @@ class StandInLedger:
         with self._own:
             if not self.is_readable:
                 return list(self._rows.values())
-            known = {row.id: row for row in self._behind.bills()}
+            known = {machine.id: machine for machine in self._behind.bills()}
             own = ((one, self._folded(one)) for one in self._lines)
             return list(
                 (known | {one: Machine.of(found.state["row"]) for one, found in own if found is not None}).values()
@@ -191,8 +191,8 @@ class StandInLedger:
             if self.unwritten is None:
                 try:
                     self.outbox.add(self._ledger, fresh)
-                except OSError as fault:
-                    self.unwritten = fault
+                except OSError as error:
+                    self.unwritten = error
             else:
                 self.outbox.remember(self._ledger, fresh)
             taken = self._take(fresh)
@@ -200,10 +200,10 @@ class StandInLedger:
                 self.offer()
             return taken
 
-    def append_to(self, row: Machine, drafts: Sequence[Draft]) -> Machine:
+    def append_to(self, machine: Machine, drafts: Sequence[Draft]) -> Machine:
         """Write these lines as `append`; return this machine's row as it is known here, `row` where it is not."""
         self.append(drafts)
-        return self.machine(row.id) or row
+        return self.machine(machine.id) or machine
 
     def offer(self) -> bool:
         """Write what waits into the ledger, if it takes lines after all; return whether nothing waits any more.

@@ -65,13 +65,13 @@ def _library() -> Any:
     try:
         import psycopg
         import psycopg.conninfo
-    except ImportError as fault:
+    except ImportError as error:
         raise MissingExtra(
             "A ledger in PostgreSQL needs the extra cloudgpu[postgresql], which is not installed.",
             field="CLOUDGPU_LEDGER",
             value="postgresql://...",
             next="Run: pip install 'cloudgpu[postgresql]'",
-        ) from fault
+        ) from error
     return psycopg
 
 

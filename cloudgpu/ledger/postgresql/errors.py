@@ -62,34 +62,34 @@ def translated(address: Address) -> Iterator[None]:
 
     try:
         yield
-    except psycopg.errors.InsufficientPrivilege as fault:
+    except psycopg.errors.InsufficientPrivilege as error:
         from cloudgpu.ledger.postgresql.refusal import of_refusal
 
-        raise of_refusal(fault, address) from None
-    except psycopg.Error as fault:
+        raise of_refusal(error, address) from None
+    except psycopg.Error as error:
         # Its traceback would hold the connection's parameters.
-        raise _of_connect(fault, address) or of_database(fault, address) from None
-    except OSError as fault:
-        raise faults.of_system(fault, address.place) from fault
+        raise _of_connect(error, address) or of_database(error, address) from None
+    except OSError as error:
+        raise faults.of_system(error, address.place) from error
 
 
-def _of_connect(fault: psycopg.Error, address: Address) -> LedgerUnavailable | None:
+def _of_connect(error: psycopg.Error, address: Address) -> LedgerUnavailable | None:
     """Return the error for a user who may not connect to the database; libpq gives no code for that."""
-    if fault.sqlstate or "permission denied for database" not in str(fault):
+    if error.sqlstate or "permission denied for database" not in str(error):
         return None
     from cloudgpu.ledger.postgresql.denied import not_connected
 
     return not_connected(address)
 
 
-def of_database(fault: psycopg.Error, address: Address) -> LedgerUnavailable:
+def of_database(error: psycopg.Error, address: Address) -> LedgerUnavailable:
     """Return the sentence for what the database or its client library said; without a code, it was not reached."""
     import psycopg
 
-    of_a_line = isinstance(fault, psycopg.DataError | psycopg.IntegrityError)
-    code = fault.sqlstate or ""
-    words = scrubbed(str(fault), address)
-    unreached = _unreached(words) if isinstance(fault, psycopg.OperationalError) else _BROKEN
+    of_a_line = isinstance(error, psycopg.DataError | psycopg.IntegrityError)
+    code = error.sqlstate or ""
+    words = scrubbed(str(error), address)
+    unreached = _unreached(words) if isinstance(error, psycopg.OperationalError) else _BROKEN
     found = _BY_CODE.get(code) or _BY_CODE.get(code[:2]) or (_BROKEN if code else unreached)
     if found is _SHUT:
         sentence = f"The ledger {address.place} {found[0]} ({words})."

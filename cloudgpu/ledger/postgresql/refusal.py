@@ -18,24 +18,24 @@ if TYPE_CHECKING:
     from cloudgpu.ledger.postgresql.address import Address
 
 
-def of_refusal(fault: psycopg.Error, address: Address) -> CloudgpuError:
+def of_refusal(error: psycopg.Error, address: Address) -> CloudgpuError:
     """Return the error for what the database refused: it is asked over a connection of its own why."""
     from cloudgpu.ledger.postgresql.connection import connected
 
     try:
         raw, name = connected(address)
         with closing(raw):
-            return _of_guard(fault, Speaking(raw)) or denied(Speaking(raw), address, name)
+            return _of_guard(error, Speaking(raw)) or denied(Speaking(raw), address, name)
     except CloudgpuError as told:
         return told
     except psycopg.Error:
         return refused(address, f"The ledger {address.place} refuses this user.", "Ask whoever owns it.")
 
 
-def _of_guard(fault: psycopg.Error, connection: Connection) -> CloudgpuError | None:
+def _of_guard(error: psycopg.Error, connection: Connection) -> CloudgpuError | None:
     from cloudgpu.ledger.postgresql import team
 
-    if fault.diag.constraint_name != schema.UNPAID:
+    if error.diag.constraint_name != schema.UNPAID:
         return None
-    what = f"Writing a line of the kind {(fault.diag.message_primary or '').rpartition(' ')[2]}"
+    what = f"Writing a line of the kind {(error.diag.message_primary or '').rpartition(' ')[2]}"
     return payer_needed(what, team.who(connection)[1], team.payers(connection))

@@ -88,11 +88,11 @@ def person_lacks(connection: Connection, person: str, role: str) -> Missing | No
         return None
     who, what = quoted(connection, person), quoted(connection, role)
     if _yes(connection, _BELONGS, person, role):
-        said = f"The database user {person} has the role {role} and does not inherit its rights."
+        message = f"The database user {person} has the role {role} and does not inherit its rights."
         statement = f"REVOKE {what} FROM {who}; ALTER ROLE {who} INHERIT; GRANT {what} TO {who};"
-        return Missing(said, statement, ADMINISTRATOR, of_person=True)
-    said = f"The database user {person} lacks the role {role}."
-    return Missing(said, f"GRANT {what} TO {who};", ADMINISTRATOR, of_person=True)
+        return Missing(message, statement, ADMINISTRATOR, of_person=True)
+    message = f"The database user {person} lacks the role {role}."
+    return Missing(message, f"GRANT {what} TO {who};", ADMINISTRATOR, of_person=True)
 
 
 def exists(connection: Connection, role: str) -> bool:
@@ -131,8 +131,8 @@ def of_tables(connection: Connection, team: Team) -> Iterator[Missing]:
     for table, rights in RIGHTS.items():
         lacks = ", ".join(one for one in rights if not _yes(connection, _HAS, team.members, table, one))
         if lacks:
-            said = f"The role {team.members} lacks {lacks} on the table {table}."
-            yield Missing(said, f"GRANT {lacks} ON {_table(connection, table)} TO {role};", owner)
+            message = f"The role {team.members} lacks {lacks} on the table {table}."
+            yield Missing(message, f"GRANT {lacks} ON {_table(connection, table)} TO {role};", owner)
     given = connection.execute(_GIVEN).fetchall()
     beyond = [one for one in given if one[1] != team.members or one[2] not in RIGHTS[one[0]]]
     for (table, who), found in groupby(beyond, key=lambda one: one[:2]):

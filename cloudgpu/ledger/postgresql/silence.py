@@ -42,11 +42,11 @@ class Watched(psycopg.Connection[Any]):
     def _check(self, since: float) -> None:
         try:
             connect(self.conninfo).close()
-        except psycopg.OperationalError as fault:
-            if _has_answered(fault):
+        except psycopg.OperationalError as error:
+            if _has_answered(error):
                 return
             self.pgconn.finish()
-            words = f"no answer for {time.monotonic() - since:.0f} seconds, and no new connection: {fault}"
+            words = f"no answer for {time.monotonic() - since:.0f} seconds, and no new connection: {error}"
             raise psycopg.OperationalError(words) from None
 
 
@@ -60,14 +60,14 @@ def connect(conninfo: str) -> Watched:
         raise psycopg.OperationalError(words)
     try:
         made = Watched.connect(conninfo, autocommit=True, prepare_threshold=None)
-    except psycopg.errors.ConnectionTimeout as fault:
-        _silent[conninfo] = time.monotonic(), str(fault)
+    except psycopg.errors.ConnectionTimeout as error:
+        _silent[conninfo] = time.monotonic(), str(error)
         raise
     _silent.pop(conninfo, None)
     made.conninfo = conninfo
     return made
 
 
-def _has_answered(fault: psycopg.OperationalError) -> bool:
+def _has_answered(error: psycopg.OperationalError) -> bool:
     """Say whether this refusal is the server's own word."""
-    return bool(fault.sqlstate) or "FATAL" in str(fault)
+    return bool(error.sqlstate) or "FATAL" in str(error)

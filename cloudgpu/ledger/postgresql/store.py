@@ -113,10 +113,10 @@ class PostgresStore:
         """End the transaction for good. Where no answer came, look whether the last line stands; if not, raise."""
         try:
             cursor = self._connection().execute("COMMIT")
-        except psycopg.OperationalError as fault:
+        except psycopg.OperationalError as error:
             if not self.is_lost:
                 raise
-            self._learn(end, sentences.scrubbed(str(fault), self._address))
+            self._learn(end, sentences.scrubbed(str(error), self._address))
         else:
             self.is_writing = False
             if cursor.statusmessage != "COMMIT":  # a transaction that had failed before

@@ -109,13 +109,13 @@ def nobodys(connection: Connection, place: str) -> Sharing:
     """Return how a ledger is shared that is not there yet; the search path may have missed the one that is meant."""
     person, here = connection.execute("SELECT session_user::text, quote_ident(current_schema())").fetchone()
     others = [name for (name,) in connection.execute(_ELSEWHERE)]
-    said = (
+    message = (
         f"The schema {here} has no ledger. Another one has: {others[0]}{_AND_MORE * (len(others) > 1)}. To use it, end "
         f"the ledger's URL with ?options=-csearch_path%3D{others[0]}"
         if others
         else ""
     )
-    remarks = (said,) if said else ()
+    remarks = (message,) if message else ()
     return Sharing(
         place, person, "", Role.ALONE, None, stands=False, members=(), payers=(), missing=(), remarks=remarks,
         is_whole=False,
@@ -140,8 +140,8 @@ def give(connection: Connection, place: str, request: TeamRequest) -> Sharing:
     for one in sharing(connection, place, (), request).missing:
         try:
             connection.execute(one.statement)
-        except psycopg.errors.ReservedName as fault:
-            raise _no_name(str(fault)) from None
+        except psycopg.errors.ReservedName as error:
+            raise _no_name(str(error)) from None
         except _NOT_THERE:
             continue
     found = sharing(connection, place, (), request)

@@ -43,8 +43,8 @@ def unpacked(data: bytes) -> list[Sample]:
         whole = {name: _sums(column) if name in STEPPED else column for name, column in columns.items()}
         rows = zip(*whole.values(), strict=True)
         return [{name: value for name, value in zip(whole, row, strict=True) if value is not ABSENT} for row in rows]
-    except (lzma.LZMAError, EOFError, ValueError, TypeError, AttributeError) as fault:
-        raise ValueError("this is not a packed day of samples") from fault
+    except (lzma.LZMAError, EOFError, ValueError, TypeError, AttributeError) as error:
+        raise ValueError("this is not a packed day of samples") from error
 
 
 def _steps(column: Sequence[Any]) -> list[Any]:

@@ -128,8 +128,8 @@ def _opened(path: Path) -> Iterator[sqlite3.Connection]:
             if migrations.is_foreign(connection) or migrations.version_of(connection) == 0:
                 raise _no_copy(path, "another program's database, or empty")
             yield connection
-    except sqlite3.Error as fault:
-        raise _no_copy(path, str(fault)) from fault
+    except sqlite3.Error as error:
+        raise _no_copy(path, str(error)) from error
 
 
 def _held(source: sqlite3.Connection, path: Path) -> Copy:
@@ -154,21 +154,21 @@ def _checked(part: Path, place: str) -> Copy:
     try:
         with _opened(part) as copy:
             return _held(copy, part)
-    except CloudgpuError as fault:
+    except CloudgpuError as error:
         raise LedgerUnavailable(
-            f"No backup was made: the ledger {place} is not whole ({fault.message.partition(': ')[2]})",
+            f"No backup was made: the ledger {place} is not whole ({error.message.partition(': ')[2]})",
             field="ledger",
             value=place,
             next="Run: cloudgpu cost --verify",
-        ) from fault
+        ) from error
 
 
 def _made(part: Path, path: Path) -> None:
     try:
         make_empty_file(part)
-    except OSError as fault:
-        sentence = f"The file {path} cannot be made ({fault.strerror})."
-        raise _refused(sentence, path, "Name a file in a directory that exists and is yours.") from fault
+    except OSError as error:
+        sentence = f"The file {path} cannot be made ({error.strerror})."
+        raise _refused(sentence, path, "Name a file in a directory that exists and is yours.") from error
 
 
 def _synced(path: Path) -> None:

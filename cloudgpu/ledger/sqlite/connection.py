@@ -39,9 +39,9 @@ class _Patient(sqlite3.Connection):
         while True:
             try:
                 return super().execute(sql, parameters)
-            except sqlite3.OperationalError as fault:
+            except sqlite3.OperationalError as error:
                 until = until or monotonic() + self.patience - TURN_S
-                if fault.sqlite_errorcode not in _BUSY or monotonic() >= until:
+                if error.sqlite_errorcode not in _BUSY or monotonic() >= until:
                     raise
 
     def begin(self, place: str, usual: float) -> None:
@@ -50,8 +50,8 @@ class _Patient(sqlite3.Connection):
         try:
             self.execute("BEGIN IMMEDIATE")
             waits.had(place)
-        except sqlite3.OperationalError as fault:
-            if fault.sqlite_errorcode in _BUSY:
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode in _BUSY:
                 waits.in_vain(place)
             raise
         finally:
@@ -294,10 +294,10 @@ class SqliteFile:
         connection = self._connect("mode=ro")
         try:
             migrations.version_of(connection)
-        except sqlite3.OperationalError as fault:
+        except sqlite3.OperationalError as error:
             connection.close()
             log = self.path.with_name(f"{self.path.name}-wal")
-            if fault.sqlite_errorcode & 0xFF not in _WITHOUT_ROOM or _has_content(log):
+            if error.sqlite_errorcode & 0xFF not in _WITHOUT_ROOM or _has_content(log):
                 raise
             # A full or read-only disk has no room for the shared memory of a reader. Nothing waits in the log,
             # so the file is whole and can be read as it stands.

@@ -61,8 +61,8 @@ def _present(file: FileStore) -> sqlite3.Connection | None:
         connection = file.reader()
         if connection is not None:
             connection.execute("SELECT max(seq), count(hash) FROM line").fetchone()
-    except sqlite3.DatabaseError as fault:
-        if getattr(fault, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF not in _UNREADABLE:
+    except sqlite3.DatabaseError as error:
+        if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF not in _UNREADABLE:
             raise
         file.close()
         return None

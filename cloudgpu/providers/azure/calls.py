@@ -35,8 +35,8 @@ def ask(azure: Azure, action: str, call: Callable[[], Answer], *, region: str = 
     try:
         with azure.said(action, region, value=value):
             return call()
-    except EndRefused as fault:
-        locks.name_them(azure, fault)
+    except EndRefused as error:
+        locks.name_them(azure, error)
         raise
 
 
@@ -46,20 +46,20 @@ def look(
     """Return what a call answers; None where Azure answered that it has no such thing. Raises our other errors."""
     try:
         return ask(azure, action, call, region=region, value=value)
-    except CloudgpuError as fault:
-        if not is_absent(fault):
+    except CloudgpuError as error:
+        if not is_absent(error):
             raise
         return None
 
 
-def is_absent(fault: CloudgpuError) -> bool:
+def is_absent(error: CloudgpuError) -> bool:
     """Say whether Azure answered that it has no such thing, or that its group is going already.
 
     A 404 of the subscription (`SubscriptionNotFound`: another login, another tenant) says nothing of what is in it.
     """
-    if code_of(fault) in GONE:
+    if code_of(error) in GONE:
         return True
-    return getattr(fault.__cause__, "status_code", None) == ABSENT and not isinstance(fault, AuthFailed)
+    return getattr(error.__cause__, "status_code", None) == ABSENT and not isinstance(error, AuthFailed)
 
 
 class Late(ProviderUnavailable):

@@ -103,9 +103,9 @@ def translated(error: Exception, call: CallContext) -> CloudgpuError | None:
     return None
 
 
-def code_of(fault: CloudgpuError) -> str:
+def code_of(error: CloudgpuError) -> str:
     """Return the code of Azure's that an error of ours stands for; empty where there was none."""
-    cause = fault.__cause__
+    cause = error.__cause__
     return "" if cause is None else said(cause)[0]
 
 

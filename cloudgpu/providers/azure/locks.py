@@ -25,17 +25,17 @@ _LOCKS = "/providers/microsoft.authorization/locks/"
 _LOOK = "az lock list --output table"
 
 
-def name_them(azure: Azure, fault: EndRefused) -> None:
+def name_them(azure: Azure, error: EndRefused) -> None:
     """Let a refusal say which locks it is about, and what lifts them; where they cannot be read, how they are found."""
-    scopes = _SCOPE.findall(said(fault.__cause__)[1].partition("locked")[2]) if fault.__cause__ else []
+    scopes = _SCOPE.findall(said(error.__cause__)[1].partition("locked")[2]) if error.__cause__ else []
     found = [one for scope in scopes for one in _at(azure, scope)]
     if not found:
-        fault.next = f"Find the lock: {_LOOK}; then run: az lock delete --ids ID"
+        error.next = f"Find the lock: {_LOOK}; then run: az lock delete --ids ID"
         return
     named = ", ".join(f"{one['name']} ({_level(one)}) on {_place(str(one['id']))}" for one in found)
-    fault.message += f" Locked by: {named}."
-    fault.lifts = f"az lock delete --ids {' '.join(str(one['id']) for one in found)}"
-    fault.next = f"Run: {fault.lifts}"
+    error.message += f" Locked by: {named}."
+    error.lifts = f"az lock delete --ids {' '.join(str(one['id']) for one in found)}"
+    error.next = f"Run: {error.lifts}"
 
 
 def _at(azure: Azure, scope: str) -> Iterator[Raw]:

@@ -68,8 +68,8 @@ def _fault(host: str, answer: Any) -> ProviderUnavailable | None:
     status = None if answer is None else int(answer.status_code)
     if status is not None and status < BROKEN and status != THROTTLED:
         return None
-    said = "did not answer" if status is None else f"answered with the status {status}"
-    message = f"The sign-in service {host} {said}, so it is not known whether the Azure credentials are good."
+    sentence = "did not answer" if status is None else f"answered with the status {status}"
+    message = f"The sign-in service {host} {sentence}, so it is not known whether the Azure credentials are good."
     if status == THROTTLED:
         wait = str(answer.headers.get("Retry-After") or "")
         seconds = float(wait) if wait.isdigit() else None

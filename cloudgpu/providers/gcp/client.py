@@ -127,15 +127,15 @@ class Gcp(CloudAccount):
             except Silent:
                 if read or send == sends or self.patience.is_spent(begun, read=read):
                     raise
-            except CloudgpuError as fault:
+            except CloudgpuError as error:
                 beat()
-                if not isinstance(fault, RateLimited | ProviderUnavailable):
+                if not isinstance(error, RateLimited | ProviderUnavailable):
                     raise
-                if send == sends or _is_for_good(fault) or self.patience.is_spent(begun, read=read):
+                if send == sends or _is_for_good(error) or self.patience.is_spent(begun, read=read):
                     raise
-                seconds = _wait(fault, send)
+                seconds = _wait(error, send)
                 if seconds >= SOON_S:
-                    self.notify(f"{action} {where} is sent again in {seconds:g} seconds: {fault.message}")
+                    self.notify(f"{action} {where} is sent again in {seconds:g} seconds: {error.message}")
                 beat(seconds)
                 self.pause(seconds)
         raise AssertionError  # pragma: no cover  (the last send returns or raises)
@@ -174,8 +174,8 @@ class Gcp(CloudAccount):
         self.patience.check(action, place)
         try:
             yield
-        except Silent as fault:
-            raise self.patience.silent(action, place, self.patience.reads) from fault
+        except Silent as error:
+            raise self.patience.silent(action, place, self.patience.reads) from error
         self.patience.answered(action, place)
 
     def pages(self, action: str, where: str = "", **fields: Any) -> Iterator[dict[str, Any]]:
@@ -220,18 +220,18 @@ def _snake(word: str) -> str:
     return "".join(f"_{one.lower()}" if one.isupper() else one for one in word)
 
 
-def _is_for_good(fault: CloudgpuError) -> bool:
+def _is_for_good(error: CloudgpuError) -> bool:
     """Say whether the same call would be refused again: a server that does not have it (501) will not have it soon."""
-    return getattr(fault.__cause__, "code", None) == NOT_IMPLEMENTED
+    return getattr(error.__cause__, "code", None) == NOT_IMPLEMENTED
 
 
 def _is_read(action: str) -> bool:
     return action.rpartition(".")[2].startswith(_READS)
 
 
-def _wait(fault: CloudgpuError, send: int) -> float:
+def _wait(error: CloudgpuError, send: int) -> float:
     """Return how long to wait after a send that was refused, seconds: as long as Google says, at most 20."""
-    context = fault.retry_after if isinstance(fault, RateLimited) else None
+    context = error.retry_after if isinstance(error, RateLimited) else None
     return min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** (send - 1) if context is None else context)
 
 

@@ -116,8 +116,8 @@ def ended(operation: Mapping[str, Any], call: CallContext) -> CloudgpuError | No
         return None
     known = sorted(faults, key=_says_little)
     code = str(known[0].get("code", "")) if known else ""
-    said = str(known[0].get("message", "")) if known else str(operation.get("httpErrorMessage", ""))
-    return _meant(code, status, said, call)
+    message = str(known[0].get("message", "")) if known else str(operation.get("httpErrorMessage", ""))
+    return _meant(code, status, message, call)
 
 
 def _says_little(fault: Mapping[str, Any]) -> tuple[bool, bool]:
@@ -125,9 +125,9 @@ def _says_little(fault: Mapping[str, Any]) -> tuple[bool, bool]:
     return code == "VM_MIN_COUNT_NOT_REACHED", code not in MEANINGS
 
 
-def code_of(fault: CloudgpuError) -> str:
+def code_of(error: CloudgpuError) -> str:
     """Return Google's code that one of these errors stands for; empty for none."""
-    found = re.search(r"\(([A-Za-z_]+)\)\.$", fault.message)
+    found = re.search(r"\(([A-Za-z_]+)\)\.$", error.message)
     return found[1] if found else ""
 
 
@@ -166,36 +166,36 @@ def _codes(error: Any) -> Iterator[str]:
 
 
 def _meant(
-    code: str, status: int, said: str, call: CallContext, headers: Mapping[str, str] | None = None
+    code: str, status: int, message: str, call: CallContext, headers: Mapping[str, str] | None = None
 ) -> CloudgpuError:
     if code not in MEANINGS:
         code = BY_STATUS.get(status, code)
     if code in CREDENTIAL:
         return _bad_credentials(code or str(status), call)
     if code in DISABLED:
-        return _disabled(code, said, call)
+        return _disabled(code, message, call)
     if code in BILLING:
         return _unpaid(code, call)
     if code in DENIED:
-        named = _PERMISSION.search(said)
+        named = _PERMISSION.search(message)
         whose = f"The Google credentials of account {call.account} ({call.who})"
         where = f" in the project {call.project}" if call.project else ""
         return denied(whose, named[1] if named else permission(call.action), where)
     meaning = MEANINGS[BY_STATUS[TOO_MANY]] if status == TOO_MANY else MEANINGS.get(code, UNKNOWN)
     if code in NOT_FOUND:
-        meaning = _missing(meaning, said, call)
-    sentence = f"{call.there} refused {call.action}: {short(said)} ({code or status or 'no code'})."
+        meaning = _missing(meaning, message, call)
+    sentence = f"{call.there} refused {call.action}: {short(message)} ({code or status or 'no code'})."
     return refusal(meaning, sentence, value=call.value, region=_region(call.where), headers=headers)
 
 
-def _missing(meaning: Meaning, said: str, call: CallContext) -> Meaning:
+def _missing(meaning: Meaning, message: str, call: CallContext) -> Meaning:
     """Return what "not found" means: a machine that is gone only where a machine was asked for, and is what is missing.
 
     Google says the same of a project or a zone that there is not; then nothing is known of the machine.
     """
     if not call.action.startswith("compute.instances."):
         return meaning
-    named = _NAMED.search(said)
+    named = _NAMED.search(message)
     other = named is not None and named[1].startswith("projects/") and "/instances/" not in named[1]
     return MEANINGS["PROJECT_NOT_FOUND"] if other else NO_MACHINE
 
@@ -235,15 +235,15 @@ def permission(action: str) -> str:
     return f"{service}.{'list' if verb == 'aggregatedList' else 'create' if verb == 'insert' else verb}"
 
 
-def _disabled(code: str, said: str, call: CallContext) -> AuthFailed:
-    api = "compute.googleapis.com" if call.action.startswith("compute.") else _api(said)
+def _disabled(code: str, message: str, call: CallContext) -> AuthFailed:
+    api = "compute.googleapis.com" if call.action.startswith("compute.") else _api(message)
     sentence = f"The service {api} is not enabled in the project {call.project or 'of these credentials'} ({code})."
     way = f"Run: gcloud services enable {api}" + (f" --project {call.project}" if call.project else "")
     return AuthFailed(sentence, field="project", value=call.project or None, next=way)
 
 
-def _api(said: str) -> str:
-    found = re.search(r"[a-z]+\.googleapis\.com", said)
+def _api(message: str) -> str:
+    found = re.search(r"[a-z]+\.googleapis\.com", message)
     return found[0] if found else "that was asked"
 
 
@@ -271,6 +271,6 @@ def _is_down(error: Exception) -> bool:
     return bool(_DOWN.search(said)) or ("TransportError" in causes and not _REFUSED_THERE.search(said))
 
 
-def is_gone(fault: CloudgpuError) -> bool:
+def is_gone(error: CloudgpuError) -> bool:
     """Say whether Google answered that it has no such thing."""
-    return isinstance(fault, InstanceNotFound) or (isinstance(fault, InvalidRequest) and code_of(fault) in NOT_FOUND)
+    return isinstance(error, InstanceNotFound) or (isinstance(error, InvalidRequest) and code_of(error) in NOT_FOUND)

@@ -247,8 +247,8 @@ def save_end(layout: Layout, record: dict[str, Any]) -> None:
     """Write what ends a machine into its record, on a full disk, too: over what stands there."""
     try:
         save(layout, record)
-    except OSError as fault:
-        if fault.errno not in _FULL:
+    except OSError as error:
+        if error.errno not in _FULL:
             raise
         write_json_over(layout.record, record)
 

@@ -83,8 +83,8 @@ def tried(ask: Callable[..., Answer], *of: object) -> Answer | CloudgpuError:
     """Return what `ask` answers `of` these, or the error of ours in its place."""
     try:
         return ask(*of)
-    except CloudgpuError as fault:
-        return fault
+    except CloudgpuError as error:
+        return error
 
 
 _LOCK = threading.Lock()
@@ -177,16 +177,16 @@ class _Halving:
             return dict.fromkeys(ids, self._denied[-1]) if ids else {}
         try:
             self._ask(ids)
-        except CloudgpuError as fault:
-            return self._parted(ids, fault)
+        except CloudgpuError as error:
+            return self._parted(ids, error)
         self._denied.clear()
         return {}
 
-    def _parted(self, ids: Sequence[str], fault: CloudgpuError) -> Refused:
-        if isinstance(fault, AuthFailed):
-            self._denied.append(fault)
-        if len(ids) == 1 or not isinstance(fault, _ABOUT_ONE):
-            return dict.fromkeys(ids, fault)
+    def _parted(self, ids: Sequence[str], error: CloudgpuError) -> Refused:
+        if isinstance(error, AuthFailed):
+            self._denied.append(error)
+        if len(ids) == 1 or not isinstance(error, _ABOUT_ONE):
+            return dict.fromkeys(ids, error)
         half = len(ids) // 2
         return {**self.run(ids[:half]), **self.run(ids[half:])}
 

@@ -69,13 +69,15 @@ def installed(item: Available, image: str, template: str) -> tuple[Mapping[str, 
     wanted = {"driver": facts.driver, "toolkit": facts.toolkit}
     recalled = f" ({facts.recalled}: recalled, not verified)" if facts.recalled else ""
     if template == DRIVER_TEMPLATE:
-        said = f"the template {template} has to be set to driver {facts.driver} and toolkit {facts.toolkit} for {gpu}"
-        return None, (f"{said}{recalled}",) if facts.system else ()
-    said = (
+        message = (
+            f"the template {template} has to be set to driver {facts.driver} and toolkit {facts.toolkit} for {gpu}"
+        )
+        return None, (f"{message}{recalled}",) if facts.system else ()
+    message = (
         f"{gpu} ({facts.family}) needs an older driver: cloud-init installs {facts.driver} and {facts.toolkit} in the "
         f"first minutes, on {image}{recalled}"
     )
-    return wanted, (said,)
+    return wanted, (message,)
 
 
 def is_meant(one: InstanceType, requirements: Requirements) -> bool:

@@ -88,8 +88,8 @@ def ask(host: Host, verb: str, body: dict[str, Any], *, timeout: float = ANSWER_
     known = host_key(host)
     try:
         connected = visit(host.name, address(host), known=known, key=host.key, timeout=min(CONNECT_S, timeout))
-    except WrongHostKey as fault:
-        fault.next = (
+    except WrongHostKey as error:
+        error.next = (
             "Nothing was sent to it. If you reinstalled that machine, compare the new key's fingerprint there and "
             f"confirm it: {_init(host)}"
         )
@@ -150,13 +150,13 @@ def _no_answer(host: Host, done: Completed) -> CloudgpuError:
     )
 
 
-def _fault(host: Host, kind: str, said: str, asked: Mapping[str, str]) -> CloudgpuError:
+def _fault(host: Host, kind: str, message: str, asked: Mapping[str, str]) -> CloudgpuError:
     """Return the error for what went wrong there; `asked` are the tags of the machine that was asked for."""
     name = host.name
     if kind == "busy":
-        return _busy(name, json.loads(said), asked)
+        return _busy(name, json.loads(message), asked)
     make, sentence, way_out = _FAULTS.get(kind, _FAULTS["system"])
-    return make(sentence.format(host=name, said=said), field=host.field, value=name, next=way_out)
+    return make(sentence.format(host=name, said=message), field=host.field, value=name, next=way_out)
 
 
 def _busy(host: str, machine: Mapping[str, Any], asked: Mapping[str, str]) -> NoCapacity:
@@ -193,10 +193,10 @@ _FAULTS: Mapping[str, tuple[type[CloudgpuError], str, str]] = {
 }
 
 
-def settled_later(fault: CloudgpuError) -> CloudgpuError:
+def settled_later(error: CloudgpuError) -> CloudgpuError:
     """Return the error for a call that has to be known about: a host that does not answer says nothing."""
-    if isinstance(fault, LoginRefused):
-        return LoginUnsure(fault.message, field=fault.field, value=fault.value, next=fault.next)
-    if type(fault) is Unreachable:
-        return ProviderUnavailable(fault.message, field=fault.field, value=fault.value, next=SWITCH_ON)
-    return fault
+    if isinstance(error, LoginRefused):
+        return LoginUnsure(error.message, field=error.field, value=error.value, next=error.next)
+    if type(error) is Unreachable:
+        return ProviderUnavailable(error.message, field=error.field, value=error.value, next=SWITCH_ON)
+    return error

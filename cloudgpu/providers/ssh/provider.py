@@ -133,10 +133,10 @@ class SshProvider:
         try:
             with self._waiting(host):
                 said = ask(host, "facts", {}, timeout=self._patience.changes)  # longer than a GPU driver takes to load
-        except LoginRefused as fault:
-            raise settled_later(fault) from fault
-        except Unreachable as fault:
-            fault.next = SWITCH_ON if type(fault) is Unreachable else fault.next
+        except LoginRefused as error:
+            raise settled_later(error) from error
+        except Unreachable as error:
+            error.next = SWITCH_ON if type(error) is Unreachable else error.next
             raise
         self._heard(host, said)
         return translate.available(self.account, host, said, requirements)
@@ -172,8 +172,8 @@ class SshProvider:
         left = (deadline - self._clock()).total_seconds()
         try:
             answer = self._ask(host, "launch", launch_body(host, attempt), timeout=max(1.0, min(75.0, left)))
-        except (LoginUnsure, ProviderUnavailable) as fault:
-            raise LaunchUncertain(fault.message, field=fault.field, value=fault.value, next=fault.next) from fault
+        except (LoginUnsure, ProviderUnavailable) as error:
+            raise LaunchUncertain(error.message, field=error.field, value=error.value, next=error.next) from error
         return self._instance(host, answer["machine"])
 
     def get(self, id: str) -> Instance:  # noqa: A002
@@ -243,8 +243,8 @@ class SshProvider:
             try:
                 with self._waiting(host):
                     found.answer = self._ask(host, "look", {}, timeout=self._patience.reads)
-            except CloudgpuError as fault:
-                found.fault = fault
+            except CloudgpuError as error:
+                found.fault = error
             finally:
                 with self._lock:
                     del self._looking[host.name]
@@ -265,14 +265,14 @@ class SshProvider:
         begun = self._patience.now()
         try:
             yield
-        except CloudgpuError as fault:
+        except CloudgpuError as error:
             if self._patience.now() - begun >= self._patience.connect:
-                self._remember(host, settled_later(fault))
+                self._remember(host, settled_later(error))
             raise
         self._silent.pop(host.name, None)
 
-    def _remember(self, host: Host, fault: CloudgpuError) -> None:
-        self._silent[host.name] = self._patience.now(), fault
+    def _remember(self, host: Host, error: CloudgpuError) -> None:
+        self._silent[host.name] = self._patience.now(), error
 
     def processes(self, id: str) -> Sequence[Process] | None:  # noqa: A002
         """Return what still runs there from this machine, None where the host cannot tell. Raises InstanceNotFound."""
@@ -349,8 +349,8 @@ class SshProvider:
 
         try:
             answer = ask(host, verb, body, timeout=timeout)
-        except Unreachable as fault:
-            raise settled_later(fault) from fault
+        except Unreachable as error:
+            raise settled_later(error) from error
         self._heard(host, answer)
         return answer
 
@@ -394,8 +394,8 @@ def _at_once(hosts: Sequence[Host], read: Callable[[Host], Answer], seconds: flo
     def guarded(host: Host) -> Answer | CloudgpuError:
         try:
             return read(host)
-        except CloudgpuError as fault:
-            return fault
+        except CloudgpuError as error:
+            return error
 
     answers = gather(hosts, guarded, AT_ONCE, patience=seconds)
     return [_named(host, answer) for host, answer in zip(hosts, answers, strict=True)]
@@ -409,9 +409,9 @@ def _named(host: Host, answer: Answer | CloudgpuError) -> Answer | CloudgpuError
     return Silent(message, field=answer.field, value=host.name, next=answer.next)
 
 
-def _why(fault: CloudgpuError) -> str:
+def _why(error: CloudgpuError) -> str:
     """Return why a host did not answer; where its key is another one, with what to do: that ends by no waiting."""
-    return f"{fault.message} {fault.next}" if isinstance(fault, WrongHostKey) else fault.message
+    return f"{error.message} {error.next}" if isinstance(error, WrongHostKey) else error.message
 
 
 def _not_found(id_: str) -> InstanceNotFound:

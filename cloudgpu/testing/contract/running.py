@@ -300,7 +300,7 @@ class LeavesFilesContract(ContractBase):
 
     def test_what_an_end_means_is_said_in_whole_sentences(self, provider: Provider) -> None:
         """The question before an end repeats it as it is."""
-        said = cast("LeavesFiles", provider).end_effect
-        assert said == said.strip()
-        assert said[:1].isupper()
-        assert said.endswith(".")
+        message = cast("LeavesFiles", provider).end_effect
+        assert message == message.strip()
+        assert message[:1].isupper()
+        assert message.endswith(".")

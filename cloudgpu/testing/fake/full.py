@@ -40,8 +40,8 @@ class FullFakeProvider(ReachableFakeProvider):
             try:
                 with self._call("activity") as cloud:
                     found[each] = self._living(cloud, each).last_active
-            except CloudgpuError as fault:
-                found[each] = fault
+            except CloudgpuError as error:
+                found[each] = error
         return found
 
     def metered_price(self, item: Available, watts: Decimal, over: timedelta) -> Price | None:
@@ -89,8 +89,8 @@ class FullFakeProvider(ReachableFakeProvider):
 def _denials(cloud: Cloud) -> Finding:
     if not cloud.denied:
         return Finding("made-up rules", good=True, says="the fake cloud denies nothing")
-    said = f"the fake cloud denies {', '.join(sorted(cloud.denied))}"
-    return Finding("made-up rules", good=False, says=said, next="Permit them again.", needed=True)
+    message = f"the fake cloud denies {', '.join(sorted(cloud.denied))}"
+    return Finding("made-up rules", good=False, says=message, next="Permit them again.", needed=True)
 
 
 def make(settings: ProviderSettings) -> FakeProvider:

@@ -345,10 +345,10 @@ class FakeProvider(MinimalFakeProvider):
                 for each in ids:
                     try:
                         done[each] = do(cloud, each)
-                    except CloudgpuError as fault:
-                        faults[each] = fault
-        except CloudgpuError as fault:
-            return {}, dict.fromkeys(ids, fault)
+                    except CloudgpuError as error:
+                        faults[each] = error
+        except CloudgpuError as error:
+            return {}, dict.fromkeys(ids, error)
         return done, faults
 
     def _kept(self, cloud: Cloud, region: str | None, of: Callable[[FakeResource], bool]) -> ResourceListing:

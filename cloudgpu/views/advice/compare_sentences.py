@@ -245,7 +245,7 @@ def few(names: Sequence[str]) -> str:
 
 def desktop_value(desktop: Desktop, cost: Owned, when: str) -> DesktopLine:
     """Return what a desktop would have cost; `when` is "by now" or "by then"."""
-    said = _would_have_cost(desktop, cost, when)
+    message = _would_have_cost(desktop, cost, when)
     return {
         "name": desktop.name,
         "gpu": desktop.gpu,
@@ -256,7 +256,7 @@ def desktop_value(desktop: Desktop, cost: Owned, when: str) -> DesktopLine:
         "total_usd": usd(cost.total),
         "source": desktop.source,
         "as_of": desktop.as_of.isoformat(),
-        "sentence": said,
+        "sentence": message,
     }
 
 
@@ -265,7 +265,7 @@ def _would_have_cost(desktop: Desktop, cost: Owned, when: str) -> str:
     first, more = shown(desktop.purchase.scaled(Fraction(cost.number))), "cloudgpu compare says more"
     if not cost.worked:
         paid = "all of it" if first == shown(cost.total) else f"{first} of it"
-        said = f"{which[0].upper()}{which[1:]} would have cost {shown(cost.total)} {when}"
-        return f"{said}, {paid} on the first day; {more}."
-    said = f"If every billed hour was work, {which} doing the same would have cost {shown(cost.total)} {when}"
-    return f"{said}, {first} of it on the first day; {more}."
+        message = f"{which[0].upper()}{which[1:]} would have cost {shown(cost.total)} {when}"
+        return f"{message}, {paid} on the first day; {more}."
+    message = f"If every billed hour was work, {which} doing the same would have cost {shown(cost.total)} {when}"
+    return f"{message}, {first} of it on the first day; {more}."

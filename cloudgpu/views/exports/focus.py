@@ -81,7 +81,7 @@ def sku_of(item: Item) -> str:
     """Return what is bought, in one word of ours: provider, region, resource, the price list's word, market."""
     use = item.charge.use
     market = use.market if use.resource is Resource.INSTANCE else ""
-    return "/".join(filter(None, (use.provider, item.row.region, str(use.resource), use.kind or use.what, market)))
+    return "/".join(filter(None, (use.provider, item.machine.region, str(use.resource), use.kind or use.what, market)))
 
 
 def own_id(use: Usage) -> str:
@@ -90,7 +90,7 @@ def own_id(use: Usage) -> str:
 
 
 def _whose(item: Item, ledger: str) -> dict[str, str]:
-    row, use = item.row, item.charge.use
+    row, use = item.machine, item.charge.use
     provider, issuer = _NAMES.get(use.provider, (f"cloudgpu {use.provider}", f"cloudgpu {use.provider}"))
     return {
         "BillingAccountId": f"{use.provider}/{row.account}",
@@ -102,10 +102,10 @@ def _whose(item: Item, ledger: str) -> dict[str, str]:
     }
 
 
-def _tags(row: Machine, ledger: str) -> dict[str, str]:
+def _tags(machine: Machine, ledger: str) -> dict[str, str]:
     """Return the tags by which a resource's bill is allocated, as they stand on it."""
-    known = {TAG_ID: row.id, TAG_NAME: row.name, "cloudgpu-ledger": ledger, TAG_POLICY: row.policy}
-    known |= {TAG_OWNER: row.owner, TAG_PROJECT: row.project}
+    known = {TAG_ID: machine.id, TAG_NAME: machine.name, "cloudgpu-ledger": ledger, TAG_POLICY: machine.policy}
+    known |= {TAG_OWNER: machine.owner, TAG_PROJECT: machine.project}
     return {key: tag_value(value) for key, value in known.items() if value}
 
 
@@ -151,7 +151,7 @@ def _units(use: Usage) -> tuple[str, str]:
 
 
 def _what(item: Item) -> dict[str, str]:
-    row, use = item.row, item.charge.use
+    row, use = item.machine, item.charge.use
     sku = sku_of(item)
     services = _SERVICES.get(use.provider) or {None: f"cloudgpu {use.provider}"}
     own = own_id(use)
@@ -171,7 +171,7 @@ def _what(item: Item) -> dict[str, str]:
 
 
 def _is_named(item: Item) -> bool:
-    return item.row.is_named_resource or item.charge.use.resource in (Resource.INSTANCE, Resource.TRAFFIC)
+    return item.machine.is_named_resource or item.charge.use.resource in (Resource.INSTANCE, Resource.TRAFFIC)
 
 
 def _described(item: Item) -> str:

@@ -28,7 +28,7 @@ def charge_value(item: Item) -> dict[str, Any]:
     `usd` is null where no price is known. `units` is what `usd_per_unit` is for, `per` hour, month or gb. `reasons` say
     why the amount lies between `low_usd` and `high_usd`.
     """
-    row, use, price = item.row, item.charge.use, item.segment
+    row, use, price = item.machine, item.charge.use, item.segment
     value = {name: getattr(row, name) or None for name in "id name provider account region zone owner project".split()}
     value |= {"begin": iso(item.begin), "end": iso(item.end), "seconds": item.charge.micros / 1_000_000}
     value |= {"resource": str(use.resource), "resource_id": own_id(use) or None, "what": use.what}

@@ -43,7 +43,7 @@ _SECOND = 1_000_000
 class MachineSummary:
     """One machine of a report: its row, what it cost, the hours that it was billed for, and what of that was idle."""
 
-    row: Machine
+    machine: Machine
     tally: Tally
     hours: Sequence[Hour]
     idle: Sums
@@ -124,15 +124,15 @@ def projects_value(found: Daily) -> list[ProjectSum]:
     return [{"name": name, **_cost(total, amount)} for (name, total), amount in zip(totals, amounts, strict=True)]
 
 
-def owners_value(rows: Iterable[Machine], tallies: Mapping[str, Tally]) -> list[ProjectSum]:
+def owners_value(machines: Iterable[Machine], tallies: Mapping[str, Tally]) -> list[ProjectSum]:
     """Return what each owner's machines and kept things have cost, the dearest first; "" is what has none.
 
     `tallies` are of each row, by its id. Amounts are rounded so that they add up to the rounded total.
     """
     sums: dict[str, list[Sums]] = {}
-    for row in rows:
-        if row.id in tallies:
-            sums.setdefault(str(row.owner or ""), []).append(_sums(tallies[row.id]))
+    for machine in machines:
+        if machine.id in tallies:
+            sums.setdefault(str(machine.owner or ""), []).append(_sums(tallies[machine.id]))
     totals = sorted(((name, added(some)) for name, some in sums.items()), key=lambda one: (-one[1].amount, one[0]))
     amounts = shares(total.amount for _, total in totals)
     return [{"name": name, **_cost(total, amount)} for (name, total), amount in zip(totals, amounts, strict=True)]
@@ -143,7 +143,7 @@ def machines_value(found: Iterable[MachineSummary], resources: Iterable[Tally]) 
 
     With these sums they add up to the total.
     """
-    machines = sorted(found, key=lambda one: (-one.tally.amount, one.row.id))
+    machines = sorted(found, key=lambda one: (-one.tally.amount, one.machine.id))
     first, rest = machines[:MOST_MACHINES], machines[MOST_MACHINES:]
     kept = [_sums(one) for one in resources]
     exact = [*(_sums(one.tally) for one in first), added(_sums(one.tally) for one in rest), added(kept)]
@@ -157,21 +157,21 @@ def machines_value(found: Iterable[MachineSummary], resources: Iterable[Tally]) 
 
 
 def _machine(one: MachineSummary, amount: Money) -> ReportMachine:
-    row = one.row
+    machine = one.machine
     unknown_price = bool(one.tally.without_price) and not one.tally.high
     cost = None if unknown_price else _cost(_sums(one.tally), amount)
     return {
-        "id": row.id,
-        "name": row.name,
-        "provider": row.provider,
-        "account": row.account,
-        "region": row.region,
-        "instance_type": row.instance_type,
-        "market": row.market,
-        "state": row.state,
-        "owner": row.owner,
-        "project": row.project,
-        "gpu": _gpus(row),
+        "id": machine.id,
+        "name": machine.name,
+        "provider": machine.provider,
+        "account": machine.account,
+        "region": machine.region,
+        "instance_type": machine.instance_type,
+        "market": machine.market,
+        "state": machine.state,
+        "owner": machine.owner,
+        "project": machine.project,
+        "gpu": _gpus(machine),
         "usd": None if cost is None else cost["usd"],
         "low_usd": None if cost is None else cost["low_usd"],
         "high_usd": None if cost is None else cost["high_usd"],
@@ -182,9 +182,9 @@ def _machine(one: MachineSummary, amount: Money) -> ReportMachine:
     }
 
 
-def _gpus(row: Machine) -> str | None:
+def _gpus(machine: Machine) -> str | None:
     """Return `T4`, `8 x A100`, `1/6 of A10`; None for a machine without one."""
-    found = [(one.name, one.number, one.share) for one in row.accelerators or ()]
+    found = [(one.name, one.number, one.share) for one in machine.accelerators or ()]
     return ", ".join(_gpu(*one) for one in found) or None
 
 
@@ -257,7 +257,7 @@ def spot_value(found: Iterable[MachineSummary]) -> SpotSavings:
 
     A machine is one of these that was launched so last, or that cost anything else than on demand.
     """
-    spot = [one for one in found if one.row.market == "spot" or one.tally.on_demand != one.tally.compared]
+    spot = [one for one in found if one.machine.market == "spot" or one.tally.on_demand != one.tally.compared]
     on_demand, compared = sum(one.tally.on_demand for one in spot), sum(one.tally.compared for one in spot)
     known = on_demand > 0 or compared > 0
     return {

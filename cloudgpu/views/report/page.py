@@ -60,8 +60,8 @@ def spending_chart(document: ReportDocument, amounts: Amounts, clock: Clock) -> 
     layers = [Layer(visible(name or NO_PROJECT), [each[n] for each in drawn]) for n, name in enumerate(names)]
     if others:
         layers.append(Layer(f"{len(others)} others", [sum(each[len(names) :]) for each in drawn]))
-    said = f"Bars of {len(periods)} {step}s, in {amounts.unit}. The same is in the table below the chart."
-    svg = spending(list(periods), layers, f"Spending per {step} by project", said, step=step)
+    message = f"Bars of {len(periods)} {step}s, in {amounts.unit}. The same is in the table below the chart."
+    svg = spending(list(periods), layers, f"Spending per {step} by project", message, step=step)
     rows = [_spending_row(one, names, others, amounts, clock) for one in days]
     head = [document["step"].capitalize(), "In all", *(layer.name for layer in layers)]
     return Chart(svg, _spending_legend(document, names, others, amounts), step, head, rows)
@@ -127,7 +127,7 @@ def curve_chart(found: CompareDocument, amounts: Amounts, clock: Clock) -> Chart
         return Chart("")
     meeting = _meeting(found["break_even"], clock)
     last = days[-1]
-    said = (
+    message = (
         f"Two curves from {day_text(points[0].day)} to {day_text(points[-1].day)}. The cloud ends at "
         f"{amounts.said(last['cloud_usd'])}, the desktop at {amounts.said(last['desktop_usd'])}. {_met(meeting)}"
     )
@@ -135,7 +135,7 @@ def curve_chart(found: CompareDocument, amounts: Amounts, clock: Clock) -> Chart
         Legend("k-cloud", "Cloud", amounts(last["cloud_usd"])),
         Legend("k-desktop", "Desktop", amounts(last["desktop_usd"])),
     ]
-    svg = cumulative(points, meeting, "Cloud and desktop: what they have cost in all", said)
+    svg = cumulative(points, meeting, "Cloud and desktop: what they have cost in all", message)
     rows = [
         [day_text(clock.date(one["day"])), amounts(one["cloud_usd"]), amounts(one["desktop_usd"])]
         for one in (days if len(days) <= MOST_ROWS else _month_ends(days))
@@ -166,22 +166,22 @@ def hours_chart(document: ReportDocument, amounts: Amounts) -> Chart:
     """Return a bar for each of the dearest machines that were billed."""
     found = [one for one in document["machines"] if one["billed_s"]][:DRAWN]
     bars = [_bar(one, amounts) for one in found]
-    said = f"One bar for each of {len(bars)} machines, the dearest first, as long as its billed time."
+    message = f"One bar for each of {len(bars)} machines, the dearest first, as long as its billed time."
     sums = [sum(one.seconds[part] for one in bars) for part in range(4)]
     names = ("GPU busy", "in use otherwise", "idle", "not known")
     kinds = ("busy", "used", "idle", "unknown")
     legend = [
         Legend(f"p-{kind}", name, f"{hours_text(each)} h") for kind, name, each in zip(kinds, names, sums, strict=True)
     ]
-    return Chart(hours(bars, "Machines: what was done in their billed hours", said), legend, f"{len(bars)}")
+    return Chart(hours(bars, "Machines: what was done in their billed hours", message), legend, f"{len(bars)}")
 
 
 def _bar(one: ReportMachine, amounts: Amounts) -> Hours:
     parts = one["gpu_s"], one["used_s"], one["idle_s"], one["unknown_s"]
     name = visible(one["name"] or "")
-    said = "GPU busy {} h, in use otherwise {} h, idle {} h, not known {} h".format(*map(hours_text, parts))
+    message = "GPU busy {} h, in use otherwise {} h, idle {} h, not known {} h".format(*map(hours_text, parts))
     beside = f"{hours_text(one['billed_s'])} h · {amounts.said(one['usd'])}"
-    return Hours(name, beside, parts, f"{name}: {said}")
+    return Hours(name, beside, parts, f"{name}: {message}")
 
 
 def shares(projects: Sequence[ProjectSum]) -> dict[str, float]:

@@ -57,7 +57,7 @@ def warned(fleet):
 
 def test_it_is_silent_where_nothing_happened_and_says_so_when_asked_to(fleet, reap):
     fleet.agents.runs("exit 1")
-    fleet.cloud.report_activity(fleet.row().provider_id, datetime.now(UTC))
+    fleet.cloud.report_activity(fleet.machine().provider_id, datetime.now(UTC))
     assert reap() == (0, "", "")
     code, out, err = reap("-v")
     assert (code, err) == (0, "")
@@ -69,7 +69,7 @@ def test_a_warning_and_a_stop_are_a_line_each_and_a_summary(fleet, reap):
     assert (code, err) == (0, "")
     assert out.startswith("fox: warned (idle): idle for ")
     assert "\n1 machine; 1 warned (" in out
-    fleet.cloud.terminate(fleet.row().provider_id)
+    fleet.cloud.terminate(fleet.machine().provider_id)
 
 
 def test_a_stop_is_said_with_its_reason_and_proved(fleet, reap):
@@ -162,7 +162,7 @@ def test_a_policy_with_a_fault_is_exit_code_2_with_its_line_and_nothing_is_stopp
 
 
 def test_the_nights_sweep_from_cron_is_made_once_and_summed_up(fleet, reap):
-    fleet.cloud.report_activity(fleet.row().provider_id, datetime.now(UTC))
+    fleet.cloud.report_activity(fleet.machine().provider_id, datetime.now(UTC))
     code, out, _ = reap("--cron")
     assert code == 0
     assert out.startswith("1 machine (")

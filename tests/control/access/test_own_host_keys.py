@@ -31,7 +31,7 @@ class Own(Lab):
         self.cloud.address = Address("127.0.0.1", self.server.port, USER)
 
     def machine(self):
-        row = self.up(setup=SETUP).row
+        row = self.up(setup=SETUP).machine
         self.clock.advance(60)
         return refresh(self.session, row)
 

@@ -12,7 +12,7 @@ FAULT = NotYet("otter has no cloudgpu agent, or not yet.")
 
 
 def test_a_machine_of_a_cloud_is_waited_for_until_it_should_be_set_up(lab):
-    row = lab.up(name="otter").row
+    row = lab.up(name="otter").machine
     go_on = setup_patience(lab.session, row)
     begun, tries = lab.clock(), 0
     lab.said.clear()
@@ -24,7 +24,7 @@ def test_a_machine_of_a_cloud_is_waited_for_until_it_should_be_set_up(lab):
 
 
 def test_a_host_that_says_it_is_installing_jupyterlab_is_waited_for_however_long_ago_it_was_launched(lab):
-    row = lab.up(name="otter").row
+    row = lab.up(name="otter").machine
     here = RecordedIdentity.of(lab.session.provider("local").identity().to_json())
     own = row._replace(account="local", provider="local", identity=here)
     lab.clock.advance(2 * SETUP_WITHIN.total_seconds())
@@ -37,7 +37,7 @@ def test_a_host_that_says_it_is_installing_jupyterlab_is_waited_for_however_long
 
 
 def test_a_machine_that_is_here_from_its_first_second_is_not_waited_for(lab):
-    row = lab.up(name="otter").row
+    row = lab.up(name="otter").machine
     here = RecordedIdentity.of(lab.session.provider("local").identity().to_json())
     local = row._replace(account="local", provider="local", identity=here)
     assert not setup_patience(lab.session, local)(FAULT)

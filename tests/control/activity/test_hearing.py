@@ -22,7 +22,7 @@ class Silent(Fleet):
 
     def up(self, **more):
         launched = super().up(setup=SETUP, **more)
-        known_hosts.pin(self.session.home.known_hosts, launched.row.id, self.agents.host_key.public_line)
+        known_hosts.pin(self.session.home.known_hosts, launched.machine.id, self.agents.host_key.public_line)
         return launched
 
     def works(self, name, ago=0):
@@ -30,7 +30,7 @@ class Silent(Fleet):
         self.clock.advance(-60 * ago)
         at = self.clock().replace(microsecond=0)
         self.clock.advance(60 * ago)
-        self.cloud.report_activity(self.row(name).provider_id, at)
+        self.cloud.report_activity(self.machine(name).provider_id, at)
         return at
 
     @property
@@ -56,14 +56,14 @@ def test_a_word_of_now_makes_ssh_needless(quiet, agents):
     assert (decided(found), found.decisions[0].do) == ({"fox": ACTIVE}, "keep")
     assert "it wrote 5m ago that it is in use" in found.decisions[0].why
     assert (quiet.heard, agents.asked) == (1, 0)
-    assert from_iso(quiet.row().last_active) == at
+    assert from_iso(quiet.machine().last_active) == at
 
 
 def test_only_machines_that_could_be_idle_are_asked_and_each_once(quiet, agents):
     for name in ("fox", "owl", "elk", "ant"):
         quiet.up(name=name, key=name)
-    set_hold(quiet.session, quiet.row("owl"), quiet.clock().replace(hour=23))
-    stop(quiet.session, quiet.row("elk"), why="a test")
+    set_hold(quiet.session, quiet.machine("owl"), quiet.clock().replace(hour=23))
+    stop(quiet.session, quiet.machine("elk"), why="a test")
     quiet.later(hours=2)
     quiet.works("fox")
     quiet.up(name="new", key="new")
@@ -89,26 +89,26 @@ def test_what_it_wrote_stays_known_whatever_else_a_look_finds(quiet, agents):
     quiet.later(hours=2)
     at = quiet.works("fox")
     quiet.pass_()
-    stop(quiet.session, quiet.row(), why="a test")
+    stop(quiet.session, quiet.machine(), why="a test")
     quiet.later(minutes=5)
     quiet.pass_()
-    assert (quiet.row().state, from_iso(quiet.row().last_active)) == ("stopped", at)
+    assert (quiet.machine().state, from_iso(quiet.machine().last_active)) == ("stopped", at)
 
 
 def test_a_quarter_of_an_hour_is_news_and_less_is_not_written(quiet):
     quiet.up(name="fox")
     quiet.later(hours=2)
-    first, uses = quiet.works("fox", ago=58), quiet.row().open_usage
+    first, uses = quiet.works("fox", ago=58), quiet.machine().open_usage
     quiet.pass_()
-    assert quiet.row().open_usage == uses, "what it wrote is no start, and bills nothing anew"
+    assert quiet.machine().open_usage == uses, "what it wrote is no start, and bills nothing anew"
     quiet.later(minutes=3)
     quiet.works("fox", ago=50)
     assert decided(quiet.pass_()) == {"fox": ACTIVE}
-    assert from_iso(quiet.row().last_active) == first
+    assert from_iso(quiet.machine().last_active) == first
     quiet.later(minutes=30)
     last = quiet.works("fox", ago=1)
     quiet.pass_()
-    assert from_iso(quiet.row().last_active) == last
+    assert from_iso(quiet.machine().last_active) == last
 
 
 @pytest.mark.parametrize("ahead", [20, 60 * 24 * 365])
@@ -118,7 +118,7 @@ def test_a_word_of_a_clock_that_is_ahead_says_nothing(quiet, agents, ahead):
     quiet.works("fox", ago=-ahead)
     agents.says(quiet.clock())
     assert decided(quiet.pass_()) == {"fox": IDLE}
-    assert quiet.row().last_active is None
+    assert quiet.machine().last_active is None
 
 
 def test_an_idle_machine_is_stopped_by_its_samples_whatever_it_wrote_long_ago(quiet):
@@ -163,11 +163,11 @@ def test_show_why_asks_for_its_word_too_and_writes_no_ledger(quiet, agents):
     at = quiet.works("fox", ago=4)
     agents.runs("exit 127")
     head = quiet.session.ledger.head()
-    value = why(quiet.session, quiet.row(), ask=True)
+    value = why(quiet.session, quiet.machine(), ask=True)
     assert (value["activity"], from_iso(value["last_active_at"])) == (ACTIVE, at)
     assert quiet.session.ledger.head() == head
     assert quiet.heard == 1
-    why(quiet.session, quiet.row(), ask=False)
+    why(quiet.session, quiet.machine(), ask=False)
     assert quiet.heard == 1
 
 

@@ -61,7 +61,7 @@ class Machine:
         return a_machine(**known | {"state": "running"} | more)
 
     def probe(self, *rows, **more):
-        return probe(self.session, rows or [self.row()], **more)
+        return probe(self.session, rows or [self.machine()], **more)
 
     @property
     def report(self) -> Report:
@@ -163,10 +163,10 @@ def test_a_frozen_machine_and_one_that_is_gone_cost_the_others_nothing(machine, 
     frozen.server.freeze()
     try:
         rows = [
-            frozen.row(id="cg-frozen", name="frozen"),
-            machine.row(id="cg-gone", name="gone", address=MachineAddress("127.0.0.1", 1, USER)),
-            machine.row(),
-            machine.row(id="cg-off", name="off", address=None),
+            frozen.machine(id="cg-frozen", name="frozen"),
+            machine.machine(id="cg-gone", name="gone", address=MachineAddress("127.0.0.1", 1, USER)),
+            machine.machine(),
+            machine.machine(id="cg-off", name="off", address=None),
         ]
         reports = machine.probe(*rows, timeout=4)
     finally:
@@ -189,7 +189,7 @@ def test_a_machine_with_another_host_key_is_said_and_told_nothing(machine):
 def test_many_are_asked_side_by_side(machine):
     wait = "while [ $(ls here.* | wc -l) -lt 6 ]; do sleep 0.05; done"  # one after the other, none would ever answer
     machine.runs(f"cd ~/.cloudgpu; touch here.$$; {wait}; cat answer")
-    rows = [machine.row(id=f"cg-{n}", name=f"box{n}") for n in range(6)]
+    rows = [machine.machine(id=f"cg-{n}", name=f"box{n}") for n in range(6)]
     for row in rows:
         known_hosts.pin(machine.session.home.known_hosts, row.id, machine.server.host_key.public_line)
     reports = machine.probe(*rows, at_once=6, timeout=60)
@@ -197,9 +197,9 @@ def test_many_are_asked_side_by_side(machine):
 
 
 def test_who_runs_is_asked_for_what_is_to_be_kept_and_nobody_else(machine):
-    off = machine.row(id="cg-off", name="off", state="stopped")
-    gone = machine.row(id="cg-gone", name="gone", terminated_at="2026-11-20T10:00:00.000000Z")
-    assert gather(machine.session, [machine.row(), off, gone, machine.row(id="cg-new", address=None)]) == 1
+    off = machine.machine(id="cg-off", name="off", state="stopped")
+    gone = machine.machine(id="cg-gone", name="gone", terminated_at="2026-11-20T10:00:00.000000Z")
+    assert gather(machine.session, [machine.machine(), off, gone, machine.machine(id="cg-new", address=None)]) == 1
     assert sorted(path.name for path in machine.session.home.samples.iterdir()) == ["cg-test"]
 
 

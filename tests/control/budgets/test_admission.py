@@ -36,7 +36,7 @@ def budget(lab, amount, name="lab", **words):
 def up(lab, *, session=None, **asked):
     session = session or lab.session
     asked = {"gpu": "v100", "lease": "4h", "renew_until": "4h", **asked}
-    return launch(session, prepare(session, parse_request(**asked)), wait=False).row
+    return launch(session, prepare(session, parse_request(**asked)), wait=False).machine
 
 
 def lines(lab, kind):

@@ -29,7 +29,7 @@ def up(lab, **more):
 
 def test_a_machine_that_was_to_be_returned_and_is_gone_is_launched_anew_after_a_look_at_all_accounts(two):
     set_value(two.session, BudgetOptions("all", "1000", "total"), anew=False)
-    row = up(two).row
+    row = up(two).machine
     two.clock.advance((FRESH_FOR + timedelta(minutes=1)).total_seconds())
     look_at_all(two.session)
     two.clock.advance((FRESH_FOR + timedelta(minutes=1)).total_seconds())

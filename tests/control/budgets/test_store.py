@@ -53,7 +53,7 @@ def put(lab, *args, **words):
 
 def up(lab, **words):
     words = {"gpu": "v100", "lease": "4h", "renew_until": "4h", **words}
-    return launch(lab.session, prepare(lab.session, parse_request(**words)), wait=False).row
+    return launch(lab.session, prepare(lab.session, parse_request(**words)), wait=False).machine
 
 
 def write(lab, name, text):

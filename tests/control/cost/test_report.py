@@ -100,7 +100,7 @@ def test_an_end_by_a_rule_is_counted_and_one_by_a_person_is_not(fleet):
     fleet.later(hours=5)
     fleet.up(name="owl", new=True)
     fleet.later(hours=1)
-    stop(fleet.session, fleet.row("owl"), why="asked by the user")
+    stop(fleet.session, fleet.machine("owl"), why="asked by the user")
     fleet.later(hours=1)
     stops = report(fleet)["savings"]["stops"]
     assert (stops["number"], [one["rule"] for one in stops["by_rule"]]) == (1, ["idle"])

@@ -70,7 +70,7 @@ class Two:
 
     def up(self, session, name="fox", **more):
         want = Requirements(gpu="v100", instance_type=more.pop("instance_type", None))
-        return launch(session, prepare(session, UpRequest(want, name=name, **more)), wait=False).row
+        return launch(session, prepare(session, UpRequest(want, name=name, **more)), wait=False).machine
 
     def later(self, minutes=10):
         self.clock.advance(minutes * 60)
@@ -84,8 +84,8 @@ class Two:
 
     def check_untouched(self):
         """Ada's machine runs, is billed, and its row says so."""
-        assert (len(self.running(self.ada)), self.row().billed, self.row().terminated_at) == (1, True, None)
-        kinds = {line.kind for line in self.ada.ledger.events(self.row().id)}
+        assert (len(self.running(self.ada)), self.machine().billed, self.machine().terminated_at) == (1, True, None)
+        kinds = {line.kind for line in self.ada.ledger.events(self.machine().id)}
         assert not kinds & {"instance_vanished", "stop_requested", "terminate_requested", "machine_adopted"}
 
 
@@ -114,8 +114,8 @@ def test_on_a_server_of_postgresql_too_each_member_tells_of_the_own_machines_alo
         assert [gap.scope for gap in look_at_all(session).unanswered] == [f"fake account {other}"]
         assert reap(session, ReapOptions()).exit_code == 8
     two.check_untouched()
-    assert two.row("owl").billed
-    end_all_of(two.ada, two.row(), why="typed")
+    assert two.machine("owl").billed
+    end_all_of(two.ada, two.machine(), why="typed")
     assert (len(two.running(two.ada)), len(two.running(two.bob))) == (0, 1)
 
 
@@ -177,7 +177,7 @@ def test_an_account_whose_name_is_not_configured_here_is_its_owners_alone(two):
     (gap,) = look_at_all(two.bob).unanswered
     assert gap.why.endswith("fox is a machine of ada's `lab-ada`, and config.toml here has no account lab-ada.")
     with pytest.raises(NotReachableHere, match=r"no account here is that one \(there it is called `lab-ada`\)"):
-        end_all_of(two.bob, two.row(), why="typed")
+        end_all_of(two.bob, two.machine(), why="typed")
     assert len(two.running(two.ada, "lab-ada")) == 1
 
 
@@ -189,7 +189,7 @@ def test_one_account_under_two_names_is_one(two):
     assert (look.unanswered, look.sentences) == ([], [])
     assert [row.name for row in two.bob.ledger.machines()] == ["fox"]
     assert age_of_view(two.bob, two.bob.ledger.machines()) is not None
-    assert end_all_of(two.bob, two.row(), why="typed").row.terminated_at is not None
+    assert end_all_of(two.bob, two.machine(), why="typed").machine.terminated_at is not None
     assert two.running(two.ada) == []
 
 
@@ -198,7 +198,7 @@ def test_credentials_that_were_exchanged_between_two_commands_reach_nothing_of_b
     two.later()
     changed = two.home("ada", cloud="other")
     with pytest.raises(NotReachableHere):
-        end_all_of(changed, two.row(), why="typed")
+        end_all_of(changed, two.machine(), why="typed")
     assert [gap.scope for gap in look_at_all(changed).unanswered] == ["fake account ada"]
     two.check_untouched()
 
@@ -210,7 +210,7 @@ def test_an_account_of_another_provider_under_the_same_name_is_not_asked(two):
     bob = open_session(environ, clock=two.clock, tell=two.said.append)
     OPENED.append(weakref.ref(bob))
     with pytest.raises(NotReachableHere, match="no account here is that one"):
-        end_all_of(bob, two.row(), why="typed")
+        end_all_of(bob, two.machine(), why="typed")
     two.check_untouched()
 
 
@@ -219,14 +219,14 @@ def test_an_identity_that_nobody_says_now_proves_nothing(two):
     two.later()
     again = two.home("ada")
     again.provider("lab").fail_next("identity", ProviderUnavailable("STS is down."), times=99)
-    again.provider("lab").terminate(two.row().provider_id)
+    again.provider("lab").terminate(two.machine().provider_id)
     assert [(gap.scope, gap.why) for gap in look_at_all(again).unanswered] == [("lab", "STS is down.")]
-    assert two.row().terminated_at is None
+    assert two.machine().terminated_at is None
     with pytest.raises(ProviderUnavailable, match="STS is down"):
-        refresh(again, two.row())
-    assert two.row().terminated_at is None
+        refresh(again, two.machine())
+    assert two.machine().terminated_at is None
     look_at_all(two.ada)
-    assert two.row().terminated_at is not None
+    assert two.machine().terminated_at is not None
 
 
 def test_a_machine_of_a_cloud_that_is_merely_silent_is_not_lost_by_anybodys_word(two):
@@ -235,10 +235,10 @@ def test_a_machine_of_a_cloud_that_is_merely_silent_is_not_lost_by_anybodys_word
     again = two.home("ada")
     again.provider("lab").fail_next("identity", ProviderUnavailable("STS is down."), times=99)
     with pytest.raises(ProviderUnavailable, match="STS is down"):
-        lose(again, two.row(), "I saw it")
+        lose(again, two.machine(), "I saw it")
     two.check_untouched()
-    lose(two.home("ada", cloud="other"), two.row(), "that account was closed")
-    assert two.row().terminated_at is not None
+    lose(two.home("ada", cloud="other"), two.machine(), "that account was closed")
+    assert two.machine().terminated_at is not None
 
 
 def test_the_saved_call_of_an_unsettled_launch_in_a_lost_cloud_stays(two):
@@ -247,8 +247,8 @@ def test_the_saved_call_of_an_unsettled_launch_in_a_lost_cloud_stays(two):
         two.up(two.ada)
     two.later()
     other = two.home("ada", cloud="other")
-    lose(other, two.row(), "that account was closed")
-    assert list(other.home.attempts.glob(f"{two.row().token}.*.json"))
+    lose(other, two.machine(), "that account was closed")
+    assert list(other.home.attempts.glob(f"{two.machine().token}.*.json"))
 
 
 def test_an_identity_is_asked_once_a_command(two):
@@ -257,7 +257,7 @@ def test_an_identity_is_asked_once_a_command(two):
     calls = two.ada.provider("lab").calls["identity"]
     again = two.home("ada")
     reap(again, ReapOptions())
-    end_all_of(again, two.row(), why="typed")
+    end_all_of(again, two.machine(), why="typed")
     assert again.provider("lab").calls["identity"] == calls + 1
 
 
@@ -268,11 +268,11 @@ def test_a_launch_that_another_account_could_not_see_stays_open(two):
     two.later(minutes=60)
     look_at_all(two.bob)
     settle_others(two.bob)
-    assert two.row().launch_status == "open"
+    assert two.machine().launch_status == "open"
     changed = two.home("ada", cloud="other")
     with pytest.raises(NotReachableHere):  # a replay would launch a second machine, in the wrong account
-        settle(changed, two.row(), deadline=two.clock())
-    assert (changed.provider("lab").list().instances, two.row().launch_status) == ((), "open")
+        settle(changed, two.machine(), deadline=two.clock())
+    assert (changed.provider("lab").list().instances, two.machine().launch_status) == ((), "open")
 
 
 def test_a_reservation_holds_whoever_looks(two):
@@ -294,24 +294,24 @@ def test_what_another_account_keeps_by_name_is_not_gone(two):
     save(two.ada, row, "keras")
     two.later()
     look_at_all(two.bob)
-    assert two.row("keras").terminated_at is None
+    assert two.machine("keras").terminated_at is None
     survey(two.bob, Sweep())
     reap(two.bob, ReapOptions(sweep=True))
-    assert two.row("keras").terminated_at is None
+    assert two.machine("keras").terminated_at is None
     with pytest.raises(NotReachableHere, match="keras belongs to fake account ada"):
         the_one(two.bob, Kind.IMAGE, "keras", None)
     with pytest.raises(NotReachableHere, match="keras belongs to fake account ada"):
-        remove_named(two.bob, two.row("keras"))
+        remove_named(two.bob, two.machine("keras"))
 
 
 def test_a_sweep_sets_and_drops_no_timer_of_another_account(two):
     two.ada, two.bob = two.home("ada", more='timer = "moves"\n'), two.home("bob", more='timer = "moves"\n')
     two.up(two.ada)
     two.later()
-    before = two.row().timer
+    before = two.machine().timer
     done = repair(two.bob, two.bob.ledger.machines(), sweep=True)
     assert (done.set, done.moved, done.dropped, done.faults) == ([], [], [], [])
-    assert two.row().timer == before
+    assert two.machine().timer == before
 
 
 def test_a_parking_that_was_left_half_done_goes_on_whatever_the_account_is_called_here(two):
@@ -320,12 +320,12 @@ def test_a_parking_that_was_left_half_done_goes_on_whatever_the_account_is_calle
     two.up(two.ada, spot=True)
     two.later()
     with pytest.raises(ProviderUnavailable, match="costs no compute"):
-        stop(two.ada, two.row(), why="typed")
+        stop(two.ada, two.machine(), why="typed")
     two.later(60)
     for _ in range(3):  # the first learns who the account is, then the image is made, then the disk is removed
         reap(two.bob, ReapOptions())
         two.later()
-    assert is_parked(two.row())
+    assert is_parked(two.machine())
 
 
 def test_looks_of_two_accounts_do_not_make_each_others_view_fresh(two):
@@ -345,7 +345,7 @@ def test_forgetting_an_account_ends_no_look_of_another_of_that_name(two):
     (two.root / "bob" / "config.toml").open("a").write('[accounts.local]\nprovider = "local"\n')
     forget(two.bob, plan(two.bob, environ, "lab"))
     assert look_at_all(two.ada).unanswered == []
-    end_all_of(two.ada, two.row(), why="typed")
+    end_all_of(two.ada, two.machine(), why="typed")
     assert two.running(two.ada) == []
 
 
@@ -396,8 +396,8 @@ def test_a_machine_of_another_account_is_billed_on_to_its_own_end(two):
     two.later(minutes=60)
     reap(two.bob, ReapOptions())
     two.later(minutes=60)
-    end_all_of(two.ada, two.row(), why="typed")
-    ended = from_iso(two.row().terminated_at)
+    end_all_of(two.ada, two.machine(), why="typed")
+    ended = from_iso(two.machine().terminated_at)
     assert (ended - begun).total_seconds() >= 2 * 3600
     (use,) = [one for one in two.ada.ledger.read(lambda view: list(view.uses())) if one[1].resource == "instance"]
     assert from_iso(use[1].end) >= ended
@@ -420,8 +420,8 @@ def test_an_account_that_cannot_log_in_hides_no_other_account_from_its_machines(
         del cloud.machines[row.provider_id]
         cloud.resources.clear()
     assert look_at_all(bob).unanswered == []
-    assert two.row().terminated_at is not None, "a machine that is missing was judged"
-    assert end_all_of(bob, two.row("owl"), why="typed").row.terminated_at is not None
+    assert two.machine().terminated_at is not None, "a machine that is missing was judged"
+    assert end_all_of(bob, two.machine("owl"), why="typed").machine.terminated_at is not None
     assert two.running(two.ada) == []
 
 
@@ -431,9 +431,9 @@ def test_an_account_of_any_name_that_cannot_say_who_it_is_may_be_a_machines(two)
     two.later()
     two.bob.provider("lab").fail_next("identity", AuthFailed("The login has expired."), times=99)
     with pytest.raises(AuthFailed):
-        end_all_of(two.bob, two.row(), why="typed")
+        end_all_of(two.bob, two.machine(), why="typed")
     assert [(gap.scope, gap.why) for gap in look_at_all(two.bob).unanswered] == [("lab", "The login has expired.")]
-    assert two.row().billed
+    assert two.machine().billed
 
 
 def test_an_account_that_said_before_that_it_is_another_one_is_not_asked_for(two):
@@ -444,7 +444,7 @@ def test_an_account_that_said_before_that_it_is_another_one_is_not_asked_for(two
     bob = two.home("bob")
     bob.provider("lab").fail_next("identity", AuthFailed("The login has expired."), times=99)
     with pytest.raises(NotReachableHere):
-        end_all_of(bob, two.row(), why="typed")
+        end_all_of(bob, two.machine(), why="typed")
     assert [gap.scope for gap in look_at_all(bob).unanswered] == ["fake account ada"]
 
 
@@ -455,7 +455,7 @@ def test_a_pass_whose_own_account_is_silent_judges_no_machine_of_a_colleague(two
     look_at_all(two.bob)
     bob = two.home("bob")
     bob.provider("lab").fail_next("identity", AuthFailed("The login has expired."), times=99)
-    assert [row.name for row in judged_here(bob, [two.row("fox"), two.row("owl")])] == ["owl"]
+    assert [row.name for row in judged_here(bob, [two.machine("fox"), two.machine("owl")])] == ["owl"]
 
 
 def test_a_pass_from_another_home_clears_no_alert_that_it_cannot_judge(two):
@@ -479,7 +479,7 @@ def test_a_pass_from_another_home_clears_no_alert_that_it_cannot_judge(two):
 
 
 def prices_of(two, name="fox"):
-    return [line for line in two.ada.ledger.events(two.row(name).id) if line.kind == "price_observed"]
+    return [line for line in two.ada.ledger.events(two.machine(name).id) if line.kind == "price_observed"]
 
 
 def test_spot_prices_are_asked_of_the_own_machines_alone_and_from_their_own_last_time_on(two, monkeypatch):
@@ -492,7 +492,7 @@ def test_spot_prices_are_asked_of_the_own_machines_alone_and_from_their_own_last
     two.later()
     look_at_all(two.ada)
     assert (asked, len(prices_of(two)), prices_of(two, "owl")) == ([1], 1, [])
-    end_all_of(two.ada, two.row(), why="typed")
+    end_all_of(two.ada, two.machine(), why="typed")
     two.later()
     look_at_all(two.ada)
     calls = len(asked)
@@ -509,7 +509,7 @@ def test_spot_prices_of_one_account_are_asked_whatever_it_is_called_where_the_ma
     two.later()
     assert look_at_all(two.bob).sentences == []
     assert (len(prices_of(two)), two.bob.provider("shared").calls["price_history"]) == (1, 1)
-    end_all_of(two.bob, two.row(), why="typed")
+    end_all_of(two.bob, two.machine(), why="typed")
 
 
 def test_a_second_computer_may_call_the_same_account_by_another_name(two):

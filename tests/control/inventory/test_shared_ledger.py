@@ -31,7 +31,7 @@ def launch(attempt, *, deadline):
     sys.stdin.readline()
     return send(attempt, deadline=deadline)
 laptop.cloud.launch = launch
-print(laptop.up(name="shared").row.launch_status, flush=True)
+print(laptop.up(name="shared").machine.launch_status, flush=True)
 """
 
 
@@ -125,14 +125,14 @@ def test_nothing_is_sent_by_a_launch_that_was_cut_off_from_its_lock(
             ada.up(name="shared")
     assert ada.machines() == []
     assert attempts(ada) == ["open"]
-    assert ada.up(name="shared").row.launch_status == "made", "the same again settles it"
+    assert ada.up(name="shared").machine.launch_status == "made", "the same again settles it"
     assert len(ada.machines()) == 1
 
 
 def test_what_one_laptop_launched_another_can_end(laptop: Callable[[str], Laptop]) -> None:
     from cloudgpu.control.lifecycle.lifecycle import end
 
-    row = laptop("ada").up(name="shared").row
+    row = laptop("ada").up(name="shared").machine
     bob = laptop("bob")
     assert bob.session.find("shared").id == row.id
     end(bob.session, row, why="over")

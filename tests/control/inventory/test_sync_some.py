@@ -62,7 +62,7 @@ def key(tmp_path):
 def up(lab, *, spot=False):
     market = Market.SPOT if spot else Market.ON_DEMAND
     wish = UpRequest(Requirements(gpu="v100", market=market), name="fox", setup=INSIDE, spot=spot)
-    row = launch(lab.session, prepare(lab.session, wish), wait=False).row
+    row = launch(lab.session, prepare(lab.session, wish), wait=False).machine
     lab.later(hours=2)
     return Cloudgpu({"CLOUDGPU_HOME": str(lab.home), "USER": "ada"}, lab.said.append, lab.clock), row
 
@@ -107,7 +107,7 @@ def test_the_systems_ssh_is_not_started_for_a_machine_that_is_gone(lab):
 
 
 def test_behind_a_jump_host_the_provider_is_asked_before_ssh_is_started(lab):
-    row = lab.up(name="fox", setup=Setup(network=Network(public_ip=False, jump="ada@bastion"))).row
+    row = lab.up(name="fox", setup=Setup(network=Network(public_ip=False, jump="ada@bastion"))).machine
     assert find_way(lab.session, row).id == row.id
     ended_outside(lab, row)
     with pytest.raises(InstanceNotFound, match="It cost"):

@@ -111,7 +111,7 @@ def test_a_rehearsed_interruption_is_shown_until_it_has_happened(lab, here, line
 
 
 def test_a_look_that_another_region_did_not_answer_has_reached_the_machine(lab, here):
-    row = lab.up(name="fox").row
+    row = lab.up(name="fox").machine
     lab.later(minutes=5)
     look_at_all(lab.session)
     lab.later(minutes=5)

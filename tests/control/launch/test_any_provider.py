@@ -92,7 +92,7 @@ def test_the_offers_of_all_accounts_stand_in_the_order_of_their_prices(labs):
     prices = [offer.price.per_hour for offer in prepared.offers]
     assert prices == sorted(prices)
     assert prepared.plan.request.account == "cheap"
-    row = launch(labs.session, prepared, wait=False).row
+    row = launch(labs.session, prepared, wait=False).machine
     assert (row.account, labs.there()) == ("cheap", ["cheap"])
 
 
@@ -135,8 +135,8 @@ def test_no_capacity_goes_on_to_the_next_account(labs):
     prepared = labs.prepare()
     labs.full("cheap", "fair")  # after the plan, as it happens
     done = launch(labs.session, prepared, wait=False)
-    assert (done.row.account, labs.there()) == ("dear", ["dear"])
-    row = labs.session.ledger.machine(done.row.id)
+    assert (done.machine.account, labs.there()) == ("dear", ["dear"])
+    row = labs.session.ledger.machine(done.machine.id)
     assert (row.provider, row.price.nanos_per_hour) == ("fake", 9_000_000_000)
 
 
@@ -160,7 +160,7 @@ def test_a_quota_known_before_passes_over_its_account_alone(labs):
 def test_a_quota_that_refuses_the_launch_passes_over_its_account_alone(labs):
     prepared = labs.prepare()
     labs.cheap.fail_next("launch", QuotaExceeded("no more of these", field="quota", value="Q"), times=9)
-    row = launch(labs.session, prepared, wait=False).row
+    row = launch(labs.session, prepared, wait=False).machine
     assert (row.account, labs.there()) == ("fair", ["fair"])
     assert labs.cheap.calls["launch"] == 2  # a region each, not each zone of it
 
@@ -182,14 +182,14 @@ def test_an_account_without_credentials_is_said_once_and_passed_over(labs):
 def test_a_credential_that_ends_before_the_launch_passes_over_all_of_its_account(labs):
     prepared = labs.prepare()
     labs.cheap.fail_next("launch", AuthFailed("the credential has expired"), times=9)
-    assert launch(labs.session, prepared, wait=False).row.account == "fair"
+    assert launch(labs.session, prepared, wait=False).machine.account == "fair"
     assert labs.cheap.calls["launch"] == 1
 
 
 def test_a_cloud_that_does_not_answer_is_named_and_passed_over(labs):
     labs.cheap.fail_next("available", ProviderUnavailable("no answer"), times=9)
     prepared = labs.prepare()
-    assert launch(labs.session, prepared, wait=False).row.account == "fair"
+    assert launch(labs.session, prepared, wait=False).machine.account == "fair"
     assert "passed over: account cheap: no answer" in prepared.plan.remarks
 
 
@@ -215,13 +215,13 @@ def test_a_wish_that_nobody_can_mean_is_said_once(labs):
 def test_the_same_request_finds_its_machine_wherever_it_is(labs):
     labs.full("cheap", "fair")
     first = launch(labs.session, labs.prepare(), wait=False)
-    assert first.row.account == "dear"
+    assert first.machine.account == "dear"
     for name in ("cheap", "fair"):
         for zone in ("north-a", "north-b", "south-a", "south-b"):
             labs.session.provider(name).refill(zone)
     labs.session = labs.opened()
     again = labs.prepare()
-    assert (again.existing.id, again.plan.request.account) == (first.row.id, "dear")
+    assert (again.existing.id, again.plan.request.account) == (first.machine.id, "dear")
     assert launch(labs.session, again, wait=False).found
     assert labs.there() == ["dear"]
 
@@ -231,7 +231,7 @@ def test_a_machine_that_is_there_needs_no_answer_of_the_others(labs):
     for name in ("fair", "dear"):
         labs.session.provider(name).fail_next("available", ProviderUnavailable("no answer"), times=9)
     prepared = labs.prepare()
-    assert prepared.existing.id == first.row.id
+    assert prepared.existing.id == first.machine.id
     assert not [one for one in prepared.plan.remarks if "passed over" in one]
 
 
@@ -251,7 +251,7 @@ def test_no_other_cloud_before_an_uncertain_launch_is_settled(labs):
     assert labs.there() == ["cheap"]
     labs.session = labs.opened()
     done = launch(labs.session, labs.prepare(), wait=False)
-    assert (done.row.account, done.row.launch_status, labs.there()) == ("cheap", "made", ["cheap"])
+    assert (done.machine.account, done.machine.launch_status, labs.there()) == ("cheap", "made", ["cheap"])
 
 
 def test_an_uncertain_launch_that_was_not_made_goes_on_at_the_next_account(labs):
@@ -261,7 +261,7 @@ def test_an_uncertain_launch_that_was_not_made_goes_on_at_the_next_account(labs)
     labs.full("cheap")
     labs.session = labs.opened()
     done = launch(labs.session, labs.prepare(), wait=False)
-    assert (done.row.account, labs.there()) == ("fair", ["fair"])
+    assert (done.machine.account, labs.there()) == ("fair", ["fair"])
 
 
 def test_while_the_account_of_an_uncertain_launch_is_silent_nothing_is_launched(labs):
@@ -277,7 +277,7 @@ def test_while_the_account_of_an_uncertain_launch_is_silent_nothing_is_launched(
 
 
 def test_an_image_that_one_account_has_is_launched_there(labs):
-    machine = launch(labs.session, labs.prepare(account="dear"), wait=False).row
+    machine = launch(labs.session, labs.prepare(account="dear"), wait=False).machine
     tags = labs.dear.get(machine.provider_id).tags
     while not labs.dear.save_image(machine.provider_id, "mine", tags | {TAG_IMAGE: "mine"}).ready:
         labs.later(minutes=1)
@@ -290,7 +290,7 @@ def test_an_image_that_one_account_has_is_launched_there(labs):
 
 
 def _with_data(labs, account):
-    machine = launch(labs.session, labs.prepare(account=account, new=True), wait=False).row
+    machine = launch(labs.session, labs.prepare(account=account, new=True), wait=False).machine
     tags = labs.session.provider(account).get(machine.provider_id).tags
     tags = {key: value for key, value in tags.items() if key != TAG_ID} | {TAG_VOLUME: "data"}
     labs.session.provider(account).attach(machine.provider_id, Volume("data", 20), tags)
@@ -335,7 +335,7 @@ def test_the_address_of_this_client_is_asked_for_once(tmp_path, monkeypatch):
         labs = Labs(
             tmp_path, monkeypatch, f'provider = "any"\naddress_services = ["{service.url}"]', "reachable = true"
         )
-        row = launch(labs.session, labs.prepare(), wait=False).row
+        row = launch(labs.session, labs.prepare(), wait=False).machine
         assert labs.cheap.allowed(row.provider_id) == {"caller": "203.0.113.7/32"}
         assert len(service.asked) == 1
         service.said = b"no address"
@@ -374,7 +374,7 @@ def test_each_account_has_the_policy_that_is_its_own(tmp_path, monkeypatch):
         "if it is launched at account fair, policy short holds: lease 1h" in one for one in prepared.plan.remarks
     )
     labs.full("cheap")
-    row = launch(labs.session, prepared, wait=False).row
+    row = launch(labs.session, prepared, wait=False).machine
     assert (row.account, row.policy) == ("fair", "short")
     lives = from_iso(row.renew_until) - from_iso(row.expires)
     assert lives == timedelta(hours=1)

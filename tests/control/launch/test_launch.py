@@ -31,7 +31,7 @@ def kinds(lab, row):
 
 
 def test_the_intent_stands_in_the_ledger_before_the_call_and_the_answer_after_it(lab):
-    row = lab.up().row
+    row = lab.up().machine
     assert kinds(lab, row)[:3] == ["launch_intended", "launch_settled", "instance_observed"]
     intent = next(iter(lab.session.ledger.events(row.id))).body
     assert intent["price"]["source"]
@@ -40,7 +40,7 @@ def test_the_intent_stands_in_the_ledger_before_the_call_and_the_answer_after_it
 
 
 def test_the_saved_call_is_private_and_lives_as_long_as_the_machine(lab):
-    row = lab.up().row
+    row = lab.up().machine
     (file,) = lab.session.home.attempts.glob(f"{row.token}.*")
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     end(lab.session, row, why="test")
@@ -48,7 +48,7 @@ def test_the_saved_call_is_private_and_lives_as_long_as_the_machine(lab):
 
 
 def test_no_ledger_line_holds_the_hosts_private_key(lab):
-    row = lab.up().row
+    row = lab.up().machine
     key = saved.load(lab.session.home.attempts, row.token).boot.host_private_key
     middle = key.splitlines()[2]
     assert not [event for event in lab.session.ledger.events() if middle in str(event)]
@@ -87,7 +87,7 @@ def test_a_lost_reply_never_launches_twice(lab):
     lab.session = lab.opened()
     again = lab.up()
     assert len(lab.machines()) == 1
-    assert (again.row.launch_status, again.found) == ("made", False)
+    assert (again.machine.launch_status, again.found) == ("made", False)
 
 
 def test_a_call_that_never_arrived_is_sent_again_and_makes_one_machine(lab):
@@ -95,7 +95,7 @@ def test_a_call_that_never_arrived_is_sent_again_and_makes_one_machine(lab):
     with pytest.raises(ProviderUnavailable):
         lab.up()
     assert lab.machines() == []
-    assert lab.up().row.launch_status == "made"
+    assert lab.up().machine.launch_status == "made"
     assert len(lab.machines()) == 1
 
 
@@ -104,7 +104,7 @@ def test_new_after_a_lost_reply_settles_that_launch_and_makes_no_second_machine(
     with pytest.raises(ProviderUnavailable):
         lab.up(new=True)
     lab.session = lab.opened()
-    assert lab.up(new=True).row.launch_status == "made"
+    assert lab.up(new=True).machine.launch_status == "made"
     assert len(lab.machines()) == 1
 
 
@@ -138,7 +138,7 @@ def test_no_capacity_takes_the_next_offer_and_records_each_attempt(lab):
     prepared = lab.prepare()
     first = prepared.offers[0].available.zone
     lab.cloud.exhaust(first)
-    row = launch(lab.session, prepared, wait=False).row
+    row = launch(lab.session, prepared, wait=False).machine
     assert row.zone != first
     assert row.attempt_number == 2
     outcomes = [e.body["outcome"] for e in lab.session.ledger.events(row.id) if e.kind == "launch_settled"]
@@ -169,7 +169,7 @@ def test_what_the_next_offer_cannot_mend_is_not_tried_again(lab, error):
         lab.up()
     assert lab.cloud.calls["launch"] == 1
     assert lab.rows() == []
-    assert lab.up().row.launch_status == "made"
+    assert lab.up().machine.launch_status == "made"
 
 
 def test_an_uncertain_attempt_is_settled_before_the_next_offer_is_tried(lab):
@@ -180,17 +180,17 @@ def test_an_uncertain_attempt_is_settled_before_the_next_offer_is_tried(lab):
 
 
 def test_a_machine_that_ended_unseen_is_not_returned(lab):
-    first = lab.up().row
+    first = lab.up().machine
     lab.cloud.terminate(first.provider_id)
     lab.later(hours=2)
     second = lab.up()
     assert not second.found
-    assert second.row.id != first.id
+    assert second.machine.id != first.id
     assert len(lab.machines()) == 1
 
 
 def test_silence_is_not_absence(lab):
-    row = lab.up().row
+    row = lab.up().machine
     lab.later(hours=2)
     lab.cloud.hide("lab")
     look = look_at_all(lab.session)
@@ -200,7 +200,7 @@ def test_silence_is_not_absence(lab):
 
 def test_a_machine_missing_from_a_listing_but_known_to_get_is_alive(make_lab):
     lab = make_lab("lag_s = 600")
-    row = lab.up().row
+    row = lab.up().machine
     assert not lab.cloud.list().instances
     look_at_all(lab.session)
     assert lab.session.ledger.machine(row.id).terminated_at is None
@@ -250,7 +250,7 @@ def test_down_of_a_lost_launch_ends_what_it_made(lab):
 
 
 def test_a_lost_reply_to_terminate_is_proved_by_looking(lab):
-    row = lab.up().row
+    row = lab.up().machine
     lab.cloud.lose_reply("terminate")
     assert end(lab.session, row, why="test").terminated_at
     assert lab.machines() == []
@@ -285,11 +285,11 @@ def test_a_ledger_restored_with_its_head_record_is_noticed_by_its_machines(lab, 
     with pytest.raises(LedgerUnavailable):
         lab.up(name="next")
     settle_ledger(lab.session, lab.session.integrity_problem())
-    assert lab.up(name="next").row.launch_status == "made"
+    assert lab.up(name="next").machine.launch_status == "made"
 
 
 def test_a_plan_that_found_a_machine_does_not_launch_another_unasked(lab):
-    first = lab.up().row
+    first = lab.up().machine
     lab.later(hours=2)
     prepared = lab.prepare()
     assert prepared.existing.id == first.id
@@ -316,7 +316,7 @@ def test_an_interrupted_launch_that_is_refused_now_goes_on_to_the_next_zone(lab)
         lab.up()
     (open_,) = lab.rows()
     lab.cloud.exhaust(open_.zone)
-    row = lab.up().row
+    row = lab.up().machine
     assert (row.id, row.attempt_number) == (open_.id, 2)
     assert row.zone != open_.zone
     assert len(lab.machines()) == 1
@@ -333,5 +333,5 @@ def test_after_a_launch_that_was_not_made_the_next_machine_lets_its_user_in(make
         with pytest.raises(LaunchUncertain):
             lab.up()
         lab.cloud.fail_next("launch", NoCapacity("none left"))
-        row = lab.up().row
+        row = lab.up().machine
         assert lab.cloud.allowed(row.provider_id) == {"caller": "203.0.113.7/32"}

@@ -30,7 +30,7 @@ def latest(lab, row):
 
 def spot(lab, **more):
     wish = UpRequest(Requirements(gpu="v100", market=Market.SPOT, **more), spot=True)
-    return launch(lab.session, prepare(lab.session, wish), wait=False).row
+    return launch(lab.session, prepare(lab.session, wish), wait=False).machine
 
 
 def compute(lab, row):
@@ -48,7 +48,7 @@ def test_a_launch_says_what_the_machine_would_cost_on_demand_and_at_most(lab):
 
 
 def test_a_machine_on_demand_is_its_own_measure(lab):
-    (line,) = lines(lab, lab.up().row, "launch_intended")
+    (line,) = lines(lab, lab.up().machine, "launch_intended")
     assert line.body["on_demand"] == line.body["price"]
     assert line.body["max_price"] is None
 
@@ -77,7 +77,7 @@ def test_of_two_prices_that_changed_between_the_plan_and_the_launch_the_later_on
     zone = prepared.plan.offer.available.zone
     lab.cloud.set_spot_price("fake.v100.1", zone, "1.5", planned + timedelta(minutes=2))
     lab.cloud.set_spot_price("fake.v100.1", zone, "1.2", planned + timedelta(minutes=5))
-    row = launch(lab.session, prepared, wait=False).row
+    row = launch(lab.session, prepared, wait=False).machine
     lab.later(hours=1)
     look_at_all(lab.session)
     look_at_all(lab.session)
@@ -91,7 +91,7 @@ def test_a_look_asks_for_the_spot_prices_of_an_account_once_and_for_none_without
     assert lab.cloud.calls["price_history"] == 0
     wish = UpRequest(Requirements(gpu="v100", market=Market.SPOT), spot=True, new=True)
     for _ in range(3):
-        spot_row = launch(lab.session, prepare(lab.session, wish), wait=False).row
+        spot_row = launch(lab.session, prepare(lab.session, wish), wait=False).machine
     look_at_all(lab.session)
     assert lab.cloud.calls["price_history"] == 1
     look_at_all(lab.session)
@@ -149,7 +149,7 @@ def test_a_price_history_that_does_not_answer_keeps_no_machine_from_its_end(lab)
 
 def test_another_price_on_demand_is_written_with_since_when_it_may_have_held(make_lab):
     lab = make_lab("")
-    row = lab.up().row
+    row = lab.up().machine
     look_at_all(lab.session)
     before = lab.clock()
     lab.later(hours=1)
@@ -173,7 +173,7 @@ def forget(lab, row):
 
 
 def test_a_machine_that_vanished_is_billed_to_the_last_look_that_saw_it_and_may_have_been_longer(lab):
-    row = lab.up().row
+    row = lab.up().machine
     lab.later(hours=2)
     look_at_all(lab.session)
     seen = lab.clock()
@@ -187,7 +187,7 @@ def test_a_machine_that_vanished_is_billed_to_the_last_look_that_saw_it_and_may_
 
 
 def test_a_machine_that_others_stopped_and_started_unseen_is_not_billed_in_between_for_sure(lab):
-    row = lab.up().row
+    row = lab.up().machine
     lab.later(hours=2)
     look_at_all(lab.session)
     seen = lab.clock()
@@ -207,7 +207,7 @@ def test_a_machine_that_others_stopped_and_started_unseen_is_not_billed_in_betwe
 
 
 def test_a_look_that_was_not_answered_proves_nothing_of_what_is_there(lab):
-    row = lab.up().row
+    row = lab.up().machine
     lab.later(hours=1)
     look_at_all(lab.session)
     seen = lab.clock()
@@ -222,7 +222,7 @@ def test_a_look_that_was_not_answered_proves_nothing_of_what_is_there(lab):
 
 
 def test_a_down_of_what_was_gone_long_since_bills_no_day_more(lab):
-    row = lab.up().row
+    row = lab.up().machine
     look_at_all(lab.session)
     seen = lab.clock()
     forget(lab, row)
@@ -234,7 +234,7 @@ def test_a_down_of_what_was_gone_long_since_bills_no_day_more(lab):
 
 
 def test_an_end_that_we_asked_is_exact(lab):
-    row = lab.up().row
+    row = lab.up().machine
     lab.later(hours=1)
     end(lab.session, row, why="test")
     (use,) = compute(lab, row)
@@ -246,7 +246,7 @@ def test_a_machine_that_never_came_up_says_so(lab):
     from cloudgpu.control.lifecycle.lifecycle import remove_unfit
     from cloudgpu.errors import Unreachable
 
-    row, well = lab.up().row, lab.up(new=True).row
+    row, well = lab.up().machine, lab.up(new=True).machine
     remove_unfit(lab.session, row, Unreachable("no answer"))
     end(lab.session, well, why="test")
     assert lines(lab, row, "terminate_requested")[0].body["failed"] is True
@@ -314,7 +314,7 @@ def with_volume(lab):
     from cloudgpu.core.model.launch import Setup
 
     wish = UpRequest(Requirements(gpu="v100"), setup=Setup(volume=Volume("data", 50)))
-    return launch(lab.session, prepare(lab.session, wish), wait=False).row
+    return launch(lab.session, prepare(lab.session, wish), wait=False).machine
 
 
 def things(lab):

@@ -32,16 +32,16 @@ def test_what_can_only_be_ended_and_may_not_be_is_said_by_each_pass_and_ended_wh
         assert (named(found.unproved), found.exit_code) == (["fox"], 9)
         assert LIFT in found.unproved[0].why
         assert "It cannot be stopped either, so it runs on and is billed." in found.unproved[0].why
-    (told,) = (one for one in machine_findings([fleet.row()], {}, fleet.clock()) if one.kind == "end refused")
+    (told,) = (one for one in machine_findings([fleet.machine()], {}, fleet.clock()) if one.kind == "end refused")
     assert (LIFT in told.text, told.urgent) == (True, True)
-    row = fleet.row()
+    row = fleet.machine()
     assert (row.parked, row.discard, row.pending_action) == (False, False, None), "what was refused was not done"
     assert named(fleet.idle(minutes=10).ended) == ["fox"]
-    assert fleet.row().refused_action is None
+    assert fleet.machine().refused_action is None
 
 
 def test_a_machine_whose_end_was_refused_is_stopped_and_can_be_started_again(lab):
-    row = lab.up(name="fox").row
+    row = lab.up(name="fox").machine
     refuse(lab, "terminate")
     with pytest.raises(EndRefused) as refused:
         end_all_of(lab.session, row, why="asked")
@@ -55,7 +55,7 @@ def test_a_machine_whose_end_was_refused_is_stopped_and_can_be_started_again(lab
 
 
 def test_a_stop_that_is_refused_is_no_invalid_request(lab):
-    row = lab.up(name="fox").row
+    row = lab.up(name="fox").machine
     refuse(lab, "stop")
     with pytest.raises(EndRefused) as refused:
         stop(lab.session, row, why="asked")
@@ -65,7 +65,7 @@ def test_a_stop_that_is_refused_is_no_invalid_request(lab):
 
 
 def test_a_launch_that_did_not_come_up_and_may_not_be_removed_says_what_lifts_that(lab):
-    row = lab.up(name="fox").row
+    row = lab.up(name="fox").machine
     refuse(lab, "terminate")
     fault = Unreachable("It did not answer.")
     remove_unfit(lab.session, row, fault)
@@ -75,7 +75,7 @@ def test_a_launch_that_did_not_come_up_and_may_not_be_removed_says_what_lifts_th
 
 @pytest.mark.parametrize("refusal", [EndRefused("It is locked.", lifts=LIFT), ProviderUnavailable("Not now.")])
 def test_a_refused_end_keeps_no_other_machine_of_the_launch_on_while_the_ledger_is_full(lab, refusal):
-    row, twin = (lab.up(name=name, key=name).row for name in ("fox", "owl"))
+    row, twin = (lab.up(name=name, key=name).machine for name in ("fox", "owl"))
     lab.cloud.tag(twin.provider_id, {TAG_ID: row.id})
     lab.cloud.fail_next("terminate", refusal)
     with pytest.raises(type(refusal)) as said:

@@ -12,7 +12,7 @@ HOUR = timedelta(hours=1)
 
 
 def test_of_two_extensions_that_were_planned_at_once_the_longer_one_holds(lab):
-    row = lab.up().row
+    row = lab.up().machine
     long, short = (plan_extension(lab.session, row, hours * HOUR) for hours in (60, 30))
     extend(lab.session, long)
     lab.later(minutes=1)

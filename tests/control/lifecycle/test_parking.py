@@ -48,7 +48,7 @@ def things(lab, *kinds):
 
 
 def spot(lab, **more):
-    row = lab.up(spot=True, **more).row
+    row = lab.up(spot=True, **more).machine
     lab.later(seconds=1)
     return row
 
@@ -231,7 +231,7 @@ def test_up_with_the_same_request_returns_the_parked_machine_and_launches_none(l
     for more in ({}, {"key": "mine"}):
         row = parked(lab, **more)
         found = lab.up(spot=True, **more)
-        assert (found.found, found.row.id, found.row.parked) == (True, row.id, True)
+        assert (found.found, found.machine.id, found.machine.parked) == (True, row.id, True)
         assert lab.machines() == []
         end(lab.session, row, why="test")
 
@@ -241,13 +241,13 @@ def test_up_finds_an_interrupted_machine_that_nobody_has_noticed_and_launches_no
     lab.cloud.take(row.provider_id)
     lab.later(seconds=5)
     found = lab.up(spot=True)
-    assert (found.found, found.row.id, kinds_kept(found.row)) == (True, row.id, ["disk"])
+    assert (found.found, found.machine.id, kinds_kept(found.machine)) == (True, row.id, ["disk"])
     assert lab.machines() == []
 
 
 def test_a_new_machine_beside_a_parked_one_has_its_own_name_and_id(lab):
     row = parked(lab)
-    other = lab.up(spot=True, new=True).row
+    other = lab.up(spot=True, new=True).machine
     assert other.id != row.id
     assert other.name != row.name
 
@@ -338,7 +338,7 @@ def test_what_is_left_of_a_machine_without_a_record_is_taken_into_the_ledger(lab
 
 
 def test_a_stopped_machine_without_capacity_is_moved_by_image_when_that_is_asked(lab):
-    row = lab.up().row
+    row = lab.up().machine
     lab.later(seconds=1)
     row = stop(lab.session, row, why="test")
     lab.cloud.exhaust(row.zone)
@@ -356,7 +356,7 @@ def test_a_stopped_machine_without_capacity_is_moved_by_image_when_that_is_asked
 
 
 def test_a_running_machine_is_not_moved(lab):
-    row = lab.up().row
+    row = lab.up().machine
     with pytest.raises(InvalidRequest, match="only a stopped machine"):
         plan_move(lab.session, row)
 
@@ -373,7 +373,7 @@ def test_a_volume_is_attached_without_waiting_for_ssh_and_again_where_that_was_l
     again = lab.up(spot=True, setup=DATA)
     assert again.found
     (same,) = [one for one in lab.cloud.resources().items if one.kind is Kind.VOLUME]
-    assert (same.id, same.attached_to) == (volume.id, again.row.provider_id)
+    assert (same.id, same.attached_to) == (volume.id, again.machine.provider_id)
 
 
 def test_down_keeps_a_volume_and_names_it(lab):

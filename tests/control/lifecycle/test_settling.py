@@ -94,7 +94,7 @@ def test_a_listing_says_nothing_about_a_launch_that_came_after_it(lab, monkeypat
 
 
 def test_a_listing_does_not_revive_what_ended_after_it(lab, monkeypatch):
-    row = lab.up().row
+    row = lab.up().machine
     other = lab.opened()
     other.pause = lab.clock.advance
     slow_listing(lab, monkeypatch, lambda: end(other, row, why="meanwhile"))
@@ -107,7 +107,7 @@ def test_a_listing_does_not_revive_what_ended_after_it(lab, monkeypatch):
 
 def test_a_machine_too_young_to_be_seen_is_not_taken_for_gone(make_lab, monkeypatch):
     lab = make_lab("lag_s = 60")
-    row = lab.up().row
+    row = lab.up().machine
     get, terminate = lab.cloud.get, lab.cloud.terminate
 
     def visible(id_):
@@ -121,14 +121,14 @@ def test_a_machine_too_young_to_be_seen_is_not_taken_for_gone(make_lab, monkeypa
 
 
 def test_an_end_that_was_throttled_is_asked_again(lab):
-    row = lab.up().row
+    row = lab.up().machine
     lab.cloud.fail_next("terminate", RateLimited("slow down"), times=3)
     assert end(lab.session, row, why="test").terminated_at
     assert lab.machines() == []
 
 
 def test_an_end_that_never_arrives_is_not_called_proved(lab):
-    row = lab.up().row
+    row = lab.up().machine
     lab.cloud.fail_next("terminate", RateLimited("slow down"), times=1000)
     with pytest.raises(StopUnproved):
         end(lab.session, row, why="test")
@@ -136,7 +136,7 @@ def test_an_end_that_never_arrives_is_not_called_proved(lab):
 
 
 def test_a_stop_that_was_throttled_is_asked_again(lab):
-    row = lab.up().row
+    row = lab.up().machine
     lab.cloud.fail_next("stop", RateLimited("slow down"), times=2)
     assert stop(lab.session, row, why="test").state == "stopped"
 
@@ -144,7 +144,7 @@ def test_a_stop_that_was_throttled_is_asked_again(lab):
 def test_a_stop_is_not_proved_while_the_machine_is_stopping_and_billed(make_lab, monkeypatch):
     """Google Cloud and Azure bill a machine until it has stopped."""
     lab = make_lab("stop_s = 30")
-    row, get = lab.up().row, lab.cloud.get
+    row, get = lab.up().machine, lab.cloud.get
 
     def billed_on(id):  # noqa: A002
         seen = get(id)
@@ -156,7 +156,7 @@ def test_a_stop_is_not_proved_while_the_machine_is_stopping_and_billed(make_lab,
 
 
 def test_a_start_whose_reply_was_lost_is_looked_for(lab):
-    row = stop(lab.session, lab.up().row, why="test")
+    row = stop(lab.session, lab.up().machine, why="test")
     lab.later(minutes=1)
     lab.cloud.lose_reply("start")
     started = start(lab.session, row, new_lease(lab.session, row, None))
@@ -165,7 +165,7 @@ def test_a_start_whose_reply_was_lost_is_looked_for(lab):
 
 
 def test_a_start_gives_no_longer_life_than_was_agreed_at_the_launch(lab):
-    row = lab.up(lease=timedelta(hours=1), renew_until=timedelta(hours=2)).row
+    row = lab.up(lease=timedelta(hours=1), renew_until=timedelta(hours=2)).machine
     lease = new_lease(lab.session, row, timedelta(hours=1))
     assert lease.renew_until - lab.clock() <= timedelta(hours=2)
 
@@ -197,27 +197,27 @@ def test_a_refusal_that_says_nothing_of_the_first_sending_ends_no_launch_before_
 
 
 def test_a_living_machine_is_returned_though_a_killed_new_one_is_unsettled(lab):
-    first = lab.up().row
+    first = lab.up().machine
     lost(lab, new=True)
 
     def refuse():
         raise AssertionError("nobody asked for a second one")
 
     again = launch(lab.session, lab.prepare(), wait=False, agree=refuse)
-    assert (again.row.id, again.found) == (first.id, True)
+    assert (again.machine.id, again.found) == (first.id, True)
     assert len(lab.machines()) == 1
 
 
 def test_what_an_interrupted_launch_made_gets_the_lease_that_was_agreed_to_last(lab):
     lost(lab, lease=timedelta(hours=70))
-    row = lab.up(lease=timedelta(hours=1), renew_until=timedelta(hours=1)).row
+    row = lab.up(lease=timedelta(hours=1), renew_until=timedelta(hours=1)).machine
     assert from_iso(row.renew_until) - lab.clock() <= timedelta(hours=1)
     tags = lab.machines()[0].tags
     assert int(tags["cloudgpu-renew-until"]) <= lab.clock().timestamp() + 3600
 
 
 def test_a_used_key_is_refused_though_its_end_was_not_seen_yet(lab):
-    row = lab.up(key="k1").row
+    row = lab.up(key="k1").machine
     prepared = lab.prepare(key="k1")
     lab.cloud.terminate(row.provider_id)
     lab.later(hours=2)
@@ -237,14 +237,14 @@ def test_a_machine_taken_up_without_its_launch_answers_the_same_request(lab):
     lab.cloud.launch(stray, deadline=lab.clock())
     look_at_all(lab.session)
     again = lab.up()
-    assert (again.row.id, again.found) == (stray.machine, True)
+    assert (again.machine.id, again.found) == (stray.machine, True)
 
 
 def test_a_request_returns_its_machine_though_nothing_more_is_offered(lab):
-    first = lab.up().row
+    first = lab.up().machine
     for zone in ("north-a", "north-b", "south-a", "south-b"):
         lab.cloud.exhaust(zone)
-    assert lab.up().row.id == first.id
+    assert lab.up().machine.id == first.id
 
 
 def test_a_price_that_cannot_be_had_hides_no_machine(lab):
@@ -271,7 +271,7 @@ def test_a_look_that_nobody_answered_makes_no_view_fresh(lab):
 
 
 def test_a_broken_file_of_ours_does_not_hide_that_a_machine_has_ended(lab):
-    row = lab.up().row
+    row = lab.up().machine
     lab.session.home.known_hosts.write_text("not a known host\n")
     assert end(lab.session, row, why="test").terminated_at
     assert any("could not be put in order" in sentence for sentence in lab.said)
@@ -286,7 +286,7 @@ def test_a_fault_while_waiting_says_that_the_machine_is_billed(lab):
 
 
 def test_a_new_last_activity_is_news_every_quarter_of_an_hour(lab):
-    row = lab.up().row
+    row = lab.up().machine
     for minutes in (1, 20):
         lab.later(minutes=minutes)
         lab.cloud.report_activity(row.provider_id, lab.clock())

@@ -13,7 +13,7 @@ def seen_of(lab, row):
 
 def test_the_last_look_that_saw_a_machine_only_start_is_in_the_line_that_saw_it_run(make_lab):
     lab = make_lab("boot_s = 600")
-    row = lab.up().row
+    row = lab.up().machine
     for _ in range(2):
         lab.later(minutes=4)
         looked = iso(lab.clock())
@@ -28,7 +28,7 @@ def test_the_last_look_that_saw_a_machine_only_start_is_in_the_line_that_saw_it_
 
 def test_the_last_look_that_saw_a_machine_only_start_is_in_the_line_that_saw_its_end(make_lab):
     lab = make_lab("boot_s = 6000\nkeep_s = 9000")
-    row = lab.up().row
+    row = lab.up().machine
     lab.later(minutes=4)
     looked = iso(lab.clock())
     look_at_all(lab.session)

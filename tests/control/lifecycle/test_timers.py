@@ -43,7 +43,7 @@ def fixed(make_lab):
 
 
 def up(lab, **more):
-    row = lab.up(lease=2 * HOUR, renew_until=5 * HOUR, **more).row
+    row = lab.up(lease=2 * HOUR, renew_until=5 * HOUR, **more).machine
     lab.later(seconds=1)
     return row
 
@@ -92,7 +92,7 @@ def test_a_persistent_spot_machine_is_stopped_each_time_the_cloud_starts_it_agai
     wish = UpRequest(
         Requirements(gpu="v100"), setup=Setup(persistent=True), spot=True, lease=2 * HOUR, renew_until=5 * HOUR
     )
-    row = launch(moves.session, prepare(moves.session, wish), wait=False).row
+    row = launch(moves.session, prepare(moves.session, wish), wait=False).machine
     moves.later(hours=5, minutes=1)
     assert state(moves, row) is State.STOPPED
     moves.cloud.start(row.provider_id)  # as a cloud does that has capacity again

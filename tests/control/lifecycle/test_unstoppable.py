@@ -119,7 +119,7 @@ def test_no_disk_is_priced_that_goes_with_its_machine(lacking):
 
 def test_a_stop_by_hand_is_refused_with_the_way_out(lacking):
     lab = lacking("Pausable", "Imageable")
-    row = lab.up(policy="own", name="fox").row
+    row = lab.up(policy="own", name="fox").machine
     for act in (lambda: check_stop(row), lambda: stop(lab.session, row, why="test")):
         with pytest.raises(InvalidRequest, match="fake can neither stop it nor keep an image of its disk") as caught:
             act()
@@ -130,7 +130,7 @@ def test_a_stop_by_hand_is_refused_with_the_way_out(lacking):
 
 def test_a_hold_says_that_renew_until_deletes_the_disk(lacking):
     lab = lacking("Pausable", "Imageable")
-    row = lab.up(policy="own").row
+    row = lab.up(policy="own").machine
     said = hold_loses_to(lab.session, row, from_iso(row.renew_until).replace(year=2030))
     assert "UTC all the same and deletes its disk" in said
 

@@ -60,7 +60,7 @@ class Street(Lab):
 
     def machine(self, **more):
         """Launch one and look at it once more, so that its address is known."""
-        row = self.up(**more).row
+        row = self.up(**more).machine
         self.clock.advance(60)
         return reach.refresh(self.session, row)
 

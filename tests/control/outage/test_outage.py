@@ -160,7 +160,7 @@ def test_credentials_of_another_account_end_nothing_and_settle_nothing_while_the
 def test_all_is_this_persons_own_and_a_name_that_two_bear_is_asked_for_by_its_id(laptop, killed):
     ada, bob = laptop("ada"), laptop("bob")
     ada.up(name="fox")
-    bob.cloud.tag(bob.up(name="owl", new=True).row.provider_id, {"cloudgpu-name": "fox"})
+    bob.cloud.tag(bob.up(name="owl", new=True).machine.provider_id, {"cloudgpu-name": "fox"})
     with killed():
         with pytest.raises(InvalidRequest, match="2 machines are called 'fox'") as caught:
             ada.down("fox")
@@ -211,7 +211,7 @@ def test_a_saved_call_that_no_listing_shows_is_a_machine_only_as_long_as_a_listi
     config = ada.home / "config.toml"
     config.write_text(f"{config.read_text()}lag_s = 600.0\n")
     ada.session = ada.opened()
-    row = ada.up(name="fox").row
+    row = ada.up(name="fox").machine
     with ada.cloud._call("tag") as cloud:
         del cloud.machines[row.provider_id]
     ada.later(minutes=5)
@@ -228,7 +228,7 @@ def test_a_saved_call_that_no_listing_shows_is_a_machine_only_as_long_as_a_listi
 
 def test_a_machine_whose_id_somebody_has_taken_away_or_copied_keeps_no_other_on(laptop, killed):
     ada = laptop("ada")
-    fox, _, elk, hen = (ada.up(name=name, new=True).row for name in ("fox", "owl", "elk", "hen"))
+    fox, _, elk, hen = (ada.up(name=name, new=True).machine for name in ("fox", "owl", "elk", "hen"))
     with ada.cloud._call("tag") as cloud:
         del cloud.machines[fox.provider_id].tags["cloudgpu-id"]
         cloud.machines[hen.provider_id].tags["cloudgpu-id"] = elk.id
@@ -259,7 +259,7 @@ def test_a_pass_from_cron_tells_owners_once_that_the_server_is_down(laptop, kill
 
 def test_nothing_is_launched_or_started_while_the_server_is_down(laptop, killed):
     ada = laptop("ada")
-    row = ada.up(name="fox").row
+    row = ada.up(name="fox").machine
     session = ada.opened()
     row = stop(session, row, why="over")
     lease = new_lease(session, row, None)
@@ -280,7 +280,7 @@ def test_a_server_that_freezes_between_the_look_and_the_stop_does_not_keep_the_m
     monkeypatch.setattr(silence, "REMEMBERED_S", 600.0)
     ada = laptop("ada")
     ada.url = url.replace("connect_timeout=60", "connect_timeout=5")
-    row = ada.up(name="fox").row
+    row = ada.up(name="fox").machine
     session = ada.opened()
     session.ledger.machines()
     postgres.freeze()

@@ -45,7 +45,7 @@ def kept(lab):
 @pytest.fixture
 def two(lab):
     """Two machines that were stopped without the ledger, and a line about the first that it cannot take."""
-    fox, owl = (lab.up(name=name, new=True).row.id for name in ("fox", "owl"))
+    fox, owl = (lab.up(name=name, new=True).machine.id for name in ("fox", "owl"))
     bad, first, second = nonsense(lab, "fox"), stopped(lab, "fox"), stopped(lab, "owl")
     box(lab).add(lab.session.ledger.id, [first[0], second[0], bad, first[1], second[1]])
     return fox, owl

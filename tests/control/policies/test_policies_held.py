@@ -33,21 +33,21 @@ def test_a_launch_is_under_the_policy_of_its_project_or_tag(lab):
     assert spans(lab, owner="bob")[0] == "never"
     assert spans(lab)[0] == "default"
     assert spans(lab, project="thesis", policy="nightly")[0] == "nightly"
-    row = lab.up(project="thesis").row
+    row = lab.up(project="thesis").machine
     held = policy_of(lab.session, row)
     assert (held.name, held.policy.name) == ("throwaway", "throwaway")
     assert held.why == "it was launched under throwaway (policies.projects.thesis of config.toml)"
 
 
 def test_what_config_toml_says_later_changes_no_machine_that_is_there(lab):
-    row = lab.up(policy="throwaway").row
+    row = lab.up(policy="throwaway").machine
     settings(lab, 'policy = "never"')
     assert policy_of(lab.session, row).policy.name == "throwaway"
     assert policy_of(lab.session, row).why == "it was launched under throwaway (--policy)"
 
 
 def test_a_machine_of_an_unknown_launch_is_under_what_a_launch_would_be(lab):
-    row = lab.up().row
+    row = lab.up().machine
     assert row.policy_by
     row = row._replace(policy="", policy_by=None)
     settings(lab, 'policy = "nightly"')
@@ -67,7 +67,7 @@ def test_a_choice_that_names_no_policy_is_refused_where_it_stands(lab):
 
 def test_a_name_that_cannot_be_resolved_means_lease_only_and_is_said(lab):
     write(lab.session.home.policies, "own", OWN)
-    row = lab.up(policy="own").row._replace(terms=None)  # taken up by its tags
+    row = lab.up(policy="own").machine._replace(terms=None)  # taken up by its tags
     (lab.session.home.policies / "own.yaml").unlink()
     held = policy_of(lab.session, row)
     assert (held.policy, held.broken) == (None, None)
@@ -79,7 +79,7 @@ def test_a_projects_own_policy_and_limits_count_for_its_machines_in_every_direct
     project = elsewhere / ".cloudgpu" / "policies"
     write(project, "default", f"{OWN}idle: {{after: 3h}}\n")
     write(project, "limits", "idle_after: 2h\n")
-    row = lab.up().row
+    row = lab.up().machine
     (elsewhere / "other").mkdir()
     monkeypatch.chdir(elsewhere / "other")
     held = policy_of(lab.session, row)
@@ -91,7 +91,7 @@ def test_a_projects_own_policy_and_limits_count_for_its_machines_in_every_direct
 
 def test_a_broken_file_is_told_from_one_that_is_not_there(lab):
     write(lab.session.home.policies, "own", OWN)
-    row = lab.up(policy="own").row
+    row = lab.up(policy="own").machine
     write(lab.session.home.policies, "own", f"{OWN}schedule: {{off: 25:00}}\n")
     held = policy_of(lab.session, row)
     assert held.policy is None
@@ -99,7 +99,7 @@ def test_a_broken_file_is_told_from_one_that_is_not_there(lab):
 
 
 def test_one_policy_may_be_named_for_all(lab):
-    rows = [lab.up(policy="never", name="one").row, lab.up(name="two").row]
+    rows = [lab.up(policy="never", name="one").machine, lab.up(name="two").machine]
     held = policies_of(lab.session, rows, "nightly")
     assert {one.policy.name for one in held.values()} == {"nightly"}
     assert {one.why for one in held.values()} == {"--policy nightly"}
@@ -107,7 +107,7 @@ def test_one_policy_may_be_named_for_all(lab):
 
 def test_a_schedule_without_a_zone_goes_by_the_one_of_config_toml(lab):
     settings(lab, 'tz = "Asia/Seoul"')
-    policy = policy_of(lab.session, lab.up(policy="nightly").row).policy
+    policy = policy_of(lab.session, lab.up(policy="nightly").machine).policy
     assert next_off(policy.schedules, lab.clock()).hour == 10
 
 
@@ -126,7 +126,7 @@ def test_a_policy_beyond_the_limits_is_cut_and_the_plan_says_so(lab):
 def test_never_inside_limits_on_idle_time_is_stopped_for_it(lab):
     write(lab.session.home.policies, "limits", LIMITS)
     assert lab.prepare(policy="never").candidates.each[0].policy.idle.do is Act.STOP
-    row = lab.up(policy="never").row
+    row = lab.up(policy="never").machine
     held = policy_of(lab.session, row)
     assert (held.policy.idle.do, held.policy.idle.after) == (Act.STOP, H / 2)
     assert held.cuts == ("the limits stop it after 30m of idle time (policy never: do: off)",)
@@ -172,13 +172,13 @@ def test_a_lease_beyond_another_files_renew_until_is_refused_too(lab, elsewhere)
     write(elsewhere / ".cloudgpu" / "policies", "limits", "renew_until: 1d\n")
     error = refused(lab, lease=30 * H)
     assert (error.field, error.next.partition(".")[0]) == ("--lease", "Ask for at most 1d")
-    row = lab.up(lease=20 * H).row
+    row = lab.up(lease=20 * H).machine
     with pytest.raises(InvalidRequest, match="beyond the limit of 1d"):
         plan_extension(lab.session, row, 5 * H)
 
 
 def test_a_start_keeps_inside_the_limits(lab):
-    row = lab.up().row
+    row = lab.up().machine
     write(lab.session.home.policies, "limits", LIMITS)
     lease, now = new_lease(lab.session, row, None), lab.clock().replace(microsecond=0)
     assert ((lease.expires - now), (lease.renew_until - now)) == (4 * H, 24 * H)
@@ -188,7 +188,7 @@ def test_a_start_keeps_inside_the_limits(lab):
 
 
 def test_extend_keeps_inside_the_limits(lab):
-    row = lab.up(lease=2 * H, renew_until=3 * H).row
+    row = lab.up(lease=2 * H, renew_until=3 * H).machine
     write(lab.session.home.policies, "limits", LIMITS)
     assert plan_extension(lab.session, row, 2 * H).moves_renew_until
     with pytest.raises(InvalidRequest, match="beyond the limit of 4h") as caught:
@@ -206,14 +206,14 @@ def test_extend_keeps_inside_the_limits(lab):
 )
 def test_where_a_hold_loses_is_said_when_it_is_set(lab, policy, hours, says):
     write(lab.session.home.policies, "own", NIGHTLY)
-    row = lab.up(policy=policy).row
+    row = lab.up(policy=policy).machine
     said = hold_loses_to(lab.session, row, lab.clock() + hours * H)
     assert said is None if says is None else says in said
 
 
 def test_a_hold_of_a_machine_whose_schedule_only_warns_is_not_said_to_lose(lab):
     write(lab.session.home.policies, "own", f"{NIGHTLY}spot: {{unpausable: warn}}\n")
-    row = lab.up(policy="own", spot=True).row
+    row = lab.up(policy="own", spot=True).machine
     assert hold_loses_to(lab.session, row, lab.clock() + 40 * H) is None
     assert "its schedule ends it" in hold_loses_to(lab.session, row._replace(stoppable=True), lab.clock() + 40 * H)
 
@@ -221,7 +221,7 @@ def test_a_hold_of_a_machine_whose_schedule_only_warns_is_not_said_to_lose(lab):
 def test_a_budget_that_stops_is_said_when_a_hold_is_set(lab):
     write(lab.session.home.policies / "budgets", "lab", "amount: 5\nperiod: month\naction: stop\n")
     write(lab.session.home.policies, "own", f"{OWN}budget: {{amount: 4, do: stop}}\n")
-    said = hold_loses_to(lab.session, lab.up(policy="own", override="a test").row, lab.clock() + H)
+    said = hold_loses_to(lab.session, lab.up(policy="own", override="a test").machine, lab.clock() + H)
     assert said == (
         "the budget lab may end it once it is spent, after 2 warnings; "
         "its policy ends it once it has cost $4.00, after 2 warnings"
@@ -232,17 +232,17 @@ def test_a_budget_that_only_tells_or_is_anothers_does_not_end_a_held_machine(lab
     write(lab.session.home.policies / "budgets", "told", "amount: 5\nperiod: month\naction: notify\n")
     others = "amount: 5\nperiod: month\naction: stop\nscope: {project: another}\n"
     write(lab.session.home.policies / "budgets", "other", others)
-    assert hold_loses_to(lab.session, lab.up(override="a test").row, lab.clock() + H) is None
+    assert hold_loses_to(lab.session, lab.up(override="a test").machine, lab.clock() + H) is None
 
 
 def test_a_broken_policy_is_not_in_the_way_of_a_hold(lab):
-    row = lab.up().row
+    row = lab.up().machine
     write(lab.session.home.policies, "limits", "lease: forever\n")
     assert "is not known: limits.yaml:1" in hold_loses_to(lab.session, row, lab.clock() + H)
 
 
 def test_broken_limits_are_not_in_the_way_of_a_release(lab):
-    row = set_hold(lab.session, lab.up().row, lab.clock() + H)
+    row = set_hold(lab.session, lab.up().machine, lab.clock() + H)
     write(lab.session.home.policies, "limits", "lease: forever\n")
     with pytest.raises(InvalidRequest, match=r"limits\.yaml:1"):
         set_hold(lab.session, row, lab.clock() + H)
@@ -251,7 +251,7 @@ def test_broken_limits_are_not_in_the_way_of_a_release(lab):
 
 def test_the_agent_is_told_of_the_offs_that_may_come_in_its_life(lab):
     write(lab.session.home.policies, "own", NIGHTLY)
-    row = lab.up(policy="own").row
+    row = lab.up(policy="own").machine
     policy, begin, end = policy_of(lab.session, row).policy, lab.clock(), from_iso(row.renew_until)
     told = for_agent(policy, begin, end)
     assert len(told["off"]) == 9 + 7

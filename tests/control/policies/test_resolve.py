@@ -105,14 +105,14 @@ def test_an_own_policy_wins_over_a_shipped_one_and_a_projects_over_that_and_it_i
 
 
 def test_the_policy_stands_in_the_row_and_in_the_tag(lab):
-    row = lab.up(policy="throwaway").row
+    row = lab.up(policy="throwaway").machine
     assert row.policy == "throwaway"
     assert lab.cloud.list().instances[0].tags["cloudgpu-policy"] == "throwaway"
     assert (from_iso(row.renew_until) - from_iso(row.expires)) == 8 * H
 
 
 def test_a_start_follows_the_policy_of_the_launch(lab):
-    row = lab.up(policy="throwaway").row
+    row = lab.up(policy="throwaway").machine
     settings(lab, 'lease = "2h"')
     assert lease_of(lab, row) == (4, 12)
     assert lease_of(lab, row, 7 * H) == (7, 12)
@@ -120,19 +120,19 @@ def test_a_start_follows_the_policy_of_the_launch(lab):
 
 
 def test_a_start_of_the_usual_policy_follows_config_toml(lab):
-    row = lab.up().row
+    row = lab.up().machine
     settings(lab, 'lease = "2h"')
     assert lease_of(lab, row) == (2, 72)
 
 
 def test_a_start_without_a_typed_lease_gives_no_longer_life_than_was_agreed(lab):
-    row = lab.up(lease=1 * H, renew_until=2 * H).row
+    row = lab.up(lease=1 * H, renew_until=2 * H).machine
     assert lease_of(lab, row) == (2, 2)
 
 
 def test_a_start_whose_policy_is_gone_says_what_to_type(lab):
     write(lab.session.home.policies, "own", OWN)
-    row = lab.up(policy="own").row._replace(terms=None)  # taken up by its tags
+    row = lab.up(policy="own").machine._replace(terms=None)  # taken up by its tags
     (lab.session.home.policies / "own.yaml").unlink()
     with pytest.raises(InvalidRequest, match="No policy is called 'own'") as caught:
         new_lease(lab.session, row, None)
@@ -141,13 +141,13 @@ def test_a_start_whose_policy_is_gone_says_what_to_type(lab):
 
 
 def test_a_machine_taken_up_without_its_launch_starts_by_its_tag(lab):
-    row = lab.up(policy="throwaway").row._replace(renew_s=None)
+    row = lab.up(policy="throwaway").machine._replace(renew_s=None)
     assert lease_of(lab, row) == (4, 12)
     assert lease_of(lab, row._replace(policy=""), 100 * H) == (100, 100)
 
 
 def test_stop_is_refused_where_the_policy_terminates_and_nothing_happens(lab):
-    row = lab.up(policy="throwaway", spot=True).row
+    row = lab.up(policy="throwaway", spot=True).machine
     with pytest.raises(InvalidRequest, match="policy throwaway terminates what cannot be stopped") as caught:
         stop(lab.session, row, why="test")
     assert caught.value.exit_code == 2
@@ -159,14 +159,14 @@ def test_stop_is_refused_where_the_policy_terminates_and_nothing_happens(lab):
 @pytest.mark.parametrize(("policy", "left"), [("throwaway", []), ("default", [Kind.DISK]), ("own", [Kind.DISK])])
 def test_what_stays_of_a_spot_machine_that_ended_by_itself_is_as_its_policy_says(lab, policy, left):
     write(lab.session.home.policies, "own", OWN)
-    row = lab.up(policy=policy, spot=True).row
+    row = lab.up(policy=policy, spot=True).machine
     lab.cloud.interrupt(row.provider_id)
     lab.later(minutes=5)
     assert [thing.kind for thing in lab.cloud.resources().items] == left
 
 
 def test_on_demand_a_policy_that_terminates_changes_nothing(lab):
-    assert stop(lab.session, lab.up(policy="throwaway").row, why="test").state == "stopped"
+    assert stop(lab.session, lab.up(policy="throwaway").machine, why="test").state == "stopped"
 
 
 def test_the_plan_says_that_nothing_stays(lab):
@@ -178,15 +178,15 @@ def test_the_plan_says_that_nothing_stays(lab):
 
 
 def test_the_same_request_under_another_policy_is_the_same_machine_unless_another_disk_would_stay(lab):
-    first = lab.up().row
-    assert lab.up(policy="throwaway").row.id == first.id
-    spot = lab.up(spot=True).row
-    assert lab.up(spot=True, policy="throwaway").row.id != spot.id
+    first = lab.up().machine
+    assert lab.up(policy="throwaway").machine.id == first.id
+    spot = lab.up(spot=True).machine
+    assert lab.up(spot=True, policy="throwaway").machine.id != spot.id
 
 
 def test_down_leaves_nothing_whatever_the_policy(lab):
     for policy in ("default", "throwaway"):
-        end(lab.session, lab.up(policy=policy, spot=True).row, why="test")
+        end(lab.session, lab.up(policy=policy, spot=True).machine, why="test")
     assert not lab.machines()
     assert not lab.cloud.resources().items
 

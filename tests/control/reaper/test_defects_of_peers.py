@@ -79,7 +79,7 @@ def test_one_instance_in_the_wrong_state_makes_the_whole_stop_batch_fail(fleet):
     fleet.idle(hours=2)
     fleet.later(minutes=10)
     fleet.agents.says(fleet.clock())
-    fleet.cloud.fail_next("stop_many", lambda: fleet.cloud.terminate(fleet.row("owl").provider_id))
+    fleet.cloud.fail_next("stop_many", lambda: fleet.cloud.terminate(fleet.machine("owl").provider_id))
     assert {name for name, _, _ in ends(fleet.pass_())} == {"fox", "owl", "hen"}
     assert fleet.machines() == []
 
@@ -146,7 +146,7 @@ def test_a_manual_start_after_the_off_survives_until_the_next_off(fleet):
     fleet.later(minutes=10)
     assert ends(fleet.pass_())
     until = fleet.clock() + timedelta(hours=30)
-    start(fleet.session, fleet.row(), Lease(until, until))
+    start(fleet.session, fleet.machine(), Lease(until, until))
     assert used(fleet, 23).ended == ()
     assert used(fleet, 15, day=21).ended == ()
     used(fleet, 19, day=21)
@@ -198,11 +198,11 @@ def test_a_machine_that_was_shut_down_from_inside_counts_as_stopped_and_free(tmp
     fleet = OnAzure(tmp_path, monkeypatch, f'{agents.options}timer = "moves"\n', agents)
     fleet.up(name="fox")
     fleet.later(minutes=5)
-    fleet.cloud.die(fleet.row().provider_id)
+    fleet.cloud.die(fleet.machine().provider_id)
     look_at_all(fleet.session)
-    assert (fleet.row().state, fleet.row().billed) == ("stopped", True)
+    assert (fleet.machine().state, fleet.machine().billed) == ("stopped", True)
     assert ends(fleet.pass_()) == [("fox", Do.STOP, Rule.IDLE)]
-    assert (fleet.row().state, fleet.row().billed) == ("stopped", False)
+    assert (fleet.machine().state, fleet.machine().billed) == ("stopped", False)
 
 
 def test_a_scheduler_store_shared_by_two_processes_runs_every_job_twice(fleet):

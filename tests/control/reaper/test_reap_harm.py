@@ -17,7 +17,7 @@ from cloudgpu.errors import AuthFailed, InstanceNotFound, ProviderUnavailable
 
 def before_the_lock(fleet, monkeypatch, do):
     """Let `do` be what another process does just before a pass takes the machine's lock; return each taking of it."""
-    session, lock, taken = fleet.session, lock_of(fleet.row()), []
+    session, lock, taken = fleet.session, lock_of(fleet.machine()), []
     held = session.hold
 
     @contextmanager
@@ -35,10 +35,12 @@ def before_the_lock(fleet, monkeypatch, do):
 def test_a_machine_that_is_started_before_its_end_is_asked_is_not_terminated(fleet, monkeypatch):
     fleet.policy("default", "lease: 8h\nrenew_until: 72h\nstopped:\n  after: 7d\n  do: terminate\n")
     fleet.up(name="fox")
-    stop(fleet.session, fleet.row(), why="a test")
+    stop(fleet.session, fleet.machine(), why="a test")
     fleet.idle(days=7)
     fleet.later(days=1)
-    taken = before_the_lock(fleet, monkeypatch, lambda own: start(own, fleet.row(), new_lease(own, fleet.row(), None)))
+    taken = before_the_lock(
+        fleet, monkeypatch, lambda own: start(own, fleet.machine(), new_lease(own, fleet.machine(), None))
+    )
     found = fleet.pass_()
     assert (found.ended, [one.name for one in found.spared], found.exit_code) == ((), ["fox"], 0)
     assert [one.name for one in fleet.rows() if one.state == "running"] == ["fox"]
@@ -51,7 +53,7 @@ def test_a_hold_that_is_set_before_a_machine_is_parked_counts(fleet, monkeypatch
     fleet.later(minutes=10)
     fleet.agents.says(fleet.clock())
     until = fleet.clock.now + timedelta(hours=3)
-    taken = before_the_lock(fleet, monkeypatch, lambda own: set_hold(own, fleet.row(), until))
+    taken = before_the_lock(fleet, monkeypatch, lambda own: set_hold(own, fleet.machine(), until))
     found = fleet.pass_()
     assert (found.ended, [one.name for one in found.spared]) == ((), ["fox"])
     assert (len(fleet.machines()), len(taken)) == (1, 1)
@@ -59,7 +61,7 @@ def test_a_hold_that_is_set_before_a_machine_is_parked_counts(fleet, monkeypatch
 
 def test_a_hold_that_comes_behind_the_end_of_its_machine_says_so(fleet, monkeypatch):
     fleet.up(name="fox")
-    row = fleet.row()
+    row = fleet.machine()
     taken = before_the_lock(fleet, monkeypatch, lambda own: end(own, row, why="a test"))
     with pytest.raises(InstanceNotFound, match="fox ended at"):
         set_hold(fleet.session, row, fleet.clock.now + timedelta(hours=3))
@@ -103,11 +105,11 @@ def test_a_machine_whose_tags_somebody_has_taken_away_is_stopped_and_keeps_no_ot
     for name in ("fox", "owl"):
         fleet.up(name=name, key=name)
     with fleet.cloud._call("tag") as cloud:
-        cloud.machines[fleet.row("fox").provider_id].tags.clear()
+        cloud.machines[fleet.machine("fox").provider_id].tags.clear()
     fleet.idle(hours=2)
     found = fleet.idle(minutes=10)
     assert sorted(one.name for one in found.ended) == ["fox", "owl"]
-    assert fleet.row("fox").state == "stopped"
+    assert fleet.machine("fox").state == "stopped"
 
 
 def test_an_answer_of_a_wrong_clock_or_a_hostile_agent_keeps_no_other_machine_on(fleet, agents):
@@ -165,5 +167,5 @@ def test_a_second_living_machine_of_one_id_is_no_success(fleet):
     found = fleet.idle(minutes=5)
     assert found.exit_code == 8
     (gap,) = found.unanswered
-    assert (gap.scope, "cloudgpu manages only the first" in gap.why) == (fleet.row().id, True)
-    assert (fleet.row().provider_id, f"{one.id} and fake-twin" in gap.why) == (one.id, True)
+    assert (gap.scope, "cloudgpu manages only the first" in gap.why) == (fleet.machine().id, True)
+    assert (fleet.machine().provider_id, f"{one.id} and fake-twin" in gap.why) == (one.id, True)

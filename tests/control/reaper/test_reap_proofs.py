@@ -72,7 +72,7 @@ def test_a_stop_that_cannot_be_proved_is_exit_code_9_before_8_and_the_next_pass_
     due.cloud.show("south")
     found = due.idle(minutes=10)
     assert (found.unproved, found.exit_code) == ((), 0)
-    assert due.row("fox").state == "stopped"
+    assert due.machine("fox").state == "stopped"
 
 
 def test_a_second_look_that_is_not_answered_stops_nothing(due):
@@ -87,9 +87,9 @@ def test_an_asked_stop_that_a_killed_pass_left_unproved_is_taken_up(due):
     due.cloud.fail_next("get_many", KeyboardInterrupt)
     with pytest.raises(KeyboardInterrupt):
         due.pass_()
-    assert due.row("fox").pending_action == "stop"
+    assert due.machine("fox").pending_action == "stop"
     found = due.idle(minutes=10)
-    assert (due.row("fox").state, due.row("fox").pending_action, found.exit_code) == ("stopped", None, 0)
+    assert (due.machine("fox").state, due.machine("fox").pending_action, found.exit_code) == ("stopped", None, 0)
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def theirs(fleet, tmp_path, monkeypatch):
     home.mkdir()
     (home / "config.toml").write_text((fleet.home / "config.toml").read_text())
     other = Elsewhere(fleet, home)
-    row = other.up(name="hen").row
+    row = other.up(name="hen").machine
     fleet.cloud.drop_timer(row.provider_id)
     return from_iso(row.renew_until)
 

@@ -35,7 +35,7 @@ def test_the_owner_hears_of_a_warning_once_and_the_watcher_of_each_pass(told, we
     assert "fox ends at 2026-11-20 13:10 UTC (idle)" in posts[0]
     assert "cloudgpu hold fox 2h" in posts[0]
     assert [path for method, path, _ in web.got if method == "GET"] == ["/alive", "/alive"]
-    (given,) = [line for line in told.session.ledger.events(told.row().id) if line.kind == "warning_sent"]
+    (given,) = [line for line in told.session.ledger.events(told.machine().id) if line.kind == "warning_sent"]
     assert given.body["how"] == ["ledger", "alert"]
 
 
@@ -94,7 +94,7 @@ def test_a_budget_that_is_passed_stops_a_machine_in_use(fleet, agents):
 
 def test_a_budget_that_is_passed_warns_a_held_machine_twice_before_it_stops_it(fleet, agents):
     fleet.up(name="fox")
-    set_hold(fleet.session, fleet.row(), fleet.clock.now.replace(hour=23))
+    set_hold(fleet.session, fleet.machine(), fleet.clock.now.replace(hour=23))
     fleet.later(hours=1)
     budget(fleet)
     for _ in range(2):
@@ -120,12 +120,12 @@ def test_a_rehearsal_changes_nothing_anywhere(told, web):
 
 def test_a_rehearsal_of_what_has_gone_meanwhile_says_so_and_writes_nothing(fleet):
     fleet.up(name="fox")
-    fleet.cloud.terminate(fleet.row().provider_id)
+    fleet.cloud.terminate(fleet.machine().provider_id)
     head = fleet.session.ledger.head()
     found = fleet.pass_(dry_run=True)
     assert found.decisions == ()
     assert fleet.session.ledger.head() == head
-    assert fleet.row().terminated_at is None
+    assert fleet.machine().terminated_at is None
 
 
 def state(fleet):

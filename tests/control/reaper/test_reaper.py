@@ -40,7 +40,7 @@ def test_an_idle_machine_is_warned_and_after_the_grace_stopped_and_proved(fleet)
     assert len(fleet.machines()) == 1
     assert ends(fleet.idle(minutes=10)) == [("fox", Do.STOP, Rule.IDLE, "stopped")]
     assert fleet.machines() == []
-    row = fleet.row()
+    row = fleet.machine()
     assert (row.state, row.billed) == ("stopped", False)
     kinds = fleet.kinds()
     assert kinds.index("warning_sent") < kinds.index("stop_requested") < kinds.index("instance_observed", 3)
@@ -50,7 +50,7 @@ def test_every_line_of_an_end_says_who_when_why_and_from_where(fleet):
     fleet.up(name="fox")
     fleet.idle(hours=2)
     fleet.idle(minutes=10)
-    lines = {line.kind: line for line in fleet.session.ledger.events(fleet.row().id)}
+    lines = {line.kind: line for line in fleet.session.ledger.events(fleet.machine().id)}
     for kind in ("decision_made", "warning_sent"):
         assert lines[kind].body["host"]
         assert "idle for" in lines[kind].body["why"]
@@ -92,7 +92,7 @@ def test_an_agent_that_dies_during_the_grace_stops_nothing(fleet, agents):
 
 def test_a_held_machine_is_not_asked_and_not_ended(fleet, agents):
     fleet.up(name="fox")
-    set_hold(fleet.session, fleet.row(), fleet.clock.now.replace(hour=20))
+    set_hold(fleet.session, fleet.machine(), fleet.clock.now.replace(hour=20))
     found = fleet.idle(hours=2)
     assert (found.decisions[0].rule, agents.asked, found.ended, found.warned) == (Rule.HOLD, 0, (), ())
 
@@ -100,7 +100,7 @@ def test_a_held_machine_is_not_asked_and_not_ended(fleet, agents):
 def test_a_hold_set_after_the_warning_counts(fleet):
     fleet.up(name="fox")
     fleet.idle(hours=2)
-    set_hold(fleet.session, fleet.row(), fleet.clock.now.replace(hour=20))
+    set_hold(fleet.session, fleet.machine(), fleet.clock.now.replace(hour=20))
     assert fleet.idle(minutes=10).ended == ()
     assert "warning_cleared" in fleet.kinds()
 
@@ -108,7 +108,7 @@ def test_a_hold_set_after_the_warning_counts(fleet):
 def test_a_machine_that_says_by_itself_that_it_is_in_use_is_not_asked(fleet, agents):
     fleet.up(name="fox")
     fleet.later(hours=3)
-    fleet.cloud.report_activity(fleet.row().provider_id, fleet.clock())
+    fleet.cloud.report_activity(fleet.machine().provider_id, fleet.clock())
     found = fleet.idle(minutes=10)
     assert (found.decisions[0].activity, agents.asked) == ("ACTIVE", 0)
 
@@ -121,15 +121,15 @@ def test_a_lease_of_a_machine_in_use_is_renewed_by_the_hour_up_to_renew_until(fl
         fleet.later(minutes=30)
         agents.says(fleet.clock(), gpu=80)
         fleet.pass_()
-        ends.append((from_iso(fleet.row().expires) - START).total_seconds() / 3600)
+        ends.append((from_iso(fleet.machine().expires) - START).total_seconds() / 3600)
     assert sorted(set(ends)) == [2, 3, 4, 5]
     assert len(fleet.machines()) == 0
 
 
 def test_renew_until_ends_a_machine_in_use(fleet, agents):
     fleet.up(name="fox")
-    fleet.cloud.drop_timer(fleet.row().provider_id)
-    fleet.clock.advance((from_iso(fleet.row().renew_until) - fleet.clock()).total_seconds())
+    fleet.cloud.drop_timer(fleet.machine().provider_id)
+    fleet.clock.advance((from_iso(fleet.machine().renew_until) - fleet.clock()).total_seconds())
     agents.says(fleet.clock(), gpu=80)
     assert ends(fleet.pass_()) == [("fox", Do.STOP, Rule.RENEW_UNTIL, "stopped")]
 
@@ -150,7 +150,7 @@ def test_a_machine_that_its_user_stopped_meanwhile_is_not_asked_again(fleet, age
     fleet.idle(hours=2)
     fleet.later(minutes=10)
     agents.says(fleet.clock())
-    fleet.cloud.fail_next("get_many", lambda: fleet.cloud.stop(fleet.row().provider_id))
+    fleet.cloud.fail_next("get_many", lambda: fleet.cloud.stop(fleet.machine().provider_id))
     found = fleet.pass_()
     assert (found.ended, found.unproved) == ((), ())
     assert fleet.kinds().count("stop_requested") == 0
@@ -163,7 +163,7 @@ def test_a_machine_that_somebody_is_at_work_on_is_left_to_the_next_pass(fleet, a
     agents.says(fleet.clock())
     from cloudgpu.core.reaper.outcome import lock_of
 
-    with locks.hold(fleet.session.home.locks, lock_of(fleet.row()), wait=False):
+    with locks.hold(fleet.session.home.locks, lock_of(fleet.machine()), wait=False):
         found = fleet.pass_()
     assert [(one.name, one.why) for one in found.spared] == [
         ("fox", "another command is working on it; the next run checks again")
@@ -218,11 +218,11 @@ def test_a_spot_machine_is_parked_and_its_image_is_made_by_the_looks_that_follow
     fleet.up(name="fox", spot=True)
     fleet.idle(hours=2)
     assert [(one.do, one.now) for one in fleet.idle(minutes=10).ended] == [(Do.PARK, "terminated")]
-    row = fleet.row()
+    row = fleet.machine()
     assert (row.parked, [one["kind"] for one in row.retained]) == (True, [])
     for _ in range(3):
         fleet.idle(minutes=10)
-    assert [(one.kind, one.ready) for one in fleet.row().retained] == [("image", True)]
+    assert [(one.kind, one.ready) for one in fleet.machine().retained] == [("image", True)]
 
 
 @pytest.mark.parametrize(
@@ -282,7 +282,7 @@ def test_a_policy_that_cannot_be_read_means_lease_only_and_is_said(fleet):
     fleet.up(name="fox", policy="mine")
     policy = {"place": "", "text": "x: 1", "tz": "UTC"}
     body = {"terms": {"home": "elsewhere", "policy": policy, "limits": [], "price_jump": "1.5"}}
-    fleet.session.ledger.append([Draft("terms_set", fleet.row().id, body, fleet.clock(), "of another version")])
+    fleet.session.ledger.append([Draft("terms_set", fleet.machine().id, body, fleet.clock(), "of another version")])
     found = fleet.idle(hours=2)
     assert (found.exit_code, found.warned) == (8, ())
     (fault,) = found.faults
@@ -315,11 +315,11 @@ def test_a_wish_that_cannot_be_is_refused(fleet, wish):
 def test_a_sweep_warns_of_an_image_that_is_kept_too_long_and_removes_it_a_day_after(fleet):
     fleet.policy("default", "lease: 8h\nrenew_until: 96h\nimages:\n  after: 1h\n  do: remove\n")
     fleet.up(name="fox")
-    save(fleet.session, fleet.row(), "kept")
+    save(fleet.session, fleet.machine(), "kept")
 
     def used(**span):
         fleet.later(**span)
-        fleet.cloud.report_activity(fleet.row().provider_id, fleet.clock())
+        fleet.cloud.report_activity(fleet.machine().provider_id, fleet.clock())
 
     used(hours=2)
     assert fleet.pass_().warned == ()
@@ -332,12 +332,12 @@ def test_a_sweep_warns_of_an_image_that_is_kept_too_long_and_removes_it_a_day_af
 def test_a_machine_that_is_stopped_for_long_is_kept_as_an_image_and_brought_back_by_start(fleet):
     fleet.policy("default", "lease: 8h\nrenew_until: 99d\nstopped:\n  after: 7d\n  do: image\n")
     fleet.up(name="fox")
-    stop(fleet.session, fleet.row(), why="a test")
+    stop(fleet.session, fleet.machine(), why="a test")
     assert warned(fleet.idle(days=7)) == [("fox", Rule.STOPPED)]
     assert ends(fleet.idle(days=1)) == [("fox", Do.IMAGE, Rule.STOPPED, "terminated")]
     for _ in range(3):
         fleet.idle(minutes=10)
-    assert [(one.kind, one.ready) for one in fleet.row().retained] == [("image", True)]
+    assert [(one.kind, one.ready) for one in fleet.machine().retained] == [("image", True)]
 
 
 def test_the_nights_summary_says_what_is_left_over_and_what_it_costs(fleet):

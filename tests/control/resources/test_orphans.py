@@ -35,7 +35,7 @@ def kinds(orphans, do=None):
 
 def interrupted(lab, **more):
     """A spot machine that its cloud took: its disk stays."""
-    row = lab.up(spot=True, **more).row
+    row = lab.up(spot=True, **more).machine
     lab.cloud.take(row.provider_id)
     lab.later(minutes=1)
     look_at_all(lab.session)
@@ -100,7 +100,7 @@ def kinds_of(document, key="removed"):
 
 
 def test_what_is_kept_by_name_is_shown_and_stays(lab):
-    row = lab.up(setup=Setup(volume=Volume("data", 20))).row
+    row = lab.up(setup=Setup(volume=Volume("data", 20))).machine
     save(lab.session, lab.session.ledger.machine(row.id), "keras", restart=False)
     end(lab.session, row, why="done")
     lab.later(days=30)
@@ -200,7 +200,7 @@ def test_a_region_that_is_silent_is_named_and_the_others_are_cleaned(lab):
 
 
 def test_a_spot_request_without_a_machine_is_cancelled_first(lab):
-    row = lab.up(spot=True).row
+    row = lab.up(spot=True).machine
     lab.cloud.leave(Kind.SPOT_REQUEST, row.region, ours(lab) | {TAG_ID: row.id})
     lab.later(hours=1)
     assert found(lab) == ()
@@ -212,7 +212,7 @@ def test_a_spot_request_without_a_machine_is_cancelled_first(lab):
 
 
 def test_a_stopped_machine_is_shown_and_ended_only_where_that_is_said(lab):
-    row = lab.up(name="heron").row
+    row = lab.up(name="heron").machine
     stop(lab.session, row, why="lunch")
     lab.later(days=2)
     machine = found(lab)[-1]
@@ -226,7 +226,7 @@ def test_a_stopped_machine_is_shown_and_ended_only_where_that_is_said(lab):
 
 
 def test_a_parked_machine_is_kept_on_purpose_until_its_end_is_asked_by_age(lab):
-    row = lab.up(spot=True, name="heron").row
+    row = lab.up(spot=True, name="heron").machine
     lab.later(minutes=1)
     stop(lab.session, row, why="lunch")
     lab.later(days=10)
@@ -238,7 +238,7 @@ def test_a_parked_machine_is_kept_on_purpose_until_its_end_is_asked_by_age(lab):
 
 
 def test_a_machine_that_was_started_after_the_look_is_not_ended(lab):
-    row = lab.up(name="heron").row
+    row = lab.up(name="heron").machine
     row = stop(lab.session, row, why="lunch")
     lab.later(days=2)
     there = survey(lab.session, CleanupOptions(stopped_older_than=DAY))
@@ -250,7 +250,7 @@ def test_a_machine_that_was_started_after_the_look_is_not_ended(lab):
 
 
 def test_a_machine_that_was_shut_down_from_inside_is_shown_as_billed(lab):
-    row = lab.up(name="heron").row
+    row = lab.up(name="heron").machine
     lab.cloud.shut_down(row.provider_id)
     lab.later(hours=2)
     (machine,) = found(lab, stopped_older_than=timedelta(hours=1))
@@ -273,7 +273,7 @@ def test_an_image_is_made_first_where_that_is_asked_and_then_kept_by_name(lab):
 
 def test_an_interrupted_image_says_that_it_may_cost(lab, monkeypatch):
     monkeypatch.setattr(underway, "_now", {})
-    row = lab.up(name="otter").row
+    row = lab.up(name="otter").machine
     lab.later(minutes=5)
 
     def killed():
@@ -358,7 +358,7 @@ def test_a_lost_reply_is_no_failure(lab):
 
 
 def test_what_is_in_use_again_stays_and_says_so(lab):
-    row = lab.up(name="otter").row
+    row = lab.up(name="otter").machine
     free = lab.cloud.leave(Kind.ADDRESS, row.region, ours(lab))
     lab.later(hours=1)
     there = survey(lab.session, CleanupOptions())
@@ -387,7 +387,7 @@ def test_what_others_have_removed_meanwhile_is_gone(lab):
 
 def test_a_launch_in_another_process_keeps_its_key_pair_while_others_clean(lab):
     """The launch is written down, and its call is on its way: a clean in between leaves all that it may use."""
-    end(lab.session, lab.up(name="one").row, why="done")
+    end(lab.session, lab.up(name="one").machine, why="done")
     lab.later(hours=2)
     other = lab.opened()
     seen = []
@@ -404,7 +404,7 @@ def test_a_launch_in_another_process_keeps_its_key_pair_while_others_clean(lab):
 
 def test_a_launch_waits_while_what_it_would_use_is_removed(lab):
     """The other way round: the clean has looked, no launch was written down, and the key pair goes just now."""
-    end(lab.session, lab.up(name="one").row, why="done")
+    end(lab.session, lab.up(name="one").machine, why="done")
     lab.later(hours=2)
     there, waited, second = survey(lab.session, CleanupOptions()), threading.Event(), lab.opened()
     second.pause = lambda _seconds: waited.set()
@@ -419,7 +419,7 @@ def test_a_launch_waits_while_what_it_would_use_is_removed(lab):
     lab.cloud.fail_next("remove_orphan", launch_meanwhile)
     clean(lab.session, there.orphans)
     launched[0].join(60)
-    assert launched[1].row.state in ("pending", "running")
+    assert launched[1].machine.state in ("pending", "running")
     assert len(told(lab, Kind.KEY_PAIR)) == 1  # made anew, after the old one was gone
 
 

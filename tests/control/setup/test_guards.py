@@ -100,7 +100,7 @@ def test_a_budget_that_carries_three_days_refuses_what_nothing_would_end_then(ma
     plan_ = guarded.prepare().plan
     limit = plan_.to_renew_until.amount.nanos * 11 // 10
     month(guarded, str(limit / 10**9))
-    assert launch(guarded.session, guarded.prepare(), wait=False).row.terminated_at is None
+    assert launch(guarded.session, guarded.prepare(), wait=False).machine.terminated_at is None
 
 
 def test_the_same_budget_refuses_it_without_guards(make_lab):
@@ -134,7 +134,7 @@ def test_a_machine_without_an_agent_is_asked_nothing_and_says_why(make_lab):
     from cloudgpu.control.policies.commands import explained
 
     lab = make_lab(f'{UNGUARDED}host = "127.0.0.1"\nport = 9\n')
-    row = lab.up(name="fox").row
+    row = lab.up(name="fox").machine
     lab.later(hours=7, minutes=55)
     found = reap(lab.session, ReapOptions())
     (decision,) = found.decisions

@@ -40,7 +40,7 @@ class Two(Lab):
         return {"CLOUDGPU_HOME": str(self.home), "USER": "ada"}
 
     def machine(self, **more):
-        row = self.up(account="old", **more).row
+        row = self.up(account="old", **more).machine
         self.later(minutes=1)
         look_at_all(self.session)
         return self.session.ledger.machine(row.id)

@@ -79,7 +79,7 @@ class Colleague(Lab):
 
     def asked(self, name):
         """What the lines of a machine say of who asked, whose it is, and by which right."""
-        lines = self.session.ledger.events(self.row(name).id)
+        lines = self.session.ledger.events(self.machine(name).id)
         return [(one.kind, one.actor, one.body["whose"], one.body["right"]) for one in lines if "right" in one.body]
 
     def pass_(self, **wish):

@@ -67,7 +67,7 @@ def budget(name="lab", **more):
 
 def test_a_member_is_refused_what_is_a_colleagues_before_anything_happens(team):
     bo = team["bo"]
-    row, head = bo.row("adas"), bo.session.ledger.head()
+    row, head = bo.machine("adas"), bo.session.ledger.head()
     for ask in ASKED.values():
         with pytest.raises(RoleNeeded, match=r"adas is ada@lab\.org's \(ada\), and bo is a member") as caught:
             ask(bo.session, row)
@@ -82,7 +82,7 @@ def test_its_owner_and_a_payer_are_not_refused(team, person):
     refused = []
     for verb, ask in ASKED.items():
         try:
-            ask(team[person].session, team[person].row("adas"))
+            ask(team[person].session, team[person].machine("adas"))
         except RoleNeeded:
             refused.append(verb)
         except CloudgpuError:  # for a reason of its own, as some verbs do not fit what the one before has left
@@ -92,10 +92,10 @@ def test_its_owner_and_a_payer_are_not_refused(team, person):
 
 def test_by_which_right_a_machine_was_stopped_is_said_before_and_stands_in_the_ledger(team):
     ada, pia = team["ada"], team["pia"]
-    said = others_note(pia.session, pia.row("adas"), "stop")
+    said = others_note(pia.session, pia.machine("adas"), "stop")
     assert said == " It is ada@lab.org's (ada); you have the payer's role."
-    assert others_note(ada.session, ada.row("adas"), "stop") == ""
-    stop(pia.session, pia.row("adas"), why="asked")
+    assert others_note(ada.session, ada.machine("adas"), "stop") == ""
+    stop(pia.session, pia.machine("adas"), why="asked")
     assert ada.asked("adas") == [("stop_requested", "pia", "ada@lab.org", "payer")]
     lines = shown_machine(ada.session, "adas", history=True)["history"]
     assert "asked to stop: asked (it is ada@lab.org's; by the payer's role)" in history_lines(lines)
@@ -105,14 +105,14 @@ def test_published_limits_let_every_member_stop_a_machine_and_nothing_else(team)
     bo, pia = team["bo"], team["pia"]
     bo.write("limits", "stop: members\n")
     with pytest.raises(RoleNeeded):
-        stop(bo.session, bo.row("adas"), why="asked")
+        stop(bo.session, bo.machine("adas"), why="asked")
     publish(pia.session, str(pia.write("limits", "stop: members\n")), ())
     with pytest.raises(RoleNeeded):
-        end(bo.session, bo.row("adas"), why="asked")
-    stop(bo.session, bo.row("adas"), why="asked")
+        end(bo.session, bo.machine("adas"), why="asked")
+    stop(bo.session, bo.machine("adas"), why="asked")
     assert bo.asked("adas") == [("stop_requested", "bo", "ada@lab.org", "members")]
     with pytest.raises(RoleNeeded):
-        start(bo.session, bo.row("adas"), new_lease(bo.session, bo.row("adas"), SPAN))
+        start(bo.session, bo.machine("adas"), new_lease(bo.session, bo.machine("adas"), SPAN))
 
 
 def test_down_all_ends_ones_own_and_names_the_others(team):
@@ -151,7 +151,7 @@ def test_only_payers_override_a_budget_whatever_it_says(team):
     set_value(pia.session, BudgetOptions("small", "0.01", "month"), anew=False)
     for ask in (
         lambda: ada.prepare(name="more", override="it is urgent"),
-        lambda: started(ada.session, ada.row("adas"), SPAN, override="it is urgent"),
+        lambda: started(ada.session, ada.machine("adas"), SPAN, override="it is urgent"),
     ):
         with pytest.raises(RoleNeeded, match="Overriding a budget needs the payer's role, and ada is a member"):
             ask()
@@ -175,7 +175,7 @@ def test_a_member_cannot_launch_for_somebody_else(team):
 
 def test_what_a_payer_launches_for_a_member_is_the_members(team):
     team["pia"].up(name="gift", owner="bo@lab.org")
-    stop(team["bo"].session, team["bo"].row("gift"), why="asked")
+    stop(team["bo"].session, team["bo"].machine("gift"), why="asked")
     assert team["bo"].asked("gift") == [("stop_requested", "bo", "bo@lab.org", "owner")]
 
 
@@ -183,9 +183,9 @@ def test_a_payer_says_whose_a_name_is(team):
     with pytest.raises(RoleNeeded):
         assign_owner(team["bo"].session, "ada@lab.org", "bo")
     assign_owner(team["pia"].session, "ada@lab.org", "bo")
-    stop(team["bo"].session, team["bo"].row("adas"), why="asked")
+    stop(team["bo"].session, team["bo"].machine("adas"), why="asked")
     with pytest.raises(RoleNeeded):
-        end(team["ada"].session, team["ada"].row("adas"), why="asked")
+        end(team["ada"].session, team["ada"].machine("adas"), why="asked")
 
 
 def test_a_name_is_given_to_nobody_who_is_not_in_the_team(team):
@@ -219,9 +219,9 @@ def test_published_limits_hold_in_every_home_and_no_file_loosens_them(team):
         bo.prepare(name="long", lease=timedelta(hours=10))
     assert "the ledger, published by pia" in caught.value.next
     with pytest.raises(InvalidRequest, match="beyond the limit of 6h"):
-        plan_extension(bo.session, bo.row("bos"), timedelta(hours=20))
+        plan_extension(bo.session, bo.machine("bos"), timedelta(hours=20))
     with pytest.raises(InvalidRequest, match="The hold of bos would last 7h, beyond the limit of 6h"):
-        set_hold(bo.session, bo.row("bos"), bo.clock() + timedelta(hours=7))
+        set_hold(bo.session, bo.machine("bos"), bo.clock() + timedelta(hours=7))
     assert bo.prepare(name="usual").plan.request.lease_s == 6 * 3600
 
 
@@ -303,8 +303,8 @@ def test_who_shared_no_team_before_owns_what_their_settings_name(tmp_path, monke
     know_who_asks(monkeypatch)
     ada, bo = (Colleague(tmp_path, monkeypatch, name, alone.clock) for name in ("ada", "bo"))
     with pytest.raises(RoleNeeded):
-        stop(bo.session, bo.row("early"), why="asked")
-    stop(ada.session, ada.row("early"), why="asked")
+        stop(bo.session, bo.machine("early"), why="asked")
+    stop(ada.session, ada.machine("early"), why="asked")
     assert [one.body for one in ada.session.ledger.events("people")] == [{"owner": "ada@lab.org", "person": "ada"}]
 
 
@@ -327,14 +327,14 @@ def test_machines_of_another_ledger_are_stopped_by_a_payers_pass_alone(team):
 
 def test_a_member_removes_no_image_of_a_colleague_and_cleans_nothing_up_after_them(team):
     ada, bo = team["ada"], team["bo"]
-    save(ada.session, ada.row("adas"), "keras")
+    save(ada.session, ada.machine("adas"), "keras")
     thing = the_one(bo.session, Kind.IMAGE, "keras", None)
     with pytest.raises(RoleNeeded, match=r"The image keras is ada-lab-org's \(ada\)"):
         remove(bo.session, thing)
     remove(ada.session, thing)
-    row = ada.row("adas")
+    row = ada.machine("adas")
     found = Orphan("disk", "d1", "adas", "fake", "lab", "r", "z", 10, Cost(None), Origin("", "", "ada-lab-org", "", ""),
-                   None, "left", Do.REMOVE, row=row)  # fmt: skip
+                   None, "left", Do.REMOVE, machine=row)  # fmt: skip
     (stays,) = clean(bo.session, [found])
     assert not stays.gone
     assert stays.orphan.stays == "it is ada@lab.org's (ada): its owner or a payer removes it"
@@ -342,7 +342,7 @@ def test_a_member_removes_no_image_of_a_colleague_and_cleans_nothing_up_after_th
 
 def test_a_home_pins_no_host_key_from_a_share_of_a_member_whose_machine_it_is_not(team):
     ada, bo, pia = team.values()
-    id, guest = ada.row("adas").id, own_key(pia.session).fingerprint  # noqa: A001
+    id, guest = ada.machine("adas").id, own_key(pia.session).fingerprint  # noqa: A001
     (launched, *_) = ada.session.ledger.events(id)
 
     def shared(person):
@@ -375,10 +375,10 @@ def test_a_colleague_who_claims_the_name_of_ones_database_user_ends_nothing(team
     pia.up(name="adas-too", owner="ada")
     bo.session.ledger.append([owner_claimed("ada", "bo", bo.clock(), bo.session.ledger.head()[0])])
     with pytest.raises(RoleNeeded):
-        end(bo.session, bo.row("adas-too"), why="asked")
+        end(bo.session, bo.machine("adas-too"), why="asked")
     with pytest.raises(RoleNeeded):
         bo.prepare(name="more", owner="ada")
-    end(ada.session, ada.row("adas-too"), why="asked")
+    end(ada.session, ada.machine("adas-too"), why="asked")
 
 
 def volume(name="data"):
@@ -388,7 +388,7 @@ def volume(name="data"):
 def test_a_colleagues_volume_is_attached_to_nobodys_machine_but_a_payers(team):
     ada, bo, pia = team.values()
     ada.up(name="holder", setup=volume())
-    end(ada.session, ada.row("holder"), why="asked")
+    end(ada.session, ada.machine("holder"), why="asked")
     head, asked = bo.session.ledger.head(), dict(bo.cloud.calls)
     with pytest.raises(RoleNeeded, match=r"The volume data is ada-lab-org's \(ada\), and bo is a member") as caught:
         bo.prepare(name="thief", setup=volume())
@@ -398,7 +398,7 @@ def test_a_colleagues_volume_is_attached_to_nobodys_machine_but_a_payers(team):
         remove(bo.session, the_one(bo.session, Kind.VOLUME, "data", None))
     assert pia.prepare(name="keeper", setup=volume()).offers
     assert bo.prepare(name="own", setup=volume("mine")).offers
-    back = ada.up(name="again", setup=volume()).row
+    back = ada.up(name="again", setup=volume()).machine
     (thing,) = [one for one in ada.cloud.resources().items if one.kind is Kind.VOLUME]
     assert thing.attached_to == back.provider_id
 
@@ -406,7 +406,7 @@ def test_a_colleagues_volume_is_attached_to_nobodys_machine_but_a_payers(team):
 def test_a_volume_of_ones_own_is_meant_beside_a_colleagues_of_that_name_elsewhere(team):
     ada, bo, _ = team.values()
     bo.up(name="own", setup=volume())
-    end(bo.session, bo.row("own"), why="asked")
+    end(bo.session, bo.machine("own"), why="asked")
     (*_, line) = [one for one in bo.session.ledger.events() if one.kind == "resource_observed"]
     body = {**line.body, "id": "vol-of-ada", "region": "there", "zone": None, "owner": "ada-lab-org"}
     ada.session.ledger.append([Draft("resource_observed", "resource:x/vol-of-ada", body, ada.clock(), "of ada")])
@@ -416,5 +416,5 @@ def test_a_volume_of_ones_own_is_meant_beside_a_colleagues_of_that_name_elsewher
 def test_a_machine_is_launched_from_a_colleagues_image(team):
     """A name is given to an image for launches: to remove it needs its owner, to launch from it nobody."""
     ada, bo, _ = team.values()
-    save(ada.session, ada.row("adas"), "keras")
+    save(ada.session, ada.machine("adas"), "keras")
     assert bo.prepare(name="more", setup=Setup(image="keras")).offers

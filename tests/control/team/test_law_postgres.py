@@ -75,7 +75,7 @@ def team(postgres: Server, tmp_path, monkeypatch):
 def test_members_and_a_payer_at_work_on_one_database(team, monkeypatch):
     ada, bo, pia = team.values()
     for ask in (
-        lambda: stop(bo.session, bo.row("adas"), why="asked"),
+        lambda: stop(bo.session, bo.machine("adas"), why="asked"),
         lambda: set_value(bo.session, BudgetOptions("lab", "100", "month"), anew=False),
         lambda: publish(bo.session, str(bo.write("limits", "lease: 1h\n")), ()),
         lambda: assign_owner(bo.session, "ada@lab.org", bo.user),
@@ -90,7 +90,7 @@ def test_members_and_a_payer_at_work_on_one_database(team, monkeypatch):
     publish(pia.session, str(pia.write("limits", "lease: 6h\nstop: members\n")), ())
     (place,) = limits_of(ada.session).places
     assert place.startswith(f"the ledger, published by {pia.user} at ")
-    stop(bo.session, bo.row("adas"), why="asked")
+    stop(bo.session, bo.machine("adas"), why="asked")
     assert ada.asked("adas") == [("stop_requested", bo.user, "ada@lab.org", "members")]
     document, gravest = ended(pia.session, to_end(pia.session, [], all_=True))
     assert gravest is None

@@ -26,11 +26,11 @@ SHORT = "lease: 20h\nrenew_until: 4d\nidle: {after: 20m}\n"
 
 
 def idle(person, name="work"):
-    return policy_of(person.session, person.row(name)).policy.idle.after
+    return policy_of(person.session, person.machine(name)).policy.idle.after
 
 
 def kinds(person, name="work"):
-    return [line.kind for line in person.session.ledger.events(person.row(name).id)]
+    return [line.kind for line in person.session.ledger.events(person.machine(name).id)]
 
 
 @pytest.mark.parametrize("name", ["nights", "default"])
@@ -47,7 +47,7 @@ def test_a_colleagues_pass_judges_by_the_launchers_own_policy_file(team, name):
     ada.later(hours=19, minutes=30)
     for one in (bo, pia, ada):
         one.pass_()
-    assert ada.row("work").state == "running"
+    assert ada.machine("work").state == "running"
 
 
 def test_a_shipped_policy_stays_what_it_is_where_a_colleague_has_a_file_of_that_name(team):
@@ -55,7 +55,7 @@ def test_a_shipped_policy_stays_what_it_is_where_a_colleague_has_a_file_of_that_
         one.write("default", SHORT)
         one.write("limits", "idle_after: 10m\n")
         assert idle(one, "adas") == 60 * MIN
-    assert policy_of(team["bo"].session, team["bo"].row("bos")).policy.idle.after == 10 * MIN
+    assert policy_of(team["bo"].session, team["bo"].machine("bos")).policy.idle.after == 10 * MIN
 
 
 def test_the_limits_of_the_launchers_home_hold_in_every_home(team):
@@ -96,7 +96,7 @@ def test_a_file_that_is_gone_leaves_what_it_said(team):
     assert ada.pass_().faults == ()
     value = explained(bo.session, "work")
     assert (value["error"], value["source"]) == (None, "the ledger, as the home that launched it last read it")
-    lease = new_lease(ada.session, ada.row("work"), None)
+    lease = new_lease(ada.session, ada.machine("work"), None)
     assert lease.expires - ada.clock() == timedelta(hours=20)
 
 
@@ -119,8 +119,8 @@ def test_a_text_that_cannot_be_read_here_leaves_the_lease_and_ends_no_pass(team)
     ada.up(name="work")
     policy = {"place": "/x", "text": "soon: 1\n", "tz": "UTC"}
     terms = {"home": "elsewhere", "policy": policy, "limits": [], "price_jump": "1.5"}
-    ada.session.ledger.append([Draft("terms_set", ada.row("work").id, {"terms": terms}, ada.clock(), "terms")])
-    held = policy_of(bo.session, bo.row("work"))
+    ada.session.ledger.append([Draft("terms_set", ada.machine("work").id, {"terms": terms}, ada.clock(), "terms")])
+    held = policy_of(bo.session, bo.machine("work"))
     assert (held.policy, held.broken) == (None, None)
     found = bo.pass_()
     (fault,) = found.faults
@@ -129,7 +129,7 @@ def test_a_text_that_cannot_be_read_here_leaves_the_lease_and_ends_no_pass(team)
 
 
 def moved(person, name, *prices):
-    row = person.row(name)
+    row = person.machine(name)
     for nanos in prices:
         person.later(minutes=1)
         price = row.price.record() | {"nanos_per_hour": nanos, "as_of": iso(person.clock())}

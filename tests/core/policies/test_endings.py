@@ -29,7 +29,7 @@ _CARRIED_OUT_BY = {Do.STOP: "stoppable", Do.PARK: "parkable", Do.IMAGE: "parkabl
 def can(machine: Machine, do: Do) -> bool:
     """Say whether the machine's provider can carry this out; what nobody knows may be tried."""
     needs = _CARRIED_OUT_BY.get(do)
-    return needs is None or getattr(machine.row, needs) is not False
+    return needs is None or getattr(machine.machine, needs) is not False
 
 
 def passes(machine: Machine, *numbers: float, judged: Any = None, **more: Any) -> list[Decision]:
@@ -37,7 +37,7 @@ def passes(machine: Machine, *numbers: float, judged: Any = None, **more: Any) -
 
 
 def over(machine: Machine) -> tuple[budget_stops.Stop, ...]:
-    do = budget_stops.Do(gentlest(machine.row))
+    do = budget_stops.Do(gentlest(machine.machine))
     return (budget_stops.Stop(machine.id, machine.id, "lab", do, "the budget lab is passed: $301.00 of $300.00"),)
 
 

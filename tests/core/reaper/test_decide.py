@@ -99,7 +99,7 @@ def test_use_after_a_warning_lifts_it_and_says_so() -> None:
     decision = machine.decided(110, active())
     assert what(decision) == ("keep", "none")
     assert [(one.rule, one.why) for one in decision.lifted] == [(Rule.IDLE, "ACTIVE: GPU, 0s ago")]
-    assert not machine.row.warnings
+    assert not machine.machine.warnings
     assert what(machine.decided(180, idle(65))) == ("warn", "idle")  # and the next stop is warned anew
 
 
@@ -124,7 +124,7 @@ def test_what_is_not_known_is_never_stopped_for_idle_time(judged: Any) -> None:
     machine.decided(100, idle())
     decision = machine.decided(111, judged, judged_fault="No route to host.")
     assert (decision.do, decision.activity) == (Do.KEEP, "UNKNOWN")
-    assert machine.row.warnings["idle"].times == 1  # one look that learns nothing takes no warning back
+    assert machine.machine.warnings["idle"].times == 1  # one look that learns nothing takes no warning back
     assert what(machine.decided(121, idle(80))) == ("stop", "idle")
 
 
@@ -374,7 +374,7 @@ def test_yesterdays_warning_is_none_of_today() -> None:
     machine.decided(460, active())
     for number in range(470, 1920, 50):  # its region said nothing from before the off time on
         machine.decided(number, None, answered=False)
-    assert machine.row.warnings["schedule"].due == iso(minute(480))
+    assert machine.machine.warnings["schedule"].due == iso(minute(480))
     decision = machine.decided(480 + 1440 + 5, active())
     assert (what(decision), decision.at) == (("warn", "schedule"), minute(480 + 1440 + 15))
 
@@ -436,7 +436,7 @@ def test_a_budgets_warning_is_counted_and_does_not_hide_other_rules() -> None:
     machine.tell(10, "hold_set", until=iso(minute(3000)))
     machine.decided(100, active(), stops=[over(machine, budget_stops.Do.WARN)])
     machine.decided(110, active(), stops=[over(machine, budget_stops.Do.WARN)])
-    assert machine.row.warnings["budget"].times == 2
+    assert machine.machine.warnings["budget"].times == 2
     assert [one.rule for one in machine.decided(120, active()).lifted] == [Rule.BUDGET]
 
 

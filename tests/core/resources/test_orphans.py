@@ -111,7 +111,7 @@ def test_nothing_goes_that_somebody_uses_holds_makes_names_or_has_not_answered_f
         assert not sure.busy
         assert not sure.silent & {one.region, "lab"}
         assert one_of_ours.launch_status != "open"
-        assert one.row is None or not one_of_ours.hold_until or one_of_ours.hold_until <= iso(NOW)
+        assert one.machine is None or not one_of_ours.hold_until or one_of_ours.hold_until <= iso(NOW)
         if wish.older_than is not None:
             assert one.since is not None
             assert NOW - one.since >= wish.older_than

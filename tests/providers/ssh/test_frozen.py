@@ -74,7 +74,7 @@ def session(lab, frozen, opened):
 def up(session, host):
     return launch(
         session, prepare(session, UpRequest(Requirements(zone=host), name=host, account="lab")), wait=False
-    ).row
+    ).machine
 
 
 def test_a_frozen_host_alone_is_missing_in_the_look_of_a_pass(lab, session):

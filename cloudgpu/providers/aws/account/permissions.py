@@ -68,8 +68,8 @@ def _ask(aws: Aws, region: str, probe: Probe, asks: Mapping[str, Any] | None) ->
 def _verdict(probe: Probe, code: str) -> Permission:
     """Return what an error says: a refusal is only certain where it is one for want of the permission."""
     allowed = True if code == DRY else False if code in DENIED else None
-    said = "" if allowed is not None else f"AWS answered {code}"
-    return Permission(probe.action, allowed, probe.used_for, said, needed=probe.needed)
+    message = "" if allowed is not None else f"AWS answered {code}"
+    return Permission(probe.action, allowed, probe.used_for, message, needed=probe.needed)
 
 
 def _unknown(probe: Probe) -> Permission:

@@ -64,8 +64,8 @@ def get_many(aws: Aws, many: Sequence[str]) -> Found:
 def _looked(aws: Aws, region: str, own: Sequence[str]) -> Found:
     try:
         seen = {one.id: one for one in instances(aws, region, _described(aws, region, own))}
-    except CloudgpuError as fault:
-        return dict.fromkeys((ids.joined(region, one) for one in own), fault)
+    except CloudgpuError as error:
+        return dict.fromkeys((ids.joined(region, one) for one in own), error)
     return {**seen, **_gone(aws, region, [one for one in own if ids.joined(region, one) not in seen])}
 
 
@@ -93,8 +93,8 @@ def _gone(aws: Aws, region: str, own: Sequence[str]) -> Found:
 def _missing(aws: Aws, region: str, own: str) -> CloudgpuError:
     try:
         aws.launched_in.check(own, aws.number)  # credentials of another account prove nothing about an end
-    except CloudgpuError as fault:
-        return fault
+    except CloudgpuError as error:
+        return error
     return InstanceNotFound(f"AWS {region} has no machine {own}.", field="instance", value=ids.joined(region, own))
 
 
@@ -105,8 +105,8 @@ def _by_region(many: Sequence[str]) -> tuple[dict[str, list[str]], dict[str, Clo
     for id_ in dict.fromkeys(many):
         try:
             region, own = ids.machine(id_)
-        except InvalidRequest as fault:
-            wrong[id_] = fault
+        except InvalidRequest as error:
+            wrong[id_] = error
         else:
             known.setdefault(region, []).append(own)
     return known, wrong

@@ -75,23 +75,23 @@ class _Sender:
         while True:
             try:
                 return self._sent(parameters)
-            except LaunchUncertain as fault:  # the token is known, with other parameters
-                return self._made_before(fault)
-            except ProviderUnavailable as fault:
-                self._unsure |= not isinstance(fault, RateLimited)
-                self._silent += isinstance(fault, Silent)
+            except LaunchUncertain as error:  # the token is known, with other parameters
+                return self._made_before(error)
+            except ProviderUnavailable as error:
+                self._unsure |= not isinstance(error, RateLimited)
+                self._silent += isinstance(error, Silent)
                 if self._silent == SILENT_SENDS:
-                    raise self._uncertain(fault) from fault
-                wait = (fault.retry_after if isinstance(fault, RateLimited) else None) or pause
-                self._wait(wait, fault)
-            except CloudgpuError as fault:
-                if code_of(fault) in NOT_YET and self._not_yet:
+                    raise self._uncertain(error) from error
+                wait = (error.retry_after if isinstance(error, RateLimited) else None) or pause
+                self._wait(wait, error)
+            except CloudgpuError as error:
+                if code_of(error) in NOT_YET and self._not_yet:
                     self._not_yet -= 1
-                    self._wait(pause, fault)
+                    self._wait(pause, error)
                 elif self._unsure:
-                    return self._made_before(fault)
+                    return self._made_before(error)
                 else:
-                    raise self._explained(fault, parameters) from fault
+                    raise self._explained(error, parameters) from error
             pause = min(2 * pause, LONGEST_PAUSE_S)
 
     def _sent(self, parameters: dict[str, Any]) -> dict[str, Any]:
@@ -102,18 +102,18 @@ class _Sender:
             self._aws.launched_in.remember(found["InstanceId"], answer["OwnerId"])
         return found
 
-    def _wait(self, seconds: float, fault: CloudgpuError) -> None:
+    def _wait(self, seconds: float, error: CloudgpuError) -> None:
         """Wait as told, unless that would end after the deadline."""
         left = (self._deadline - self._aws.clock()).total_seconds()
         if seconds < left:
-            self._waiting.on(fault.message)
+            self._waiting.on(error.message)
             self._aws.pause(seconds)
             return
         if not self._unsure:
-            raise fault
-        raise self._uncertain(fault) from fault
+            raise error
+        raise self._uncertain(error) from error
 
-    def _made_before(self, fault: CloudgpuError) -> dict[str, Any]:
+    def _made_before(self, error: CloudgpuError) -> dict[str, Any]:
         """Return the machine that this token has made; raise the refusal where it is certain that there is none.
 
         A refusal for want of capacity or quota is an answer to this very token: had an earlier send made the
@@ -124,31 +124,31 @@ class _Sender:
             with self._aws.said("DescribeInstances", self._region):
                 answer = self._aws.ec2(self._region).describe_instances(Filters=parameters)
         except CloudgpuError:
-            raise self._uncertain(fault) from fault
+            raise self._uncertain(error) from error
         found = [one for reservation in answer["Reservations"] for one in reservation["Instances"]]
         if found:
             machine: dict[str, Any] = found[0]
             return machine
-        if isinstance(fault, (NoCapacity, QuotaExceeded)):
-            raise fault
-        raise self._uncertain(fault) from fault
+        if isinstance(error, (NoCapacity, QuotaExceeded)):
+            raise error
+        raise self._uncertain(error) from error
 
-    def _explained(self, fault: CloudgpuError, parameters: dict[str, Any]) -> CloudgpuError:
+    def _explained(self, error: CloudgpuError, parameters: dict[str, Any]) -> CloudgpuError:
         """Return the refusal of a profile that is not there with the way out; any other as it is."""
         profile = parameters.get("IamInstanceProfile", {}).get("Name")
-        if profile is None or not isinstance(fault, InvalidRequest) or "profile" not in fault.message.lower():
-            return fault
+        if profile is None or not isinstance(error, InvalidRequest) or "profile" not in error.message.lower():
+            return error
         return InvalidRequest(
-            fault.message,
+            error.message,
             field=f"accounts.{self._aws.account}.instance_profile",
             value=profile,
             next="Make it again with cloudgpu init aws, or take instance_profile out of config.toml.",
         )
 
-    def _uncertain(self, fault: CloudgpuError) -> LaunchUncertain:
+    def _uncertain(self, error: CloudgpuError) -> LaunchUncertain:
         return LaunchUncertain(
-            f"It is not known whether AWS has made the machine in {self._zone}: {fault.message}",
-            field=fault.field,
-            value=fault.value,
+            f"It is not known whether AWS has made the machine in {self._zone}: {error.message}",
+            field=error.field,
+            value=error.value,
             next="Run the same up again: it sends the same call with the same token, which never makes a second one.",
         )

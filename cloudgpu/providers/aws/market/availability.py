@@ -160,8 +160,8 @@ def described(aws: Aws, name: str, requirements: Requirements) -> Shape:
     try:
         with aws.said("DescribeInstanceTypes", region, value=name):
             (found,) = aws.ec2(region).describe_instance_types(InstanceTypes=[name])["InstanceTypes"]
-    except InvalidRequest as fault:
-        raise _unknown_type(name, region) from fault
+    except InvalidRequest as error:
+        raise _unknown_type(name, region) from error
     return _of_answer(found)
 
 

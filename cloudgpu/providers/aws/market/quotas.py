@@ -29,8 +29,8 @@ def check(aws: Aws, region: str, name: str, market: Market, vcpus: int | None) -
         return f"it is not known which quota of AWS counts {name}, so none was checked"
     try:
         limit = _limit(aws, region, quota.code)
-    except (AuthFailed, ProviderUnavailable) as fault:
-        return f"the quota {quota.name} ({quota.code}) in {region} could not be read: {fault.message}"
+    except (AuthFailed, ProviderUnavailable) as error:
+        return f"the quota {quota.name} ({quota.code}) in {region} could not be read: {error.message}"
     if limit is not None and limit < vcpus:
         raise _too_small(quota, region, name, limit, vcpus)
     return None if limit is not None else f"AWS gives no limit for {quota.name} ({quota.code}) in {region}"

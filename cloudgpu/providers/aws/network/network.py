@@ -110,8 +110,8 @@ def key_pair(aws: Aws, region: str, public_line: str, owner: str, ledger: str) -
                     PublicKeyMaterial=public_line.strip().encode(),
                     TagSpecifications=[{"ResourceType": "key-pair", "Tags": _tags(name, tags)}],
                 )
-        except InvalidRequest as fault:
-            if code_of(fault) != "InvalidKeyPair.Duplicate":
+        except InvalidRequest as error:
+            if code_of(error) != "InvalidKeyPair.Duplicate":
                 raise
             continue  # another process was first: is it the same key?
         return name
@@ -211,8 +211,8 @@ def _open(aws: Aws, call: Call, found: Mapping[str, Any]) -> None:
     for pause in NOT_YET_PAUSES_S:
         try:
             access.admit(aws, call.region, found, dict(call.callers))
-        except InvalidRequest as fault:
-            if code_of(fault) != "InvalidGroup.NotFound" or not pause:
+        except InvalidRequest as error:
+            if code_of(error) != "InvalidGroup.NotFound" or not pause:
                 raise
             aws.pause(pause)
         else:
@@ -247,8 +247,8 @@ def _made(aws: Aws, attempt: Attempt, call: Call) -> Mapping[str, Any] | None:
                 VpcId=call.vpc,
                 TagSpecifications=[{"ResourceType": "security-group", "Tags": _tags(name, tags)}],
             )
-    except InvalidRequest as fault:
-        if code_of(fault) != "InvalidGroup.Duplicate":
+    except InvalidRequest as error:
+        if code_of(error) != "InvalidGroup.Duplicate":
             raise
         return None
     return {"GroupId": answer["GroupId"]}

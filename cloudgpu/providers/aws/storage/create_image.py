@@ -91,8 +91,8 @@ def _make(aws: Aws, region: str, action: str, name: str, call: Any) -> None:
     try:
         with aws.said(action, region, value=name):
             call(aws.ec2(region))
-    except CloudgpuError as fault:
-        if code_of(fault) != _TAKEN:
+    except CloudgpuError as error:
+        if code_of(error) != _TAKEN:
             raise
 
 

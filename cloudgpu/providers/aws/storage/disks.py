@@ -163,14 +163,14 @@ def _unless_gone(aws: Aws, region: str, action: str, own: str, call: Callable[[]
     try:
         with aws.said(action, region, value=ids.joined(region, own)):
             call()
-    except CloudgpuError as fault:
-        if code_of(fault) not in _GONE:
+    except CloudgpuError as error:
+        if code_of(error) not in _GONE:
             raise
 
 
-def code_of(fault: CloudgpuError) -> str:
+def code_of(error: CloudgpuError) -> str:
     """Return the code with which AWS answered; empty where it did not answer."""
-    response: Raw = getattr(fault.__cause__, "response", None) or {}
+    response: Raw = getattr(error.__cause__, "response", None) or {}
     return str(response.get("Error", {}).get("Code", ""))
 
 

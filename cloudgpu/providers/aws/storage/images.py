@@ -121,8 +121,8 @@ def described(aws: Aws, region: str, **asked: Any) -> list[Image]:
     try:
         with aws.said("DescribeImages", region):
             found = aws.ec2(region).describe_images(**asked)["Images"]
-    except InvalidRequest as fault:
-        if code_of(fault).startswith("InvalidAMIID"):
+    except InvalidRequest as error:
+        if code_of(error).startswith("InvalidAMIID"):
             return []
         raise
     newest = sorted(found, key=lambda one: str(one.get("CreationDate", "")), reverse=True)

@@ -158,8 +158,8 @@ def remove(aws: Aws, orphan: ProviderResource) -> None:
     try:
         with aws.said(action, region, value=orphan.id):
             call()
-    except CloudgpuError as fault:
-        if code_of(fault) not in _GONE:
+    except CloudgpuError as error:
+        if code_of(error) not in _GONE:
             raise
 
 

@@ -123,6 +123,6 @@ def _attach(aws: Aws, region: str, volume: str, own: str) -> None:
     try:
         with aws.said("AttachVolume", region, value=volume):
             aws.ec2(region).attach_volume(VolumeId=volume, InstanceId=own, Device=DEVICE)
-    except CloudgpuError as fault:
-        if code_of(fault) != "VolumeInUse":
+    except CloudgpuError as error:
+        if code_of(error) != "VolumeInUse":
             raise

@@ -47,8 +47,8 @@ def findings(azure: Azure, region: str | None) -> list[Finding]:
 def _tried(what: str, look: Callable[[], list[Finding]]) -> list[Finding]:
     try:
         return look()
-    except CloudgpuError as fault:
-        return [Finding(what, None, fault.message, fault.next or "")]
+    except CloudgpuError as error:
+        return [Finding(what, None, error.message, error.next or "")]
 
 
 def _subscription(azure: Azure) -> list[Finding]:

@@ -49,8 +49,8 @@ def assign(azure: Azure, of: str, principal: str) -> None:
     given, asked = azure.client("authorization").role_assignments, _asked(body)
     try:
         ask(azure, f"{_ACTION}/write", lambda: given.create(of, name(of, principal), asked), value=of)
-    except CloudgpuError as fault:
-        if code_of(fault) != THERE:
+    except CloudgpuError as error:
+        if code_of(error) != THERE:
             raise
 
 

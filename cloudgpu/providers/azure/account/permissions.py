@@ -146,5 +146,5 @@ def _matches(pattern: str, action: str) -> bool:
 
 def _judged(probe: Probe, found: Sequence[Rights]) -> Permission:
     allowed = allows(found, probe.action)
-    said = "it is allowed under a condition that only Azure can evaluate" if allowed is None else ""
-    return Permission(probe.action, allowed, probe.used_for, said, needed=probe.needed)
+    message = "it is allowed under a condition that only Azure can evaluate" if allowed is None else ""
+    return Permission(probe.action, allowed, probe.used_for, message, needed=probe.needed)

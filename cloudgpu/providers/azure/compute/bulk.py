@@ -46,19 +46,19 @@ def get_many(azure: Azure, many: Sequence[str]) -> Found:
         seen, _ = listing.both(azure)
     except Silent:  # each may answer by itself
         seen = {}
-    except CloudgpuError as fault:
-        return {id_: _fault_of(id_, fault) for id_ in wanted}
+    except CloudgpuError as error:
+        return {id_: _fault_of(id_, error) for id_ in wanted}
     found: Found = {id_: seen[id_] for id_ in wanted if id_ in seen}
     return {**found, **_each([id_ for id_ in wanted if id_ not in seen], lambda id_: listing.get(azure, id_))}
 
 
-def _fault_of(id_: str, fault: CloudgpuError) -> CloudgpuError:
+def _fault_of(id_: str, error: CloudgpuError) -> CloudgpuError:
     """Return the error for what is no id at all, else the one of the listing."""
     try:
         ids.machine(id_)
     except InvalidRequest as wrong:
         return wrong
-    return fault
+    return error
 
 
 def _each(many: Sequence[str], call: Callable[[str], Answer]) -> dict[str, Answer | CloudgpuError]:

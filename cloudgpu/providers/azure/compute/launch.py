@@ -90,8 +90,8 @@ class _Launch:
         """Raise LaunchUncertain where the attempt was sent before in another subscription; else write down in which."""
         try:
             self._azure.launched_in.check(self._group, lambda: self._azure.subscription)
-        except AuthFailed as fault:
-            raise self._uncertain(fault.message) from fault
+        except AuthFailed as error:
+            raise self._uncertain(error.message) from error
         if not self._azure.launched_in.file(self._group).exists():
             self._azure.launched_in.remember(self._group, self._azure.subscription)
 
@@ -124,8 +124,8 @@ class _Launch:
             self._undo(refusal)
             self._azure.launched_in.forget(self._group)
             raise
-        except InstanceNotFound as fault:  # somebody deletes the group meanwhile
-            raise self._uncertain(fault.message) from fault
+        except InstanceNotFound as error:  # somebody deletes the group meanwhile
+            raise self._uncertain(error.message) from error
 
     def _is_made(self) -> bool:
         """Say whether an earlier sending has made the machine: what refuses this one is no reason to delete that."""
@@ -141,10 +141,10 @@ class _Launch:
         while True:
             try:
                 self._ask(groups.WRITE, lambda: named.create_or_update(self._group, body))
-            except ProviderUnavailable as fault:
-                if code_of(fault) not in _UNSURE:
+            except ProviderUnavailable as error:
+                if code_of(error) not in _UNSURE:
                     raise
-                self._wait(fault)
+                self._wait(error)
             else:
                 return
 
@@ -186,26 +186,26 @@ class _Launch:
             )
         except RateLimited:
             raise
-        except CloudgpuError as fault:
-            self._judge(fault)
+        except CloudgpuError as error:
+            self._judge(error)
 
-    def _judge(self, fault: CloudgpuError) -> None:
+    def _judge(self, error: CloudgpuError) -> None:
         """Return where the machine is there all the same; raise what the fault comes to where it is not."""
-        code = code_of(fault)
-        if isinstance(fault, _REFUSED) and code not in _THERE:
-            raise fault
-        while (found := self._seen(fault)) is not None:
+        code = code_of(error)
+        if isinstance(error, _REFUSED) and code not in _THERE:
+            raise error
+        while (found := self._seen(error)) is not None:
             if _has_power(found):
                 return
             statuses = translate.statuses_of(found)
             if translate.is_unmade(found, statuses):
                 self._refuse_unmade(statuses)
             if translate.provisioning(found) in ("deleting", "failed") or code in ONLY_INSIDE:
-                if isinstance(fault, _REFUSED):
-                    raise fault
+                if isinstance(error, _REFUSED):
+                    raise error
                 break
-            self._wait(fault)
-        raise self._uncertain(fault.message) from fault
+            self._wait(error)
+        raise self._uncertain(error.message) from error
 
     def _refuse_unmade(self, statuses: Sequence[Raw]) -> None:
         """Raise why a machine could not be made, where its own view tells that and the operation did not."""
@@ -216,11 +216,11 @@ class _Launch:
             message = f"Azure {self._call.region} could not make {item.instance_type} ({code})."
             raise meaning.kind(message, field=meaning.field, value=item.instance_type, next=meaning.way or None)
 
-    def _seen(self, fault: CloudgpuError) -> Raw | None:
+    def _seen(self, error: CloudgpuError) -> Raw | None:
         try:
             return self._shown()
         except CloudgpuError:
-            raise self._uncertain(fault.message) from fault
+            raise self._uncertain(error.message) from error
 
     def _undo(self, refusal: CloudgpuError) -> None:
         """Delete all that the attempt has made, and wait until it is gone; raise LaunchUncertain where it is not."""
@@ -234,11 +234,11 @@ class _Launch:
                 deadline=until,
                 region=self._call.region,
             )
-        except CloudgpuError as fault:
+        except CloudgpuError as error:
             if self._leaves_group():
                 raise self._uncertain(
-                    f"{refusal.message} What it had made could not be removed yet: {fault.message}"
-                ) from fault
+                    f"{refusal.message} What it had made could not be removed yet: {error.message}"
+                ) from error
             return
         while self._leaves_group():  # an answer that names no operation says nothing of its end
             if self._azure.clock() >= until:
@@ -257,20 +257,20 @@ class _Launch:
         """Give the machine its role and its driver. A fault of these is told: the machine is there, and is billed."""
         try:
             self._give_role(found)
-        except CloudgpuError as fault:
+        except CloudgpuError as error:
             self._tell(
                 "has no role, so it cannot deallocate itself: a shutdown from inside (idle time, lease) does not end "
                 "what it costs until cloudgpu reap or stop does",
-                fault,
+                error,
             )
         try:
             self._extend()
-        except CloudgpuError as fault:
-            self._tell("has no GPU driver: the extension that installs it was not taken", fault)
+        except CloudgpuError as error:
+            self._tell("has no GPU driver: the extension that installs it was not taken", error)
 
-    def _tell(self, what: str, fault: CloudgpuError) -> None:
+    def _tell(self, what: str, error: CloudgpuError) -> None:
         name = self._attempt.request.name
-        self._azure.notify(f"{name} {what}. {fault.message}")
+        self._azure.notify(f"{name} {what}. {error.message}")
 
     def _give_role(self, found: Raw) -> None:
         principal = str((found.get("identity") or {}).get("principalId") or "")
@@ -306,11 +306,11 @@ class _Launch:
     def _ask(self, action: str, call: Any) -> Any:
         return ask(self._azure, action, call, region=self._call.region, value=self._group)
 
-    def _wait(self, fault: CloudgpuError) -> None:
+    def _wait(self, error: CloudgpuError) -> None:
         """Wait a little, unless the deadline has passed."""
         if self._azure.clock() >= self._deadline:
-            raise self._uncertain(fault.message) from fault
-        self._waiting.on(fault.message)
+            raise self._uncertain(error.message) from error
+        self._waiting.on(error.message)
         self._azure.pause(SETTLES_S)
 
     def _uncertain(self, why: str) -> LaunchUncertain:

@@ -183,6 +183,6 @@ def _elsewhere(azure: Azure) -> list[Unanswered]:
     for group in sorted(one.name for one in azure.launched_in.file("").glob("cloudgpu-*")):
         try:
             azure.launched_in.check(group, lambda: azure.subscription)
-        except AuthFailed as fault:
-            found.append(Unanswered(group, f"{fault.message} {fault.next}"))
+        except AuthFailed as error:
+            found.append(Unanswered(group, f"{error.message} {error.next}"))
     return found

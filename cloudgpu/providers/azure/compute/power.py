@@ -62,8 +62,8 @@ def _inside(azure: Azure, id: str) -> list[Mapping[str, Any]]:  # noqa: A002
     listed = azure.resources.resources.list_by_resource_group
     try:
         found = look(azure, groups.LIST, lambda: [one.as_dict() for one in listed(group)], region=region, value=id)
-    except CloudgpuError as fault:
-        if getattr(fault.__cause__, "status_code", None) not in _NOT_TOLD:
+    except CloudgpuError as error:
+        if getattr(error.__cause__, "status_code", None) not in _NOT_TOLD:
             raise
         return []
     return found or []
@@ -104,8 +104,8 @@ def _once_free(azure: Azure, call: Callable[[], object]) -> None:
     for _ in range(LOOKS):
         try:
             call()
-        except CloudgpuError as fault:
-            if code_of(fault) not in BUSY:
+        except CloudgpuError as error:
+            if code_of(error) not in BUSY:
                 raise
             azure.pause(SETTLES_S)
         else:

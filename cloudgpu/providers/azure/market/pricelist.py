@@ -43,8 +43,8 @@ def price_list(settings: ProviderSettings) -> PriceList:
     def ask(region: str) -> PricePart | CloudgpuError:
         try:
             return part_from(_asked(server, region), region, settings.clock())
-        except CloudgpuError as fault:
-            return fault
+        except CloudgpuError as error:
+            return error
 
     with Pool(AT_ONCE, "regions") as pool:
         answers = dict(zip(places, pool.map(ask, places), strict=True))
@@ -52,7 +52,7 @@ def price_list(settings: ProviderSettings) -> PriceList:
     faults = {region: one for region, one in answers.items() if isinstance(one, CloudgpuError)}
     if faults and not parts:
         raise next(iter(faults.values()))
-    return PriceList("azure", parts, tuple(Unanswered(region, fault.message) for region, fault in faults.items()))
+    return PriceList("azure", parts, tuple(Unanswered(region, error.message) for region, error in faults.items()))
 
 
 def _regions(settings: ProviderSettings) -> list[str]:

@@ -66,4 +66,8 @@ def _of(azure: Azure, server: Retail, place: Place) -> Mapping[Market, Price]:
         part = part_from(server.items(meant), region, azure.clock())
     except CloudgpuError:
         return {}
-    return {row.key.market: row.per_hour() for row in part.rows if row.key.market is not None and row.key.item == name}
+    return {
+        machine.key.market: machine.per_hour()
+        for machine in part.rows
+        if machine.key.market is not None and machine.key.item == name
+    }

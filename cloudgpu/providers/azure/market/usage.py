@@ -26,8 +26,8 @@ def check(azure: Azure, region: str, sku: Sku, market: Market) -> str | None:
         return f"it is not known how many vCPUs {sku.name} counts, so no limit was checked"
     try:
         found = {_name(one).lower(): one for one in quotas.usages(azure, region)}
-    except CloudgpuError as fault:
-        return f"the limits on vCPUs in {region} could not be read: {fault.message}"
+    except CloudgpuError as error:
+        return f"the limits on vCPUs in {region} could not be read: {error.message}"
     codes = (quotas.SPOT,) if market is Market.SPOT else (sku.family, quotas.TOTAL)
     missing = [code for code in codes if code.lower() not in found]
     for one in _of(found, codes):

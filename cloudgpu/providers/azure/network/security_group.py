@@ -40,8 +40,8 @@ def allow(azure: Azure, id: str, label: str, cidr: str | None) -> None:  # noqa:
     for _ in range(_TRIES - 1):
         try:
             _allow(azure, id, label, cidr)
-        except InvalidRequest as fault:
-            if code_of(fault) != _TAKEN:
+        except InvalidRequest as error:
+            if code_of(error) != _TAKEN:
                 raise
         else:
             return

@@ -141,8 +141,8 @@ def _hang(azure: Azure, id: str, disk: str) -> None:  # noqa: A002
 
     try:
         ask(azure, _ATTACH, send, region=region, value=id)
-    except CloudgpuError as fault:
-        if getattr(fault.__cause__, "status_code", None) not in _UNHEARD_OF:
+    except CloudgpuError as error:
+        if getattr(error.__cause__, "status_code", None) not in _UNHEARD_OF:
             raise
         _list(azure, id, disk)
 

@@ -33,8 +33,8 @@ def findings(gcp: Gcp, region: str | None = None) -> Sequence[Finding]:
     """
     try:
         project = gcp.project
-    except InvalidRequest as fault:
-        return [Finding(PROJECT, good=False, says=fault.message, next=fault.next or "", needed=True)]
+    except InvalidRequest as error:
+        return [Finding(PROJECT, good=False, says=error.message, next=error.next or "", needed=True)]
     answers = _asked(gcp)
     denied = next((one for one in answers.values() if isinstance(one, AuthFailed)), None)
     if denied is not None and denied.field == "credentials":
@@ -60,8 +60,8 @@ def _asked(gcp: Gcp) -> Answers:
         return dict(zip(calls, pool.map(tried, calls.values()), strict=True))
 
 
-def _unknown(what: str, fault: CloudgpuError) -> Finding:
-    return Finding(what, good=None, says=fault.message, next=fault.next or "Run it again.")
+def _unknown(what: str, error: CloudgpuError) -> Finding:
+    return Finding(what, good=None, says=error.message, next=error.next or "Run it again.")
 
 
 def _os_login(gcp: Gcp, answers: Answers) -> Finding:

@@ -115,10 +115,10 @@ def permissions(gcp: Gcp, region: str | None = None) -> Sequence[Permission]:
         check_region(gcp, region)
     try:
         verdicts, why = _verdicts(gcp, [one.name for one in ACTIONS]), "Google does not know this permission here"
-    except (AuthFailed, InvalidRequest) as fault:
-        if isinstance(fault, AuthFailed) and fault.field != "project":
+    except (AuthFailed, InvalidRequest) as error:
+        if isinstance(error, AuthFailed) and error.field != "project":
             raise
-        verdicts, why = {}, f"{fault.message} {fault.next or ''}".strip()
+        verdicts, why = {}, f"{error.message} {error.next or ''}".strip()
     return [_permission(one, verdicts.get(one.name), why) for one in ACTIONS]
 
 
@@ -134,8 +134,8 @@ def _verdicts(gcp: Gcp, names: Sequence[str]) -> Verdicts:
 def _asked(gcp: Gcp, names: Sequence[str]) -> Iterator[tuple[str, bool | None]]:
     try:
         granted = _granted(gcp, names)
-    except InvalidRequest as fault:
-        if is_gone(fault):
+    except InvalidRequest as error:
+        if is_gone(error):
             raise
         if len(names) == 1:
             yield names[0], None

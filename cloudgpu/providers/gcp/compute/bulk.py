@@ -42,8 +42,8 @@ def _stopped(gcp: Gcp, id: str, found: Raw) -> CloudgpuError | None:  # noqa: A0
         return None
     try:
         power.ask_to_stop(gcp, id, found)
-    except CloudgpuError as fault:
-        return fault
+    except CloudgpuError as error:
+        return error
     return None
 
 

@@ -57,9 +57,9 @@ def launch(gcp: Gcp, attempt: Attempt, *, deadline: datetime) -> Instance:
         found = _Sender(gcp, attempt, call, deadline).send(made)
     except ProviderUnavailable:
         raise
-    except CloudgpuError as fault:
+    except CloudgpuError as error:
         with suppress(CloudgpuError):  # what is left of it costs nothing, and orphans finds it
-            if isinstance(fault, NoCapacity) or not _is_there(gcp, call, machine):
+            if isinstance(error, NoCapacity) or not _is_there(gcp, call, machine):
                 _shut_again(gcp, call, machine)
         raise
     return listing.instances(gcp, [found])[0]
@@ -109,17 +109,17 @@ class _Sender:
         while True:
             try:
                 operation = self._sent(made)
-            except ProviderUnavailable as fault:
-                self._unsure |= not isinstance(fault, RateLimited)
-                self._silent += isinstance(fault, Silent)
+            except ProviderUnavailable as error:
+                self._unsure |= not isinstance(error, RateLimited)
+                self._silent += isinstance(error, Silent)
                 if self._silent == SILENT_SENDS:
-                    raise self._uncertain(fault) from fault
-                wait = (fault.retry_after if isinstance(fault, RateLimited) else None) or pause
-                self._wait(wait, fault)
+                    raise self._uncertain(error) from error
+                wait = (error.retry_after if isinstance(error, RateLimited) else None) or pause
+                self._wait(wait, error)
                 pause = min(2 * pause, LONGEST_PAUSE_S)
-            except CloudgpuError as fault:
-                if self._unsure or code_of(fault) in THERE_ALREADY:
-                    return self._made_before(fault)
+            except CloudgpuError as error:
+                if self._unsure or code_of(error) in THERE_ALREADY:
+                    return self._made_before(error)
                 raise
             else:
                 return self._done(operation)
@@ -146,8 +146,8 @@ class _Sender:
             done = operations.waited(
                 self._gcp, operation, action=ACTION, value=zone, deadline=self._deadline, project=project
             )
-        except CloudgpuError as fault:  # nobody told how it ended: is there a machine?
-            return self._made_before(fault)
+        except CloudgpuError as error:  # nobody told how it ended: is there a machine?
+            return self._made_before(error)
         refused = errors.ended(done, self._gcp.context(ACTION, zone, zone))
         if refused is not None:
             return self._failed(refused)
@@ -173,8 +173,8 @@ class _Sender:
     def _looked(self) -> Mapping[str, Any]:
         try:
             return self._found()
-        except InstanceNotFound as fault:  # made, and gone or not yet shown
-            raise self._uncertain(fault) from fault
+        except InstanceNotFound as error:  # made, and gone or not yet shown
+            raise self._uncertain(error) from error
 
     def _found(self) -> Mapping[str, Any]:
         zone = self._call.zone
@@ -183,44 +183,44 @@ class _Sender:
         answer = self._gcp.ask("compute.instances.get", zone, value=machine, **where)
         return {"zone": zone, "name": self._name, **answer}
 
-    def _wait(self, seconds: float, fault: CloudgpuError) -> None:
+    def _wait(self, seconds: float, error: CloudgpuError) -> None:
         """Wait as told, unless that would end after the deadline."""
         left = (self._deadline - self._gcp.clock()).total_seconds()
         if seconds < left:
-            self._waiting.on(fault.message)
+            self._waiting.on(error.message)
             self._gcp.pause(seconds)
             return
         if not self._unsure:
-            raise fault
-        raise self._uncertain(fault) from fault
+            raise error
+        raise self._uncertain(error) from error
 
-    def _made_before(self, fault: CloudgpuError) -> Mapping[str, Any]:
+    def _made_before(self, error: CloudgpuError) -> Mapping[str, Any]:
         """Return the machine of this name, where it is this attempt's; else it is not known whether it comes to be."""
         try:
             found = self._found()
         except CloudgpuError:
-            raise self._uncertain(fault) from fault
+            raise self._uncertain(error) from error
         if found.get("labels", {}).get(TAG_ID) != self._attempt.machine:
-            raise fault
+            raise error
         if found.get("status") == "PROVISIONING":  # whether Google has the machine for it is still to be said
-            raise self._uncertain(fault) from fault
+            raise self._uncertain(error) from error
         return found
 
-    def _explained(self, fault: CloudgpuError) -> CloudgpuError:
+    def _explained(self, error: CloudgpuError) -> CloudgpuError:
         """Return a refusal inside the operation, in the words of a launch.
 
         An operation that has ended with an error has made no machine; to send the call again under the same request id
         would bring the same operation.
         """
         spot = self._attempt.offer.available.market is Market.SPOT
-        if isinstance(fault, ProviderUnavailable) or (spot and code_of(fault) == PREEMPTED_MEANWHILE):
-            return NoCapacity(fault.message, field="offer", value=fault.value)
-        return fault
+        if isinstance(error, ProviderUnavailable) or (spot and code_of(error) == PREEMPTED_MEANWHILE):
+            return NoCapacity(error.message, field="offer", value=error.value)
+        return error
 
-    def _uncertain(self, fault: CloudgpuError) -> LaunchUncertain:
+    def _uncertain(self, error: CloudgpuError) -> LaunchUncertain:
         return LaunchUncertain(
-            f"It is not known whether Google Cloud has made the machine in {self._call.zone}: {fault.message}",
-            field=fault.field,
-            value=fault.value,
+            f"It is not known whether Google Cloud has made the machine in {self._call.zone}: {error.message}",
+            field=error.field,
+            value=error.value,
             next="Run the same up again: it sends the same call with the same request id, which never makes a second.",
         )

@@ -141,8 +141,8 @@ def tag(gcp: Gcp, id: str, tags: Mapping[str, str]) -> None:  # noqa: A002
     for attempt in range(1, TRIES + 1):
         try:
             _set(gcp, id, raw(gcp, id), tags)
-        except InvalidRequest as fault:
-            if code_of(fault) != STALE or attempt == TRIES:
+        except InvalidRequest as error:
+            if code_of(error) != STALE or attempt == TRIES:
                 raise
             gcp.pause(PAUSE_S * attempt)
         else:

@@ -114,11 +114,11 @@ def _check_offered(gcp: Gcp, item: Available, wanted: Shape) -> list[str]:
     kind = wanted.machine_type
     try:
         gcp.ask("compute.machineTypes.get", item.zone, value=item.instance_type, zone=item.zone, machineType=kind)
-    except CloudgpuError as fault:
-        if not is_gone(fault):
-            return [f"whether {item.zone} has {kind} could not be asked: {fault.message}"]
+    except CloudgpuError as error:
+        if not is_gone(error):
+            return [f"whether {item.zone} has {kind} could not be asked: {error.message}"]
         message = f"Google Cloud has no {kind} in {item.zone}."
-        raise NoCapacity(message, field="offer", value=item.zone) from fault
+        raise NoCapacity(message, field="offer", value=item.zone) from error
     return []
 
 
@@ -133,8 +133,8 @@ def _place(gcp: Gcp, request: LaunchRequest, item: Available) -> tuple[network.P
 def _risks(gcp: Gcp, network: str) -> list[str]:
     try:
         return [one.risk for one in access.openings(gcp, network)]
-    except CloudgpuError as fault:
-        return [f"whether a firewall rule lets everybody in could not be asked: {fault.message}"]
+    except CloudgpuError as error:
+        return [f"whether a firewall rule lets everybody in could not be asked: {error.message}"]
 
 
 def _disk_gb(request: LaunchRequest, image: Image) -> int:

@@ -83,12 +83,12 @@ def _page(client: Any, token: str, pause: Callable[[float], None]) -> Any:
             pause(_wait(fault, send))
 
 
-def _passes(fault: CloudgpuError) -> bool:
-    return isinstance(fault, RateLimited) or fault.value in ("500", "502", "503", "504")
+def _passes(error: CloudgpuError) -> bool:
+    return isinstance(error, RateLimited) or error.value in ("500", "502", "503", "504")
 
 
-def _wait(fault: CloudgpuError, send: int) -> float:
-    asked = fault.retry_after if isinstance(fault, RateLimited) else None
+def _wait(error: CloudgpuError, send: int) -> float:
+    asked = error.retry_after if isinstance(error, RateLimited) else None
     return min(LONGEST_WAIT_S, USUAL_WAIT_S * 2 ** (send - 1) if asked is None else asked)
 
 

@@ -46,8 +46,8 @@ def check(gcp: Gcp, region: str, name: str, market: Market) -> list[str]:
         return [f"it is not known which quota of Google's counts {name}, so none was checked"]
     try:
         limits = _limits_of(gcp, region)
-    except CloudgpuError as fault:  # Google checks them itself when it launches
-        return [f"the quotas of GPUs in {region} could not be read: {fault.message}"]
+    except CloudgpuError as error:  # Google checks them itself when it launches
+        return [f"the quotas of GPUs in {region} could not be read: {error.message}"]
     return [said for one in listed if (said := _checked(gcp, one, region, name, limits)) is not None]
 
 

@@ -121,8 +121,8 @@ def forget(gcp: Gcp, project: str, name: str) -> Mapping[str, Any] | None:
     """Ask to take a rule away; return the operation, None where there is none or it is going already. Does not wait."""
     try:
         return gcp.ask("compute.firewalls.delete", value=name, firewall=name, **_in(project))
-    except InvalidRequest as fault:
-        if is_gone(fault) or code_of(fault) in NOT_READY:
+    except InvalidRequest as error:
+        if is_gone(error) or code_of(error) in NOT_READY:
             return None
         raise
 
@@ -140,8 +140,8 @@ def network_of(machine: Mapping[str, Any]) -> str:
 def _found(gcp: Gcp, project: str, name: str) -> Mapping[str, Any] | None:
     try:
         return gcp.ask("compute.firewalls.get", value=name, firewall=name, **_in(project))
-    except InvalidRequest as fault:
-        if is_gone(fault):
+    except InvalidRequest as error:
+        if is_gone(error):
             return None
         raise
 
@@ -151,9 +151,9 @@ def _written(gcp: Gcp, project: str, wanted: Mapping[str, Any]) -> None:
     for left in reversed(range(TRIES)):
         try:
             _made_or_patched(gcp, project, wanted)
-        except InvalidRequest as fault:
-            removed = is_gone(fault) and "/firewalls/" in fault.message
-            if not left or not (removed or code_of(fault) in NOT_READY):
+        except InvalidRequest as error:
+            removed = is_gone(error) and "/firewalls/" in error.message
+            if not left or not (removed or code_of(error) in NOT_READY):
                 raise
             gcp.pause(SETTLES_S)
         else:
@@ -165,8 +165,8 @@ def _made_or_patched(gcp: Gcp, project: str, wanted: Mapping[str, Any]) -> None:
     try:
         asked = gcp.ask("compute.firewalls.insert", value=name, firewallResource=dict(wanted), **_in(project))
         operations.finished(gcp, asked, action="compute.firewalls.insert", value=name, project=project or None)
-    except InvalidRequest as fault:
-        if code_of(fault) not in THERE_ALREADY:
+    except InvalidRequest as error:
+        if code_of(error) not in THERE_ALREADY:
             raise
         _patched(gcp, project, wanted)
 

@@ -73,12 +73,12 @@ def _subnet(gcp: Gcp, region: str, whole: str) -> dict[str, Any]:
     name, project = ids.last(whole), whole.split("/")[1]
     try:
         return gcp.ask("compute.subnetworks.get", region, value=name, project=project, region=region, subnetwork=name)
-    except InvalidRequest as fault:
-        if not is_gone(fault):
+    except InvalidRequest as error:
+        if not is_gone(error):
             raise
         message = f"There is no subnet {name!r} in {region} (project {project})."
         way = f"See them: gcloud compute networks subnets list --regions {region}"
-        raise InvalidRequest(message, field="--subnet", value=name, next=way) from fault
+        raise InvalidRequest(message, field="--subnet", value=name, next=way) from error
 
 
 def _usual(gcp: Gcp, region: str) -> Place:
@@ -100,8 +100,8 @@ def _usual(gcp: Gcp, region: str) -> Place:
 def _network(gcp: Gcp, name: str) -> dict[str, Any]:
     try:
         return gcp.ask("compute.networks.get", value=name, network=name)
-    except InvalidRequest as fault:
-        if not is_gone(fault):
+    except InvalidRequest as error:
+        if not is_gone(error):
             raise
         message = f"The project {gcp.project} has no network {name!r}."
         raise InvalidRequest(
@@ -109,7 +109,7 @@ def _network(gcp: Gcp, name: str) -> dict[str, Any]:
             field=f"accounts.{gcp.account}.network",
             value=name,
             next=f"Name another there, or a --subnet; or make it: gcloud compute networks create {name}",
-        ) from fault
+        ) from error
 
 
 def partial(url: str) -> str:

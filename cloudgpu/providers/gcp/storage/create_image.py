@@ -84,8 +84,8 @@ def _begin(gcp: Gcp, source: str, own: str, tags: Mapping[str, str]) -> None:
     }
     try:
         begun = gcp.ask(_MAKE, value=source, imageResource=request, forceCreate=True)
-    except CloudgpuError as fault:
-        if code_of(fault) not in THERE_ALREADY:
+    except CloudgpuError as error:
+        if code_of(error) not in THERE_ALREADY:
             raise
         return
     if _named(gcp, own) is None:  # it is shown once Google has looked at the disk, or never

@@ -112,11 +112,11 @@ def _with_script(gcp: Gcp, item: Available, machine: str, gone: Sequence[PublicI
     if found is None:
         raise _none([*gone, *plain])
     families = ", ".join(ids.last(one.parameter) for one in gone)
-    said = (
+    message = (
         f"Google has none of the images with a driver that are known here ({families}): {found.name} is used, and "
         "cloud-init installs the driver and CUDA in the machine's first minutes"
     )
-    return Choice(found, {} if item.accelerators else None, (said,))
+    return Choice(found, {} if item.accelerators else None, (message,))
 
 
 def _newest(gcp: Gcp, wanted: Sequence[PublicImage]) -> Image | None:
@@ -223,11 +223,11 @@ def _about_driver(item: Available, image: Image) -> tuple[str, ...]:
 
 def _about_boot(image: Image) -> tuple[str, ...]:
     if image.cloud_init is False:
-        said = (
+        message = (
             f"the image {image.name} has no cloud-init: it is set up by a startup script, and its host key is read "
             "through Google's API before the first connection"
         )
-        return (said,)
+        return (message,)
     if image.cloud_init is None and TAG_ID not in image.tags and TAG_IMAGE not in image.tags:
         return (f"whether the image {image.name} runs cloud-init is not known: without it, nobody can log in",)
     return ()

@@ -124,7 +124,7 @@ def unless_gone(call: Callable[[], Answer]) -> Answer | None:
     """Return what a call returns; None where Google answers that what it is about is not there."""
     try:
         return call()
-    except CloudgpuError as fault:
-        if is_gone(fault):
+    except CloudgpuError as error:
+        if is_gone(error):
             return None
         raise

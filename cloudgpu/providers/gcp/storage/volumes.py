@@ -87,8 +87,8 @@ def _made(gcp: Gcp, zone: str, volume: Volume, tags: Mapping[str, str], kind: st
     }
     try:
         changed(gcp, "compute.disks.insert", zone, value=volume.name, zone=zone, diskResource=request)
-    except CloudgpuError as fault:
-        if code_of(fault) not in THERE_ALREADY:
+    except CloudgpuError as error:
+        if code_of(error) not in THERE_ALREADY:
             raise
     return _look(gcp, zone, name)
 
