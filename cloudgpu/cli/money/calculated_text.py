@@ -98,7 +98,8 @@ def _rented(cloud: RentedMachine, shown: _Amounts) -> str:
     offer = cloud["offer"]
     if offer is None:
         return ""
-    doubt = [offer["basis"] if offer["basis"] in ("derived", "recalled") else "", "old" if offer["old"] else ""]
+    trust = [offer["basis"] if offer["basis"] in ("derived", "recalled") else "", "old" if offer["old"] else ""]
+    doubt = dict.fromkeys([*trust, offer["uncertain"] or ""])
     kind = "Cheapest spot" if offer["market"] == "spot" else "Cheapest"
     doubts = "".join(f", {one}" for one in doubt if one) + (f"; {offer['legacy']}" if offer["legacy"] else "")
     return (

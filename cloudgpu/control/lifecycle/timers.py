@@ -131,8 +131,8 @@ def _check_left(session: Session, machine: Machine, until: datetime) -> None:
     ):
         return
     raise InvalidRequest(
-        f"{machine.name} has a timer in the cloud that ends it at {_minute(fact(machine.timer))}, and from here it cannot "
-        f"be moved: {provider.no_timer()}.",
+        f"{machine.name} has a timer in the cloud that ends it at {_minute(fact(machine.timer))}, and from here it "
+        f"cannot be moved: {provider.no_timer()}.",
         field="renew_until",
         value=iso(until),
         next="Run this where the account's settings name the timer's role, or stay within that time.",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.core.advice.break_even import SOON
 from cloudgpu.core.advice.desktop import USED_SOURCE, YEAR
 from cloudgpu.core.advice.rent_or_buy import Answer, Calculation, Mark, answered, mark, milestones
-from cloudgpu.core.catalog.catalog import is_old
+from cloudgpu.core.catalog.catalog import is_old, spot_uncertainty
 from cloudgpu.core.values.money import usd
 from cloudgpu.core.values.times import iso
 from cloudgpu.core.values.units import hours
@@ -159,6 +159,7 @@ def _cloud(rent: Rent, now: datetime) -> RentedMachine:
             "as_of": iso(listed.price.as_of),
             "basis": str(listed.price.basis),
             "old": is_old(listed.price.as_of, now),
+            "uncertain": spot_uncertainty(rent.offer, now) or None,
             "legacy": shape.legacy or None,
         }
     return value

@@ -87,6 +87,8 @@ class CatalogOffer(TypedDict):
     """`listed`, `derived`, `recalled`."""
     old: bool
     """It is more than 180 days old."""
+    uncertain: str | None
+    """Why a spot price may not hold any more; null: none."""
     legacy: str | None
     """Why it can hardly be launched any more."""
 
