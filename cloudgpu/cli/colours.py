@@ -12,9 +12,9 @@ from cloudgpu.cli.terminal import paint
 BY_COLOUR = {
     "green": ("running", "ready"),
     # Something is to be known, or will be another state in a moment.
-    "yellow": ("pending", "stopping", "parking", "disk left"),
+    "magenta": ("pending", "stopping", "parking", "disk left"),
     # Something is to be done.
-    "bold yellow": ("unknown", "unsettled", "interrupted"),
+    "bold magenta": ("unknown", "unsettled", "interrupted"),
     # It costs little, or nothing.
     "dim": (
         "parked",
@@ -26,26 +26,25 @@ BY_COLOUR = {
 STATES = {state: colour for colour, states in BY_COLOUR.items() for state in states}
 MARKS = {
     "ok": "green",
-    "note": "cyan",
-    "warn": "bold yellow",
-    "->": "cyan",
+    "note": "magenta",
+    "warn": "bold magenta",
     "FAIL": "bold red",
     "FAILED:": "bold red",
     "error:": "bold red",
 }
 
 # A bar has the colour of the words behind it, which say how a budget stands.
-BARS = {"used up": "bold red", "passed by what runs": "bold yellow", "nearly used up": "yellow", "fits": "green"}
+BARS = {"used up": "bold red", "passed by what runs": "bold magenta", "nearly used up": "magenta", "fits": "green"}
 
 # Labels of what is shown before somebody agrees: what is erased or open to all, what costs, what nobody guards.
 LABELS = {
     "stop erases": "bold red",
     "erases": "bold red",
     "open": "bold red",
-    "money": "bold yellow",
-    "guard": "bold yellow",
+    "money": "bold magenta",
+    "guard": "bold magenta",
 }
-LABELS |= {"still billed": "bold yellow", "also billed": "yellow"}
+LABELS |= {"still billed": "bold magenta", "also billed": "magenta"}
 
 # What can stand anywhere in a line. A state stands in a column: two spaces before it, and as many behind, or nothing.
 _WORDS = re.compile(
@@ -87,4 +86,4 @@ def _line(line: str) -> str:
 def _painted(found: re.Match[str]) -> str:
     if found["state"] or found["is"]:
         return paint(found[0], STATES[found[0]])
-    return paint(found[0], "bold" if found["money"] else "bold yellow")
+    return paint(found[0], "bold" if found["money"] else "bold magenta")

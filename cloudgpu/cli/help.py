@@ -117,8 +117,8 @@ def write_options(command: Any, ctx: Any, page: Page, groups: Mapping[str, Seque
 
 
 def _head(text: str) -> str:
-    return paint(text, "bold") if is_coloured(sys.stdout) else text
+    return paint(text, "bold underline") if is_coloured(sys.stdout) else text
 
 
 def _typed(text: str) -> str:
-    return paint(text, "cyan") if is_coloured(sys.stdout) else text
+    return paint(text, "bold") if is_coloured(sys.stdout) else text

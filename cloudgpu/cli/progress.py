@@ -95,7 +95,7 @@ class Spinner:
                 taken += " .."
                 break
             taken = f"{taken} {word}".lstrip()
-        return (paint(sign, "cyan") if is_coloured(self.stream) else sign) + head[1:] + taken
+        return (paint(sign, "bold") if is_coloured(self.stream) else sign) + head[1:] + taken
 
     def begin(self, step: str) -> None:
         """Count from now on the seconds of this step; without one, of the step before, after an answer was typed."""

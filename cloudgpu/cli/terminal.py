@@ -15,15 +15,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 NARROWEST, WIDEST, WIDEST_PROSE, USUAL = 40, 160, 100, 80  # columns
-CODES = {  # style: the codes of ECMA-48 that it consists of
+# style: the codes of ECMA-48 that it consists of. Yellow and cyan cannot be read on a light terminal.
+CODES = {
     "bold": "1",
     "dim": "2",
     "red": "31",
     "green": "32",
-    "yellow": "33",
-    "cyan": "36",
+    "magenta": "35",
     "bold red": "1;31",
-    "bold yellow": "1;33",
+    "bold magenta": "1;35",
+    "bold underline": "1;4",
 }
 
 

@@ -11,8 +11,17 @@ from cloudgpu.cli import render
 from cloudgpu.cli.app import run
 from cloudgpu.cli.colours import coloured
 from cloudgpu.cli.machines.watching import page
+from cloudgpu.cli.terminal import CODES
 
 CODE = re.compile(r"\x1b\[[0-9;]*m")
+PALETTES = [  # background, red, green, yellow, blue, magenta, cyan
+    pytest.param("ffffff", "cd0000", "00cd00", "cdcd00", "0000ee", "cd00cd", "00cdcd", id="xterm, light"),
+    pytest.param("000000", "cd0000", "00cd00", "cdcd00", "0000ee", "cd00cd", "00cdcd", id="xterm, dark"),
+    pytest.param("ffffff", "cd3131", "00bc00", "949800", "0451a5", "bc05bc", "0598bc", id="Visual Studio Code, light"),
+    pytest.param("1e1e1e", "cd3131", "0dbc79", "e5e510", "2472c8", "bc3fbc", "11a8cd", id="Visual Studio Code, dark"),
+    pytest.param("fdf6e3", "dc322f", "859900", "b58900", "268bd2", "d33682", "2aa198", id="Solarized, light"),
+    pytest.param("002b36", "dc322f", "859900", "b58900", "268bd2", "d33682", "2aa198", id="Solarized, dark"),
+]
 ANSWER = """\
 NAME   STATE          AT     $/H     SPENT  LEASE
 fox    running        aws  $3.8230  $1,022.26  1h 54m left
@@ -48,11 +57,32 @@ def test_what_means_something_has_a_colour_and_every_word_stays():
     assert "  \x1b[32mrunning\x1b[0m  " in lines[1]
     assert "\x1b[1m$1,022.26\x1b[0m" in lines[1]
     assert "\x1b[2mstopped\x1b[0m (free)" in lines[2]
-    assert "\x1b[1;33mover 5m\x1b[0m" in lines[2]
+    assert "\x1b[1;35mover 5m\x1b[0m" in lines[2]
     assert lines[4].startswith("running  \x1b[32mrunning"), "a machine may be called running"
     assert lines[5].startswith("  \x1b[1;31mFAIL\x1b[0m ")
     assert lines[6].startswith("  \x1b[32mok\x1b[0m ")
     assert lines[7].startswith("\x1b[1;31merror:\x1b[0m ")
+
+
+def contrast(one, other):
+    """The contrast of two colours, by the formula of WCAG 2."""
+    bright, dark = sorted((luminance(one), luminance(other)), reverse=True)
+    return (bright + 0.05) / (dark + 0.05)
+
+
+def luminance(colour):
+    parts = [int(colour[place : place + 2], 16) / 255 for place in (0, 2, 4)]
+    red, green, blue = (one / 12.92 if one <= 0.03928 else ((one + 0.055) / 1.055) ** 2.4 for one in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+@pytest.mark.parametrize(("background", "red", "green", "yellow", "blue", "magenta", "cyan"), PALETTES)
+def test_every_colour_can_be_read_on_light_and_dark_terminals(background, red, green, yellow, blue, magenta, cyan):
+    shown = {"31": red, "32": green, "33": yellow, "34": blue, "35": magenta, "36": cyan}
+    for style, codes in CODES.items():
+        colour = shown.get(codes.rpartition(";")[2])
+        at_risk = "red" in style or "magenta" in style
+        assert colour is None or contrast(colour, background) >= (3 if at_risk else 2.1), style
 
 
 def test_colours_follow_the_environment_and_json_has_none(line):

@@ -115,7 +115,7 @@ def _play(session: Session, story: _Story) -> DemoDocument:
     cell, activity = _work(session, row, story)
     story.step("What it has cost, compared with a desktop of your own.")
     spent, desktop = _cost(session, story)
-    story.step("Stop it: running programs end, the disk stays, and the provider confirms that billing ended.")
+    story.step("Stop it: programs end, the disk stays, and the provider confirms it.")
     row = stop(session, row, why="the demo is over")
     story.detail(f"{row.name} is {row.state}, billed: {'yes' if row.billed else 'no'}")
     story.step("End it, and prove it.")

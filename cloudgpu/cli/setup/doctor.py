@@ -96,7 +96,7 @@ def _checks_text(checks: Sequence[Check], *, live: bool, verbose: bool) -> str:
 
     `verbose`: every note with what to do, and what is well. Without it notes take a few lines, and the rest is counted.
     """
-    from cloudgpu.cli.render import facts
+    from cloudgpu.cli.render import facts, paragraph
     from cloudgpu.core.model.checks import Verdict
 
     found = {verdict: [check for check in checks if check.verdict is verdict] for verdict in Verdict}
@@ -110,7 +110,7 @@ def _checks_text(checks: Sequence[Check], *, live: bool, verbose: bool) -> str:
             says.append((" " * (width + 5), f"-> {check.next}"))
         return facts(says)
 
-    lines = [_answer(found, live=live), *(entry(check, whole=True) for check in trouble)]
+    lines = [paragraph(_answer(found, live=live)), *(entry(check, whole=True) for check in trouble)]
     if verbose:
         shown = [entry(check, whole=True) for check in (*notes, *found[Verdict.OK])]
         return "\n".join([*lines, *shown])

@@ -10,16 +10,18 @@ from typing import TYPE_CHECKING
 from cloudgpu import catalog
 from cloudgpu.catalog.place import use as use_prices
 from cloudgpu.catalog.read import gpu_named
-from cloudgpu.control.advice.desktop_choice import desktop_named, requested_desktop
+from cloudgpu.control.advice.desktop_choice import all_desktops, desktop_named, requested_desktop
 from cloudgpu.core.advice.desktop import several, with_terms
 from cloudgpu.core.advice.rent_or_buy import Calculation, Rent
-from cloudgpu.core.catalog.catalog import CatalogOffer, by_price, meant_by
+from cloudgpu.core.catalog.catalog import CatalogOffer, by_price, meant_by, spot_uncertainty
 from cloudgpu.core.catalog.gpus import EQUAL, Work, faster
 from cloudgpu.core.model.offers import Market
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.views.advice.rent_or_buy import calculated_value
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from cloudgpu.control.advice.compare_request import CompareRequest, Rented
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.advice.desktop import Desktop
@@ -45,9 +47,11 @@ def calculation(session: Session, request: CompareRequest, rented: Rented) -> Ca
     """Return what was asked for as values of core."""
     use_prices(session.home.price_lists)
     work, terms = request.work or Work.TRAINING, rented.terms
-    rent = _rent(rented, work)
+    rent = _rent(rented, work, session.clock())
     desktop, chosen_for = request.desktop, None
-    if not request.is_chosen and rent.spec is not None:
+    if not request.is_chosen and rent.instead_of is not None:
+        desktop = _with_its_card(session, request, rent.instead_of)
+    elif not request.is_chosen and rent.spec is not None:
         found = _that_holds(session, request, rent, work)
         if found is not None:
             desktop, chosen_for = found, rent.spec.memory_gib
@@ -70,6 +74,18 @@ def calculation(session: Session, request: CompareRequest, rented: Rented) -> Ca
         chosen_for=chosen_for,
         sells=request.sells,
     )
+
+
+def _with_its_card(session: Session, request: CompareRequest, wanted: GpuSpec) -> Desktop:
+    """Return the shipped desktop with the card that was named; the usual one where there is none, or it has it."""
+    own = gpu_named(request.desktop.gpu)
+    if own is None or own.name == wanted.name:
+        return request.desktop
+    for one in all_desktops(session):
+        its = gpu_named(one.gpu)
+        if one.gpus == 1 and its is not None and its.name == wanted.name:
+            return requested_desktop(session, request.currency, {**request.typed, "desktop": one.name})[0]
+    return request.desktop
 
 
 def _that_holds(session: Session, request: CompareRequest, rent: Rent, work: Work) -> Desktop | None:
@@ -107,18 +123,18 @@ def _check_number(desktop: Desktop, rent: Rent, ratio: Fraction) -> None:
         )
 
 
-def _rent(rented: Rented, work: Work) -> Rent:
+def _rent(rented: Rented, work: Work, now: datetime) -> Rent:
     meant = [] if rented.model is None else meant_by(rented.model, catalog.gpus())
     means = tuple(each.name for each in meant)
     if rented.price is not None:
         measured = [each for each in meant if each.trains_vs_h100 is not None]
         spec = next(iter(measured or meant), None)
         return Rent(rented.price, rented.count, rented.use, rented.horizon, spec, means)
-    found = _offer(rented)
+    found = _offer(rented, now)
     if found is not None:
         spec = catalog.named_gpu(found.type.gpu.name)
         return Rent(found.listed.price.per_hour, rented.count, rented.use, rented.horizon, spec, (), found)
-    other = None if not meant or _is_sold(rented) else substitute(rented, meant[0], work)
+    other = None if not meant or _is_sold(rented) else substitute(rented, meant[0], work, now)
     if other is None:
         raise _no_price(rented, means)
     offer, ratio = other
@@ -133,7 +149,7 @@ def _is_sold(rented: Rented) -> bool:
     return any(catalog.offers(market=market, gpu=rented.model, legacy=True) for market in markets)
 
 
-def substitute(rented: Rented, wanted: GpuSpec, work: Work) -> tuple[CatalogOffer, Fraction] | None:
+def substitute(rented: Rented, wanted: GpuSpec, work: Work, now: datetime) -> tuple[CatalogOffer, Fraction] | None:
     """Return the offer that does a GPU's work cheapest, with its memory at least, and how many of its hours that takes.
 
     Its GPU does the work at half the speed at least: more hours than there are in a day help nobody. None where no
@@ -146,15 +162,19 @@ def substitute(rented: Rented, wanted: GpuSpec, work: Work) -> tuple[CatalogOffe
             continue
         ratio = faster(wanted, spec, work)
         if ratio is not None and ratio.ratio <= SLOWEST:
-            found.append((offer.listed.price.per_hour.scaled(ratio.ratio), offer.type.name, offer, ratio.ratio))
+            cost = offer.listed.price.per_hour.scaled(ratio.ratio)
+            found.append((bool(spot_uncertainty(offer, now)), cost, offer.type.name, offer, ratio.ratio))
     if not found:
         return None
-    *_, offer, ratio_of_best = min(found, key=lambda one: one[:2])
+    *_, offer, ratio_of_best = min(found, key=lambda one: one[:3])
     return offer, ratio_of_best
 
 
-def _offer(rented: Rented) -> CatalogOffer | None:
-    """Return the cheapest offer of so many whole GPUs; what can hardly be launched any more where there is no other."""
+def _offer(rented: Rented, now: datetime) -> CatalogOffer | None:
+    """Return the cheapest offer of so many whole GPUs; a spot price that may not hold only where there is no other.
+
+    So it is with what can hardly be launched any more.
+    """
     market = Market.SPOT if rented.spot else Market.ON_DEMAND
     for legacy in (False, True):
         found = [
@@ -163,7 +183,7 @@ def _offer(rented: Rented) -> CatalogOffer | None:
             if offer.type.gpu.count == rented.count and offer.type.gpu.share == 1
         ]
         if found:
-            return by_price(found)[0]
+            return min(by_price(found), key=lambda offer: bool(spot_uncertainty(offer, now)))
     return None
 
 

@@ -65,6 +65,12 @@ class Rent:
     offer: CatalogOffer | None = None
     instead_of: GpuSpec | None = None
 
+    @property
+    def memory_gib(self) -> float | None:
+        """What one GPU of the work may need: that of the GPU that was named, and not of one that stands in for it."""
+        named = self.instead_of or self.spec
+        return None if named is None else named.memory_gib
+
 
 @dataclass(frozen=True, slots=True)
 class Calculation:

@@ -175,9 +175,9 @@ def _speed(one: Faster) -> SpeedRatio:
 
 def _fits(found: Calculation) -> bool | None:
     """Say whether what fits the rented GPU's memory fits the desktop's; None where one of them is not known."""
-    if found.rent.spec is None or found.own is None:
+    if found.rent.memory_gib is None or found.own is None:
         return None
-    return found.own.memory_gib >= found.rent.spec.memory_gib
+    return found.own.memory_gib >= found.rent.memory_gib
 
 
 def _beside(found: Calculation, speed: Faster) -> ScaledOutcomes:

@@ -164,14 +164,16 @@ def _notes(found: Calculation) -> Iterator[str]:
             f"No cloud lists {an(wanted.name)}: {an(rent.spec.name)} ({rent.spec.memory_gib:g} GiB) does its work, "
             f"the hours counted by {found.main.rests}."
         )
-    if own is None or rent.spec is None:
+        if own is not None and own.memory_gib < wanted.memory_gib:
+            yield f"This holds if the work fits in {own.memory_gib:g} GiB."
+    if own is None or rent.spec is None or rent.instead_of is not None:
         return
     if found.chosen_for is not None and desktop.boxes > 1:
         memory = own.memory_gib * desktop.gpus
         yield (
             f"One {own.name} ({own.memory_gib:g} GiB) has {float(found.main.ratio):.2f} of the speed of "
-            f"{an(rent.spec.name)} ({rent.spec.memory_gib:g} GiB): {count(desktop.boxes)} have {memory:g} GiB. "
-            "For one card with 48 GiB: --desktop a6000."
+            f"{an(rent.spec.name)} ({rent.spec.memory_gib:g} GiB): {count(desktop.boxes)} have {memory:g} GiB."
+            f"{' For one card with 48 GiB: --desktop a6000.' if rent.gpus == 1 else ''}"
         )
     elif found.chosen_for is not None:
         yield (
@@ -212,7 +214,7 @@ def of_terms(found: Calculation) -> str:
         else "",
     ]
     text = "; ".join(filter(None, parts))
-    return f"Counted {text}." if text else ""
+    return f"Counted: {text}." if text else ""
 
 
 def _percent(share: object) -> str:

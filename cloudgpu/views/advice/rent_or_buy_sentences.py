@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.values.currency import Currency
 
 CENT = 10_000_000
-_COUNTS = {1: "one", 2: "two", 3: "three", 4: "four"}
+_COUNTS = {1: "one", 2: "two", 3: "three", 4: "four", 5: "five", 6: "six", 7: "seven", 8: "eight", 9: "nine"}
 DEAREST = Money.usd(100_000)  # an hour; no machine is, and no price above it is a help
 FEW = 60  # days; from here on months are said beside them
 
@@ -107,7 +107,7 @@ def sentence(found: Calculation, answers: Sequence[Answer], currency: Currency |
 def _where_it_fits(found: Calculation) -> str:
     """Return what all of the sentence holds for, where the rented GPU has more memory; empty where it does not."""
     rent, own = found.rent, found.own
-    if own is None or rent.spec is None or own.memory_gib >= rent.spec.memory_gib:
+    if own is None or rent.memory_gib is None or own.memory_gib >= rent.memory_gib:
         return ""
     return f" and if the work fits in {own.memory_gib:g} GiB{' a GPU' if found.desktop.gpus > 1 else ''},"
 
@@ -236,7 +236,7 @@ def _assumptions(found: Calculation, currency: Currency | None) -> Iterator[str]
 def _fitting(found: Calculation) -> Iterator[str]:
     """Say what does not fit: first what one GPU holds, else what all of a machine's hold together."""
     rent, own, desktop = found.rent, found.own, found.desktop
-    if own is None or rent.spec is None:
+    if own is None or rent.spec is None or rent.instead_of is not None:
         return
     if own.memory_gib < rent.spec.memory_gib:
         yield (

@@ -297,8 +297,10 @@ def test_long_names_and_dear_machines_stay_in_eighty_columns():
     text = difference_text({"changes": [change], "jumps": 1, "factor": 2.0, "new": 0, "against": "the embedded prices"})
     assert max(map(len, text.splitlines())) <= 80
     row = price | {"region": change["region"], "market": "on_demand", "unit": "usd_per_hour", "dated": "2026-11-21"}
-    row |= {"state": "superseded", "check": "", "usd": "113.9312"}
+    row |= {"state": "superseded", "check": "", "usd": "113.9312", "low_usd": None}
     thing = {"provider": "gcp", "item": "a3-ultragpu-8g-nolssd", "legacy": None, "recalled": [], "error": None}
+    wide = shown_text(thing | {"prices": [row, row | {"market": None, "low_usd": "100.1234"}]})
+    assert max(map(len, wide.splitlines())) <= 80
     text = shown_text(thing | {"prices": [row]})
     assert max(map(len, text.splitlines())) <= 80
     assert "superseded" in text

@@ -172,7 +172,7 @@ def test_a_list_answers_first_and_draws_each_budget_in_the_colour_of_its_state(m
     assert ("█" in bar, "░" in bar) == (True, state not in {"used up", "passed by what runs"})
     painted = coloured("\n".join(lines)).splitlines()[4]
     assert painted == paint(
-        bar, {"fits": "green", "used up": "bold red", "nearly used up": "yellow"}.get(state, "bold yellow")
+        bar, {"fits": "green", "used up": "bold red", "nearly used up": "magenta"}.get(state, "bold magenta")
     )
 
 

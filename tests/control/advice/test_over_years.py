@@ -107,6 +107,11 @@ def test_a_gpu_that_no_cloud_sells_has_a_substitute(gpu):
     assert any(one.startswith("No cloud lists an RTX3090: an A10 (24 GiB)") for one in document["remarks"])
     with pytest.raises(InvalidRequest, match="no on-demand price"):
         gpu.advice.compare(gpu="t4:63", hours_per_day=3)
+    other = gpu.advice.compare(gpu="rtx4090", hours_per_day=3)  # beside the desktop with that card
+    assert (other["desktop"]["name"], other["desktop"]["boxes"], other["fits"]) == ("rtx4090", 1, True)
+    larger = gpu.advice.compare(gpu="rtx5090", hours_per_day=3)
+    assert (larger["desktop"]["name"], larger["fits"]) == ("rtx3090", False)
+    assert "This holds if the work fits in 24 GiB." in larger["remarks"]
 
 
 def test_a_refusal_has_the_whole_command(gpu):
@@ -265,6 +270,8 @@ def test_a_doubtful_spot_price_never_comes_before_a_certain_one(gpu, asked):
         sure = one["provider"] != "azure" and one["price"]["basis"] == "listed" and not one["old"]
         assert (one["uncertain"] is None) == sure
     assert not any(one["uncertain"] for one in gpu.advice.estimate(**asked)["estimates"])
+    if asked.get("gpu"):
+        assert gpu.advice.compare(spot=True, hours_per_day=3, **asked)["cloud"]["offer"]["provider"] != "azure"
     rent = gpu.advice.recommend("video", spot=True)["machines"]
     assert rent[0]["provider"] != "azure"
     assert Fraction(rent[0]["price"]["usd_per_hour"]) > 0
