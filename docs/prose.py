@@ -25,7 +25,7 @@ from words import BANNED, CORRECT
 from cloudgpu.cli.verbs import SAYS, VERBS
 
 ROOT = Path(__file__).parents[1]
-LONGEST = 40
+LONGEST = 32
 HELP, ERRORS = "help", "errors"
 # Made from the help texts, from docstrings and from types: the first is checked as `help`.
 GENERATED = ("docs/reference/cli.md", "docs/reference/errors.md", "docs/reference/json.md")
