@@ -25,18 +25,12 @@ from words import BANNED, CORRECT
 from cloudgpu.cli.verbs import SAYS, VERBS
 
 ROOT = Path(__file__).parents[1]
-LONGEST = 40
+LONGEST = 32
 HELP, ERRORS = "help", "errors"
 # Made from the help texts, from docstrings and from types: the first is checked as `help`.
 GENERATED = ("docs/reference/cli.md", "docs/reference/errors.md", "docs/reference/json.md")
 # How many faults a page may still have. Only ever make a number smaller; a page that is not here has none.
-ALLOWED: dict[str, int] = {
-    "CHANGELOG.md": 109,
-    "docs/catalog.md": 12,
-    "docs/compare.md": 20,
-    "docs/estimate.md": 14,
-    "docs/recommend.md": 2,
-}
+ALLOWED: dict[str, int] = {}
 CODE = "CODE"
 OFF, ON = "<!-- prose: off -->", "<!-- prose: on -->"
 _PATTERNS = {re.compile(one, re.IGNORECASE): instead for one, instead in BANNED.items()}

@@ -40,10 +40,11 @@ def command(
     """Check Python, files, settings, ledger, keys, installed extras, and every account with its permissions.
 
     Changes nothing. Shows what failed, then warnings (what may cost or lose something), each with what to do, then
-    notes (what could be set up). -v shows every check, and what to do about each note. With --live it then shows what
-    a small machine costs at most, asks, launches it, reaches it over SSH, stops it, starts it, ends it, proves that
-    nothing of it is left, and shows what it cost.
-    Exit code 0 if no check failed, else that of the gravest failure.
+    notes (what could be set up). -v shows every check, and what to do about each note. Exit code 0 if no check failed;
+    otherwise that of the most serious failure.
+
+    With --live it then shows what a small machine costs at most, asks, and launches it. It reaches the machine over
+    SSH, stops it, starts it and ends it. Last it proves that nothing is left, and shows what it cost.
     """
     from cloudgpu.control.setup.doctor import examine, examined
     from cloudgpu.core.model.checks import Verdict, gravest
