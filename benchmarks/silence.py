@@ -54,7 +54,7 @@ VERBS = (
     "export",
     "ledger backup backup.sqlite",
     "extend fox 2h --yes",
-    "hold fox 2h",
+    "hold fox 2h --yes",
     "catalog refresh --provider aws",
     "init aws --yes",
     "down --all --yes",

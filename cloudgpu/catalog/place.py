@@ -1,11 +1,13 @@
-"""Where refreshed price lists lie; told once by whoever knows the home, so that asking for a price needs no word of it.
+"""Where the catalogue and refreshed price lists lie; of the latter, whoever knows the home tells it once.
 
-Imports nothing of the catalogue: telling the place must cost `ls` nothing.
+Imports nothing of the catalogue: telling the place must cost `ls` nothing, and completion reads names alone.
 """
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 _told: list[Path] = []  # the last one counts: one process works in one home
 
@@ -18,3 +20,12 @@ def use(directory: Path) -> None:
 def directory() -> Path | None:
     """Return where refreshed prices lie; None where nobody has said: the embedded ones count alone."""
     return _told[-1] if _told else None
+
+
+@cache
+def catalogue() -> dict[str, Any]:
+    """Return the whole catalogue as plain values, for whoever reads it without prices of this home."""
+    import json
+
+    found: dict[str, Any] = json.loads((Path(__file__).parent / "catalog.json").read_text(encoding="utf-8"))
+    return found

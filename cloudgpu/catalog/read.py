@@ -6,14 +6,13 @@ there are.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from functools import cache, lru_cache
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+from cloudgpu.catalog.place import catalogue
 from cloudgpu.catalog.refreshed import Index, index
 from cloudgpu.catalog.rules import PROVIDERS, day, families
 from cloudgpu.core.catalog.catalog import (
@@ -32,18 +31,13 @@ from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.errors import InvalidRequest
 
+__all__ = ["catalogue"]  # beside what is defined here
+
 if TYPE_CHECKING:
     from cloudgpu.core.advice.desktop import Desktop
 
 
 GPU_FIGURES = "memory_gib year bandwidth_gbs fp32_tflops tensor_tflops fp8_tflops watts trains_vs_h100".split()
-
-
-@cache
-def catalogue() -> dict[str, Any]:
-    """Return the whole catalogue as plain values, for this package alone."""
-    found: dict[str, Any] = json.loads((files("cloudgpu.catalog") / "catalog.json").read_text(encoding="utf-8"))
-    return found
 
 
 def compiled_on() -> datetime:

@@ -86,18 +86,19 @@ def _templates(_: Mapping[str, Any]) -> Iterable[str]:
     """Return the templates: the project's, the user's own, the shipped ones."""
     from pathlib import Path
 
-    from cloudgpu.config.files.paths import find_home
-    from cloudgpu.config.templates.find import template_names
+    from cloudgpu.config.files.paths import file_names, find_home
 
-    return template_names(search=(Path.cwd() / ".cloudgpu" / "templates", find_home(os.environ).templates))
+    return file_names("templates", (Path.cwd() / ".cloudgpu" / "templates", find_home(os.environ).templates))
 
 
 def _policies(_: Mapping[str, Any]) -> Iterable[str]:
     """Return the policies: the project's, the user's own, the shipped ones."""
-    from cloudgpu.config.files.paths import find_home
-    from cloudgpu.config.policies.find import policy_names, policy_paths
+    from pathlib import Path
 
-    return policy_names(search=policy_paths(find_home(os.environ)))
+    from cloudgpu.config.files.paths import file_names, find_home
+
+    search = (Path.cwd() / ".cloudgpu" / "policies", find_home(os.environ).policies)
+    return [name for name in file_names("policies", search) if name != "limits"]
 
 
 def _accounts(typed: Mapping[str, Any]) -> Iterable[str]:

@@ -8,7 +8,6 @@ import typer
 
 from cloudgpu.cli.common import Format, Output, emit, tell
 from cloudgpu.cli.machines.listing import answer
-from cloudgpu.core.model.identity import gap_text
 from cloudgpu.errors import ProviderUnavailable
 
 if TYPE_CHECKING:
@@ -52,6 +51,8 @@ def command(
 
 
 def _part_missing(unanswered: list[Gap]) -> Exception:
+    from cloudgpu.core.model.identity import gap_text
+
     for gap in unanswered:
         tell(gap_text(gap["scope"], gap["why"]))
     return typer.Exit(ProviderUnavailable.exit_code)

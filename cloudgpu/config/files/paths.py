@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -143,3 +143,11 @@ def _usual(environ: Mapping[str, str]) -> Home:
         return Home(Path.home() / "Library" / "Application Support" / "cloudgpu")
     base = environ.get("XDG_DATA_HOME", "")
     return Home((Path(base) if base.startswith("/") else Path.home() / ".local" / "share") / "cloudgpu")
+
+
+def file_names(kind: str, search: Sequence[Path]) -> list[str]:
+    """Return the names of the YAML files of a kind (`templates`, `policies`), here and shipped, sorted; reads none."""
+    from cloudgpu.core.values.naming import NAME  # `ls` does without
+
+    stems = {file.stem for directory in (*search, data_dir(kind)) for file in directory.glob("*.yaml")}
+    return sorted(stem for stem in stems if NAME.fullmatch(stem))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cloudgpu.config.files.paths import data_dir
+from cloudgpu.config.files.paths import data_dir, file_names
 from cloudgpu.config.files.text import shown
 from cloudgpu.config.files.yaml import parse_yaml, read_yaml
 from cloudgpu.config.policies.file import limits_from, policy_from
@@ -71,8 +71,7 @@ def _no_name(name: str, search: Sequence[Path]) -> InvalidRequest:
 
 def policy_names(*, search: Sequence[Path] = ()) -> tuple[str, ...]:
     """Return the names of all policies there are, sorted."""
-    stems = {file.stem for directory in (*search, data_dir("policies")) for file in directory.glob("*.yaml")}
-    return tuple(sorted(stem for stem in stems - {LIMITS} if NAME.fullmatch(stem)))
+    return tuple(name for name in file_names("policies", search) if name != LIMITS)
 
 
 def _rule_of(name: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from cloudgpu.config.files.paths import data_dir
+from cloudgpu.config.files.paths import data_dir, file_names
 from cloudgpu.config.files.yaml import Table, read_yaml
 from cloudgpu.core.model.launch import Part
 from cloudgpu.core.values.naming import NAME, NAME_RULE, unknown_word
@@ -77,8 +77,7 @@ def load_template(
 
 def template_names(*, search: Sequence[Path]) -> tuple[str, ...]:
     """Return the names of all templates there are, sorted."""
-    stems = {file.stem for directory in (*search, data_dir("templates")) for file in directory.glob("*.yaml")}
-    return tuple(sorted(stem for stem in stems if NAME.fullmatch(stem)))
+    return tuple(file_names("templates", search))
 
 
 def template_from(table: Table, name: str) -> Template:
