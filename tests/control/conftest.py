@@ -111,7 +111,7 @@ class Fleet(Lab):
         self.agents.says(self.clock())
         return self.pass_()
 
-    def row(self, name="fox"):
+    def machine(self, name="fox"):
         (row,) = [one for one in self.session.ledger.machines() if one.name == name]
         return row
 

@@ -52,7 +52,7 @@ class Machine:
         self.lines.append(seen(at * 60, state, billed=billed, since=at * 60, **more))
 
     @property
-    def row(self) -> model.Machine:
+    def machine(self) -> model.Machine:
         renamed = [Event(number, *_of(item, self.id, number)) for number, item in enumerate(self.lines, 1)]
         found = machine_of(renamed)
         assert found is not None

@@ -325,7 +325,7 @@ class Lab(RuleBasedStateMachine):
             found, row = self.world.instance(box), self.world.rows()[box.id]
             assert row.billed == (found is not None and found.billed), box.name
 
-    def row(self, box):
+    def machine(self, box):
         return self.world.rows()[box.id]
 
     def wrong(self, machine, until):

@@ -215,7 +215,7 @@ class Ninety:
         if self.world.runs(box) and not box.over:
             stop(self.world.session, self.machine(box), why="asked")
 
-    def row(self, box):
+    def machine(self, box):
         return self.world.session.ledger.machine(box.id)
 
     # --- the judge --------------------------------------------------------------------------------------------------

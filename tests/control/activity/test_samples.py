@@ -56,7 +56,7 @@ class Machine:
     def asked(self):
         return (self.home / "asked").read_text().splitlines()
 
-    def row(self, **more):
+    def machine(self, **more):
         known = {"id": "cg-test", "name": "box", "address": MachineAddress("127.0.0.1", self.server.port, USER)}
         return a_machine(**known | {"state": "running"} | more)
 

@@ -75,7 +75,7 @@ class Two:
     def later(self, minutes=10):
         self.clock.advance(minutes * 60)
 
-    def row(self, name="fox"):
+    def machine(self, name="fox"):
         (row,) = [row for row in self.ada.ledger.bills() if row.name == name]
         return row
 

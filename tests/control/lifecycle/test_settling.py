@@ -76,7 +76,7 @@ def test_sums_that_are_not_what_the_lines_say_are_made_anew_and_said(lab):
     found = verified(lab.session, agree=said.append)
     assert "is not what its lines say" in found["errors"][0]
     assert not found["settled"]
-    assert "made anew" in said[0]
+    assert "rebuilt" in said[0]
     assert [row.name for row in lab.rows()] == ["first"]
     assert lab.session.ledger.verify().faults == ()
 

@@ -89,7 +89,7 @@ def test_a_budget_that_is_passed_stops_a_machine_in_use(fleet, agents):
     agents.says(fleet.clock(), gpu=90)
     (ended,) = fleet.pass_().ended
     assert (ended.name, ended.do, ended.rule) == ("fox", Do.STOP, Rule.BUDGET)
-    assert ended.why.startswith("the budget lab is exceeded: $3.03 of $1.00")
+    assert ended.why.startswith("the budget lab is exceeded: $3.04 of $1.00")
 
 
 def test_a_budget_that_is_passed_warns_a_held_machine_twice_before_it_stops_it(fleet, agents):

@@ -74,7 +74,7 @@ class Colleague(Lab):
         path.write_text(text)
         return path
 
-    def row(self, name):
+    def machine(self, name):
         return self.session.find(name, ended=True)
 
     def asked(self, name):

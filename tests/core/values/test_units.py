@@ -42,7 +42,7 @@ def test_power_over_a_time_is_energy():
 
 @pytest.mark.parametrize("watts", ["NaN", "Infinity", "-1", "-0.0001"])
 def test_no_power_is_below_zero_or_endless(watts):
-    with pytest.raises(ValueError, match="no power"):
+    with pytest.raises(ValueError, match="not a power"):
         Power.of(watts)
 
 
