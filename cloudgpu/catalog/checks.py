@@ -62,7 +62,7 @@ def _storage_row_faults(row: rules.CsvRow) -> Iterator[str]:
     if row["unit"] not in UNITS:
         yield f"has an unknown unit: {row['unit']}"
     if not _is_price(price) or (low and not (_is_price(low) and Decimal(low) < Decimal(price))):
-        yield f"{price} is no price, or not above {low or 0}"
+        yield f"{price} is not a price above {low or 0}"
     if rules.day(row["as_of"]) is None and rules.price_basis(row["confidence"]) != "recalled":
         yield "has no date and is not marked as recalled"
 

@@ -102,7 +102,7 @@ WRONG = [
     ("storage_prices", {"region": "us-east-1", "type": "gp3"}, {"as_of": ""}, "has no date"),
     ("storage_prices", {"region": "us-east-1", "type": "gp3"}, {"price_usd": ""}, "is not a price"),
     ("storage_regions", SAO_PAULO, {"price_usd": "0"}, "is not a price"),
-    ("storage_regions", SAO_PAULO, {"low_usd": "0.2"}, "not above 0.2"),
+    ("storage_regions", SAO_PAULO, {"low_usd": "0.2"}, "not a price above 0.2"),
     ("storage_regions", SAO_PAULO, {"region": "sa-west-1"}, "sa-east-1 has GPU machines and no price of it"),
     ("storage_regions", SAO_PAULO, {"region": "sa-east-1/us-east-1"}, "us-east-1 is priced twice"),
     ("storage_regions", SAO_PAULO, {"as_of": ""}, "has no date"),

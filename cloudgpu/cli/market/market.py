@@ -73,7 +73,7 @@ def _marks_briefly(offers: Sequence[GpuOffer], value: GpusDocument) -> str:
         f"~ derived (EC2 spot was {OFF} where observed)" if "~" in marks else "",
         "? recalled, or not known" if recalled else "",
         f"! older than {value['old_after_days']} days" if "!" in marks else "",
-        "Google's sums: machine and GPUs added up" if _has_parts(offers) else "",
+        "some of Google's prices are sums of machine and GPUs" if _has_parts(offers) else "",
         f"{guessed}: its speed was not measured" if guessed else "",
     ]
     message = "; ".join([*filter(None, found), "WORK/$: hours of an H100's training for a dollar"])

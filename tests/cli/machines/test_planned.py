@@ -187,8 +187,8 @@ def test_what_costs_erases_or_exposes_more_is_never_shortened(show, more, words)
 NOTES = [
     ("it is deleted", NoteKind.ERASURE, "erases", "1;31"),
     ("RISK: every address", NoteKind.ACCESS, "open", "1;31"),
-    ("the price can rise", NoteKind.MONEY, "money", "1;33"),
-    ("no timer in the cloud", NoteKind.GUARD, "guard", "1;33"),
+    ("the price can rise", NoteKind.MONEY, "money", "1;35"),
+    ("no timer in the cloud", NoteKind.GUARD, "guard", "1;35"),
 ]
 
 

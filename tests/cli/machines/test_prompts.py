@@ -84,4 +84,4 @@ def test_erasure_and_money_have_colours(value):
     lines = coloured(to_stop(value, SCRATCH, "")).splitlines()
     assert lines[0] == "\x1b[1mStop\x1b[0m"
     assert any(line.startswith("  \x1b[1;31merases\x1b[0m  ") for line in lines)
-    assert any(line.startswith("  \x1b[1;33mstill billed\x1b[0m  ") for line in lines)
+    assert any(line.startswith("  \x1b[1;35mstill billed\x1b[0m  ") for line in lines)

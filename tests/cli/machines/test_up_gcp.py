@@ -146,7 +146,7 @@ def test_an_image_of_a_machine_is_saved_and_launched_and_taken_away(line, gcp):
     assert line(UP).code == 0
     line("ls --refresh")
     saved = line("image save otter --name trained --yes")
-    assert "may be cut in two" in saved.out
+    assert "may be damaged" in saved.out
     assert saved.code == 0, saved.err
     (image,) = line("image ls -o json").json["images"]
     assert image["name"] == "trained"

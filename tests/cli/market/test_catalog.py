@@ -401,7 +401,7 @@ def test_the_page_names_every_key_of_the_documents(line, azure_prices):
     assert written["The overview"] == set(overview)
     assert written["A provider's part of it"] == set(overview["providers"][0])
     thing = line("catalog show gp3 -o json").json
-    assert written["What a thing costs"] == set(thing)
+    assert written["What an item costs"] == set(thing)
     assert written["A price of it"] == set(thing["prices"][0])
 
 

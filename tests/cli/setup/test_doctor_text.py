@@ -55,7 +55,7 @@ def test_fail_warn_and_note_have_colours_of_their_own():
     marks = [
         line.split(" ")[2] for line in coloured(text(*NOTES[:1], WARN, FAIL)).splitlines() if line.startswith("  \x1b")
     ]
-    assert marks == ["\x1b[1;31mFAIL\x1b[0m", "\x1b[1;33mwarn\x1b[0m", "\x1b[36mnote\x1b[0m"]
+    assert marks == ["\x1b[1;31mFAIL\x1b[0m", "\x1b[1;35mwarn\x1b[0m", "\x1b[35mnote\x1b[0m"]
 
 
 @pytest.mark.parametrize("columns", ["60", "80", "160"])

@@ -275,8 +275,8 @@ BAD = [
     ([*FIRST[1:], "--host", "Big Box=ada@h"], "--host", "has the name 'Big Box'"),
     ([*FIRST[1:], "--host", "box=ada@"], "--host", "cannot be one"),
     ([*FIRST[1:], "--host", "box=-oProxyCommand@h"], "--host", "cannot be one"),
-    ([*FIRST[1:], "--host", "box=h:99999"], "--host", "not a port from 1"),
-    ([*FIRST[1:], "--host", "box=h:ssh"], "--host", "not a port from 1"),
+    ([*FIRST[1:], "--host", "box=h:99999"], "--host", "no port from 1"),
+    ([*FIRST[1:], "--host", "box=h:ssh"], "--host", "no port from 1"),
 ]
 
 

@@ -125,8 +125,8 @@ def test_the_rate_of_config_toml_is_recorded_with_its_day(lab):
         ({"amount": "1e3"}, "--amount", "not an amount above zero"),
         ({"amount": "1,000"}, "--amount", "not an amount above zero"),
         ({"period": "monthly"}, "--period", "did you mean 'month'"),
-        ({"period": "rolling:0d"}, "--period", "no period"),
-        ({"period": "rolling:999d"}, "--period", "no period"),
+        ({"period": "rolling:0d"}, "--period", "not a period"),
+        ({"period": "rolling:999d"}, "--period", "not a period"),
         ({"scope": "projct=x"}, "--scope", "did you mean 'project'"),
         ({"scope": "project"}, "--scope", "not KEY=VALUE"),
         ({"scope": "project=a,project=b"}, "--scope", "twice"),
@@ -138,7 +138,7 @@ def test_the_rate_of_config_toml_is_recorded_with_its_day(lab):
         ({"thresholds": "half"}, "--thresholds", "not a percentage"),
         ({"forecast": "0"}, "--forecast", "not a percentage"),
         ({"action": "refse"}, "--action", "did you mean 'refuse'"),
-        ({"currency": "WON", "rate": "3"}, "--currency", "no currency"),
+        ({"currency": "WON", "rate": "3"}, "--currency", "not a currency"),
         ({"rate": "3"}, "--rate", "needs the currency"),
         ({"currency": "KRW", "rate": "-3"}, "--rate", "rate"),
         ({"currency": "KRW", "rate": "3", "rate_date": "2026-02-30"}, "--rate-date", "not a day"),
@@ -172,7 +172,7 @@ def test_a_name_in_both_is_refused_until_one_is_gone(lab):
             act()
     removed(lab.session, "lab")
     assert [one.limit.dollars for one in budgets(lab.session)] == [5]
-    with pytest.raises(InvalidRequest, match="stands in"):
+    with pytest.raises(InvalidRequest, match="is in the file"):
         put(lab)
 
 

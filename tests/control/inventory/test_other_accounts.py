@@ -382,7 +382,7 @@ def test_a_doubt_is_settled_once_every_account_was_looked_at_from_where_it_is(tw
         verified(two.bob, agree=two.said.append)
     assert (no.value.exit_code, no.value.next) == (8, "Ask ada to run: cloudgpu ls --refresh; then run it again.")
     two.check_untouched()
-    with pytest.raises(LedgerUnavailable, match="in doubt"):
+    with pytest.raises(LedgerUnavailable, match="may be incomplete"):
         two.up(two.bob, "owl")
     two.later()
     look_at_all(two.ada)

@@ -48,5 +48,5 @@ def test_limits_of_a_region_that_are_all_0_are_a_note_with_the_page_where_more_i
     lab.cloud.set_quota("north", Market.ON_DEMAND, 0)
     found = checks(lab, account="lab", region="north")["GPU limits lab"]
     assert (found.verdict, found.exit_code) == (Verdict.WARN, 0)
-    assert found.next.startswith("Request more: ")
+    assert found.next.startswith("Ask for more: ")
     assert checks(lab, account="lab", region="moon")["GPU limits lab"].exit_code == 2

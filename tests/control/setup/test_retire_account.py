@@ -172,7 +172,7 @@ def test_an_account_without_a_table_is_forgotten_with_machines_that_nobody_here_
 def test_an_account_that_answers_under_another_name_is_not_forgotten_with_its_machines(two):
     row = two.machine()
     two.drop_table(two.table.replace("accounts.old", "accounts.new"))
-    assert "can be asked from here" in refused(two).message
+    assert "can be reached from here" in refused(two).message
     assert two.session.ledger.machine(row.id).terminated_at is None
 
 

@@ -83,7 +83,7 @@ def test_a_host_of_the_file_is_renamed_there_and_one_that_is_silent_is_forgotten
     assert '"gpu1"' not in (ada.home / "config.toml").read_text()
     for words in ("ls --refresh", "reap"):
         assert ada(*words.split()).code == 0, words
-    assert "ada says so: gpu1 was forgotten" in ada("show", "fox", "--history").out
+    assert "ada says so: gpu1 was removed" in ada("show", "fox", "--history").out
     bigbox.start()
     configure(ada, bigbox=bigbox, tower=tower)
     assert ada("ls", "--refresh", "-o", "json").json["machines"][0]["state"] == "running", "it was not gone"

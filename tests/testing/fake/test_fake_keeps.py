@@ -176,7 +176,7 @@ def test_a_volume_in_another_zone_is_not_attached(cloud):
     assert cloud.attach(one.id, Volume("data", 5), tags).zone == one.zone
     there = pick(cloud.available(Requirements(zone="south-b")).items)
     wanted = make_attempt(there, key="three", now=cloud.clock(), host_key=HOST_KEY)
-    with pytest.raises(InvalidRequest, match="lies in"):
+    with pytest.raises(InvalidRequest, match="is in north-a"):
         cloud.attach(cloud.launch(wanted, deadline=wanted.expires).id, Volume("data"), tags)
     with pytest.raises(InvalidRequest, match="is used by"):
         cloud.attach(two.id, Volume("data"), tags)

@@ -140,4 +140,4 @@ def test_two_prices_for_one_thing_are_both_refused(aws, asked):
     aws.model.list_products.append(json.dumps({"product": twin, "terms": terms}))
     (part,) = (part for part in asked().parts if part.scope == "us-east-1 list")
     assert ON_DEMAND not in {row.key for row in part.rows}
-    assert [(one.machine, "two prices" in one.why) for one in part.refused] == [("TWIN (g5.xlarge)", True)]
+    assert [(one.row, "two prices" in one.why) for one in part.refused] == [("TWIN (g5.xlarge)", True)]

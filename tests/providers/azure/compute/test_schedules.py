@@ -157,7 +157,7 @@ def test_a_rehearsal_takes_a_spot_machine_after_its_notice_and_is_told_as_an_int
 
 def test_only_a_spot_machine_that_is_there_can_be_interrupted(account, sdk):
     launch(sdk)
-    with pytest.raises(InvalidRequest, match="no spot machine"):
+    with pytest.raises(InvalidRequest, match="it is not a spot machine"):
         rehearse.interrupt(account(), ID)
     with pytest.raises(InstanceNotFound):
         rehearse.interrupt(account(), f"eastus/{OTHER}")
