@@ -14,7 +14,7 @@ from benchmarks.cli_start import cpu_seconds, fill
 from tests.cli.people import seen_on_terminal
 
 ROOT = Path(__file__).parents[2]
-MOST_S = 0.15  # processor time: on a computer that does nothing else, that is how long the user waits
+MOST = 2.5  # times the processor time of `import typer`, which is 0.08 s on a quiet computer
 BASH = """
 eval "$(cloudgpu --show-completion bash)"
 COMP_WORDS=("$@"); COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
@@ -143,6 +143,6 @@ def test_a_ledger_or_settings_that_cannot_be_read_complete_to_nothing(environ, t
 @pytest.mark.parametrize("words", [words for words, _ in VALUES], ids=" ".join)
 def test_an_answer_takes_little_time(environ, words):
     asked = {"_CLOUDGPU_COMPLETE": "complete_bash", "COMP_WORDS": " ".join(words), "COMP_CWORD": str(len(words) - 1)}
-    argv = [sys.executable, "-m", "cloudgpu"]
-    spent = [cpu_seconds(argv, environ | asked) for _ in range(4)]  # the first compiles
-    assert min(spent) < MOST_S, spent
+    answer, typer = [sys.executable, "-m", "cloudgpu"], [sys.executable, "-c", "import typer"]
+    spent = [(cpu_seconds(answer, environ | asked), cpu_seconds(typer, environ)) for _ in range(4)]
+    assert min(ours for ours, _ in spent) < MOST * min(beside for _, beside in spent), spent
