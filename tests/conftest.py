@@ -9,6 +9,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import venv
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,7 @@ settings.load_profile("cloudgpu")
 GUARD = Path(__file__).parent / "guard"
 LOG = "CLOUDGPU_TEST_NETWORK_LOG"
 NO_SKIP = "CLOUDGPU_TEST_NO_SKIP"
+HOSTS_PYTHON = "CLOUDGPU_TEST_HOSTS_PYTHON"  # the directory of its environment
 HOMES = itertools.count()
 IN_MEMORY, ROOM_B = Path("/dev/shm"), 4 * 2**30  # a whole run needs less than half of that
 
@@ -43,7 +45,7 @@ def pytest_configure(config):
     gc.set_threshold(50_000, 20, 50)
     sys.setswitchinterval(0.02)  # clients and servers of one process hand over often enough by waiting for each other
     _use_memory_for_files()
-    _call_python_itself()
+    _give_hosts_a_python(config)
     os.environ["CLOUDGPU_PATIENCE"] = "60"  # seconds: how busy this computer is says nothing about a cloud
     _keep_bytecode()
     _guard_network(config)
@@ -60,9 +62,16 @@ def _use_memory_for_files():
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(IN_MEMORY))
 
 
-def _call_python_itself():
-    """Let `python3` be this interpreter and no shim before it: hosts start it a thousand times, a shim doubles that."""
-    os.environ["PATH"] = os.pathsep.join([str(Path(sys.base_prefix) / "bin"), os.environ.get("PATH", os.defpath)])
+def _give_hosts_a_python(config):
+    """Let `python3` be a Python with no packages: hosts start it a thousand times.
+
+    A shim before it, or packages that load themselves at its start, took most of these starts.
+    """
+    if HOSTS_PYTHON not in os.environ:
+        made = os.environ[HOSTS_PYTHON] = tempfile.mkdtemp(prefix="cloudgpu-python-")
+        venv.EnvBuilder(symlinks=True).create(made)
+        config.add_cleanup(lambda: shutil.rmtree(os.environ.pop(HOSTS_PYTHON), ignore_errors=True))
+    os.environ["PATH"] = os.pathsep.join([str(Path(os.environ[HOSTS_PYTHON]) / "bin"), os.environ.get("PATH", os.defpath)])
 
 
 def _keep_bytecode():
