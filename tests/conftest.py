@@ -71,7 +71,9 @@ def _give_hosts_a_python(config):
         made = os.environ[HOSTS_PYTHON] = tempfile.mkdtemp(prefix="cloudgpu-python-")
         venv.EnvBuilder(symlinks=True).create(made)
         config.add_cleanup(lambda: shutil.rmtree(os.environ.pop(HOSTS_PYTHON), ignore_errors=True))
-    os.environ["PATH"] = os.pathsep.join([str(Path(os.environ[HOSTS_PYTHON]) / "bin"), os.environ.get("PATH", os.defpath)])
+    os.environ["PATH"] = os.pathsep.join(
+        [str(Path(os.environ[HOSTS_PYTHON]) / "bin"), os.environ.get("PATH", os.defpath)]
+    )
 
 
 def _keep_bytecode():

@@ -76,7 +76,7 @@ class Terminal:
         with subprocess.Popen(argv, stdin=theirs, stdout=theirs, stderr=theirs, env=environ, cwd=cwd) as process:
             os.close(theirs)
             with contextlib.suppress(OSError):  # nobody holds the other side any more
-                while time.monotonic() - begun < within_s and select.select([ours], [], [], within_s)[0]:
+                while time.monotonic() - begun < within_s and _can_read(ours, within_s):
                     more = os.read(ours, 4096)
                     now = time.monotonic()
                     if now - wrote > silent:
@@ -91,6 +91,13 @@ class Terminal:
             silent, last = now - wrote, found
         lines = last.decode(errors="replace").replace("\r", "\n").split("\n")
         return cls(code, found.decode(), now - begun, silent, next((one for one in lines[::-1] if one.strip()), ""))
+
+
+def _can_read(number, within_s):
+    """Say whether there is something to read; `select.select` takes no number above 1023."""
+    waiting = select.poll()
+    waiting.register(number, select.POLLIN | select.POLLHUP)
+    return bool(waiting.poll(within_s * 1000))
 
 
 def seen_on_terminal(argv, environ, *, rows=24):
