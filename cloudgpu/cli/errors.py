@@ -45,12 +45,20 @@ def _usage(fault: Any, args: Sequence[str]) -> InvalidRequest:
     sentence = " ".join(fault.format_message().split()).replace("is not a valid int", "is not a whole number")
     if type(fault).__name__ == "MissingParameter" and field:
         sentence = f"{field} is missing"
+    elif param is not None and param.param_type_name == "argument" and hasattr(param.type, "choices"):
+        sentence = _not_a_word_of(verb, _typed(fault), [str(getattr(one, "value", one)) for one in param.type.choices])
     return InvalidRequest(
         sentence if sentence.endswith((".", "?", "!")) else f"{sentence}.",
         field=field or "arguments",
         value=_typed(fault),
         next=f"Run: cloudgpu{verb} --help",
     )
+
+
+def _not_a_word_of(verb: str, typed: str | None, words: Sequence[str]) -> str:
+    """Return that a verb has no such word after it, and which it has."""
+    which = f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else words[0]
+    return f"There is no 'cloudgpu{verb} {printable(typed or '')}': it takes {which}"
 
 
 def _needless(args: Sequence[str], option: str) -> InvalidRequest | None:

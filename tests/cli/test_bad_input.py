@@ -239,9 +239,14 @@ WORDS = [
     Case("up --yes --gpuu x", "--gpuu", "No such option: --gpuu", HELP),
     Case("up --yes --gpu", "--gpu", "requires an argument", HELP),
     Case("up --yes extra", "arguments", "unexpected extra argument", HELP),
+    Case(
+        "image show x", "ACTION", "There is no 'cloudgpu image show': it takes save, ls or rm.", "cloudgpu image --help"
+    ),
     Case("ls -o yaml", "--output", "'yaml' is not one of 'text', 'json'", "cloudgpu ls --help"),
     Case("extend amber-fox", "BY", "BY is missing", "cloudgpu extend amber-fox 4h"),
-    Case("spot burn amber-fox", "ACTION", "'burn' is not", "cloudgpu spot --help"),
+    Case(
+        "spot burn amber-fox", "ACTION", "There is no 'cloudgpu spot burn': it takes interrupt.", "cloudgpu spot --help"
+    ),
     Case("tunnel --port abc", "--port", "'abc' is not a whole number", "cloudgpu tunnel --help"),
     Case("tunnel --port 99999", "--port", "99999 is not a port", "1 to 65535"),
     Case("cp a:x b:y", "SOURCE", "Both sides are on machines", "local directory first"),
