@@ -30,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Make the catalogue, or with --check only compare; return 1 and name every fault when there is one."""
     parser = argparse.ArgumentParser(prog="python -m cloudgpu.catalog.make", description=__doc__)
     parser.add_argument("--check", action="store_true", help="change nothing; fail when catalog.json is not current")
-    parser.add_argument("--take", metavar="DIR", type=Path, help="take the facts anew from this directory first")
+    parser.add_argument("--take", metavar="DIR", type=Path, help="take the facts again from this directory first")
     parser.add_argument("--here", metavar="DIR", type=Path, default=HERE, help="where facts/ and catalog.json are")
     asked = parser.parse_args(argv)
     if asked.take:

@@ -119,7 +119,7 @@ def write(value: Stored) -> None:
     """Keep a provider's list in place of the one before, which stays beside it. Whole or not at all."""
     file, before = file_of(value.provider), file_of(value.provider, before=True)
     if file is None or before is None:
-        message = "nobody has said where refreshed prices lie"
+        message = "no place for refreshed prices is set"
         raise RuntimeError(message)
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     if file.exists():

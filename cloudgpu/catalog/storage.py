@@ -74,7 +74,9 @@ def counted_price(provider: str, region: str, kind: str, sort: Sort | None = Non
     near = rows or _of_sort(provider, sort) or [row for one in PROVIDERS for row in _of_sort(one, sort)]
     dearest = max(near if rows else map(by_size, near), key=lambda row: row.price)
     message = (
-        "the dearest known of its kind" if rows else f"the dearest {sort} known, {dearest.provider} {dearest.kind},"
+        "the most expensive one known of its kind"
+        if rows
+        else f"the dearest {sort} known, {dearest.provider} {dearest.kind},"
     )
     return replace(
         dearest,

@@ -160,7 +160,7 @@ class ReportsActivity(Protocol):
     def activity(self, ids: Sequence[str]) -> Mapping[str, datetime | CloudgpuError | None]:
         """Return when each was last in use by its own word, aware UTC; None where it has said nothing yet.
 
-        One call per machine, side by side; the error of one that did not answer stands in its place. Raises nothing
+        One call per machine, side by side; the error of one that did not answer is in its place. Raises nothing
         but defects.
         """
         ...

@@ -177,7 +177,7 @@ def test_the_crontab_names_what_cron_needs_and_every_line_of_it_runs(environ, ow
         done = subprocess.run(["sh", "-c", command], env=bare, capture_output=True, text=True, check=False)
         assert (done.returncode, done.stderr) == (0, "")
         said.append(done.stdout)
-    assert said == ["", "Nothing has been spent yet, as far as this ledger knows; no cloud was asked.\n"]
+    assert said == ["", "Nothing has been spent yet, as far as this ledger knows; no cloud was queried.\n"]
 
 
 def test_the_commands_of_the_ci_job_make_a_pass(environ, own_home):

@@ -114,7 +114,7 @@ class Here:
         """See `Side`. Does not wait for a pipe that has taken the file's place."""
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise OSError(errno.EINVAL, "it is no file any more")
+                raise OSError(errno.EINVAL, "it is not a file any more")
             yield file
 
     @contextlib.contextmanager

@@ -138,9 +138,9 @@ def _way_to_jupyter(name: str, message: str) -> str:
         return "Launch a machine that has it: cloudgpu up --template jupyter"
     if "could not be installed" in message:
         again = f"cloudgpu stop {name}; cloudgpu start {name}"
-        return f"Its log: cloudgpu exec {name} -- cat .cloudgpu/jupyter.log. Mend that, then try again: {again}"
-    anew = f"Launch it anew with --template jupyter (cloudgpu down {name}): cloudgpu installs JupyterLab there"
-    return f"{anew}. A local machine uses the one beside cloudgpu: install jupyterlab into cloudgpu's environment."
+        return f"Its log: cloudgpu exec {name} -- cat .cloudgpu/jupyter.log. Fix that, then try again: {again}"
+    anew = f"Launch it again with --template jupyter (cloudgpu down {name}): cloudgpu installs JupyterLab there"
+    return f"{anew}. A local machine uses the one next to cloudgpu: install jupyterlab into cloudgpu's environment."
 
 
 def _no_answer(name: str, done: Completed) -> Unreachable:

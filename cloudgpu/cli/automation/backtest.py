@@ -143,7 +143,7 @@ def _kill(one: ReplayedStop, work: ReplayedWork) -> str:
     from cloudgpu.core.values.times import minute
 
     return (
-        f"{one['name']}: {', '.join(work['what'])} was under way at {minute(one['at'])} and went on for "
+        f"{one['name']}: {', '.join(work['what'])} was running at {minute(one['at'])} and went on for "
         f"{_span(work['seconds'])} until {minute(work['until'])}; it would have been ended then ({one['rule']}: "
         f"{one['why']})."
     )

@@ -144,7 +144,7 @@ def _unjudged(machines: list[MachineDocument]) -> list[str]:
     said = (
         (one["name"], one["activity_unknown_reason"]) for one in machines if one["activity_unknown_reason"] is not None
     )
-    return [paragraph(f"{name}: idle cannot be judged from outside: {why}.") for name, why in said]
+    return [paragraph(f"{name}: nobody can tell from outside whether it is idle: {why}.") for name, why in said]
 
 
 def _gpus_now(machines: list[MachineDocument]) -> list[str]:

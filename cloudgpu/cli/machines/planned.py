@@ -131,7 +131,11 @@ def _idle(value: Plan) -> str:
     found = value["idle"]
     if found is None:
         blind = value["guarded"]["agent"] == "none"
-        return "it goes on: no agent runs on it" if blind else "it goes on: its policy does not end idle machines"
+        return (
+            "it keeps running: no agent runs on it"
+            if blind
+            else "it keeps running: its policy does not end idle machines"
+        )
     after, grace = rounded(found["after_s"]), rounded(found["grace_s"])
     if found["do"] is None:
         return f"only a warning after {after}"

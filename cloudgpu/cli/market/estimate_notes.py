@@ -127,7 +127,7 @@ def _mark_notes(document: EstimateDocument) -> Iterator[str]:
     if "+" in every:
         yield f"+ {_unpriced(found)}"
     if "<" in every:
-        yield "< at most: a disk or address has no price there, and the dearest known of its kind stands in."
+        yield "< at most: a disk or address has no price there, and the most expensive one known of its kind is used."
     if "~" in every:
         yield f"~ derived: {SPOT_RULE}."
     if "?" in every or any(one["recalled"] or one["peak_recalled"] for one in found):
@@ -137,12 +137,12 @@ def _mark_notes(document: EstimateDocument) -> Iterator[str]:
     stand_ins = {rests(one): one["times_as_fast"]["basis"] for one in found if one["times_as_fast"] and rests(one)}
     if stand_ins:
         message = ", ".join(f"{mark} {rests}" for mark, rests in sorted(stand_ins.items()))
-        yield f"{message}: how fast it is at this work was not measured, and this stands in for it."
+        yield f"{message}: how fast it is at this work was not measured, and this replaces it."
     past = document["past_run"]
     if past is not None and any(not one["fits"] for one in found):
         yield (
             f"m less memory per GPU than {past['name']} had ({past['gpu_memory_gib']:g} GiB): whether the work fits is "
-            "not known, so these stand last."
+            "not known, so these come last."
         )
     if any(one["committed"] for one in found):
         yield "c committed: what is paid for each hour of the term."
@@ -237,5 +237,5 @@ def nothing(document: EstimateDocument) -> str:
     if document["precisions"]:
         lines.append(f"Known of these GPUs: --precision {' or '.join(document['precisions'])}.")
     if not document["without"] and not document["left_out"]:
-        lines.append("No single wish is in the way: leave out two. All there is: cloudgpu gpus --all")
+        lines.append("No single option is the reason: leave out two. To see everything: cloudgpu gpus --all")
     return "\n".join(paragraph(line) for line in lines)

@@ -134,7 +134,7 @@ def _nothing(value: GpusDocument) -> str:
         types = f"{other['types']} type" + ("s" if other["types"] > 1 else "")
         lines.append(f"{what}: {types}, from {dollars(other['from']['usd_per_hour'], 4)} an hour.")
     if not value["without"]:
-        lines.append("No single wish is in the way: leave out two. All there is: cloudgpu gpus --all")
+        lines.append("No single option is the reason: leave out two. To see everything: cloudgpu gpus --all")
     return "\n".join(lines)
 
 
@@ -175,7 +175,7 @@ def _speed_marks(offers: list[GpuOffer]) -> Iterator[str]:
     bases = {offer["speed"]["basis"] for offer in offers if offer["speed"]}
     for basis, mark in MARKS.items():
         if mark and basis in bases:
-            yield _note(mark, f"training speed not measured: {basis} against an H100's stands in for it.")
+            yield _note(mark, f"training speed not measured: {basis} against an H100's replaces it.")
     if any(offer["speed"] is None for offer in offers):
         yield _note("?", "under WORK/$: nothing is known of this GPU's speed.")
 

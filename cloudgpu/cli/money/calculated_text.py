@@ -262,7 +262,7 @@ def _by_use(one: Outcome, life: float) -> str:
     percent, several = one["break_even_utilization_percent"], one["desktops"] > 1
     which, most = ("one desktop", ", up to what it can do") if several else ("the desktop", "")
     if percent is None:
-        return "a desktop that works all the time is dearer still"
+        return "a desktop that works all the time is still more expensive"
     if not percent:
         return f"over {_years(life)} {which} is cheaper at any use"
     much = f"{percent:.1f}".removesuffix(".0") if percent >= 0.05 else "<0.1"  # noqa: PLR2004  (what is shown)

@@ -98,8 +98,8 @@ def _chart(document: CostDocument) -> str:
 
 def _nothing(document: CostDocument) -> str:
     if document["since"] is None and document["until"] is None:
-        return "Nothing has been spent yet, as far as this ledger knows; no cloud was asked."
-    return paragraph(f"Nothing was spent {_period(document)}, as far as this ledger knows; no cloud was asked.")
+        return "Nothing has been spent yet, as far as this ledger knows; no cloud was queried."
+    return paragraph(f"Nothing was spent {_period(document)}, as far as this ledger knows; no cloud was queried.")
 
 
 def _table(document: CostDocument, shown: Amounts, *, verbose: bool) -> str:

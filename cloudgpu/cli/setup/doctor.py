@@ -80,7 +80,7 @@ def _live(*, yes: bool, **asked: str | None) -> tuple[LiveCheck, list[Trial]]:
         tell(f"{item.instance_type} in {item.zone}, on demand, {price.per_hour.text(4)} an hour ({price.source})")
         for remark in prepared.plan.remarks:
             tell(f"  {remark}")
-    beside = "; the price of something beside it is not known" if gaps else ""
+    beside = "; the price of something attached to it is not known" if gaps else ""
     tell(f"Costs at most {at_most.text(4)}, if nothing but the machine's own lease ends it{beside}.")
     tell("Takes some minutes, and leaves nothing: the machine is ended, and what it leaves is looked for.")
     confirm("Launch, stop and end it?", yes=yes)

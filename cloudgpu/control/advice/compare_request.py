@@ -164,7 +164,7 @@ def _check_mode(given: CompareOptions) -> None:
 def _rented(given: CompareOptions, desktop: Desktop, work: Work | None, rates: Rates) -> Rented:
     gpu, price = given.get("gpu"), given.get("price")
     if gpu is None and price is None:
-        raise _missing("--gpu", "Neither a GPU nor a price was said.", "Add --gpu v100, or --price 2.14, or both.")
+        raise _missing("--gpu", "Neither a GPU nor a price was given.", "Add --gpu v100, or --price 2.14, or both.")
     if work is not None and gpu is None:
         raise _missing("--gpu", f"How fast a GPU is at {work} depends on which one it is.", "Add --gpu v100.")
     if price is not None and given.get("spot"):

@@ -156,7 +156,7 @@ def _kind(rules: Rules, work: str | None, given: Mapping[str, object]) -> Kind:
         if given.get("parameters") is not None:
             return rules.kinds[TUNING]
         if given.get("memory") is not None:
-            ours = Source("as you said", rules.kinds[TUNING].source.as_of, Ground.ASSUMED)
+            ours = Source("as you gave it", rules.kinds[TUNING].source.as_of, Ground.ASSUMED)
             return Kind("", "work of your own", None, Work.TRAINING, ours)
         raise InvalidRequest(
             "WORK is missing: what is the GPU for?",

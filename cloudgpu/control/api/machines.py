@@ -64,7 +64,7 @@ class Machines(Capability):
         This spends money without asking: `plan` says how much first. Without `wait` it returns once the provider has
         accepted. Raises what the provider says (NoCapacity, QuotaExceeded, ...), LaunchUncertain where the same call
         has to be made again to settle it, Unreachable for a machine that ended while it started (it is removed),
-        BudgetRefused, with the sums, where a budget does not carry it and no `override` says why it is to.
+        BudgetRefused, with the sums, where a budget does not allow it and no `override` says why it is to.
         """
         from cloudgpu.control.access.on_start import on_start_of
         from cloudgpu.control.launch.launch import launch, launched

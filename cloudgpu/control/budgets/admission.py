@@ -34,7 +34,7 @@ class NotCarried(Exception):
     """A budget does not carry what was asked; the transaction ends with nothing written."""
 
     def __init__(self, ask: Asking) -> None:
-        super().__init__("a budget does not carry it")
+        super().__init__("a budget does not allow it")
         self.ask = ask
 
 

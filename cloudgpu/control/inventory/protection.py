@@ -88,4 +88,4 @@ def _stopped(session: Session, machine: Machine, refusal: EndRefused) -> tuple[s
     except CloudgpuError as second:
         return f"Stopping it instead failed, so it may run on and be billed: {second.message}", ""
     pin_to_the_end(session, machine)
-    return "It was stopped instead; its disk goes on costing.", ""
+    return "It was stopped instead; its disk still costs money.", ""

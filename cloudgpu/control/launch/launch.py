@@ -72,7 +72,7 @@ def launch(
     it raises where the user does not agree. Holds the request's lock until the attempt is settled: a second `up` of
     the same request waits for that and returns the same machine. Raises what the provider raised, LaunchUncertain
     where a later `up` has to settle it, Unreachable for a new machine that ended while starting (it is removed then),
-    BudgetRefused where a budget does not carry it, or the offer that comes after one without capacity.
+    BudgetRefused where a budget does not allow it, or the offer that comes after one without capacity.
     """
     session.check_launchable()
     if prepared.override is not None:

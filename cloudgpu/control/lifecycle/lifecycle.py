@@ -172,7 +172,7 @@ def start(session: Session, machine: Machine, lease: Lease, *, override: str | N
     """Start a stopped machine under a new lease and return its row once the start is accepted.
 
     Raises InvalidRequest for a machine that cannot be started, InstanceNotFound for one that is gone, BudgetRefused
-    where a budget does not carry it; `override` says why to pass it. RoleNeeded where it is not theirs to start.
+    where a budget does not allow it; `override` says why to pass it. RoleNeeded where it is not theirs to start.
     """
     check_may(session, machine, "start")
     check_override(session, override)

@@ -74,7 +74,7 @@ def _mark(session: Session) -> Path:
 
 def _finding(error: CloudgpuError) -> Finding:
     away = isinstance(error, LedgerAway) and not error.lasts
-    until = "it is back" if away else "that is mended"
+    until = "it is back" if away else "that is fixed"
     goes_on = "; cloudgpu stop and cloudgpu down work without it." if away else f". {error.next or ''}".rstrip()
     return Finding(
         key="ledger",

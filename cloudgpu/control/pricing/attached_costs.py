@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 BY_CHANGED_BLOCKS = ("ebs_snapshot",)  # billed for what was ever written, not for the size of the disk
 CHANGED_BLOCKS = "snapshots are billed for the blocks that were written: from nothing to the whole size"
-ELSEWHERE = "no price is known in {region}: the dearest known of its kind stands in, so it may cost less"
+ELSEWHERE = "no price is known in {region}: the most expensive one known of its kind is used, so it may cost less"
 DERIVED = "its price is derived, not listed: between {low} and {price} {per}"
 BYTES_OUT = "bytes that stay inside the region are free, and are counted too"
 _ADDRESSES = {  # the price list's word for the public address that a machine has

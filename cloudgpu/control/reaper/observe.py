@@ -120,7 +120,7 @@ def rehearse(session: Session) -> Sight:
     silent = {gap.scope for gap in (*unanswered, *closed)}
     beside = elsewhere(session, [machine for machine in living(known) if machine.account not in silent], whose)
     unanswered += [gap for gap in beside if gap.scope not in silent]
-    strays = [f"{one} is in no record here; a pass takes it into the ledger" for one in _strays(ours, known)]
+    strays = [f"{one} is in no record here; the next run of reap records it" for one in _strays(ours, known)]
     return Sight(
         rows=tuple(machine for machine in seen if machine.terminated_at is None),
         answered=reached & ours.keys(),

@@ -41,7 +41,7 @@ def left_over(session: Session) -> tuple[str, ...]:
     except LedgerUnavailable:
         raise
     except CloudgpuError as error:
-        return (f"what is left over is not known: {error.message}",)
+        return (f"which resources are orphaned is not known: {error.message}",)
     if not found:
         return ()
     costs = [one.cost.per_month for one in found]

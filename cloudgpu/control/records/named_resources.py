@@ -30,7 +30,7 @@ _LASTING = "size_gb stored_as ready attached_to nanos per why_at_most".split()
 
 
 def is_ours(resource: ProviderResource, ledger: str) -> bool:
-    """Say whether this ledger bills it: it is kept by name, and a snapshot only where it is no part of an image."""
+    """Say whether this ledger bills it: it is named, and a snapshot only where it is no part of an image."""
     return resource.tags.get(TAG_LEDGER) == ledger and is_on_purpose(resource)
 
 

@@ -131,7 +131,7 @@ def _run(command: str, environ: Mapping[str, str]) -> tuple[int, Inside]:
         found.update(json.loads(done.stdout))
     except ValueError:
         words = (done.stderr or done.stdout).strip().splitlines()
-        why = words[-1] if words else "it said nothing"
+        why = words[-1] if words else "it printed nothing"
         broken = CloudgpuError(f"cloudgpu does not start there: {why}", next="Look at the command above.")
         return done.returncode or broken.exit_code, _broken(broken)
     return done.returncode, found

@@ -115,7 +115,7 @@ def _files(home: Home) -> Check:
         place = place.parent
     if not os.access(place, os.W_OK | os.X_OK):
         return Check(
-            "files", Verdict.FAIL, f"{place} cannot be written to.", "Mend its permissions or set CLOUDGPU_HOME.", 2
+            "files", Verdict.FAIL, f"{place} cannot be written to.", "Fix its permissions or set CLOUDGPU_HOME.", 2
         )
     free = shutil.disk_usage(place).free
     if free < FREE_BYTES:

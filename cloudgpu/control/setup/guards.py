@@ -77,7 +77,7 @@ def _agent(session: Session, machine: Machine) -> str:
     marked = from_iso(machine.last_active).timestamp() if machine.last_active else 0.0
     heard = max(marked, SampleStore(session.home.samples, machine.id).last())
     if not heard:
-        return f"{ends} (it was never heard from here)"
+        return f"{ends} (it has never reported here)"
     ago = max(0, round(session.clock().timestamp() - heard))
     return f"{ends} (last heard {duration_text(ago)} ago)"
 

@@ -208,5 +208,5 @@ def _stoppers(session: Session) -> Stoppers:
 _BY = {
     Right.PAYER: "you have the payer's role",
     Right.MEMBERS: "the lab's limits let every member stop it",
-    Right.PASS: "the pass acts for the lab",
+    Right.PASS: "reap acts for the lab",
 }

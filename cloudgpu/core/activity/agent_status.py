@@ -34,7 +34,7 @@ class Unusable(ValueError):
 class AgentStatus:
     """What an agent said. Times are the machine's own epoch seconds; `fault` says why nothing is known, else is empty.
 
-    `answer` is all that it said beside the samples, cut to a sane size; None where it said nothing that can be read.
+    `answer` is all that it said beside the samples, cut to a sane size; None where it printed nothing that can be read.
     `scratch` are (path, bytes used) of the disks that a stop erases.
     """
 

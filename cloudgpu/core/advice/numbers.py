@@ -111,7 +111,7 @@ def amount_of(
         amount = Amount(number_of(quoted[1], option, most=top, unit=f"in {currency.code}"), currency)
         found = amount.dollars
     if above_zero and not found:
-        message = f"{text!r} is nothing: what costs nothing is never dearer than a desktop."
+        message = f"{text!r} is nothing: what costs nothing never costs more than a desktop."
         raise InvalidRequest(message, field=option, value=text, next=f"Write it like {option} {_EXAMPLES[option]}")
     return found, amount
 

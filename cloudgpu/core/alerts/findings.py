@@ -242,7 +242,7 @@ def _unsettled(machine: Machine, now: datetime) -> Iterator[Finding]:
         return
     yield Finding(
         key=f"launch:{machine.id}",
-        kind="launch not settled",
+        kind="launch not resolved",
         title=f"Whether {machine.name} was launched is not known",
         text=f"The launch began {duration_text(age)} ago, and its outcome is still unknown: a machine may run and be "
         "billed. Run: cloudgpu ls --refresh",

@@ -40,7 +40,7 @@ def with_report(seen: Seen, report: Report | None) -> Seen:
     if report is None:
         return seen
     if report.machine_now is None:
-        return replace(seen, judged=None, judged_fault=report.fault or "its agent said nothing")
+        return replace(seen, judged=None, judged_fault=report.fault or "its agent reported nothing")
     found = report.judged(_limits(seen.policy))
     return replace(seen, judged=found, reached_at=report.asked_at, scratch=report.scratch, judged_fault="")
 

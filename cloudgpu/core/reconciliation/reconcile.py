@@ -277,7 +277,7 @@ def _is_late(ours: Side, theirs: Side, last: datetime | None, now: datetime) -> 
     if ours.end is None or theirs.end is None or last is None or now - last > 3 * LAG:
         return ""
     if theirs.end < ours.end and theirs.end > last - LAG:
-        return f"its rows end at {theirs.end:%Y-%m-%d %H:%M} UTC, the ledger's go on: rows come later"
+        return f"its rows end at {theirs.end:%Y-%m-%d %H:%M} UTC, the ledger's do not: rows come later"
     return ""
 
 

@@ -71,7 +71,7 @@ def _counts(resource: ProviderResource, machine: Machine | None, known: Known) -
         return _of_a_stopped_machine(resource, known)
     if is_on_purpose(resource) and resource.kind in (*_DISKS, Kind.VOLUME):
         word = "volume" if resource.kind is Kind.VOLUME else "image"
-        return _Found("it is kept by name", "on purpose", f"cloudgpu {word} rm {resource.name}")
+        return _Found("it is a named image or volume", "on purpose", f"cloudgpu {word} rm {resource.name}")
     if is_shared(resource):
         return None if _is_needed(resource, known) else _Found(f"no machine of its ledger is left in {resource.region}")
     if resource.kind in _GOES_WITH_ITS_MACHINE:
@@ -96,7 +96,7 @@ def _of_a_stopped_machine(resource: ProviderResource, known: Known) -> _Found | 
     machine = next(paused, None)
     if machine is None or resource.kind is not Kind.VOLUME or not is_ours(resource, known):
         return None
-    return _Found(f"it is kept by name, at {machine.name}, which is stopped", "on purpose")
+    return _Found(f"it is a named image or volume, at {machine.name}, which is stopped", "on purpose")
 
 
 def _of_machine(resource: ProviderResource, machine: Machine) -> _Found | None:

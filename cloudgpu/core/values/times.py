@@ -29,7 +29,7 @@ def from_iso(text: str) -> datetime:
     try:
         return moment.astimezone(UTC)
     except OverflowError as error:
-        message = f"{text!r} lies outside the years 1 to 9999"
+        message = f"{text!r} is outside the years 1 to 9999"
         raise ValueError(message) from error
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 SETTLE = (
     "Restore a backup of the ledger (cloudgpu ledger restore FILE --yes), or run: cloudgpu cost --verify --yes "
-    "(it asks the providers and settles it)"
+    "(it checks the ledger against the providers, and repairs it)"
 )
 
 FULL = ("cannot be written: the disk is full", "Free some space there, then try again; what is in it is safe.")

@@ -52,7 +52,7 @@ def walk(lines: Iterable[tuple[Any, ...]]) -> tuple[int, str, list[str]]:
         count += 1
         text, stored = values[-2:]
         line = Event(*values[:9], {})  # type: ignore[call-arg]  # the columns are the fields
-        faults.add(line.seq != count, f"Line {count} is missing: line {line.seq} stands in its place.")
+        faults.add(line.seq != count, f"Line {count} is missing: line {line.seq} is in its place.")
         faults.add(line.prev_hash != last, f"Line {line.seq} does not follow from the line before it.")
         faults.add(line_hash(line, text) != stored, f"Line {line.seq} was changed: its hash does not fit.")
         faults.add(not _is_canonical(text), f"Line {line.seq} has a body that is not as it was written.")

@@ -44,7 +44,7 @@ class LoginUnsure(AuthFailed):
 SSH_PORT = 22
 CONNECT_S = 10.0
 ANSWER_S = 75.0  # the lock, then the ending of Jupyter and of what does not obey
-SWITCH_ON = "Switch it on, or mend the way there; then try again."
+SWITCH_ON = "Switch it on, or fix the network path to it; then try again."
 PARTS = ("files.py", "owned.py", "cards.py", "host.py")
 _OURS = re.compile(r"^from (?:__future__|cloudgpu)\S* import (?:\([^)]*\)|[^(\n]*)\n", re.MULTILINE)
 _NOT_FOUND = (126, 127)  # a shell's word for a command that is not there or cannot be run
@@ -180,7 +180,7 @@ _FAULTS: Mapping[str, tuple[type[CloudgpuError], str, str]] = {
     "elsewhere": (ProviderUnavailable, "On {host}, {said}.", "Name that host in config.toml, or run this from there."),
     "foreign": (InvalidRequest, "On {host}, {said}.", "Move it away there, then try again."),
     "full": (NoCapacity, "The disk of {host} is full: {said}.", "Free some space there."),
-    "forbidden": (AuthFailed, "You may not write on {host}: {said}.", "Mend the permissions of your home there."),
+    "forbidden": (AuthFailed, "You may not write on {host}: {said}.", "Fix the permissions of your home there."),
     "taken": (
         NoCapacity,
         "On {host}, {said}.",

@@ -125,7 +125,7 @@ def _pace(story: Story) -> str:
     if story.usual.pace is None or story.usual.is_dearer or story.history is None:
         return ""
     weeks = (
-        "; for the cloud and for the desktop at the cheapest and the dearest week in them"
+        "; for the cloud and for the desktop at the cheapest and the most expensive week in them"
         if story.history.elapsed > 8 * DAY
         else ""
     )
@@ -139,7 +139,7 @@ def _worth(story: Story, shown: Shown) -> str:
         what = "It" if story.usual.owned.number == 1 else "They"
         sold = f" {what} could still be sold for about {shown(story.worth)} now ({_BY[story.worth_by]} over {life})."
         return (
-            f"The desktop is paid in full on the first day, and bought anew after {life}.{sold if story.worth else ''}"
+            f"The desktop is paid in full on the first day, and bought again after {life}.{sold if story.worth else ''}"
         )
     worth = f"{shown(story.worth)} now"
     return f"What the desktop is still worth is taken off ({_BY[desktop.depreciation]} over {life}): {worth}."
@@ -149,7 +149,7 @@ def _of_own(story: Story) -> Iterator[str]:
     if not story.own:
         return
     yield (
-        "Your own machines stand apart from the cloud's sum. Their electricity is what cost says of them: their price, "
+        "Your own machines are not in the cloud's sum. Their electricity is what cost says of them: their price, "
         "for as long as they ran."
     )
     assumed = [one.name for one in story.own if one.assumed]

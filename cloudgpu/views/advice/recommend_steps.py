@@ -57,7 +57,7 @@ def _memory_step(answer: Answer) -> Step:
     if model is not None and len(memory.parts) > 1:
         named.insert(0, answer.kind.source)
     if model is None or len(memory.parts) == 1:
-        by = "as you said" if not named else f"the rule of thumb for {answer.kind.title}"
+        by = "as you gave it" if not named else f"the rule of thumb for {answer.kind.title}"
         return Step("Memory", f"{gib(memory.total)} on one GPU: {by}.", tuple(named))
     parts = "; ".join(f"{part.what}: {gib(part.gib)}{_each(part.bytes_each)}" for part in memory.parts)
     done = "run" if model.method is Method.INFERENCE else f"trained ({model.method})"

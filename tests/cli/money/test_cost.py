@@ -347,6 +347,6 @@ def test_bad_input_is_exit_2_with_field_value_and_way_out(cost, words, field):
 def test_an_empty_ledger_has_spent_nothing(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("CLOUDGPU_HOME", str(tmp_path))
     assert run(["cost"]) == 0
-    assert capsys.readouterr().out == "Nothing has been spent yet, as far as this ledger knows; no cloud was asked.\n"
+    assert capsys.readouterr().out == "Nothing has been spent yet, as far as this ledger knows; no cloud was queried.\n"
     assert run(["cost", "--since", "7d"]) == 0
     assert capsys.readouterr().out.startswith("Nothing was spent since ")

@@ -77,7 +77,7 @@ def test_the_ledger_alone_does_not_say_that_there_is_no_machine(stranger):
     said = stranger("ls")
     assert "as far as this ledger knows" in said.out
     assert stranger("ls -o json").json["queried"] == []
-    assert "no cloud was asked" in stranger("cost").out
+    assert "no cloud was queried" in stranger("cost").out
 
 
 def test_doctor_says_that_no_cloud_is_asked(stranger):

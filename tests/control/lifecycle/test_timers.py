@@ -313,7 +313,7 @@ def guards(lab):
 
 def test_doctor_says_when_the_agent_was_last_heard_and_by_what(moves):
     row = up(moves)
-    assert "(it was never heard from here)" in guards(moves).said
+    assert "(it has never reported here)" in guards(moves).said
     moves.cloud.report_activity(row.provider_id, moves.clock())
     look_at_all(moves.session)
     moves.later(minutes=30)

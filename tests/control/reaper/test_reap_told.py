@@ -145,7 +145,7 @@ def test_ls_says_of_which_machines_nobody_can_tell_whether_they_are_idle(fleet, 
         fleet.idle(minutes=30)
     document = listed(fleet.session, refresh=False, ended=False)
     said = " ".join(_text(document, fleet.clock(), lambda: True).split())
-    assert "fox: idle cannot be judged from outside: whether it is used is not known for" in said
+    assert "fox: nobody can tell from outside whether it is idle: whether it is used is not known for" in said
     agents.runs("cat ~/.cloudgpu/answer")
     fleet.idle(minutes=10)
     assert listed(fleet.session, refresh=False, ended=False)["machines"][0]["activity_unknown_reason"] is None

@@ -69,7 +69,7 @@ def _other(client: str, action: str, used_for: str, *, region: str | None = None
 
 
 def _change(action: str, used_for: str, *, needed: bool = True, **asks: Any) -> Probe:
-    why = "asked only of a thing of cloudgpu's own, and there is none here"
+    why = "tested only on a resource of cloudgpu's, and there is none here"
     return Probe(f"ec2:{action}", used_for, asks, why, needed=needed, method=_method(action), dry={"DryRun": True})
 
 

@@ -171,9 +171,7 @@ def _is_at_home(found: Raw) -> bool:
 def _moved(found: Raw) -> Unanswered:
     of = ids.resource(str(found.get("id") or ""))
     where = of.group if of else "?"
-    why = (
-        f"the machine {found.get('name')} bears our tags and lies in the group {where}, where cloudgpu did not make it"
-    )
+    why = f"the machine {found.get('name')} has our tags and is in the group {where}, where cloudgpu did not make it"
     return Unanswered(f"{found.get('location')}/{where}", f"{why}: move it back, or end it at Azure.")
 
 

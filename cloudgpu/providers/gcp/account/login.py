@@ -39,7 +39,7 @@ def _user(credentials: Any) -> Login:
     who = f" of {credentials.account}" if getattr(credentials, "account", "") else ""
     if not credentials.refresh_token:
         return Login(f"a token{who} that nobody renews", None, lasts=False)
-    says = "it is renewed by itself until it is revoked, or until the organisation asks for it anew"
+    says = "it is renewed by itself until it is revoked, or until the organisation asks for it again"
     return Login(f"a login{who} by gcloud ({_from()}): {says}", None, lasts=None)
 
 

@@ -157,7 +157,7 @@ def _remarks(gcp: Gcp, request: LaunchRequest, item: Available, found: _Found, c
     if request.setup.volume is not None:
         yield f"the volume {request.setup.volume.name} is bound to {item.zone}: only machines there can use it"
     if call.disk_type == HYPERDISK:
-        charged = f"{call.machine_type} takes {HYPERDISK} disks alone, whose speed is charged beside their size"
+        charged = f"{call.machine_type} takes {HYPERDISK} disks alone, whose speed is charged in addition to their size"
         yield Note(charged, NoteKind.MONEY)
     if request.renew_s > LONGEST.total_seconds():
         yield f"Google stops it after {LONGEST.days} days in any case: its timer cannot be set later"
