@@ -83,7 +83,7 @@ def test_work_that_it_would_have_killed_is_named_first_of_all_ends(lab, tmp_path
     assert value["stops"][0]["work"]["what"] == ["GPU"]
     assert value["savings"]["usd"] == "0"
     assert "KILLED work" in text(value)
-    assert "GPU was under way at" in text(value)
+    assert "GPU was running at" in text(value)
 
 
 def test_a_time_without_samples_is_said_first(lab):
