@@ -76,9 +76,8 @@ def simulated(one, price, share, number, days=SIMULATED):
     """The first day at whose end the cloud has cost as much, by an account kept by hand; None where there is none."""
     busy = Decimal(int(one.gpu_power.watts) * one.gpus + int(one.rest_power.watts)) * _decimal(one.pue)
     waits = Decimal(int(one.idle_power.watts)) * _decimal(one.pue)
-    tariff, bought, resale = one.tariff.per_kwh.dollars, one.purchase.dollars, one.resale.dollars
-    life, loss = one.life.days, _decimal(one.yearly_loss)
-    last = max(resale, bought * (1 - loss) ** (life // 365)) if one.depreciation is Depreciation.DECLINING else resale
+    tariff, bought, life = one.tariff.per_kwh.dollars, one.purchase.dollars, one.life.days
+    last = _worth(one, life)
     cloud = power = spent = Decimal(0)
     for day in range(1, days + 1):
         if (day - 1) % life == 0:
@@ -88,14 +87,24 @@ def simulated(one, price, share, number, days=SIMULATED):
         hours = 24 * _decimal(share)
         power += (busy * hours + waits * (24 * number - hours)) / 1000 * tariff
         kept = one.maintenance.dollars * number * day / 365
-        worth = {
-            Depreciation.NONE: resale if age == life else Decimal(0),
-            Depreciation.STRAIGHT: bought - (bought - resale) * age / life,
-            Depreciation.DECLINING: max(resale, bought * (1 - loss) ** (Decimal(age) / 365)),
-        }[one.depreciation]
+        worth = _worth(one, age)
         if cloud >= spent + power + kept - number * worth:
             return day
     return None
+
+
+def _worth(one, age):
+    """What one desktop could be sold for after so many days, by an account kept by hand."""
+    life, loss, bought, resale = one.life.days, _decimal(one.yearly_loss), one.purchase.dollars, one.resale.dollars
+    years = Decimal(age) / 365
+    if one.depreciation is Depreciation.NONE:
+        return resale if age == life else Decimal(0)
+    if one.depreciation is Depreciation.STRAIGHT:
+        return bought - (bought - resale) * age / life
+    if one.depreciation is Depreciation.DECLINING:
+        return max(resale, bought * (1 - loss) ** years)
+    used = bought * Decimal("0.73")
+    return used * Decimal("0.91") ** years if not resale else max(used, resale) - (max(used, resale) - resale) * age / life
 
 
 def _decimal(fraction):
