@@ -104,7 +104,9 @@ def _worth(one, age):
     if one.depreciation is Depreciation.DECLINING:
         return max(resale, bought * (1 - loss) ** years)
     used = bought * Decimal("0.73")
-    return used * Decimal("0.91") ** years if not resale else max(used, resale) - (max(used, resale) - resale) * age / life
+    return (
+        used * Decimal("0.91") ** years if not resale else max(used, resale) - (max(used, resale) - resale) * age / life
+    )
 
 
 def _decimal(fraction):

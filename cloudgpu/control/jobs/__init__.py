@@ -1,0 +1,1 @@
+"""Jobs: from a request to its results, carried on by whoever watches."""

@@ -1,0 +1,232 @@
+"""Jobs as values, folded from the ledger's lines of the subject `jobs`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.core.values.times import from_iso
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from cloudgpu.core.events.jobs.bodies import JobSpec, Outcome
+    from cloudgpu.core.events.log import Line
+
+Body = Mapping[str, Any]
+
+
+class State(StrEnum):
+    """How far a job is; from `SUCCEEDED` on, its command is over."""
+
+    PENDING = "pending"  # it waits for a machine
+    STARTING = "starting"  # its machine is launched; files travel, the setup runs
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    SETUP_FAILED = "setup_failed"
+    TIMED_OUT = "timed_out"
+    OVER_COST = "over_cost"
+    CANCELLED = "cancelled"
+    LOST = "lost"  # its machine went away too often
+    NOT_LAUNCHED = "not_launched"  # no machine could be had
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One try of a job on one machine. `machine` is None until its launch is known to have made one."""
+
+    number: int
+    key: str | None
+    machine: str | None
+    placed_at: datetime
+    began_at: datetime | None = None
+    setup_s: float | None = None
+    ended_at: datetime | None = None
+    interrupted: bool = False
+    status: int | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """Where results are; `whole`: sizes and hashes agree with what the machine had."""
+
+    files: int
+    bytes: int
+    directory: str
+    host: str
+    whole: bool
+    why: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A command with its directory, results and exit status. Times are aware UTC."""
+
+    id: str
+    name: str
+    key: str | None
+    host: str
+    by: str
+    spec: JobSpec
+    requested_at: datetime
+    attempts: tuple[Attempt, ...] = ()
+    cancel: tuple[Outcome, str] | None = None  # what it is to end as, and why
+    outcome: State | None = None
+    status: int | None = None
+    signal: int | None = None
+    why: str = ""
+    ended_at: datetime | None = None
+    fetched: Fetched | None = None
+    kept_until: datetime | None = None
+    closed_at: datetime | None = None
+    progress: tuple[float, float | None, datetime] | None = None  # done, of, and when that was said
+
+    @property
+    def attempt(self) -> Attempt | None:
+        """The attempt that is open, None before the first and between two."""
+        last = self.attempts[-1] if self.attempts else None
+        return None if last is None or (last.ended_at is not None and self.outcome is None) else last
+
+    @property
+    def is_living(self) -> bool:
+        """Whether something is left to do for it."""
+        return self.closed_at is None
+
+    @property
+    def state(self) -> State:
+        """How far it is."""
+        if self.outcome is not None:
+            return self.outcome
+        if self.attempt is None or self.attempt.machine is None:
+            return State.PENDING
+        return State.STARTING if self.attempt.began_at is None else State.RUNNING
+
+    @property
+    def failed_tries(self) -> int:
+        """How many attempts ended by a failing command."""
+        return sum(one.ended_at is not None and not one.interrupted for one in self.attempts)
+
+    @property
+    def interruptions(self) -> int:
+        """How many attempts ended because their machine went away."""
+        return sum(one.interrupted for one in self.attempts)
+
+    @property
+    def machines(self) -> tuple[str, ...]:
+        """The ids of the machines that it ran on, each once, in order."""
+        return tuple(dict.fromkeys(one.machine for one in self.attempts if one.machine is not None))
+
+    @property
+    def shell_status(self) -> int | None:
+        """The exit status as a shell says it: 128 + n after signal n; None where it is not known."""
+        return 128 + self.signal if self.signal else self.status
+
+
+def jobs_of(lines: Iterable[Line]) -> dict[str, Job]:
+    """Return the jobs of these lines by id, in the order in which they were asked for.
+
+    What was sent twice counts once. A line of a job whose request is not there is left out.
+    """
+    found: dict[str, Job] = {}
+    once = {line.dedupe: line for line in sorted(lines, key=_order, reverse=True)}
+    for line in sorted(once.values(), key=lambda line: line.seq):
+        if line.kind == "job_requested":
+            found.setdefault(line.body["job"], _requested(line))
+            continue
+        job, step = found.get(line.body.get("job", "")), _STEPS.get(line.kind)
+        if job is not None and step is not None:
+            found[job.id] = step(job, line.body, from_iso(line.occurred_at))
+    return found
+
+
+def living_named(jobs: Iterable[Job], name: str) -> Job | None:
+    """Return the job that lives under this name, or under this key."""
+    return next((job for job in jobs if job.is_living and name in (job.name, job.key)), None)
+
+
+def _order(line: Line) -> int:
+    return line.seq
+
+
+def _requested(line: Line) -> Job:
+    body = line.body
+    by = getattr(line, "actor", "")
+    return Job(body["job"], body["name"], body["key"], body["host"], by, body["spec"], from_iso(line.occurred_at))
+
+
+def _placed(job: Job, body: Body, at: datetime) -> Job:
+    number = body["attempt"]
+    if job.outcome is not None or any(one.number == number for one in job.attempts):
+        return job
+    made = Attempt(number, body["key"], body["machine"], at)
+    return replace(job, attempts=(*job.attempts, made))
+
+
+def _changed(job: Job, body: Body, change: Callable[[Attempt], Attempt]) -> Job:
+    """Return the job with the attempt that a line is about changed."""
+    return replace(job, attempts=tuple(change(one) if one.number == body["attempt"] else one for one in job.attempts))
+
+
+def _machine(job: Job, body: Body, _at: datetime) -> Job:
+    return _changed(job, body, lambda one: replace(one, machine=body["machine"]))
+
+
+def _began(job: Job, body: Body, at: datetime) -> Job:
+    return _changed(job, body, lambda one: replace(one, began_at=at, setup_s=body["setup_s"]))
+
+
+def _progressed(job: Job, body: Body, at: datetime) -> Job:
+    return replace(job, progress=(body["done"], body["of"], at))
+
+
+def _try_ended(job: Job, body: Body, at: datetime) -> Job:
+    said = {"interrupted": body["interrupted"], "status": body["status"], "why": body["why"]}
+    return _changed(job, body, lambda one: replace(one, ended_at=at, **said))
+
+
+def _ended(job: Job, body: Body, at: datetime) -> Job:
+    if job.outcome is not None:
+        return job
+    job = _changed(job, body, lambda one: replace(one, ended_at=at, status=body["status"]))
+    outcome = State(body["outcome"])
+    said = {"status": body["status"], "signal": body["signal"], "why": body["why"]}
+    return replace(job, outcome=outcome, ended_at=at, **said)
+
+
+def _cancel(job: Job, body: Body, _at: datetime) -> Job:
+    return job if job.cancel else replace(job, cancel=(body["outcome"], body["why"]))
+
+
+def _fetched(job: Job, body: Body, at: datetime) -> Job:
+    if job.fetched is not None and job.fetched.whole:
+        return job
+    said = {name: value for name, value in body.items() if name != "job"}
+    return replace(job, fetched=Fetched(at=at, **said))
+
+
+def _kept(job: Job, body: Body, _at: datetime) -> Job:
+    return replace(job, kept_until=from_iso(body["until"]))
+
+
+def _closed(job: Job, _body: Body, at: datetime) -> Job:
+    return replace(job, closed_at=job.closed_at or at)
+
+
+_STEPS: Mapping[str, Callable[[Job, Body, datetime], Job]] = {
+    "job_placed": _placed,
+    "job_machine": _machine,
+    "job_began": _began,
+    "job_progressed": _progressed,
+    "job_try_ended": _try_ended,
+    "job_ended": _ended,
+    "job_cancel_requested": _cancel,
+    "job_results_fetched": _fetched,
+    "job_kept": _kept,
+    "job_closed": _closed,
+}

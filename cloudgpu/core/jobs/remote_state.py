@@ -1,0 +1,46 @@
+"""What a job's attempt was seen to be on its machine. Times are seconds since 1970 by the machine's own clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Phase(StrEnum):
+    """How far an attempt is on its machine."""
+
+    ABSENT = "absent"  # the machine knows nothing of it
+    CLAIMED = "claimed"  # its files travel
+    SETUP = "setup"
+    RUNNING = "running"
+    ORPHANED = "orphaned"  # it runs, and what would have kept its exit status was killed
+    EXITED = "exited"
+    LOST = "lost"  # it ran and does not, and its exit status is not known: the machine was started anew, say
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """How a command ended: `reason` is exited, setup, timeout or a word of whoever cancelled it."""
+
+    status: int | None
+    signal: int | None
+    reason: str
+    ended: float
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteState:
+    """One look at an attempt. Sizes are in bytes; `progress` is what the command wrote: done, and of how much."""
+
+    phase: Phase
+    now: float
+    started: float | None = None
+    setup_s: float | None = None
+    exit: Exit | None = None
+    out: int = 0
+    err: int = 0
+    last_output: float | None = None
+    progress: tuple[float, float | None] | None = None
+    disk_free: int | None = None
+    results_bytes: int = 0
+    checkpoints: tuple[str, ...] = ()

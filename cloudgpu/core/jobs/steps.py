@@ -1,0 +1,169 @@
+"""Says what comes next for a job, from its lines, its machine and what the machine was seen to do. Pure.
+
+A watcher carries a job on by asking for the next step, doing it, and asking again. A step that was done and not written
+down is asked for again, so each of them may be done twice: launches have a key, attempts are claimed on their machine,
+fetches compare hashes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from cloudgpu.core.jobs.job import Attempt, Job, State
+from cloudgpu.core.jobs.remote_state import Exit, Phase, RemoteState
+from cloudgpu.core.model.machine import Machine
+from cloudgpu.core.values.money import Money
+
+
+class Do(StrEnum):
+    """What a watcher does next."""
+
+    PLACE = "place"  # write that an attempt gets a machine
+    LAUNCH = "launch"  # have that machine, one per key
+    LOOK = "look"  # ask the machine
+    START = "start"  # send the files and begin
+    WATCH = "watch"  # nothing but take what is new
+    CANCEL = "cancel"  # have the command ended
+    AGAIN = "again"  # close this attempt; another one follows
+    END = "end"  # write how the job ended
+    FETCH = "fetch"  # bring the results back
+    TERMINATE = "terminate"  # end the job's machine
+    CLOSE = "close"  # write that nothing is left to do
+    WAIT = "wait"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What to do and why. `outcome`, `exit` and `interrupted` say how a job, or one attempt of it, ended."""
+
+    do: Do
+    why: str = ""
+    outcome: State | None = None
+    exit: Exit | None = None
+    interrupted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What is known besides the job's own lines.
+
+    `machine` is that of the open attempt, None where none is known to have been made. `remote` is the last look at it,
+    None where it was not asked; `silent` says why it did not answer. `spent` is what the job's machines have cost.
+    """
+
+    machine: Machine | None
+    remote: RemoteState | None = None
+    silent: str | None = None
+    spent: Money | None = None
+
+
+RUNS = ("pending", "running", "stopping", "unknown")
+OF_REASON = {
+    "exited": State.FAILED,
+    "setup": State.SETUP_FAILED,
+    "timeout": State.TIMED_OUT,
+    "cancelled": State.CANCELLED,
+    "over_cost": State.OVER_COST,
+}
+
+
+def next_step(job: Job, seen: Seen, now: datetime) -> Step:
+    """Return the next step of a job."""
+    if job.closed_at is not None:
+        return Step(Do.WAIT, "the job is over")
+    if job.outcome is not None:
+        return _after_the_end(job, seen, now)
+    if job.attempt is None:
+        return _cancelled(job) or Step(Do.PLACE)
+    if job.attempt.machine is None or seen.machine is None:
+        return Step(Do.LAUNCH)  # a cancelled one, too: only its launch settles whether there is a machine
+    return _with_a_machine(job, job.attempt, seen.machine, seen)
+
+
+def _with_a_machine(job: Job, attempt: Attempt, machine: Machine, seen: Seen) -> Step:
+    if machine.terminated_at is not None or machine.state == "terminated":
+        return _cancelled(job) or _machine_gone(job, machine)
+    if machine.state in ("stopped", "deallocated"):
+        why = f"{machine.name} was stopped: {machine.action_reason or machine.state_reason or 'nobody said why'}"
+        return _cancelled(job) or Step(Do.END, why, State.LOST)
+    if seen.remote is None:
+        return Step(Do.WAIT, seen.silent) if seen.silent else Step(Do.LOOK)
+    return _by_what_runs(job, attempt, seen.remote, seen.spent)
+
+
+def _machine_gone(job: Job, machine: Machine) -> Step:
+    why = f"{machine.name} is gone: {machine.action_reason or machine.state_reason or 'the cloud gives no reason'}"
+    if job.spec["machine"] is not None or job.interruptions >= job.spec["restarts"]:
+        return Step(Do.END, why, State.LOST)
+    return Step(Do.AGAIN, why, interrupted=True)
+
+
+def _by_what_runs(job: Job, attempt: Attempt, remote: RemoteState, spent: Money | None) -> Step:
+    if remote.phase is Phase.EXITED and remote.exit is not None:
+        return _exited(job, remote.exit)
+    if remote.phase is Phase.ABSENT and attempt.began_at is None:
+        return _cancelled(job) or Step(Do.START)
+    if remote.phase in (Phase.LOST, Phase.ABSENT):  # it was there: a disk that was replaced, say
+        return _cancelled(job) or _lost(job)
+    return Step(Do.CANCEL, job.cancel[1]) if job.cancel is not None else _within_its_cost(job, spent)
+
+
+def _within_its_cost(job: Job, spent: Money | None) -> Step:
+    limit = job.spec["max_cost"]
+    if limit is None or spent is None or spent.nanos < limit:
+        return Step(Do.WATCH)
+    why = f"it has cost {spent.text(2)}, and --max-cost is {Money(limit).text(2)}"
+    return Step(Do.CANCEL, why, State.OVER_COST)
+
+
+def _lost(job: Job) -> Step:
+    why = "the machine was restarted, or what kept the command's exit status was killed"
+    if job.interruptions >= job.spec["restarts"]:
+        return Step(Do.END, why, State.LOST)
+    return Step(Do.AGAIN, why, interrupted=True)
+
+
+def _exited(job: Job, ended: Exit) -> Step:
+    if ended.reason == "exited" and ended.status == 0 and not ended.signal:
+        return Step(Do.END, outcome=State.SUCCEEDED, exit=ended)
+    retried = ended.reason == "exited" and job.cancel is None and job.failed_tries < job.spec["retries"]
+    if retried:
+        return Step(Do.AGAIN, f"exit status {ended.status}", exit=ended)
+    outcome = State.FAILED if job.cancel is None else State(job.cancel[0])
+    if ended.reason != "exited":
+        outcome = OF_REASON.get(ended.reason, outcome)
+    return Step(Do.END, "" if job.cancel is None else job.cancel[1], outcome, ended)
+
+
+def _cancelled(job: Job) -> Step | None:
+    return Step(Do.END, job.cancel[1], State(job.cancel[0])) if job.cancel else None
+
+
+def _after_the_end(job: Job, seen: Seen, now: datetime) -> Step:
+    """Return what is left to do for a job whose command is over: its results, then its machine."""
+    machine, whole = seen.machine, job.fetched is not None and job.fetched.whole
+    gone = machine is None or machine.terminated_at is not None
+    if not whole and not gone and _had_a_command(job):
+        if machine is not None and machine.state not in RUNS:
+            return Step(Do.WAIT, f"its results are on {machine.name}, which is stopped")
+        return Step(Do.FETCH)
+    if gone or job.spec["machine"] is not None:
+        return Step(Do.CLOSE, "" if whole else "its results are those of the last copy")
+    if _is_kept(job) and now < kept_until(job):
+        return Step(Do.WAIT, "its machine is kept for a look")
+    return Step(Do.TERMINATE)
+
+
+def _had_a_command(job: Job) -> bool:
+    return any(one.began_at is not None for one in job.attempts) or job.outcome is State.SETUP_FAILED
+
+
+def _is_kept(job: Job) -> bool:
+    return job.spec["keep_s"] > 0 and job.outcome in (State.FAILED, State.SETUP_FAILED, State.TIMED_OUT, State.LOST)
+
+
+def kept_until(job: Job) -> datetime:
+    """Return until when a failed job's machine is kept: `--keep` from its end, or from its request before that."""
+    return job.kept_until or (job.ended_at or job.requested_at) + timedelta(seconds=job.spec["keep_s"])
