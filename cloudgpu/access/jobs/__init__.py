@@ -1,0 +1,1 @@
+"""What a job takes along from this computer, and brings back to it."""
