@@ -1,1 +1,1 @@
-"""What a job takes along from this computer, and brings back to it."""
+"""Takes jobs to machines: what their files are, and the command under a supervisor of its own."""
