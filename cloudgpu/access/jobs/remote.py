@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from cloudgpu.access.jobs.copies import (
-    Copying,
     CopiedFile,
+    Copying,
     Manifest,
     cut_short,
     has,
@@ -49,20 +49,30 @@ class File(Protocol):
     def sha256(self) -> str: ...
 
 
+class Link(Protocol):
+    """One symbolic link of a snapshot."""
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def target(self) -> str: ...
+
+
 class Files(Protocol):
     """A snapshot: what a job starts from, by content."""
 
     @property
     def files(self) -> Sequence[File]: ...
     @property
-    def links(self) -> Iterable[tuple[str, str]]: ...
+    def links(self) -> Iterable[Link]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteSpec:
     """What an attempt runs. `env` is stored on the machine: secrets go to `start`. Times are in seconds.
 
-    `results` and `checkpoint` are below the working directory; without one, checkpoints lie beside it.
+    `results` and `checkpoint` are below the working directory; without one, checkpoints lie beside it. `data` are
+    links in the working directory to what is on the machine already: (link, path there).
     """
 
     argv: tuple[str, ...]
@@ -73,6 +83,7 @@ class RemoteSpec:
     grace_s: float = GRACE_S
     results: str = "results"
     checkpoint: str | None = None
+    data: tuple[tuple[str, str], ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Return what the machine stores."""
@@ -160,7 +171,7 @@ class RemoteJob:
         values = {
             "spec": spec.as_dict(),
             "files": [_row(one) for one in snapshot.files],
-            "links": [list(one) for one in snapshot.links],
+            "links": [*([one.path, one.target] for one in snapshot.links), *map(list, spec.data)],
             "secrets": dict(secrets or {}),
             "restore": _restore(restored or Restored()),
         }
@@ -403,7 +414,9 @@ def _state(said: Mapping[str, Any]) -> RemoteState:
         now=float(said["now"]),
         started=said["started"],
         setup_s=said["setup_s"],
-        exit=None if not ended else Exit(**{name: ended[name] for name in ("status", "signal", "reason", "ended", "why")}),
+        exit=None
+        if not ended
+        else Exit(**{name: ended[name] for name in ("status", "signal", "reason", "ended", "why")}),
         out=int(said["out"]),
         err=int(said["err"]),
         last_output=said["last_output"],
