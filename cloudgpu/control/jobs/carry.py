@@ -7,7 +7,6 @@ done and not written down, because a process was killed in between, is done agai
 from __future__ import annotations
 
 import os
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -18,7 +17,7 @@ from cloudgpu.control.jobs.attempt import launched, started
 from cloudgpu.control.jobs.ending import closed, fetched, stopped, terminated
 from cloudgpu.control.jobs.environment import secret_values
 from cloudgpu.control.jobs.results import sync
-from cloudgpu.control.jobs.store import all_jobs, directory_of, last_sync, the_job
+from cloudgpu.control.jobs.store import directory_of, last_sync, the_job
 from cloudgpu.core.billing.totals import spent
 from cloudgpu.core.events import job_lines as lines
 from cloudgpu.core.jobs.job import Job, State
@@ -325,20 +324,3 @@ class Carrier:
 
 def _asks(job: Job) -> bool:
     return job.outcome is None
-
-
-def carry_all(session: Session, environ: Mapping[str, str]) -> list[Carried]:
-    """Carry every living job on once; what goes wrong with one is in its entry and keeps no other on."""
-    found = []
-    for job in list(all_jobs(session).values()):
-        if not job.is_living:
-            continue
-        with ExitStack() as stack:
-            carrier = stack.enter_context(Carrier(session, job.id, environ))
-            try:
-                found.append(carrier.carry())
-            except LedgerUnavailable:
-                raise
-            except CloudgpuError as error:
-                found.append(Carried(job, error.message, LATER, None, error))
-    return found
