@@ -19,7 +19,7 @@ import signal
 import subprocess
 import time
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Iterator
 
 from cloudgpu.access.jobs.remote_files import Fault, create, held, inside, load, size_below, sync_directory, taken
 
@@ -50,7 +50,7 @@ def boot() -> str:
         return ""
 
 
-def facts(pid: int) -> List[str]:
+def facts(pid: int) -> list[str]:
     """Return the words of /proc/PID/stat behind the name: state, parent, group..., the start; none for no process."""
     try:
         return (PROC / str(pid) / "stat").read_text(errors="replace").rpartition(") ")[2].split()
@@ -90,13 +90,13 @@ class Attempt:
         self.work, self.out, self.err = self.dir / "work", self.dir / "out", self.dir / "err"
         self.keeper, self.supervisor = self.dir / "keeper.lock", self.dir / "supervisor.lock"
         self.progress = self.dir / "progress.json"
-        self.known: Dict[str, Any] = {}
+        self.known: dict[str, Any] = {}
         self.signalled = False
         self.sizes = (0, 0)
         self.indexed = 0.0
 
     @property
-    def spec(self) -> Dict[str, Any]:
+    def spec(self) -> dict[str, Any]:
         """What is to run, without secrets."""
         if not self.known:
             found = load(self.dir / "spec.json")
@@ -114,17 +114,17 @@ class Attempt:
         own = self.spec.get("checkpoint")
         return self.work / inside(str(own)) if own else self.dir / "checkpoint"
 
-    def begun(self) -> Dict[str, Any]:
+    def begun(self) -> dict[str, Any]:
         """Return the process that became the command, and when; empty before that."""
         found = load(self.dir / "begun")
         return found if isinstance(found, dict) else {}
 
-    def exit(self) -> Dict[str, Any]:
+    def exit(self) -> dict[str, Any]:
         """Return how it ended; empty before that."""
         found = load(self.dir / "exit.json")
         return found if isinstance(found, dict) else {}
 
-    def stop(self) -> Dict[str, Any]:
+    def stop(self) -> dict[str, Any]:
         """Return who had it ended; empty where nobody has."""
         found = load(self.dir / "stop.json")
         return found if isinstance(found, dict) else {}
@@ -136,7 +136,7 @@ class Attempt:
                 file.write(b" " * RESERVED)
                 os.fsync(file.fileno())
 
-    def write(self, name: str, value: Dict[str, Any]) -> None:
+    def write(self, name: str, value: dict[str, Any]) -> None:
         """Write a file into the room that was taken for it, then give it its name: on the disk, or not at all."""
         fresh = self.dir / f"{name}.new"
         with os.fdopen(create(fresh), "r+b", 0) as file:
@@ -145,7 +145,7 @@ class Attempt:
         fresh.replace(self.dir / f"{name}.json")
         sync_directory(self.dir)
 
-    def record(self, status: Optional[int], reason: str, why: str = "") -> None:
+    def record(self, status: int | None, reason: str, why: str = "") -> None:
         """Write how it ended, once; whoever calls holds keeper.lock. `status` is as waitpid gives it."""
         if self.exit():
             return
@@ -161,13 +161,13 @@ class Attempt:
             value = {"reason": reason, "mono": monotonic(), **known, "grace": grace}
             self.write("stop", value)
 
-    def lives(self, begun: Dict[str, Any]) -> bool:
+    def lives(self, begun: dict[str, Any]) -> bool:
         """Tell whether the command, or anything that it started in its group, runs."""
         return begun.get("boot") == boot() and group_lives(begun["pid"], begun["start"])
 
     # -- what a supervisor does
 
-    def enforce(self, begun: Dict[str, Any]) -> None:
+    def enforce(self, begun: dict[str, Any]) -> None:
         """End the command when its time is over or somebody had it ended: SIGTERM first, SIGKILL after its grace."""
         spec = self.spec
         if spec.get("timeout") and monotonic() - begun["mono"] > spec["timeout"] and not self.stop():
@@ -185,16 +185,18 @@ class Attempt:
         sizes = (size_of(self.out), size_of(self.err))
         if sizes != self.sizes and (now or monotonic() - self.indexed >= 1):
             self.sizes, self.indexed = sizes, monotonic()
-            with contextlib.suppress(OSError), os.fdopen(create(self.dir / "times", os.O_WRONLY | os.O_APPEND), "w") as f:
+            with contextlib.suppress(OSError), os.fdopen(
+                create(self.dir / "times", os.O_WRONLY | os.O_APPEND), "w"
+            ) as f:
                 f.write(f"{time.time():.3f} {sizes[0]} {sizes[1]}\n")
 
-    def offsets(self, since: float) -> Tuple[int, int]:
+    def offsets(self, since: float) -> tuple[int, int]:
         """Return how much had been written by then."""
         found = (0, 0)
         with contextlib.suppress(OSError), (self.dir / "times").open() as file:
             for line in file:
                 words = line.split()
-                if len(words) != 3 or float(words[0]) > since:  # noqa: PLR2004  (a line cut short is the last one)
+                if len(words) != 3 or float(words[0]) > since:  # noqa: PLR2004
                     break
                 found = (int(words[1]), int(words[2]))
         return found
@@ -224,7 +226,7 @@ class Attempt:
             return "running"
         return "orphaned" if self.lives(begun) else "lost"
 
-    def look(self) -> Dict[str, Any]:
+    def look(self) -> dict[str, Any]:
         """Return all that can be seen of it."""
         phase, begun, ended = self.phase(), self.begun(), self.exit()
         setup = load(self.dir / "setup.json") or {}
@@ -245,7 +247,7 @@ class Attempt:
             "checkpoints": list(self.checkpoints()) if self.dir.exists() else [],
         }
 
-    def said(self) -> Optional[List[Optional[float]]]:
+    def said(self) -> list[float | None] | None:
         """Return the progress that the command wrote: done, and of how much; None for anything else."""
         found = load(self.progress, PROGRESS)
         if not isinstance(found, dict):
@@ -282,7 +284,7 @@ class Attempt:
         return lock
 
 
-def number(value: Any) -> Optional[float]:
+def number(value: Any) -> float | None:
     """Return a finite number, None for anything else."""
     fits = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e18  # noqa: PLR2004
     return float(value) if fits and math.isfinite(value) else None
@@ -296,7 +298,7 @@ def size_of(path: Path) -> int:
         return 0
 
 
-def disk_free(path: Path) -> Optional[int]:
+def disk_free(path: Path) -> int | None:
     """Return the bytes that are free where the attempt is."""
     with contextlib.suppress(OSError):
         found = os.statvfs(str(path if path.exists() else Path.home()))

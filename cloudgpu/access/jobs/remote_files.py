@@ -22,7 +22,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, Dict, List, NamedTuple, Tuple
+from typing import Any, BinaryIO, NamedTuple
 
 CHUNK = 256 * 1024
 SYNC_BYTES = 1 << 29  # so much arrives before it is synchronised and named
@@ -54,7 +54,7 @@ def told(error: OSError) -> Fault:
     return Fault("disk_full" if error.errno in FULL else "failed", f"{error.strerror or error}{where}")
 
 
-def answer(value: Dict[str, Any]) -> None:
+def answer(value: dict[str, Any]) -> None:
     """Write the head of an answer: one line of JSON."""
     sys.stdout.buffer.write(MARK + json.dumps(value).encode() + b"\n")
     sys.stdout.buffer.flush()
@@ -115,7 +115,7 @@ def taken(path: Path, how: int = fcntl.LOCK_EX, wait: float = 0.3) -> int:
     while True:
         try:
             fcntl.flock(handle, how | fcntl.LOCK_NB)
-            return handle
+            return handle  # noqa: TRY300
         except BlockingIOError:
             if time.monotonic() > end:
                 os.close(handle)
@@ -164,11 +164,11 @@ class Blobs:
 
     def path(self, digest: str) -> Path:
         """Return where the file with this content is. Raises Fault for what is no sha256."""
-        if len(digest) != 64 or set(digest) - set("0123456789abcdef"):  # noqa: PLR2004  (hexadecimal digits)
+        if len(digest) != 64 or set(digest) - set("0123456789abcdef"):  # noqa: PLR2004
             raise Fault("invalid", f"{digest[:80]!r} is no sha256")
         return self.base / digest
 
-    def missing(self, sizes: Iterable[Tuple[str, int]]) -> List[str]:
+    def missing(self, sizes: Iterable[tuple[str, int]]) -> list[str]:
         """Return those that are not here, or are not as large as they should be."""
         gone = []
         for digest, size in dict(sizes).items():
@@ -181,12 +181,13 @@ class Blobs:
             gone.append(digest)
         return gone
 
-    def receive(self, stream: BinaryIO, files: List[Tuple[str, int]]) -> int:
+    def receive(self, stream: BinaryIO, files: list[tuple[str, int]]) -> int:
         """Take these files from a stream, one after the other; return their bytes.
 
         Raises Fault; the files that were whole by then are kept, so that the next try sends less.
         """
-        part, waiting, total, since = self.base / f".in-{os.getpid()}", [], 0, 0
+        part, total, since = self.base / f".in-{os.getpid()}", 0, 0
+        waiting: list[tuple[Path, Path]] = []
         self.sweep()
         try:
             for digest, size in files:
@@ -223,7 +224,7 @@ class Blobs:
         if seen.hexdigest() != digest:
             raise Fault("damaged", "a file arrived with another content than it was sent with")
 
-    def name(self, waiting: List[Tuple[Path, Path]]) -> None:
+    def name(self, waiting: list[tuple[Path, Path]]) -> None:
         """Synchronise all that was written, once, and give it its names."""
         if not waiting:
             return
@@ -268,7 +269,7 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
-def build(blobs: Blobs, root: Path, files: List[List[Any]], links: List[List[str]] = ()) -> None:  # type: ignore[assignment]
+def build(blobs: Blobs, root: Path, files: list[list[Any]], links: list[list[str]] = ()) -> None:  # type: ignore[assignment]
     """Copy files into a tree and make its links. Raises Fault, OSError."""
     made = set()
     for one in files:
@@ -299,28 +300,28 @@ class Tree:
     def __init__(self, root: Path, cache: Path) -> None:
         self.root, self.cache = root, cache
         known = load(cache)
-        self.known: Dict[str, List[Any]] = known if isinstance(known, dict) else {}
-        self.files: List[Dict[str, Any]] = []
-        self.links: List[List[str]] = []
-        self.skipped: List[List[str]] = []
-        self.directories: List[str] = []
+        self.known: dict[str, list[Any]] = known if isinstance(known, dict) else {}
+        self.files: list[dict[str, Any]] = []
+        self.links: list[list[str]] = []
+        self.skipped: list[list[str]] = []
+        self.directories: list[str] = []
 
-    def read(self, names: Iterable[str]) -> Dict[str, Any]:
+    def read(self, names: Iterable[str]) -> dict[str, Any]:
         """Return the manifest of these entries of the root."""
-        seen: Dict[str, List[Any]] = {}
+        seen: dict[str, list[Any]] = {}
         for name in sorted(names):
             self.walk(inside(name), seen)
         with contextlib.suppress(OSError):  # a full disk costs hashing again
             save(self.cache, {**self.known, **seen})
         return {"files": self.files, "links": self.links, "skipped": self.skipped, "directories": self.directories}
 
-    def walk(self, name: str, seen: Dict[str, List[Any]]) -> None:
+    def walk(self, name: str, seen: dict[str, list[Any]]) -> None:
         """Take one entry, and all below it."""
         path = self.root / name
         try:
             facts = path.lstat()
             if stat.S_ISDIR(facts.st_mode):
-                below = sorted(os.listdir(str(path)))  # noqa: PTH208  (names alone)
+                below = sorted(os.listdir(str(path)))  # noqa: PTH208
                 self.directories += [name]
                 for one in below:
                     self.walk(f"{name}/{one}", seen)
@@ -339,13 +340,13 @@ class Tree:
         """Take a link that leads to something inside, as one that is relative; name any other."""
         target, root = os.path.realpath(str(path)), os.path.realpath(str(self.root))
         if not target.startswith(root + os.sep):
-            self.skipped.append([name, f"it is a link out of the directory, to {os.readlink(str(path))}"])  # noqa: PTH115
+            self.skipped.append([name, f"it is a link out of the directory, to {os.readlink(str(path))}"])
         elif os.path.exists(target):  # noqa: PTH110
             self.links.append([name, os.path.relpath(target, os.path.realpath(str(path.parent)))])
         else:
             self.skipped.append([name, "it is a link to something that is not there"])
 
-    def file(self, path: Path, name: str, facts: os.stat_result, seen: Dict[str, List[Any]]) -> Dict[str, Any]:
+    def file(self, path: Path, name: str, facts: os.stat_result, seen: dict[str, list[Any]]) -> dict[str, Any]:
         """Return a file with its hash, the known one where neither size nor time has changed."""
         key = [facts.st_ino, facts.st_size, facts.st_mtime_ns]
         known = self.known.get(name)
@@ -369,7 +370,7 @@ class Tree:
         }
 
 
-def hashed(path: Path) -> Tuple[str, os.stat_result]:
+def hashed(path: Path) -> tuple[str, os.stat_result]:
     """Return a file's sha256 and what it was when its end was read."""
     seen = hashlib.sha256()
     with os.fdopen(os.open(str(path), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW), "rb", 0) as file:
@@ -380,7 +381,7 @@ def hashed(path: Path) -> Tuple[str, os.stat_result]:
             seen.update(data)
 
 
-def send(root: Path, files: List[List[Any]], stream: BinaryIO) -> None:
+def send(root: Path, files: list[list[Any]], stream: BinaryIO) -> None:
     """Write each file, exactly as long as it was announced; whoever takes it compares its hash.
 
     A file that is gone, shorter or leads out of the root is filled with zeros: it fails that comparison.

@@ -26,7 +26,7 @@ import struct
 import sys
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Callable
 
 from cloudgpu.access.jobs.remote_attempt import Attempt, base, send_signal, size_of
 from cloudgpu.access.jobs.remote_files import (
@@ -58,7 +58,7 @@ TURN = 16  # chunks of one stream before the other has its turn
 # -- start
 
 
-def start(request: Dict[str, Any]) -> None:
+def start(request: dict[str, Any]) -> None:
     """Begin an attempt, once; answer with what it looks like. `claimed` tells whether this call began it."""
     attempt = Attempt(request["job"], request["attempt"])
     attempt.dir.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -113,7 +113,7 @@ def quiet() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
-def first_supervisor(attempt: Attempt, request: Dict[str, Any], keeper: int, lock: int) -> None:
+def first_supervisor(attempt: Attempt, request: dict[str, Any], keeper: int, lock: int) -> None:
     """Start the keeper and watch."""
     with contextlib.suppress(AttributeError, OSError):  # macOS has none: a killed keeper's command is an orphan there
         ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)
@@ -145,7 +145,7 @@ def supervise(attempt: Attempt, lock: int, role: str) -> None:
     os.ftruncate(lock, 0)
     with contextlib.suppress(OSError):
         os.pwrite(lock, json.dumps(role).encode(), 0)
-    statuses: Dict[int, int] = {}
+    statuses: dict[int, int] = {}
     keeper = -1
     while not attempt.exit():
         with contextlib.suppress(OSError):  # a full disk, say: it may pass, and the command must be watched
@@ -162,7 +162,7 @@ def supervise(attempt: Attempt, lock: int, role: str) -> None:
     sweep(attempt)
 
 
-def succeed(attempt: Attempt, begun: Dict[str, Any], statuses: Dict[int, int]) -> bool:
+def succeed(attempt: Attempt, begun: dict[str, Any], statuses: dict[int, int]) -> bool:
     """Do what a killed keeper cannot do any more; return whether that was the end."""
     if not begun:
         attempt.kill_setup()
@@ -176,7 +176,7 @@ def succeed(attempt: Attempt, begun: Dict[str, Any], statuses: Dict[int, int]) -
     return True
 
 
-def reap(statuses: Dict[int, int]) -> None:
+def reap(statuses: dict[int, int]) -> None:
     """Note how children ended: the keeper, and what it left to us."""
     with contextlib.suppress(ChildProcessError):
         while True:
@@ -201,14 +201,14 @@ def sweep(attempt: Attempt) -> None:
 # -- what is asked of an attempt
 
 
-def look(request: Dict[str, Any]) -> None:
+def look(request: dict[str, Any]) -> None:
     """Answer with what an attempt looks like."""
     attempt = Attempt(request["job"], request["attempt"])
     watch(attempt)
     answer(attempt.look())
 
 
-def cancel(request: Dict[str, Any]) -> None:
+def cancel(request: dict[str, Any]) -> None:
     """Have an attempt ended; answer with what it looks like now."""
     attempt = Attempt(request["job"], request["attempt"])
     if attempt.dir.exists() and not attempt.exit():
@@ -220,7 +220,7 @@ def cancel(request: Dict[str, Any]) -> None:
     answer(attempt.look())
 
 
-def tail(request: Dict[str, Any]) -> None:
+def tail(request: dict[str, Any]) -> None:
     """Write frames: number of the stream (1 out, 2 err, 0 nothing, 3 the end as JSON), length, bytes."""
     attempt = Attempt(request["job"], request["attempt"])
     watch(attempt)
@@ -248,7 +248,7 @@ def tail(request: Dict[str, Any]) -> None:
     stream.flush()
 
 
-def pump(path: Path, at: List[int], number: int, stream: Any) -> int:
+def pump(path: Path, at: list[int], number: int, stream: Any) -> int:
     """Write what is new of a stream, a few chunks of it; return how much."""
     before = at[number]
     if size_of(path) > before:
@@ -271,13 +271,13 @@ def hung_up(wait: float) -> bool:
     return bool(poll.poll(wait * 1000))
 
 
-def place_of(request: Dict[str, Any]) -> Tuple[Attempt, Path]:
+def place_of(request: dict[str, Any]) -> tuple[Attempt, Path]:
     """Return the attempt and the directory that is asked for."""
     attempt = Attempt(request["job"], request["attempt"])
     return attempt, attempt.checkpoint if request["which"] == "checkpoint" else attempt.results
 
 
-def manifest(request: Dict[str, Any]) -> None:
+def manifest(request: dict[str, Any]) -> None:
     """Answer with the files below the results or of some checkpoints."""
     attempt, root = place_of(request)
     names = request.get("names")
@@ -289,7 +289,7 @@ def manifest(request: Dict[str, Any]) -> None:
     answer(Tree(root, attempt.dir / f"hashes-{request['which']}.json").read(names))
 
 
-def fetch(request: Dict[str, Any]) -> None:
+def fetch(request: dict[str, Any]) -> None:
     """Write files of the results or of checkpoints."""
     _, root = place_of(request)
     for name, _ in request["files"]:
@@ -298,17 +298,17 @@ def fetch(request: Dict[str, Any]) -> None:
     send(root, request["files"], sys.stdout.buffer)
 
 
-def missing(request: Dict[str, Any]) -> None:
+def missing(request: dict[str, Any]) -> None:
     """Answer with the files that are not here."""
     answer({"missing": Blobs(base()).missing((one[0], one[1]) for one in request["files"])})
 
 
-def receive(request: Dict[str, Any]) -> None:
+def receive(request: dict[str, Any]) -> None:
     """Take files."""
     answer({"bytes": Blobs(base()).receive(sys.stdin.buffer, [(one[0], one[1]) for one in request["files"]])})
 
 
-def busy(_request: Dict[str, Any]) -> None:
+def busy(_request: dict[str, Any]) -> None:
     """Answer with the attempts that live here."""
     found = []
     for lock in (base() / "jobs").glob("*/*/keeper.lock"):
@@ -319,7 +319,7 @@ def busy(_request: Dict[str, Any]) -> None:
     answer({"busy": sorted(found)})
 
 
-def clean(request: Dict[str, Any]) -> None:
+def clean(request: dict[str, Any]) -> None:
     """Remove a job's attempts, and the files that no other job needs."""
     blobs, here = Blobs(base()), Attempt(request["job"], 1).dir.parent
     numbers = [int(path.name) for path in here.glob("[0-9]*")]
@@ -335,9 +335,7 @@ def clean(request: Dict[str, Any]) -> None:
     answer({"freed": freed, "removed": not here.exists()})
 
 
-VERBS = {
-    one.__name__: one for one in (start, look, cancel, tail, manifest, fetch, missing, receive, busy, clean)
-}
+VERBS = {one.__name__: one for one in (start, look, cancel, tail, manifest, fetch, missing, receive, busy, clean)}
 
 
 def main() -> int:

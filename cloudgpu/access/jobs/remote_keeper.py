@@ -1,8 +1,8 @@
-"""The parent of a job's command on the machine it runs on: builds its tree, sets the machine up, runs it, keeps its end.
+"""The parent of a job's command on the machine it runs on: builds the tree, runs setup and command, keeps the status.
 
-This file's text is sent over SSH between those of `remote_attempt.py` and `remote_job.py` (`access/jobs/program.py` does
-it). Standard library only, Python 3.8+. Secrets are in the memory of this process and in the environment of what it
-starts, and nowhere else.
+This file's text is sent over SSH between those of `remote_attempt.py` and `remote_job.py` (`access/jobs/program.py`
+does it). Standard library only, Python 3.8+. Secrets are in the memory of this process and in the environment of what
+it starts, and nowhere else.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import signal
 import subprocess
 import time
 from pathlib import Path
-from typing import Any, Dict, List, NoReturn, Optional
+from typing import Any, NoReturn
 
 from cloudgpu.access.jobs.remote_attempt import Attempt, base, boot, facts, monotonic, send_signal
 from cloudgpu.access.jobs.remote_files import Blobs, Fault, build, create, save, taken, told
@@ -26,7 +26,7 @@ SHUTDOWN_S = 0.3
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 
 
-def keep(attempt: Attempt, request: Dict[str, Any]) -> None:
+def keep(attempt: Attempt, request: dict[str, Any]) -> None:
     """Build the tree, set the machine up, run the command, and write how it ended."""
     try:
         environ = prepared(attempt, request)
@@ -43,7 +43,7 @@ def keep(attempt: Attempt, request: Dict[str, Any]) -> None:
         attempt.record(None, "start", str(fault))
 
 
-def prepared(attempt: Attempt, request: Dict[str, Any]) -> Dict[str, str]:
+def prepared(attempt: Attempt, request: dict[str, Any]) -> dict[str, str]:
     """Build the attempt's tree anew; return the command's environment."""
     shutil.rmtree(str(attempt.work), ignore_errors=True)
     attempt.work.mkdir(mode=0o700)
@@ -68,7 +68,7 @@ def prepared(attempt: Attempt, request: Dict[str, Any]) -> Dict[str, str]:
     return {"PYTHONUNBUFFERED": "1", **os.environ, **spec.get("env", {}), **request["secrets"], **own}
 
 
-def set_up(attempt: Attempt, environ: Dict[str, str]) -> Optional[int]:
+def set_up(attempt: Attempt, environ: dict[str, str]) -> int | None:
     """Run the setup where this machine has not had it yet; return its status where it failed, else None."""
     command = attempt.spec.get("setup")
     if not command:
@@ -102,7 +102,7 @@ def turn(attempt: Attempt, path: Path) -> int:
     return lock
 
 
-def set_up_process(attempt: Attempt, command: str, environ: Dict[str, str], lock: int) -> int:
+def set_up_process(attempt: Attempt, command: str, environ: dict[str, str], lock: int) -> int:
     """Start the setup; it holds the lock as long as it runs, whatever becomes of us."""
     with os.fdopen(create(attempt.dir / "setup.log", os.O_WRONLY | os.O_APPEND), "wb") as log:
         process = subprocess.Popen(  # noqa: S603
@@ -136,7 +136,7 @@ def started(pid: int) -> str:
     return words[19] if words else ""
 
 
-def run(attempt: Attempt, environ: Dict[str, str]) -> None:
+def run(attempt: Attempt, environ: dict[str, str]) -> None:
     """Run the command to its end."""
     argv = attempt.spec["argv"]
     found = shutil.which(argv[0], path=environ.get("PATH", os.defpath))
@@ -164,13 +164,13 @@ def run(attempt: Attempt, environ: Dict[str, str]) -> None:
     attempt.record(status, "exited", fault)
 
 
-def pause_at_shutdown(status: Optional[int]) -> None:
+def pause_at_shutdown(status: int | None) -> None:
     """Give a machine that shuts down the time to end us, too: what it ended is not what the command would have said."""
     if status is not None and os.WIFSIGNALED(status) and os.WTERMSIG(status) in (signal.SIGTERM, signal.SIGKILL):
         time.sleep(SHUTDOWN_S)
 
 
-def become(attempt: Attempt, path: str, argv: List[str], environ: Dict[str, str], fault: int) -> NoReturn:
+def become(attempt: Attempt, path: str, argv: list[str], environ: dict[str, str], fault: int) -> NoReturn:
     """Turn this process into the command; the last thing before is the note that it has begun."""
     status = NOT_EXECUTABLE
     try:
@@ -183,7 +183,7 @@ def become(attempt: Attempt, path: str, argv: List[str], environ: Dict[str, str]
         os.dup2(os.open(str(attempt.err), os.O_WRONLY | os.O_APPEND), 2)
         begin(attempt)
         os.execve(path, argv, environ)  # noqa: S606
-    except BaseException as error:  # noqa: BLE001  (nothing of this process may go on)
+    except BaseException as error:  # noqa: BLE001
         os.write(fault, f"{error}".encode()[:500])
         status = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
     finally:
