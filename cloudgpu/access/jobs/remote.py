@@ -62,9 +62,12 @@ class Link(Protocol):
     """One symbolic link of a snapshot."""
 
     @property
-    def path(self) -> str: ...
+    def path(self) -> str:
+        """Where it is, below the working directory."""
+
     @property
-    def target(self) -> str: ...
+    def target(self) -> str:
+        """Where it leads."""
 
 
 class Files(Protocol):
@@ -75,7 +78,7 @@ class Files(Protocol):
         """All files."""
 
     @property
-    def links(self) -> Iterable[tuple[str, str]]:
+    def links(self) -> Iterable[Link]:
         """Links, each with its target."""
 
 
