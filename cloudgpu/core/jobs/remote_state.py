@@ -20,12 +20,16 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How a command ended: `reason` is exited, setup, timeout or a word of whoever cancelled it."""
+    """How a command ended: `reason` is exited, setup, start, timeout, lost or a word of whoever cancelled it.
+
+    `start`: it could not be begun, for a full disk, say; `why` says more in words.
+    """
 
     status: int | None
     signal: int | None
     reason: str
     ended: float
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,427 @@
+"""A job's attempt on its machine, over a connection: upload, start, look, follow, cancel, fetch, clean."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Protocol
+
+from cloudgpu.access.jobs.copies import (
+    CopiedFile,
+    Copying,
+    Manifest,
+    cut_short,
+    has,
+    local_files,
+    make_links,
+    read_manifest,
+)
+from cloudgpu.access.jobs.program import Refused, ask
+from cloudgpu.core.jobs.remote_state import Exit, Phase, RemoteState
+from cloudgpu.errors import InvalidRequest, Unreachable
+
+if TYPE_CHECKING:
+    from cloudgpu.access.ssh.connection import Connection
+
+CHUNK = 256 * 1024
+GRACE_S = 10.0
+TRIES = 3  # rounds of a transfer whose files change, or are removed, meanwhile
+_HEAD = struct.Struct(">BI")
+_OUT, _ERR, _END = 1, 2, 3
+LONGEST_FRAME = 16 * 1024 * 1024
+
+Progress = Callable[[int, int], None]  # bytes done, bytes in all
+
+
+class File(Protocol):
+    """One file of a snapshot."""
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def mode(self) -> int: ...
+    @property
+    def sha256(self) -> str: ...
+
+
+class Link(Protocol):
+    """One symbolic link of a snapshot."""
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def target(self) -> str: ...
+
+
+class Files(Protocol):
+    """A snapshot: what a job starts from, by content."""
+
+    @property
+    def files(self) -> Sequence[File]: ...
+    @property
+    def links(self) -> Iterable[Link]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteSpec:
+    """What an attempt runs. `env` is stored on the machine: secrets go to `start`. Times are in seconds.
+
+    `results` and `checkpoint` are below the working directory; without one, checkpoints lie beside it. `data` are
+    links in the working directory to what is on the machine already: (link, path there).
+    """
+
+    argv: tuple[str, ...]
+    name: str
+    env: Mapping[str, str] = field(default_factory=dict)
+    setup: str | None = None
+    timeout_s: float | None = None
+    grace_s: float = GRACE_S
+    results: str = "results"
+    checkpoint: str | None = None
+    data: tuple[tuple[str, str], ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return what the machine stores."""
+        return {
+            "argv": list(self.argv),
+            "name": self.name,
+            "env": dict(self.env),
+            "setup": self.setup,
+            "timeout": self.timeout_s,
+            "grace": self.grace_s,
+            "results": self.results,
+            "checkpoint": self.checkpoint,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """Files that an attempt begins with besides its snapshot; they are on the machine already."""
+
+    results: tuple[CopiedFile, ...] = ()
+    results_links: tuple[tuple[str, str], ...] = ()
+    checkpoint: tuple[CopiedFile, ...] = ()
+    checkpoint_links: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Tailed:
+    """Where the output was left off, for the next `tail`, and how far the attempt was then."""
+
+    out: int
+    err: int
+    phase: Phase
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedResults:
+    """What came back. `whole`: every size and sha256 agrees with the machine's, before and after; else `why` not.
+
+    `files` is exactly what the machine has; other files that lie in the directory are of earlier fetches. `sent` is
+    the bytes that travelled. `skipped` names what cannot be copied, such as links out of the directory, and why.
+    """
+
+    files: tuple[CopiedFile, ...]
+    bytes: int
+    sent: int
+    whole: bool
+    why: str = ""
+    skipped: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteJob:
+    """One attempt of a job on the machine at the other end of a connection.
+
+    Every method raises Unreachable (Frozen) when the connection is lost or the machine does not answer; all may be
+    called again, and by two callers at once.
+    """
+
+    connection: Connection
+    job: str
+    attempt: int
+
+    def upload(self, snapshot: Files, store: Path, *, progress: Progress | None = None) -> int:
+        """Send the snapshot's files that the machine lacks, from `store`/SHA256; return the bytes sent.
+
+        Raises InvalidRequest where the machine's disk is full or a file of the store is damaged.
+        """
+        return self._send({one.sha256: (one.size, store / one.sha256) for one in snapshot.files}, progress)
+
+    def start(
+        self,
+        spec: RemoteSpec,
+        snapshot: Files,
+        store: Path,
+        *,
+        secrets: Mapping[str, str] | None = None,
+        restored: Restored | None = None,
+        progress: Progress | None = None,
+    ) -> RemoteState:
+        """Send what is missing and begin the attempt, at most once; return what it looks like.
+
+        An attempt that has begun, or ended, is only looked at. `secrets` travel on standard input and are stored
+        nowhere. Raises InvalidRequest (a full disk, a damaged store).
+        """
+        values = {
+            "spec": spec.as_dict(),
+            "files": [_row(one) for one in snapshot.files],
+            "links": [*([one.path, one.target] for one in snapshot.links), *map(list, spec.data)],
+            "secrets": dict(secrets or {}),
+            "restore": _restore(restored or Restored()),
+        }
+        fault: Refused | None = None
+        for _ in range(TRIES):  # what another job's end removes between the two is sent again
+            self.upload(snapshot, store, progress=progress)
+            try:
+                return _state(self._ask("start", **values))
+            except Refused as error:
+                if error.kind != "missing":
+                    raise self._fault(error) from error
+                fault = error
+        raise self._fault(fault) if fault else AssertionError
+
+    def look(self) -> RemoteState:
+        """Return how far the attempt is. A supervisor that was killed is replaced."""
+        return _state(self._asked("look"))
+
+    def cancel(self, reason: str, *, grace_s: float = GRACE_S) -> RemoteState:
+        """Have the attempt ended: SIGTERM to its process group, SIGKILL after the grace; return what it looks like.
+
+        It may still run then. Its exit has this `reason`, a word; the first one counts, and the shortest grace.
+        """
+        return _state(self._asked("cancel", reason=reason, grace=grace_s))
+
+    def tail(
+        self,
+        out: IO[bytes],
+        err: IO[bytes],
+        *,
+        out_from: int = 0,
+        err_from: int = 0,
+        since: float | None = None,
+        follow: bool = False,
+    ) -> Tailed:
+        """Write the command's output, each stream to its own file, from these offsets on; return where it ended.
+
+        `since` leaves out what was written before (epoch seconds by the machine's clock). `follow`: until the attempt
+        has ended. Memory is bounded: a slow file slows the machine's sending. Raises what writing raises.
+        """
+        frames = _Frames(out, err)
+        head = self._asked("tail", sink=frames.write, out=out_from, err=err_from, since=since, follow=follow)
+        if frames.end is None:
+            raise cut_short(self.connection.target.name)
+        del head
+        return Tailed(int(frames.end["out"]), int(frames.end["err"]), Phase(frames.end["phase"]))
+
+    def manifest(self, which: str = "results", names: Sequence[str] | None = None) -> Manifest:
+        """Return what the results, or these checkpoints (`which` is `checkpoint`), hold, with hashes."""
+        said = self._asked("manifest", which=which, names=None if names is None else list(names))
+        try:
+            return read_manifest(said)
+        except ValueError as error:
+            name = self.connection.target.name
+            raise Unreachable(
+                f"{name} says of its files what cannot be: {error}.", field="name", value=name, next="Look at it there."
+            ) from error
+
+    def fetch_results(self, into: Path) -> FetchedResults:
+        """Bring the results into a directory here; files that are there already do not travel.
+
+        Raises InvalidRequest where this computer's disk is full; what came is kept, and the machine loses nothing.
+        """
+        before, sent = self.manifest(), 0
+        for _ in range(TRIES):
+            sent += self.copy("results", before.files, into)
+            make_links(into, before)
+            after = self.manifest()
+            whole = after == before and not after.changed and all(has(into / one.path, one) for one in after.files)
+            if whole:
+                break
+            before = after
+        why = "" if whole else f"{_named(before)} changed while they were fetched"
+        return FetchedResults(before.files, before.size, sent, whole, why, before.skipped)
+
+    def copy(self, which: str, files: Sequence[CopiedFile], into: Path) -> int:
+        """Bring those files that are not here already; return the bytes that travelled.
+
+        What changed on the machine meanwhile is left out. Raises InvalidRequest, as `fetch_results`.
+        """
+        needed = [one for one in files if not has(into / one.path, one)]
+        if not needed:
+            return 0
+        copying = Copying(into, needed)
+        try:
+            rows = [[one.path, one.size] for one in needed]
+            self._asked("fetch", sink=copying.write, which=which, files=rows)
+        finally:
+            whole = copying.close()
+        if not whole:
+            raise cut_short(self.connection.target.name)
+        return copying.bytes
+
+    def restore(self, results: Path | None, checkpoints: Sequence[Path] = ()) -> Restored:
+        """Send results and checkpoints of an earlier attempt from this computer; give what it returns to `start`.
+
+        `checkpoints` are directories whose entries are put into the checkpoint directory; a later one wins.
+        Raises InvalidRequest where the machine's disk is full.
+        """
+        found = [local_files(one) for one in (results, *checkpoints) if one is not None and one.is_dir()]
+        self._send({one.sha256: (one.size, path) for files, _ in found for one, path in files}, None)
+        own = found[:1] if results is not None and results.is_dir() else []
+        rest = found[len(own) :]
+        files = {one.path: one for listed, _ in rest for one, _ in listed}
+        links = dict(link for _, listed in rest for link in listed)
+        return Restored(
+            tuple(one for listed, _ in own for one, _ in listed),
+            tuple(link for _, listed in own for link in listed),
+            tuple(files.values()),
+            tuple(links.items()),
+        )
+
+    def clean(self) -> int:
+        """Remove the job's attempts from the machine, and the files that no other job needs; return bytes freed.
+
+        Raises InvalidRequest while one of them runs.
+        """
+        return int(self._asked("clean")["freed"])
+
+    def _send(self, files: Mapping[str, tuple[int, Path]], progress: Progress | None) -> int:
+        rows = [[digest, size] for digest, (size, _) in files.items()]
+        missing = self._asked("missing", files=rows)["missing"] if rows else []
+        wanted = [(digest, *files[digest]) for digest in missing if digest in files]
+        if not wanted:
+            return 0
+        rows = [[digest, size] for digest, size, _ in wanted]
+        pieces = _contents([(size, path) for _, size, path in wanted], progress)
+        return int(self._asked("receive", pieces=pieces, files=rows)["bytes"])
+
+    def _asked(self, verb: str, **values: Any) -> dict[str, Any]:
+        try:
+            return self._ask(verb, **values)
+        except Refused as error:
+            raise self._fault(error) from error
+
+    def _ask(self, verb: str, **values: Any) -> dict[str, Any]:
+        return ask(self.connection, verb, job=self.job, attempt=self.attempt, **values)
+
+    def _fault(self, error: Refused) -> Exception:
+        name = self.connection.target.name
+        if error.kind == "busy":
+            return InvalidRequest(
+                f"{error} on {name}.", field="job", value=self.job, next=f"End it: cloudgpu cancel {self.job}"
+            )
+        return Unreachable(
+            f"{name} did not do it for {self.job}: {str(error)[:300]}.",
+            field="name",
+            value=name,
+            next=f"Look at ~/.cloudgpu/jobs/{self.job} there: cloudgpu ssh {name}",
+        )
+
+
+def busy(connection: Connection) -> tuple[tuple[str, int], ...]:
+    """Return the jobs, with their attempts, that live on a machine. Raises Unreachable."""
+    return tuple((str(job), int(attempt)) for job, attempt in ask(connection, "busy")["busy"])
+
+
+def _contents(files: Sequence[tuple[int, Path]], progress: Progress | None) -> Iterator[bytes]:
+    """Yield the files one after the other, each exactly as long as announced. Small ones travel together."""
+    total, done, batch = sum(size for size, _ in files), 0, bytearray()
+    for size, path in files:
+        left = size
+        with path.open("rb") as file:
+            while left:
+                data = file.read(min(CHUNK, left))
+                if not data:
+                    raise InvalidRequest(
+                        f"{path} is shorter than it was.", field="snapshot", value=str(path), next="Run the job anew."
+                    )
+                left -= len(data)
+                batch += data
+                if len(batch) >= CHUNK:
+                    yield bytes(batch)
+                    done += len(batch)
+                    batch.clear()
+                    if progress is not None:
+                        progress(done, total)
+    yield bytes(batch)
+    if progress is not None:
+        progress(total, total)
+
+
+class _Frames:
+    """Takes frames: the number of the stream, the length, the bytes."""
+
+    def __init__(self, out: IO[bytes], err: IO[bytes]) -> None:
+        self._files = {_OUT: out, _ERR: err}
+        self._head = bytearray()
+        self._number = self._left = 0
+        self._last = bytearray()
+        self.end: dict[str, Any] | None = None
+
+    def write(self, data: memoryview) -> None:
+        """Take the next bytes; what belongs to a stream is written to its file at once."""
+        while data:
+            if not self._left:
+                need = _HEAD.size - len(self._head)
+                self._head += data[:need]
+                data = data[need:]
+                if len(self._head) < _HEAD.size:
+                    return
+                self._number, self._left = _HEAD.unpack(self._head)
+                self._head.clear()
+                if self._left > LONGEST_FRAME:
+                    raise ValueError("a frame is too long")
+            part, data = data[: self._left], data[self._left :]
+            self._left -= len(part)
+            self._take(part)
+
+    def _take(self, part: memoryview) -> None:
+        file = self._files.get(self._number)
+        if file is not None and part:
+            file.write(part)
+            file.flush()
+        elif self._number == _END:
+            self._last += part
+            if not self._left:
+                self.end = json.loads(self._last)
+
+
+def _row(one: File) -> list[Any]:
+    return [one.path, one.size, one.mode, one.sha256]
+
+
+def _restore(restored: Restored) -> dict[str, Any]:
+    return {
+        "results": {"files": [_row(one) for one in restored.results], "links": list(restored.results_links)},
+        "checkpoint": {"files": [_row(one) for one in restored.checkpoint], "links": list(restored.checkpoint_links)},
+    }
+
+
+def _named(manifest: Manifest) -> str:
+    return ", ".join(manifest.changed[:3]) or "some of the files"
+
+
+def _state(said: Mapping[str, Any]) -> RemoteState:
+    ended, progress = said.get("exit"), said.get("progress")
+    return RemoteState(
+        phase=Phase(said["phase"]),
+        now=float(said["now"]),
+        started=said["started"],
+        setup_s=said["setup_s"],
+        exit=None
+        if not ended
+        else Exit(**{name: ended[name] for name in ("status", "signal", "reason", "ended", "why")}),
+        out=int(said["out"]),
+        err=int(said["err"]),
+        last_output=said["last_output"],
+        progress=(float(progress[0]), progress[1]) if progress else None,
+        disk_free=said["disk_free"],
+        results_bytes=int(said["results_bytes"]),
+        checkpoints=tuple(map(str, said["checkpoints"])),
+    )

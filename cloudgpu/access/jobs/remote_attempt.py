@@ -1,0 +1,308 @@
+"""One attempt of a job on the machine it runs on: its files, what they say of it, and the exit status, written once.
+
+This file's text is sent over SSH between those of `remote_files.py` and `remote_job.py` (`access/jobs/program.py` does
+it). Standard library only, Python 3.8+.
+
+`~/.cloudgpu/jobs/JOB/NUMBER/` is one attempt. `keeper.lock` is locked while the keeper lives, and by a command until
+it has begun; `supervisor.lock` while a supervisor does. Whoever writes `exit.json` holds `keeper.lock`. `begun` is
+made by the command's own process right before it becomes the command, and never again: an attempt begins once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from cloudgpu.access.jobs.remote_files import Fault, create, held, inside, load, size_below, sync_directory, taken
+
+PROC = Path("/proc")
+RESERVED = 4096  # bytes of exit.json: they are there before the disk can be full
+PROGRESS = 4096  # bytes of the command's own word that are read
+UNFINISHED = (".tmp", ".part")
+
+
+def base() -> Path:
+    """Return the directory of ours on this machine."""
+    return Path.home() / ".cloudgpu"
+
+
+def monotonic() -> float:
+    """Return seconds since the boot, sleep included where the system can tell."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+def boot() -> str:
+    """Return what tells this boot from any other, empty where the system does not say."""
+    try:
+        return (PROC / "sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            ask = ["/usr/sbin/sysctl", "-n", "kern.bootsessionuuid"]
+            return subprocess.run(ask, stdout=subprocess.PIPE, check=True, timeout=5).stdout.decode().strip()  # noqa: S603
+        return ""
+
+
+def facts(pid: int) -> list[str]:
+    """Return the words of /proc/PID/stat behind the name: state, parent, group..., the start; none for no process."""
+    try:
+        return (PROC / str(pid) / "stat").read_text(errors="replace").rpartition(") ")[2].split()
+    except OSError:
+        return []
+
+
+def group_lives(pid: int, start: str) -> bool:
+    """Tell whether a process of this group lives; `start` is when its leader began, which its number may outlive."""
+    try:
+        os.killpg(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    leader = facts(pid)
+    if not PROC.exists() or (leader and leader[0] not in "ZX"):
+        return not leader or not start or leader[19] == start
+    members = (facts(int(name)) for name in os.listdir(str(PROC)) if name.isdigit())  # noqa: PTH208
+    return any(one and one[0] not in "ZX" and one[2] == str(pid) for one in members)
+
+
+def send_signal(pid: int, number: int) -> None:
+    """Send a signal to a process group that may be gone."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, number)
+
+
+class Attempt:
+    """One attempt, by its directory."""
+
+    def __init__(self, job: str, number: int) -> None:
+        if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,63}", job) or int(number) < 1:
+            raise Fault("invalid", f"{job!r} is no job, or {number!r} no attempt")
+        self.job, self.number = job, int(number)
+        self.dir = base() / "jobs" / job / str(self.number)
+        self.work, self.out, self.err = self.dir / "work", self.dir / "out", self.dir / "err"
+        self.keeper, self.supervisor = self.dir / "keeper.lock", self.dir / "supervisor.lock"
+        self.progress = self.dir / "progress.json"
+        self.known: dict[str, Any] = {}
+        self.signalled = False
+        self.sizes = (0, 0)
+        self.indexed = 0.0
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """What is to run, without secrets."""
+        if not self.known:
+            found = load(self.dir / "spec.json")
+            self.known = found if isinstance(found, dict) else {}
+        return self.known
+
+    @property
+    def results(self) -> Path:
+        """Where the command writes its results."""
+        return self.work / inside(str(self.spec.get("results") or "results"))
+
+    @property
+    def checkpoint(self) -> Path:
+        """Where the command writes its checkpoints."""
+        own = self.spec.get("checkpoint")
+        return self.work / inside(str(own)) if own else self.dir / "checkpoint"
+
+    def begun(self) -> dict[str, Any]:
+        """Return the process that became the command, and when; empty before that."""
+        found = load(self.dir / "begun")
+        return found if isinstance(found, dict) else {}
+
+    def exit(self) -> dict[str, Any]:
+        """Return how it ended; empty before that."""
+        found = load(self.dir / "exit.json")
+        return found if isinstance(found, dict) else {}
+
+    def stop(self) -> dict[str, Any]:
+        """Return who had it ended; empty where nobody has."""
+        found = load(self.dir / "stop.json")
+        return found if isinstance(found, dict) else {}
+
+    def reserve(self) -> None:
+        """Take the room for what must be written even when the disk is full. Raises OSError."""
+        for name in ("exit.new", "stop.new"):
+            with os.fdopen(create(self.dir / name, os.O_WRONLY | os.O_TRUNC), "wb", 0) as file:
+                file.write(b" " * RESERVED)
+                os.fsync(file.fileno())
+
+    def write(self, name: str, value: dict[str, Any]) -> None:
+        """Write a file into the room that was taken for it, then give it its name: on the disk, or not at all."""
+        fresh = self.dir / f"{name}.new"
+        with os.fdopen(create(fresh), "r+b", 0) as file:
+            file.write(json.dumps(value).encode()[:RESERVED].ljust(RESERVED))
+            os.fsync(file.fileno())
+        fresh.replace(self.dir / f"{name}.json")
+        sync_directory(self.dir)
+
+    def record(self, status: int | None, reason: str, why: str = "") -> None:
+        """Write how it ended, once; whoever calls holds keeper.lock. `status` is as waitpid gives it."""
+        if self.exit():
+            return
+        number = os.WTERMSIG(status) if status is not None and os.WIFSIGNALED(status) else None
+        code = None if status is None else 128 + number if number else os.WEXITSTATUS(status)
+        reason = self.stop().get("reason") or reason
+        self.write("exit", {"status": code, "signal": number, "reason": reason, "ended": time.time(), "why": why[:500]})
+
+    def ask_to_stop(self, reason: str, grace: float) -> None:
+        """Write that it is to end; the first reason stays, and the shortest grace."""
+        known = self.stop()
+        if not known or grace < known["grace"]:
+            value = {"reason": reason, "mono": monotonic(), **known, "grace": grace}
+            self.write("stop", value)
+
+    def lives(self, begun: dict[str, Any]) -> bool:
+        """Tell whether the command, or anything that it started in its group, runs."""
+        return begun.get("boot") == boot() and group_lives(begun["pid"], begun["start"])
+
+    # -- what a supervisor does
+
+    def enforce(self, begun: dict[str, Any]) -> None:
+        """End the command when its time is over or somebody had it ended: SIGTERM first, SIGKILL after its grace."""
+        spec = self.spec
+        if spec.get("timeout") and monotonic() - begun["mono"] > spec["timeout"] and not self.stop():
+            self.ask_to_stop("timeout", spec.get("grace", 10.0))
+        stop = self.stop()
+        if stop and not self.signalled:
+            self.signalled = True
+            send_signal(begun["pid"], signal.SIGTERM)
+            send_signal(begun["pid"], signal.SIGCONT)
+        if stop and monotonic() - stop["mono"] > stop["grace"]:
+            send_signal(begun["pid"], signal.SIGKILL)
+
+    def index(self, *, now: bool = False) -> None:
+        """Note how much was written by when, once a second at most: `logs --since` reads it."""
+        sizes = (size_of(self.out), size_of(self.err))
+        if sizes != self.sizes and (now or monotonic() - self.indexed >= 1):
+            self.sizes, self.indexed = sizes, monotonic()
+            with (
+                contextlib.suppress(OSError),
+                os.fdopen(create(self.dir / "times", os.O_WRONLY | os.O_APPEND), "w") as f,
+            ):
+                f.write(f"{time.time():.3f} {sizes[0]} {sizes[1]}\n")
+
+    def offsets(self, since: float) -> tuple[int, int]:
+        """Return how much had been written by then."""
+        found = (0, 0)
+        with contextlib.suppress(OSError), (self.dir / "times").open() as file:
+            for line in file:
+                words = line.split()
+                if len(words) != 3 or float(words[0]) > since:  # noqa: PLR2004  (a line cut short is the last one)
+                    break
+                found = (int(words[1]), int(words[2]))
+        return found
+
+    def kill_setup(self) -> None:
+        """End a setup whose keeper was killed."""
+        known = load(self.dir / "setup.json") or {}
+        if known.get("boot") == boot() and group_lives(known["pid"], known["start"]):
+            send_signal(known["pid"], signal.SIGKILL)
+
+    # -- what it looks like from outside
+
+    def phase(self) -> str:
+        """Return how far it is. A claim whose start died before the command began is no attempt: it may be started."""
+        found = self.seen()
+        return self.seen() if found in ("absent", "lost") else found  # it may just have gone on to the next
+
+    def seen(self) -> str:
+        """Return how far it is, as one look shows it."""
+        ended, begun = self.exit(), self.begun()
+        if ended:
+            return "lost" if ended["reason"] == "lost" else "exited"
+        kept = held(self.keeper)
+        if not begun:
+            return "absent" if not kept else "setup" if (self.dir / "setup.json").exists() else "claimed"
+        if kept or (held(self.supervisor) and load(self.supervisor) == "parent"):
+            return "running"
+        return "orphaned" if self.lives(begun) else "lost"
+
+    def look(self) -> dict[str, Any]:
+        """Return all that can be seen of it."""
+        phase, begun, ended = self.phase(), self.begun(), self.exit()
+        setup = load(self.dir / "setup.json") or {}
+        written = [path.stat().st_mtime for path in (self.out, self.err) if size_of(path)]
+        return {
+            "phase": phase,
+            "now": time.time(),
+            "pid": begun.get("pid"),
+            "started": begun.get("epoch"),
+            "setup_s": setup.get("s"),
+            "exit": ended or None,
+            "out": size_of(self.out),
+            "err": size_of(self.err),
+            "last_output": max(written, default=None),
+            "progress": self.said(),
+            "disk_free": disk_free(self.dir),
+            "results_bytes": size_below(self.results) if self.dir.exists() else 0,
+            "checkpoints": list(self.checkpoints()) if self.dir.exists() else [],
+        }
+
+    def said(self) -> list[float | None] | None:
+        """Return the progress that the command wrote: done, and of how much; None for anything else."""
+        found = load(self.progress, PROGRESS)
+        if not isinstance(found, dict):
+            return None
+        done, of = (number(found.get(name)) for name in ("done", "of"))
+        return None if done is None else [done, of]
+
+    def checkpoints(self) -> Iterator[str]:
+        """Yield the names of finished checkpoints, the newest first."""
+        found = []
+        with contextlib.suppress(OSError):
+            for one in os.scandir(str(self.checkpoint)):
+                if not one.name.startswith(".") and not one.name.endswith(UNFINISHED):
+                    with contextlib.suppress(OSError):
+                        found.append((one.stat(follow_symlinks=False).st_mtime_ns, one.name))
+        return (name for _, name in sorted(found, reverse=True)[:1000])
+
+    def adopt(self) -> int:
+        """Return the lock of a supervisor where one is needed, -1 where not. What is lost is written down."""
+        if self.exit() or not self.dir.exists():
+            return -1
+        lock = taken(self.supervisor, wait=0.0)
+        if lock < 0:
+            return -1
+        keeper = taken(self.keeper)
+        if keeper >= 0:
+            begun = self.begun()
+            if not begun or not self.lives(begun):
+                if begun:
+                    self.record(None, "lost")
+                os.close(lock)
+                lock = -1
+            os.close(keeper)
+        return lock
+
+
+def number(value: Any) -> float | None:
+    """Return a finite number, None for anything else."""
+    fits = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e18  # noqa: PLR2004
+    return float(value) if fits and math.isfinite(value) else None
+
+
+def size_of(path: Path) -> int:
+    """Return a file's size, 0 where there is none."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def disk_free(path: Path) -> int | None:
+    """Return the bytes that are free where the attempt is."""
+    with contextlib.suppress(OSError):
+        found = os.statvfs(str(path if path.exists() else Path.home()))
+        return found.f_bavail * found.f_frsize
+    return None

@@ -1,0 +1,353 @@
+"""Runs a job's command on the machine it runs on, so that it outlives every connection and its end is known.
+
+This file's text is sent over SSH behind those of `remote_files.py`, `remote_attempt.py` and `remote_keeper.py`, and run
+there by the agent's interpreter (`access/jobs/program.py` does it). Standard library only, Python 3.8+.
+
+Two processes watch a command. The keeper is its parent: it builds the tree, runs the setup, starts the command, waits
+and writes exit.json. The supervisor is the keeper's parent and adopts what that leaves behind when it is killed. It
+ends the command by its timeout or when asked, and notes the times of output. When the supervisor is killed, the next
+look makes another; nothing ever starts the same attempt twice.
+
+A request is a line of JSON on standard input, with files behind it; an answer a line of JSON on standard output, with
+files behind it. Secrets come in the request alone and stay in the memory of the keeper.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import json
+import os
+import select
+import shutil
+import signal
+import struct
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from cloudgpu.access.jobs.remote_attempt import Attempt, base, send_signal, size_of
+from cloudgpu.access.jobs.remote_files import (
+    CHUNK,
+    Blobs,
+    Fault,
+    Tree,
+    answer,
+    held,
+    inside,
+    load,
+    locked,
+    remove,
+    save,
+    send,
+    taken,
+    told,
+)
+from cloudgpu.access.jobs.remote_keeper import keep, pause_at_shutdown
+
+SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER, of linux/prctl.h
+POLL_S = 0.1
+BEGIN_S = 2.0  # how long a start waits to say that the command has begun
+SWEEP_S = 2.0  # what a command left in its group has so long to end
+HEARTBEAT_S = 10.0
+TURN = 16  # chunks of one stream before the other has its turn
+
+
+# -- start
+
+
+def start(request: dict[str, Any]) -> None:
+    """Begin an attempt, once; answer with what it looks like. `claimed` tells whether this call began it."""
+    attempt = Attempt(request["job"], request["attempt"])
+    attempt.dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    keeper = taken(attempt.keeper)
+    if keeper < 0 or attempt.begun() or attempt.exit():
+        watch(attempt)
+        return answer({"claimed": False, **attempt.look()})
+    blobs = Blobs(base())
+    with locked(blobs.base / ".lock", fcntl.LOCK_SH):  # nobody removes them before it is written that they are needed
+        parts = [request["files"], *(part["files"] for part in request["restore"].values())]
+        wanted = [(one[3], one[1]) for part in parts for one in part]
+        gone = blobs.missing(wanted)
+        if gone:
+            raise Fault("missing", f"{len(gone)} files of the job are not on the machine", hashes=gone)
+        attempt.reserve()
+        remove(attempt.dir / "setup.json")
+        save(attempt.dir / "files.json", sorted(dict(wanted)))
+        save(attempt.dir / "spec.json", request["spec"])
+    supervisor = taken(attempt.supervisor, wait=SWEEP_S)
+    if supervisor < 0:
+        raise Fault("failed", "an earlier start of this attempt has not ended yet")
+    detached(lambda: first_supervisor(attempt, request, keeper, supervisor))
+    os.close(keeper)
+    os.close(supervisor)
+    end = time.monotonic() + BEGIN_S
+    while not attempt.begun() and not attempt.exit() and held(attempt.keeper) and time.monotonic() < end:
+        time.sleep(0.005)
+    return answer({"claimed": True, **attempt.look()})
+
+
+def detached(work: Callable[[], object]) -> None:
+    """Have a process do it that no terminal, connection or parent can end."""
+    sys.stdout.flush()
+    child = os.fork()
+    if child:
+        os.waitpid(child, 0)
+        return
+    try:
+        os.setsid()
+        if not os.fork():
+            quiet()
+            work()
+    finally:
+        os._exit(0)
+
+
+def quiet() -> None:
+    """Let go of the connection's streams, or it would stay open as long as we live."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for number in range(3):
+        os.dup2(null, number)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+
+def first_supervisor(attempt: Attempt, request: dict[str, Any], keeper: int, lock: int) -> None:
+    """Start the keeper and watch."""
+    with contextlib.suppress(AttributeError, OSError):  # macOS has none: a killed keeper's command is an orphan there
+        ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)
+    if not os.fork():
+        try:
+            os.setsid()
+            os.close(lock)
+            keep(attempt, request)
+        finally:
+            os._exit(0)
+    os.close(keeper)
+    request.clear()
+    supervise(attempt, lock, "parent")
+
+
+# -- the supervisor
+
+
+def watch(attempt: Attempt) -> None:
+    """Have a living attempt supervised, where nobody does; what is lost is written down."""
+    lock = attempt.adopt()
+    if lock >= 0:
+        detached(lambda: supervise(attempt, lock, "other"))
+        os.close(lock)
+
+
+def supervise(attempt: Attempt, lock: int, role: str) -> None:
+    """Watch an attempt to its end, and end what it left behind in its process group."""
+    os.ftruncate(lock, 0)
+    with contextlib.suppress(OSError):
+        os.pwrite(lock, json.dumps(role).encode(), 0)
+    statuses: dict[int, int] = {}
+    keeper = -1
+    while not attempt.exit():
+        with contextlib.suppress(OSError):  # a full disk, say: it may pass, and the command must be watched
+            reap(statuses)
+            keeper = taken(attempt.keeper, wait=0.0) if keeper < 0 else keeper
+            begun = attempt.begun()
+            if keeper >= 0 and not attempt.exit() and succeed(attempt, begun, statuses):
+                break
+            if begun:
+                attempt.enforce(begun)
+                attempt.index()
+        time.sleep(POLL_S)
+    attempt.index(now=True)
+    sweep(attempt)
+
+
+def succeed(attempt: Attempt, begun: dict[str, Any], statuses: dict[int, int]) -> bool:
+    """Do what a killed keeper cannot do any more; return whether that was the end."""
+    if not begun:
+        attempt.kill_setup()
+        return True
+    if begun["pid"] not in statuses and attempt.lives(begun):
+        return False
+    reap(statuses)
+    status = statuses.get(begun["pid"])
+    pause_at_shutdown(status)
+    attempt.record(status, "lost" if status is None else "exited")
+    return True
+
+
+def reap(statuses: dict[int, int]) -> None:
+    """Note how children ended: the keeper, and what it left to us."""
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if not pid:
+                return
+            statuses[pid] = status
+
+
+def sweep(attempt: Attempt) -> None:
+    """End what the command left in its group: it would keep a machine busy."""
+    begun, end = attempt.begun(), time.monotonic() + SWEEP_S
+    if begun and attempt.lives(begun):
+        send_signal(begun["pid"], signal.SIGTERM)
+        while attempt.lives(begun) and time.monotonic() < end:
+            reap({})
+            time.sleep(0.05)
+        if attempt.lives(begun):
+            send_signal(begun["pid"], signal.SIGKILL)
+
+
+# -- what is asked of an attempt
+
+
+def look(request: dict[str, Any]) -> None:
+    """Answer with what an attempt looks like."""
+    attempt = Attempt(request["job"], request["attempt"])
+    watch(attempt)
+    answer(attempt.look())
+
+
+def cancel(request: dict[str, Any]) -> None:
+    """Have an attempt ended; answer with what it looks like now."""
+    attempt = Attempt(request["job"], request["attempt"])
+    if attempt.dir.exists() and not attempt.exit():
+        attempt.ask_to_stop(str(request["reason"]), float(request["grace"]))
+    watch(attempt)
+    keeper = taken(attempt.keeper) if attempt.dir.exists() else -1
+    if keeper >= 0 and not attempt.begun():
+        attempt.record(None, "cancelled")
+    answer(attempt.look())
+
+
+def tail(request: dict[str, Any]) -> None:
+    """Write frames: number of the stream (1 out, 2 err, 0 nothing, 3 the end as JSON), length, bytes."""
+    attempt = Attempt(request["job"], request["attempt"])
+    watch(attempt)
+    at = [0, int(request["out"]), int(request["err"])]
+    if request.get("since") is not None:
+        at[1:] = map(max, at[1:], attempt.offsets(float(request["since"])))
+    answer({"out": at[1], "err": at[2]})
+    stream, said, pause = sys.stdout.buffer, time.monotonic(), 0.02
+    while True:
+        over = not request["follow"] or attempt.phase() in ("absent", "exited", "lost")
+        moved = sum([pump(attempt.out, at, 1, stream), pump(attempt.err, at, 2, stream)])
+        if moved:
+            stream.flush()
+            said, pause = time.monotonic(), 0.02
+            continue
+        if over or hung_up(pause):
+            break
+        pause = min(0.25, pause * 1.5)
+        if time.monotonic() - said > HEARTBEAT_S:
+            said = time.monotonic()
+            stream.write(struct.pack(">BI", 0, 0))
+            stream.flush()
+    end = json.dumps({"phase": attempt.phase(), "out": at[1], "err": at[2]}).encode()
+    stream.write(struct.pack(">BI", 3, len(end)) + end)
+    stream.flush()
+
+
+def pump(path: Path, at: list[int], number: int, stream: Any) -> int:
+    """Write what is new of a stream, a few chunks of it; return how much."""
+    before = at[number]
+    if size_of(path) > before:
+        with path.open("rb", 0) as file:
+            file.seek(before)
+            for _ in range(TURN):
+                data = file.read(CHUNK)
+                if not data:
+                    break
+                stream.write(struct.pack(">BI", number, len(data)))
+                stream.write(data)
+                at[number] += len(data)
+    return at[number] - before
+
+
+def hung_up(wait: float) -> bool:
+    """Wait a moment; tell whether nobody reads what we write any more."""
+    poll = select.poll()
+    poll.register(1, 0)
+    return bool(poll.poll(wait * 1000))
+
+
+def place_of(request: dict[str, Any]) -> tuple[Attempt, Path]:
+    """Return the attempt and the directory that is asked for."""
+    attempt = Attempt(request["job"], request["attempt"])
+    return attempt, attempt.checkpoint if request["which"] == "checkpoint" else attempt.results
+
+
+def manifest(request: dict[str, Any]) -> None:
+    """Answer with the files below the results or of some checkpoints."""
+    attempt, root = place_of(request)
+    names = request.get("names")
+    if names is None:
+        try:
+            names = attempt.checkpoints() if request["which"] == "checkpoint" else os.listdir(str(root))  # noqa: PTH208
+        except FileNotFoundError:
+            names = []
+    answer(Tree(root, attempt.dir / f"hashes-{request['which']}.json").read(names))
+
+
+def fetch(request: dict[str, Any]) -> None:
+    """Write files of the results or of checkpoints."""
+    _, root = place_of(request)
+    for name, _ in request["files"]:
+        inside(name)
+    answer({})
+    send(root, request["files"], sys.stdout.buffer)
+
+
+def missing(request: dict[str, Any]) -> None:
+    """Answer with the files that are not here."""
+    answer({"missing": Blobs(base()).missing((one[0], one[1]) for one in request["files"])})
+
+
+def receive(request: dict[str, Any]) -> None:
+    """Take files."""
+    answer({"bytes": Blobs(base()).receive(sys.stdin.buffer, [(one[0], one[1]) for one in request["files"]])})
+
+
+def busy(_request: dict[str, Any]) -> None:
+    """Answer with the attempts that live here."""
+    found = []
+    for lock in (base() / "jobs").glob("*/*/keeper.lock"):
+        with contextlib.suppress(Fault, ValueError):
+            attempt = Attempt(lock.parent.parent.name, int(lock.parent.name))
+            if attempt.phase() in ("claimed", "setup", "running", "orphaned"):
+                found.append([attempt.job, attempt.number])
+    answer({"busy": sorted(found)})
+
+
+def clean(request: dict[str, Any]) -> None:
+    """Remove a job's attempts, and the files that no other job needs."""
+    blobs, here = Blobs(base()), Attempt(request["job"], 1).dir.parent
+    numbers = [int(path.name) for path in here.glob("[0-9]*")]
+    for number in numbers:
+        attempt = Attempt(request["job"], number)
+        if taken(attempt.supervisor, wait=2 * SWEEP_S) < 0 or attempt.phase() not in ("absent", "exited", "lost"):
+            raise Fault("busy", f"attempt {number} of {request['job']} still runs")
+    with locked(blobs.base / ".lock"):
+        mine = [one for number in numbers for one in load(here / str(number) / "files.json") or []]
+        others = [path for path in here.parent.glob("*/*/files.json") if path.parent.parent != here]
+        freed = blobs.clean(mine, [one for path in others for one in load(path) or []])
+        shutil.rmtree(str(here), ignore_errors=True)
+    answer({"freed": freed, "removed": not here.exists()})
+
+
+VERBS = {one.__name__: one for one in (start, look, cancel, tail, manifest, fetch, missing, receive, busy, clean)}
+
+
+def main() -> int:
+    """Carry out one request."""
+    try:
+        request = json.loads(sys.stdin.buffer.readline())
+        VERBS[request["verb"]](request)
+    except BrokenPipeError:
+        os._exit(1)  # nobody listens; the streams cannot be closed in order
+    except Fault as fault:
+        answer(fault.answer)
+    except OSError as error:
+        answer(told(error).answer)
+    return 0

@@ -1,0 +1,210 @@
+"""The parent of a job's command on the machine it runs on: builds its tree, sets the machine up, runs it, keeps its end.
+
+This file's text is sent over SSH between those of `remote_attempt.py` and `remote_job.py` (`access/jobs/program.py` does
+it). Standard library only, Python 3.8+. Secrets are in the memory of this process and in the environment of what it
+starts, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any, NoReturn
+
+from cloudgpu.access.jobs.remote_attempt import Attempt, base, boot, facts, monotonic, send_signal
+from cloudgpu.access.jobs.remote_files import Blobs, Fault, build, create, save, taken, told
+
+POLL_S = 0.1
+SHUTDOWN_S = 0.3
+NOT_FOUND, NOT_EXECUTABLE = 127, 126
+
+
+def keep(attempt: Attempt, request: dict[str, Any]) -> None:
+    """Build the tree, set the machine up, run the command, and write how it ended."""
+    try:
+        environ = prepared(attempt, request)
+        failed = set_up(attempt, environ)
+        if failed is not None:
+            attempt.record(failed, "setup", "the setup failed: see setup.log")
+        elif attempt.stop():
+            attempt.record(None, "cancelled")
+        else:
+            run(attempt, environ)
+    except OSError as error:
+        attempt.record(None, "start", str(told(error)))
+    except Fault as fault:
+        attempt.record(None, "start", str(fault))
+
+
+def prepared(attempt: Attempt, request: dict[str, Any]) -> dict[str, str]:
+    """Build the attempt's tree anew; return the command's environment."""
+    shutil.rmtree(str(attempt.work), ignore_errors=True)
+    attempt.work.mkdir(mode=0o700)
+    blobs = Blobs(base())
+    build(blobs, attempt.work, request["files"], request["links"])
+    for path in (attempt.results, attempt.checkpoint):
+        path.mkdir(parents=True, exist_ok=True)
+    for path, part in ((attempt.results, "results"), (attempt.checkpoint, "checkpoint")):
+        build(blobs, path, request["restore"][part]["files"], request["restore"][part]["links"])
+    for path in (attempt.out, attempt.err):
+        os.close(create(path))
+    spec = request["spec"]
+    own = {
+        "CLOUDGPU_JOB": attempt.job,
+        "CLOUDGPU_JOB_NAME": str(spec.get("name", "")),
+        "CLOUDGPU_RESTART_COUNT": str(attempt.number - 1),
+        "CLOUDGPU_RESULTS": str(attempt.results),
+        "CLOUDGPU_CHECKPOINT": str(attempt.checkpoint),
+        "CLOUDGPU_PROGRESS": str(attempt.progress),
+    }
+    # Output that waits in a buffer would be lost with the machine.
+    return {"PYTHONUNBUFFERED": "1", **os.environ, **spec.get("env", {}), **request["secrets"], **own}
+
+
+def set_up(attempt: Attempt, environ: dict[str, str]) -> int | None:
+    """Run the setup where this machine has not had it yet; return its status where it failed, else None."""
+    command = attempt.spec.get("setup")
+    if not command:
+        return None
+    place = base() / "setup"
+    place.mkdir(mode=0o700, exist_ok=True)
+    digest = hashlib.sha256(command.encode()).hexdigest()
+    save(attempt.dir / "setup.json", {"s": None})
+    lock = turn(attempt, place / f"{digest}.lock")
+    if lock < 0:
+        return None  # it is to stop
+    if (place / f"{digest}.done").exists():
+        save(attempt.dir / "setup.json", {"s": 0.0})
+        os.close(lock)
+        return None
+    began = time.monotonic()
+    status = waited(attempt, set_up_process(attempt, command, environ, lock))
+    took = round(time.monotonic() - began, 3)
+    save(attempt.dir / "setup.json", {"s": took})
+    if status == 0:
+        save(place / f"{digest}.done", {"s": took, "ended": time.time()})
+    os.close(lock)
+    return status or None
+
+
+def turn(attempt: Attempt, path: Path) -> int:
+    """Wait for the setup's lock: two jobs do not run it at once. Return it, -1 when the attempt is to stop."""
+    lock = -1
+    while lock < 0 and not attempt.stop():
+        lock = taken(path, wait=POLL_S)
+    return lock
+
+
+def set_up_process(attempt: Attempt, command: str, environ: dict[str, str], lock: int) -> int:
+    """Start the setup; it holds the lock as long as it runs, whatever becomes of us."""
+    with os.fdopen(create(attempt.dir / "setup.log", os.O_WRONLY | os.O_APPEND), "wb") as log:
+        process = subprocess.Popen(  # noqa: S603
+            ["/bin/sh", "-c", command],
+            cwd=str(attempt.work),
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            pass_fds=(lock,),
+        )
+    save(attempt.dir / "setup.json", {"s": None, "boot": boot(), "pid": process.pid, "start": started(process.pid)})
+    return process.pid
+
+
+def waited(attempt: Attempt, pid: int) -> int:
+    """Wait for the setup, and end it when the attempt is to stop; return its status as waitpid does."""
+    while True:
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            return status
+        if attempt.stop():
+            send_signal(pid, signal.SIGKILL)
+        time.sleep(0.02)
+
+
+def started(pid: int) -> str:
+    """Return when a process began, in the kernel's ticks; empty where the system does not say."""
+    words = facts(pid)
+    return words[19] if words else ""
+
+
+def run(attempt: Attempt, environ: dict[str, str]) -> None:
+    """Run the command to its end."""
+    argv = attempt.spec["argv"]
+    found = shutil.which(argv[0], path=environ.get("PATH", os.defpath))
+    if "/" in argv[0]:
+        path = str(attempt.work / argv[0])  # joined with an absolute one, it is that one
+        found = path if os.access(path, os.X_OK) and not os.path.isdir(path) else None  # noqa: PTH112
+    if found is None:
+        there = "/" in argv[0] and (attempt.work / argv[0]).exists()
+        why = f"{argv[0]}: {'cannot be executed' if there else 'command not found'}"
+        complain(attempt, why)
+        attempt.record((NOT_EXECUTABLE if there else NOT_FOUND) << 8, "exited", why)
+        return
+    read, write = os.pipe()
+    pid = os.fork()
+    if not pid:
+        become(attempt, found, argv, environ, write)
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe:
+        fault = pipe.read().decode("utf-8", "replace")  # empty: it runs
+    _, status = os.waitpid(pid, 0)
+    if attempt.begun().get("pid") != pid:
+        attempt.record(None, "start", fault or "it was killed before it began")
+        return
+    pause_at_shutdown(status)
+    attempt.record(status, "exited", fault)
+
+
+def pause_at_shutdown(status: int | None) -> None:
+    """Give a machine that shuts down the time to end us, too: what it ended is not what the command would have said."""
+    if status is not None and os.WIFSIGNALED(status) and os.WTERMSIG(status) in (signal.SIGTERM, signal.SIGKILL):
+        time.sleep(SHUTDOWN_S)
+
+
+def become(attempt: Attempt, path: str, argv: list[str], environ: dict[str, str], fault: int) -> NoReturn:
+    """Turn this process into the command; the last thing before is the note that it has begun."""
+    status = NOT_EXECUTABLE
+    try:
+        os.setsid()
+        for number in (signal.SIGHUP, signal.SIGPIPE, signal.SIGINT):
+            signal.signal(number, signal.SIG_DFL)
+        os.chdir(str(attempt.work))
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(os.open(str(attempt.out), os.O_WRONLY | os.O_APPEND), 1)
+        os.dup2(os.open(str(attempt.err), os.O_WRONLY | os.O_APPEND), 2)
+        begin(attempt)
+        os.execve(path, argv, environ)  # noqa: S606
+    except BaseException as error:  # noqa: BLE001  (nothing of this process may go on)
+        os.write(fault, f"{error}".encode()[:500])
+        status = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
+    finally:
+        os._exit(status)
+
+
+def begin(attempt: Attempt) -> None:
+    """Write that the command begins. Raises FileExistsError where it has begun before."""
+    pid, fresh = os.getpid(), attempt.dir / f".begun.{os.getpid()}"
+    value = {"pid": pid, "epoch": time.time(), "mono": monotonic(), "boot": boot(), "start": started(pid)}
+    with os.fdopen(create(fresh, os.O_WRONLY | os.O_TRUNC), "w") as file:
+        json.dump(value, file)
+        file.flush()
+        os.fsync(file.fileno())
+    try:
+        os.link(str(fresh), str(attempt.dir / "begun"))
+    finally:
+        fresh.unlink()
+
+
+def complain(attempt: Attempt, why: str) -> None:
+    """Say on the command's own errors why there was none."""
+    with contextlib.suppress(OSError), os.fdopen(create(attempt.err, os.O_WRONLY | os.O_APPEND), "w") as file:
+        file.write(f"cloudgpu: {why}\n")
