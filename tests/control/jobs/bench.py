@@ -55,7 +55,7 @@ def answer():
     from hashlib import sha256
 
     value = "seed"
-    for step in range(1, STEPS + 1):
+    for step in range(STEPS):
         value = sha256(f"{value} {step}".encode()).hexdigest()
     return value
 
