@@ -11,6 +11,7 @@ import contextlib
 import errno
 import fcntl
 import hashlib
+import itertools
 import json
 import os
 import secrets
@@ -80,13 +81,16 @@ def is_hash(name: str) -> bool:
 
 
 class Keeper:
-    """Copies files of one directory into a store. Several threads may use it at once."""
+    """Copies files of one directory into a store. Several threads may use it at once.
+
+    An OSError of it is about the store; what is wrong with a user's file is InvalidRequest.
+    """
 
     def __init__(self, root: str, store: Path, copied: Callable[[int], None]) -> None:
         self._root, self._store, self._copied = root, str(store), copied
         self._there = contents(store)
         self._sizes = set(self._there.values())
-        self._token = secrets.token_hex(4)
+        self._token, self._numbers = secrets.token_hex(4), itertools.count()
 
     def has(self, sha256: str, size: int) -> bool:
         """Say whether the store has this content; a shorter file is of a crash, and is written anew."""
@@ -97,20 +101,24 @@ class Keeper:
 
         Raises InvalidRequest for a file that cannot be read, or that changes each time.
         """
-        before = seen_of(found)
+        before: Seen | None = seen_of(found)
         for _ in range(TRIES):
+            if before is None:
+                return None
             try:
                 return self._once(found.path, before)
             except Changing:
                 go_on()
-                try:
-                    before = self._look(found.path)
-                except (FileNotFoundError, NotADirectoryError):
-                    return None
+                before = self._look(found.path)
         raise _refused(found.path, "changes while it is read", "Stop what writes to it, or leave it out of the job.")
 
-    def _look(self, path: str) -> Seen:
-        now = os.lstat(f"{self._root}/{path}")
+    def _look(self, path: str) -> Seen | None:
+        try:
+            now = os.lstat(f"{self._root}/{path}")
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise _unreadable(path, error) from error
         return now.st_size, now.st_mtime_ns, now.st_ctime_ns, now.st_ino
 
     def _once(self, path: str, before: Seen) -> tuple[Seen, str]:
@@ -139,9 +147,12 @@ class Keeper:
             raise Changing
         sha256 = hashlib.sha256(data).hexdigest()
         if not self.has(sha256, len(data)):
-            with files.explained(Path(self._store)), self._part() as (part, target):
+            part, target = self._part()
+            try:
                 _write(target, data)
-                self._place(part, sha256, len(data))
+            finally:
+                os.close(target)
+            self._place(part, sha256, len(data))
         self._copied(len(data))
         return sha256
 
@@ -152,9 +163,15 @@ class Keeper:
                 self._copied(before[0])
                 return sha256
             os.lseek(descriptor, 0, os.SEEK_SET)
-        with files.explained(Path(self._store)), self._part() as (part, target):
+        part, target = self._part()
+        try:
             sha256 = self._copy(descriptor, target, path, before)
-            self._place(part, sha256, before[0])
+        except BaseException:
+            os.unlink(part)  # noqa: PTH108  (of a disk that is full, too)
+            raise
+        finally:
+            os.close(target)
+        self._place(part, sha256, before[0])
         return sha256
 
     def _hash(self, descriptor: int, path: str) -> str:
@@ -183,19 +200,10 @@ class Keeper:
             raise Changing
         return digest.hexdigest()
 
-    @contextlib.contextmanager
-    def _part(self) -> Iterator[tuple[str, int]]:
-        """Yield the name and descriptor of a new file beside; what is not placed is removed."""
-        part = f"{self._store}/.{self._token}-{secrets.token_hex(4)}.part"
-        descriptor = os.open(part, _WRITE, 0o600)
-        try:
-            yield part, descriptor
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(part)  # noqa: PTH108  (10,000 times)
-            raise
-        finally:
-            os.close(descriptor)
+    def _part(self) -> tuple[str, int]:
+        """Return the name and descriptor of a new file beside; `remove` sweeps what a crash leaves of it."""
+        part = f"{self._store}/.{self._token}-{next(self._numbers)}.part"
+        return part, os.open(part, _WRITE, 0o600)
 
     def _place(self, part: str, sha256: str, size: int) -> None:
         os.rename(part, f"{self._store}/{sha256}")  # noqa: PTH104  (10,000 times)
@@ -243,9 +251,8 @@ def remember(store: Path, root: str, read: Mapping[str, tuple[Seen, str]], began
     """Write down what files of a directory were, but for those that changed less than 2 s before `began_ns`."""
     last = began_ns - TRUSTED_AFTER_NS
     kept = {path: (*seen, sha) for path, (seen, sha) in read.items() if max(seen[1], seen[2]) < last}
-    memory = _memory(store, root)
-    with files.locked(memory):
-        files.write_whole(memory, json.dumps(kept, separators=(",", ":")).encode("ascii"))
+    # No lock of its own, for `remove` sweeps here; whoever writes last has the newest facts.
+    files.write_whole(_memory(store, root), json.dumps(kept, separators=(",", ":")).encode("ascii"))
 
 
 def _memory(store: Path, root: str) -> Path:
