@@ -17,6 +17,7 @@ import os
 import secrets
 import stat
 from collections.abc import Callable, Iterator, Mapping
+from io import FileIO
 from pathlib import Path
 
 from cloudgpu.access import files
@@ -165,7 +166,8 @@ class Keeper:
             os.lseek(descriptor, 0, os.SEEK_SET)
         part, target = self._part()
         try:
-            sha256 = self._copy(descriptor, target, path, before)
+            with open(part, "rb", buffering=0) as copy:  # noqa: PTH123  (`part` is text)
+                sha256 = self._copy(descriptor, target, copy, path, before)
         except BaseException:
             os.unlink(part)  # noqa: PTH108  (of a disk that is full, too)
             raise
@@ -181,19 +183,19 @@ class Keeper:
             digest.update(memoryview(buffer)[:count])
         return digest.hexdigest()
 
-    def _copy(self, source: int, target: int, path: str, before: Seen) -> str:
-        """Copy and hash at once: a second thread hashes each piece while the first one writes it."""
+    def _copy(self, source: int, target: int, copy: FileIO, path: str, before: Seen) -> str:
+        """Copy a file and hash the copy: a second thread hashes each piece while this one copies the next."""
         digest, done, buffer = hashlib.sha256(), 0, bytearray(CHUNK)
         with Pool(1) as pool:
-            while count := _read_into(source, buffer, path):
-                piece = memoryview(buffer)[:count]
-                hashing = pool.submit(digest.update, piece)
-                _write(target, piece)
-                hashing.result()
+            hashing = None
+            while count := _move(source, target, path, at_most=before[0] - done):
+                if hashing is not None:
+                    hashing.result()  # the buffer is free again
+                if copy.readinto(memoryview(buffer)[:count]) != count:
+                    raise OSError(errno.EIO, os.strerror(errno.EIO))
+                hashing = pool.submit(digest.update, memoryview(buffer)[:count])
                 done += count
                 go_on()
-                if done > before[0]:
-                    raise Changing
                 self._copied(count)
         if done != before[0] or _seen(source) != before:
             self._copied(-done)
@@ -214,6 +216,25 @@ def _write(target: int, data: bytes | memoryview) -> None:
     done = os.write(target, data)
     while done < len(data):
         done += os.write(target, memoryview(data)[done:])
+
+
+def _move(source: int, target: int, path: str, at_most: int) -> int:
+    """Copy the next piece, at most so many bytes, inside the kernel where it can: then file systems may share blocks.
+
+    Returns 0 at the end.
+    """
+    size, count = min(CHUNK, at_most), 0
+    if size and hasattr(os, "copy_file_range"):
+        with contextlib.suppress(OSError):  # two file systems, or one that cannot; what else is wrong shows below
+            count = os.copy_file_range(source, target, size)
+    if size and not count:
+        try:
+            data = os.read(source, size)
+        except OSError as error:
+            raise _unreadable(path, error) from error
+        _write(target, data)
+        count = len(data)
+    return count
 
 
 def _read_into(descriptor: int, buffer: bytearray, path: str) -> int:
