@@ -17,7 +17,7 @@ EXECUTABLE = 0o111
 
 SECRET_FILES = (
     *".env* *.pem id_* .netrc _netrc kaggle.json credentials.json client_secret*.json".split(),
-    *"service_account*.json service-account*.json application_default_credentials.json".split(),
+    *"*service_account*.json *service-account*.json application_default_credentials.json".split(),
     *"*.key *.p12 *.pfx *.jks *.keystore *.ppk *.kdbx *.ovpn .htpasswd *.tfstate *.tfstate.*".split(),
     *".pypirc .npmrc .git-credentials .pgpass .my.cnf .boto .s3cfg .rclone.conf rclone.conf .vault-token".split(),
     *".dockercfg .terraformrc secrets.toml secrets.yaml secrets.yml secrets.json .secrets".split(),
