@@ -24,8 +24,8 @@ PARTS = st.sampled_from("a b c.py d.log build".split())
 PATHS = st.lists(PARTS, min_size=1, max_size=4).map("/".join)
 LINES = st.sampled_from(
     [
-        *"a b *.py *.log build/ /a /a/ a/* a/** **/b !b !a/b !*.py !/a !build/ !build * !*/ b/c.py **/a/b /*/b c.* ?".split(),
-        *"[ab] !d.log a/ !a/".split(),
+        *"a b *.py *.log build/ /a /a/ a/* a/** **/b !b !a/b !*.py !/a !build/ !build * !*/ b/c.py **/a/b".split(),
+        *"/*/b c.* ? [ab] !d.log a/ !a/".split(),
     ]
 )
 IGNORES = st.dictionaries(
@@ -195,7 +195,7 @@ def test_a_link_out_of_the_directory_is_refused_with_the_way_out(tmp_path, targe
     root = fill(tmp_path / "root", {"a/b.txt": ""})
     (root / "here").symlink_to(".")
     (root / "odd").symlink_to(target)
-    with pytest.raises(InvalidRequest, match="odd is a link to .* outside") as refused:
+    with pytest.raises(InvalidRequest, match=r"odd is a link to .* outside") as refused:
         survey(root)
     assert "/odd to .gitignore" in refused.value.next
     fill(root, {".gitignore": "/odd\n"})
@@ -280,4 +280,7 @@ def test_a_tree_deeper_than_pythons_stack_is_walked(tmp_path):
         os.close(before)
     os.close(os.open("f", os.O_CREAT, dir_fd=here))
     os.close(here)
-    assert taken(tmp_path) == ["d/" * depth + "f"]
+    try:
+        assert taken(tmp_path) == ["d/" * depth + "f"]
+    finally:
+        subprocess.run(["rm", "-rf", tmp_path / "d"], check=True)  # pytest's own way of it is too deep for Python
