@@ -116,7 +116,7 @@ def test_what_one_job_has_spent_is_its_row(busy):
 
 def test_a_jobs_sum_stays_after_its_machine_has_ended(busy):
     job = all_jobs(busy.session)[TRAIN]
-    end(busy.session, "fox", why="the job is over")
+    end(busy.session, busy.session.ledger.machine(id_of(busy, "fox")), why="the job is over")
     before = job_spent(busy.session, job)
     busy.later(days=2)
     assert job_spent(busy.session, job) == before
