@@ -25,10 +25,10 @@ class JobMachine(TypedDict):
     """Its account."""
     region: str
     """Its region."""
-    zone: str
-    """Its zone."""
-    instance_type: str
-    """Its type."""
+    zone: str | None
+    """Its zone; null where it has none."""
+    instance_type: str | None
+    """Its type; null where it has none."""
     market: Market
     """How it was bought."""
     usd_per_hour: Usd | None
