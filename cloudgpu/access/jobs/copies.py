@@ -8,7 +8,7 @@ import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from cloudgpu.errors import InvalidRequest, Unreachable
@@ -65,9 +65,9 @@ def _below(path: Any) -> str:
 
 
 def _link(path: str, target: Any) -> str:
-    if not isinstance(target, str) or os.path.isabs(target):
+    if not isinstance(target, str) or target.startswith("/"):
         raise ValueError(f"{path!r} is a link to {target!r}")
-    _below(os.path.normpath(os.path.join(os.path.dirname(path), target)))
+    _below(os.path.normpath(PurePosixPath(path).parent / target))
     return target
 
 
@@ -211,7 +211,7 @@ def local_files(root: Path) -> tuple[list[tuple[CopiedFile, Path]], list[tuple[s
             if name.startswith(".cloudgpu-"):
                 continue
             if path.is_symlink():
-                links.append((below, os.readlink(path)))
+                links.append((below, str(path.readlink())))
             elif path.is_file():
                 facts = path.stat()
                 files.append((CopiedFile(below, facts.st_size, facts.st_mode & 0o777, hash_file(path)), path))

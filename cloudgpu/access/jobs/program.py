@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cloudgpu.access.ssh.connection import Connection
 
 PARTS = ("remote_files", "remote_attempt", "remote_keeper", "remote_job")  # each may import those before it
-# Isolated: no file in the user's home may stand in for a module. What follows the texts on standard input is the request.
+# Isolated: no file in the user's home may stand in for a module. Behind the texts comes the request.
 _BEGIN = f"""import sys, types
 take = sys.stdin.buffer
 for name in {PARTS!r}:
@@ -75,7 +75,7 @@ class _Outgoing:
         """Return the next piece; nothing at the end."""
         try:
             return next((piece for piece in self._pieces if piece), b"")
-        except Exception as error:  # noqa: BLE001  (the thread that reads the answer raises it)
+        except Exception as error:  # noqa: BLE001
             self.fault = error
             return b""
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
+from cloudgpu.access.jobs import checkpoints as copies_of_checkpoints
+from cloudgpu.access.jobs.checkpoints import KEEP, StoredCheckpoint
 from cloudgpu.access.jobs.copies import (
     CopiedFile,
     Copying,
@@ -40,31 +42,44 @@ class File(Protocol):
     """One file of a snapshot."""
 
     @property
-    def path(self) -> str: ...
+    def path(self) -> str:
+        """Its path below the working directory."""
+
     @property
-    def size(self) -> int: ...
+    def size(self) -> int:
+        """Bytes."""
+
     @property
-    def mode(self) -> int: ...
+    def mode(self) -> int:
+        """Permission bits."""
+
     @property
-    def sha256(self) -> str: ...
+    def sha256(self) -> str:
+        """The name of its content in the store."""
 
 
 class Link(Protocol):
     """One symbolic link of a snapshot."""
 
     @property
-    def path(self) -> str: ...
+    def path(self) -> str:
+        """Where it is, below the working directory."""
+
     @property
-    def target(self) -> str: ...
+    def target(self) -> str:
+        """Where it leads."""
 
 
 class Files(Protocol):
     """A snapshot: what a job starts from, by content."""
 
     @property
-    def files(self) -> Sequence[File]: ...
+    def files(self) -> Sequence[File]:
+        """All files."""
+
     @property
-    def links(self) -> Iterable[Link]: ...
+    def links(self) -> Iterable[Link]:
+        """Links, each with its target."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,10 +228,9 @@ class RemoteJob:
         has ended. Memory is bounded: a slow file slows the machine's sending. Raises what writing raises.
         """
         frames = _Frames(out, err)
-        head = self._asked("tail", sink=frames.write, out=out_from, err=err_from, since=since, follow=follow)
+        self._asked("tail", sink=frames.write, out=out_from, err=err_from, since=since, follow=follow)
         if frames.end is None:
             raise cut_short(self.connection.target.name)
-        del head
         return Tailed(int(frames.end["out"]), int(frames.end["err"]), Phase(frames.end["phase"]))
 
     def manifest(self, which: str = "results", names: Sequence[str] | None = None) -> Manifest:
@@ -265,23 +279,34 @@ class RemoteJob:
             raise cut_short(self.connection.target.name)
         return copying.bytes
 
-    def restore(self, results: Path | None, checkpoints: Sequence[Path] = ()) -> Restored:
-        """Send results and checkpoints of an earlier attempt from this computer; give what it returns to `start`.
+    def sync_checkpoints(self, into: Path, *, keep: int = KEEP) -> tuple[StoredCheckpoint, ...]:
+        """Copy the newest finished checkpoints into a directory here; return the whole copies, the newest last.
 
-        `checkpoints` are directories whose entries are put into the checkpoint directory; a later one wins.
-        Raises InvalidRequest where the machine's disk is full.
+        Each entry of the checkpoint directory is one; it is finished when its name is no `.tmp`, `.part` or hidden one.
+        One that changes while it is copied is left out, and the older copies stay. Raises InvalidRequest where this
+        computer's disk is full.
         """
-        found = [local_files(one) for one in (results, *checkpoints) if one is not None and one.is_dir()]
-        self._send({one.sha256: (one.size, path) for files, _ in found for one, path in files}, None)
-        own = found[:1] if results is not None and results.is_dir() else []
-        rest = found[len(own) :]
-        files = {one.path: one for listed, _ in rest for one, _ in listed}
-        links = dict(link for _, listed in rest for link in listed)
+        for name in reversed(self.look().checkpoints[:keep]):
+            copies_of_checkpoints.take(self, name, into)
+        copies_of_checkpoints.prune(into, keep)
+        return copies_of_checkpoints.stored(into)
+
+    def restore(self, results: Path | None, checkpoints: Path | None) -> Restored:
+        """Send what earlier attempts left on this computer; give what it returns to `start`.
+
+        `results` is the directory of `fetch_results`, `checkpoints` that of `sync_checkpoints`; a newer copy of a
+        checkpoint wins over an older one of the same name. Raises InvalidRequest where the machine's disk is full.
+        """
+        own = local_files(results) if results is not None else ([], [])
+        copies = [] if checkpoints is None else copies_of_checkpoints.stored(checkpoints)
+        listed = {one.name: local_files(one.path) for one in copies}  # by name: the newest
+        rest = [pair for files, _ in listed.values() for pair in files]
+        self._send({one.sha256: (one.size, path) for one, path in (*own[0], *rest)}, None)
         return Restored(
-            tuple(one for listed, _ in own for one, _ in listed),
-            tuple(link for _, listed in own for link in listed),
-            tuple(files.values()),
-            tuple(links.items()),
+            tuple(one for one, _ in own[0]),
+            tuple(own[1]),
+            tuple(one for one, _ in rest),
+            tuple(link for _, links in listed.values() for link in links),
         )
 
     def clean(self) -> int:

@@ -18,9 +18,8 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Iterator
 
 from cloudgpu.access.jobs.remote_files import Fault, create, held, inside, load, size_below, sync_directory, taken
 
@@ -186,10 +185,9 @@ class Attempt:
         sizes = (size_of(self.out), size_of(self.err))
         if sizes != self.sizes and (now or monotonic() - self.indexed >= 1):
             self.sizes, self.indexed = sizes, monotonic()
-            with (
-                contextlib.suppress(OSError),
-                os.fdopen(create(self.dir / "times", os.O_WRONLY | os.O_APPEND), "w") as f,
-            ):
+            with contextlib.suppress(OSError), os.fdopen(
+                create(self.dir / "times", os.O_WRONLY | os.O_APPEND), "w"
+            ) as f:
                 f.write(f"{time.time():.3f} {sizes[0]} {sizes[1]}\n")
 
     def offsets(self, since: float) -> tuple[int, int]:
@@ -198,7 +196,7 @@ class Attempt:
         with contextlib.suppress(OSError), (self.dir / "times").open() as file:
             for line in file:
                 words = line.split()
-                if len(words) != 3 or float(words[0]) > since:  # noqa: PLR2004  (a line cut short is the last one)
+                if len(words) != 3 or float(words[0]) > since:  # noqa: PLR2004
                     break
                 found = (int(words[1]), int(words[2]))
         return found

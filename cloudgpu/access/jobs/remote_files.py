@@ -115,7 +115,7 @@ def taken(path: Path, how: int = fcntl.LOCK_EX, wait: float = 0.3) -> int:
     while True:
         try:
             fcntl.flock(handle, how | fcntl.LOCK_NB)
-            return handle
+            return handle  # noqa: TRY300
         except BlockingIOError:
             if time.monotonic() > end:
                 os.close(handle)
@@ -164,7 +164,7 @@ class Blobs:
 
     def path(self, digest: str) -> Path:
         """Return where the file with this content is. Raises Fault for what is no sha256."""
-        if len(digest) != 64 or set(digest) - set("0123456789abcdef"):  # noqa: PLR2004  (hexadecimal digits)
+        if len(digest) != 64 or set(digest) - set("0123456789abcdef"):  # noqa: PLR2004
             raise Fault("invalid", f"{digest[:80]!r} is no sha256")
         return self.base / digest
 
@@ -186,7 +186,8 @@ class Blobs:
 
         Raises Fault; the files that were whole by then are kept, so that the next try sends less.
         """
-        part, waiting, total, since = self.base / f".in-{os.getpid()}", [], 0, 0
+        part, total, since = self.base / f".in-{os.getpid()}", 0, 0
+        waiting: list[tuple[Path, Path]] = []
         self.sweep()
         try:
             for digest, size in files:
@@ -320,7 +321,7 @@ class Tree:
         try:
             facts = path.lstat()
             if stat.S_ISDIR(facts.st_mode):
-                below = sorted(os.listdir(str(path)))  # noqa: PTH208  (names alone)
+                below = sorted(os.listdir(str(path)))  # noqa: PTH208
                 self.directories += [name]
                 for one in below:
                     self.walk(f"{name}/{one}", seen)
@@ -339,7 +340,7 @@ class Tree:
         """Take a link that leads to something inside, as one that is relative; name any other."""
         target, root = os.path.realpath(str(path)), os.path.realpath(str(self.root))
         if not target.startswith(root + os.sep):
-            self.skipped.append([name, f"it is a link out of the directory, to {os.readlink(str(path))}"])  # noqa: PTH115
+            self.skipped.append([name, f"it is a link out of the directory, to {os.readlink(str(path))}"])
         elif os.path.exists(target):  # noqa: PTH110
             self.links.append([name, os.path.relpath(target, os.path.realpath(str(path.parent)))])
         else:

@@ -25,9 +25,8 @@ import signal
 import struct
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Callable
 
 from cloudgpu.access.jobs.remote_attempt import Attempt, base, send_signal, size_of
 from cloudgpu.access.jobs.remote_files import (

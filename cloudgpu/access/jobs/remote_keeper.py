@@ -1,8 +1,8 @@
-"""The parent of a job's command on the machine it runs on: builds its tree, sets the machine up, runs it, keeps its end.
+"""The parent of a job's command on the machine it runs on: builds the tree, runs setup and command, keeps the status.
 
-This file's text is sent over SSH between those of `remote_attempt.py` and `remote_job.py` (`access/jobs/program.py` does
-it). Standard library only, Python 3.8+. Secrets are in the memory of this process and in the environment of what it
-starts, and nowhere else.
+This file's text is sent over SSH between those of `remote_attempt.py` and `remote_job.py` (`access/jobs/program.py`
+does it). Standard library only, Python 3.8+. Secrets are in the memory of this process and in the environment of what
+it starts, and nowhere else.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ def become(attempt: Attempt, path: str, argv: list[str], environ: dict[str, str]
         os.dup2(os.open(str(attempt.err), os.O_WRONLY | os.O_APPEND), 2)
         begin(attempt)
         os.execve(path, argv, environ)  # noqa: S606
-    except BaseException as error:  # noqa: BLE001  (nothing of this process may go on)
+    except BaseException as error:  # noqa: BLE001
         os.write(fault, f"{error}".encode()[:500])
         status = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
     finally:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from cloudgpu.access.jobs.remote import RemoteSpec
 from cloudgpu.access.jobs.snapshot import load
 from cloudgpu.control.inputs.launch_request import parse_request
-from cloudgpu.control.jobs.results import copies
 from cloudgpu.control.jobs.store import directory_of, snapshots
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
@@ -53,7 +52,8 @@ def started(session: Session, job: Job, remote: RemoteJob, values: Mapping[str, 
     """
     snapshot = _snapshot(session, job)
     session.tell(f"{job.name}: sending {len(snapshot.files):,} files")
-    restored = None if len(job.attempts) == 1 else remote.restore(*copies(directory_of(session, job)))
+    own = directory_of(session, job)
+    restored = None if len(job.attempts) == 1 else remote.restore(own / "results", own / "checkpoints")
     return remote.start(_remote_spec(job), snapshot, snapshots(session), secrets=values, restored=restored)
 
 

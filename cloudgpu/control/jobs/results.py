@@ -22,12 +22,6 @@ if TYPE_CHECKING:
 CHECKPOINTS = 2  # how many complete ones are kept here
 
 
-def copies(directory: Path) -> tuple[Path, list[Path]]:
-    """Return the copies here of a job's results, and of its checkpoints, the newest last."""
-    kept = sorted((directory / "checkpoints").glob("[0-9]*"), key=lambda one: (len(one.name), one.name))
-    return directory / "results", kept[-1:]
-
-
 def sync(remote: RemoteJob, directory: Path, now: float) -> FetchedResults:
     """Copy what is new of results, complete checkpoints and output into the job's own directory.
 

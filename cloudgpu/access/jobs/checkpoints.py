@@ -1,0 +1,130 @@
+"""Copies of a job's checkpoints on this computer: only whole ones have a number, and only the newest ones stay.
+
+`DIR/NUMBER/` is one copy: `data/NAME` as it was on the machine, and `checkpoint.json`, which says what it holds. It
+gets its number when it is whole and the machine still says the same of it as before the copy: a torn one never does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Protocol
+
+from cloudgpu.access.jobs.copies import CopiedFile, Manifest, explained, has, make_links, place
+
+KEEP = 2  # the newest may turn out to be of no use to the command
+
+
+class Source(Protocol):
+    """The machine that a checkpoint is copied from."""
+
+    def manifest(self, which: str, names: Sequence[str]) -> Manifest:
+        """Say what these checkpoints hold now."""
+
+    def copy(self, which: str, files: Sequence[CopiedFile], into: Path) -> int:
+        """Bring files of checkpoints."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCheckpoint:
+    """A whole copy: the higher its number, the newer. `path` is the directory whose entry `name` is the checkpoint."""
+
+    number: int
+    name: str
+    bytes: int
+    path: Path
+
+
+def stored(into: Path) -> tuple[StoredCheckpoint, ...]:
+    """Return the copies that are here, the newest last."""
+    found = []
+    for path in into.iterdir() if into.is_dir() else ():
+        if path.name.isdecimal() and (said := _said(path)) is not None:
+            size = sum(int(one["size"]) for one in said["files"])
+            found.append(StoredCheckpoint(int(path.name), str(said["name"]), size, path / "data"))
+    return tuple(sorted(found, key=lambda one: one.number))
+
+
+def take(source: Source, name: str, into: Path) -> bool:
+    """Copy one checkpoint, unless it is here already; return whether it is whole here. Raises InvalidRequest."""
+    before = source.manifest("checkpoint", [name])
+    if not before.files or before.changed:
+        return False
+    here = stored(into)
+    if any(one.name == name and _same(one, before) for one in here):
+        return True
+    fresh = into / f".cloudgpu-{os.getpid()}.new"
+    try:
+        with explained(into):
+            shutil.rmtree(fresh, ignore_errors=True)
+            (fresh / "data").mkdir(parents=True, mode=0o700)
+            _reuse(here, before, fresh / "data")
+        source.copy("checkpoint", before.files, fresh / "data")
+        make_links(fresh / "data", before)
+        if source.manifest("checkpoint", [name]) != before or not _is_whole(fresh / "data", before):
+            return False
+        with explained(into):
+            _finish(fresh, into, name, before)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+    return True
+
+
+def prune(into: Path, keep: int = KEEP) -> None:
+    """Remove all copies but the newest ones, and what was left unfinished; nothing that we did not make."""
+    for one in stored(into)[: -keep or None]:
+        shutil.rmtree(one.path.parent, ignore_errors=True)
+
+
+def _said(path: Path) -> dict[str, list[dict[str, str]]] | None:
+    try:
+        said = json.loads((path / "checkpoint.json").read_text(encoding="utf-8"))
+        return said if isinstance(said["files"], list) and said["name"] else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _same(one: StoredCheckpoint, manifest: Manifest) -> bool:
+    said = _said(one.path.parent)
+    return said is not None and said["files"] == [asdict(file) for file in manifest.files]
+
+
+def _is_whole(data: Path, manifest: Manifest) -> bool:
+    return all(has(data / one.path, one) for one in manifest.files)
+
+
+def _reuse(here: Sequence[StoredCheckpoint], manifest: Manifest, data: Path) -> None:
+    """Copy from the earlier copies what has not changed since: it need not travel."""
+    known: dict[str, Path] = {}
+    for one in here:
+        for known_file in (_said(one.path.parent) or {"files": []})["files"]:
+            known[known_file["sha256"]] = one.path / known_file["path"]
+    for file in manifest.files:
+        source = known.get(file.sha256)
+        if source is not None and has(source, file):
+            where = place(data, file.path)
+            with contextlib.suppress(OSError):  # no links on this file system: then it travels
+                os.link(source, where)
+
+
+def _finish(fresh: Path, into: Path, name: str, manifest: Manifest) -> None:
+    """Have it on the disk, then give it the next number."""
+    text = json.dumps({"name": name, "files": [asdict(one) for one in manifest.files]})
+    (fresh / "checkpoint.json").write_text(text, encoding="utf-8")
+    os.sync()
+    while True:
+        number = max((one.number for one in stored(into)), default=0) + 1
+        try:
+            fresh.rename(into / str(number))
+        except FileExistsError:  # another watcher was faster
+            continue
+        except OSError as error:
+            if not (into / str(number)).exists():
+                raise error from None
+            continue
+        return
