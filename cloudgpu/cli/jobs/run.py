@@ -268,8 +268,7 @@ def tell_how(session: Session, job: Job) -> None:
     from cloudgpu.control.jobs.listing import job_value
     from cloudgpu.control.jobs.store import the_job
 
-    job = the_job(session, job.id)
-    text = detached_text(job_value(session, job), job.spec["results_wait_s"])
+    text = detached_text(job_value(session, the_job(session, job.id)))
     sys.stderr.write(f"{shown(text, sys.stderr)}\n")
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from cloudgpu.cli.machines.why_text import size
@@ -96,7 +97,7 @@ def _files(count: int) -> str:
 
 
 def _left_out(snapshot: Snapshot) -> str | None:
-    found = [one for one in snapshot.left_out if one.why != "secret"]
+    found = [one for one in snapshot.left_out if one.why not in ("secret", "excluded")]  # the results: said below
     if not found:
         return None
     others = snapshot.left_out_count - len(found) - len(snapshot.secrets)
@@ -121,8 +122,8 @@ def _secrets(snapshot: Snapshot) -> str | None:
 
 def _results(planned: PlannedRun) -> str:
     request = planned.request
-    also = f" and {request.checkpoint}" if request.checkpoint else ""
-    return f"come back to {request.results}/{request.name}; {request.results}{also} copied every {_span(request.every)}"
+    also = "; so are checkpoints" if request.checkpoint else ""
+    return f"come back to {request.results}/{request.name}, copied every {duration_text(request.every)}{also}"
 
 
 def _notes(planned: PlannedRun) -> Iterator[tuple[str, str]]:
@@ -136,10 +137,6 @@ def _notes(planned: PlannedRun) -> Iterator[tuple[str, str]]:
     told = [key for key in request.env if _SECRET.search(key)]
     if told:
         yield "note", f"the ledger keeps the value of --env {told[0]}; --secret {told[0]} is kept nowhere"
-
-
-def _span(span: timedelta) -> str:
-    return duration_text(span)
 
 
 def table_text(value: JobsDocument, now: datetime, *, ended: bool) -> str:
@@ -255,7 +252,7 @@ def _came_back(one: JobDocument) -> str | None:
     found = one["results"]
     if found is None:
         return None
-    where = f"{found['directory']} on {found['host']}"
+    where = found["directory"] if found["host"] == os.uname().nodename else f"{found['directory']} on {found['host']}"
     partly = "" if found["whole"] else f", not whole{': ' if found['why'] else ''}{found['why']}"
     return f"{_files(found['files'])}, {size(found['bytes'])}, in {where}{partly}"
 
@@ -296,19 +293,14 @@ _ENDED = {
 }
 
 
-def detached_text(one: JobDocument, results_wait_s: int) -> str:
+def detached_text(one: JobDocument) -> str:
     """Return how to follow a job that goes on without this process, and what happens if nobody watches."""
     name, machine = one["name"], one["machine"]
     on = f" on {machine['name']}" if machine is not None else ""
-    ways = steps(
-        [(f"logs -f {name}", "what it writes"), ("jobs", "how far it is"), (f"cancel {name}", "end it")],
-    )
-    waits = (
-        ""
-        if machine is not None and not machine["own"]
-        else (f" Without it, its machine waits {rounded(results_wait_s)} after the end, and stops by its policy.")
-    )
-    watch = f"Its results come back while cloudgpu watch, or cloudgpu cron, runs on this computer.{waits}"
+    ways = steps([(f"logs -f {name}", "what it writes"), ("jobs", "how far it is"), (f"cancel {name}", "end it")])
+    stays = machine is not None and not machine["own"]
+    else_ = "If neither runs, they stay there." if stays else "If neither runs, its machine stops by its policy."
+    watch = f"Its results come back while cloudgpu watch, or cloudgpu cron, runs on this computer. {else_}"
     return f"{wrapped(f'{name} is {state_text(one)}{on}.')}\n{ways}\n{wrapped(watch)}"
 
 

@@ -77,7 +77,7 @@ class JobExit(TypedDict):
     """How a job ended."""
 
     status: int | None
-    """The command's own exit status; null where it is not known, or a signal ended it."""
+    """The command's own exit status, 128 + N after signal N; null where it is not known."""
     signal: int | None
     """The signal that ended the command; null for none."""
     code: int
