@@ -189,13 +189,15 @@ def _in_front(session: Session, job: Job) -> int:
     from cloudgpu.control.jobs.cancel import request_cancel
     from cloudgpu.control.jobs.follow import follow
     from cloudgpu.control.jobs.listing import job_value
+    from cloudgpu.control.jobs.ports import ForwardedPorts
     from cloudgpu.views.jobs import CODE_OF_OURS, exit_code
 
     progress.end()
     out, err = Once(sys.stdout.buffer), Once(sys.stderr.buffer)
     while True:
         try:
-            job = follow(session, job, os.environ, stdout=out.again(), stderr=err.again())
+            with ForwardedPorts(session, job):
+                job = follow(session, job, os.environ, stdout=out.again(), stderr=err.again())
         except KeyboardInterrupt:
             interrupt.take_time()
             if not _cancels(job):
