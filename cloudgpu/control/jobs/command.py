@@ -100,3 +100,16 @@ def _files(workdir: Path, suffix: str) -> Iterator[str]:
     """Yield files with this ending, those of the directory itself first, then those one directory below."""
     for pattern in (f"*{suffix}", f"*/*{suffix}"):
         yield from (str(one.relative_to(workdir)) for one in workdir.glob(pattern) if one.is_file())
+
+
+_SETUPS = {  # file: what would install what it names
+    "requirements.txt": "pip install -r requirements.txt",
+    "uv.lock": "uv sync",
+    "environment.yml": "conda env update -n base -f environment.yml",
+    "pyproject.toml": "pip install .",
+}
+
+
+def proposed_setup(workdir: Path) -> tuple[str, str] | None:
+    """Return a file of the workdir that names packages, and a command that installs them; None for none such."""
+    return next(((name, how) for name, how in _SETUPS.items() if (workdir / name).is_file()), None)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import IO, TYPE_CHECKING, cast
 
+from cloudgpu.access.computer import node
 from cloudgpu.control.access.reach import reached
-from cloudgpu.control.jobs.store import directory_of, the_job
+from cloudgpu.control.jobs.store import directory_of, log_file, the_job
 from cloudgpu.core.jobs.remote_state import Phase
 from cloudgpu.errors import InstanceNotFound, LedgerUnavailable, ProviderUnavailable, Unreachable, WrongHostKey
 
@@ -27,7 +28,7 @@ OVER = (Phase.EXITED, Phase.LOST)
 def logs(
     session: Session, job: Job, out: IO[bytes], err: IO[bytes], *, follow: bool = False, since: datetime | None = None
 ) -> Job:
-    """Write a job's stdout to `out` and its stderr to `err`; return the job as it stands then.
+    """Write a job's stdout to `out` and its stderr to `err`, attempt after attempt; return the job as it stands then.
 
     With `follow`, until its command is over. `since` leaves out what was written before, by the machine's clock.
     While the machine of a living job does not answer, the copy that was last fetched is shown, and that is said.
@@ -36,40 +37,68 @@ def logs(
     if follow and job.outcome is None:
         return _Following(session, job, out, err, since).to_the_end()
     found = _on_machine(session, job)
-    if found is not None:
-        try:
-            _tail(session, job, found, out, err, since=since)
-        except Unreachable as fault:
-            session.tell(f"{fault.message} This is the copy that was last fetched.")
-        else:
-            return job
-    print_copy(session, job, out, err, since=since)
+    if found is None:
+        print_copies(session, job, out, err, since=since)
+        return job
+    print_copies(session, job, out, err, since=since, before=found[0].number, needed=False)
+    try:
+        _tail(session, job, found, out, err, since=since)
+    except Unreachable as fault:
+        session.tell(f"{fault.message} This is the copy that was last fetched.")
+        _print_attempt(directory_of(session, job), found[0].number, out, err)
     return job
 
 
-def print_copy(
-    session: Session, job: Job, out: IO[bytes], err: IO[bytes], *, since: datetime | None = None
+def print_copies(
+    session: Session,
+    job: Job,
+    out: IO[bytes],
+    err: IO[bytes],
+    *,
+    since: datetime | None = None,
+    before: int | None = None,
+    needed: bool = True,
 ) -> None:
-    """Write the copy in this home; raise InstanceNotFound where there is none."""
-    directory = directory_of(session, job)
-    places = (0, 0) if since is None else _places(directory, since)
-    if places is None:
-        session.tell("When each line was written is not known for this copy: all of it is shown.")
-        places = (0, 0)
-    written = [_copy(directory / name, to, place) for name, to, place in zip(("out", "err"), (out, err), places, strict=True)]
-    if any(written):
-        return
+    """Write the copies in this home, of attempts below `before`; of those that were over by `since`, nothing.
+
+    Raises InstanceNotFound where there is none, if one is `needed`.
+    """
+    directory, found = directory_of(session, job), False
+    for attempt in job.attempts:
+        there = log_file(directory, attempt.number, "out").exists()
+        over = since is not None and attempt.ended_at is not None and attempt.ended_at < since
+        found = found or there
+        if not there or over or (before is not None and attempt.number >= before):
+            continue
+        if since is not None:
+            session.tell("A copy does not say when each line was written: all of it is shown.")
+        _print_attempt(directory, attempt.number, out, err)
+    if needed and not found:
+        raise _no_copy(job)
+
+
+def _print_attempt(
+    directory: Path, number: int, out: IO[bytes], err: IO[bytes], places: tuple[int, int] = (0, 0)
+) -> None:
+    """Write the copies of one attempt from these bytes on."""
+    for stream, to, place in zip(("out", "err"), (out, err), places, strict=True):
+        with suppress(FileNotFoundError), log_file(directory, number, stream).open("rb") as file:
+            file.seek(place)
+            while data := file.read(CHUNK):
+                to.write(data)
+            to.flush()
+
+
+def _no_copy(job: Job) -> InstanceNotFound:
     ran = any(one.began_at is not None for one in job.attempts)
     says = f"This computer has no output of {job.name}" if ran else f"{job.name} has not begun: it is {job.state}"
-    raise InstanceNotFound(f"{says}.", field="NAME", value=job.name, next=_way(session, job, ran=ran))
+    return InstanceNotFound(f"{says}.", field="NAME", value=job.name, next=_way(job, ran=ran))
 
 
-def _way(session: Session, job: Job, *, ran: bool) -> str:
-    from cloudgpu.access.computer import node
-
+def _way(job: Job, *, ran: bool) -> str:
     if not ran:
         return f"See why: cloudgpu show job:{job.name}"
-    return f"It was run on {job.host}: look there." if job.host != node() else "It comes with the next cloudgpu reap."
+    return "It comes with the next cloudgpu reap." if job.host == node() else f"It was run on {job.host}: look there."
 
 
 def _on_machine(session: Session, job: Job) -> tuple[Attempt, Machine] | None:
@@ -125,8 +154,7 @@ class _Following:
 
     def _tailed(self, job: Job, found: tuple[Attempt, Machine]) -> Phase | None:
         """Follow one attempt; return how far it is at the end, None where its machine did not answer."""
-        if found[0].number != self._attempt:
-            self._attempt, self._out.count, self._err.count = found[0].number, 0, 0
+        self._catch_up(job, found[0].number)
         places = self._out.count, self._err.count
         since = None if any(places) else self._since
         out, err = self._out.file, self._err.file
@@ -138,6 +166,18 @@ class _Following:
             self._tell(fault.message)
             return None
 
+    def _catch_up(self, job: Job, number: int) -> None:
+        """Write the copies of attempts before this one that were not shown yet."""
+        if number == self._attempt:
+            return
+        directory = directory_of(self._session, job)
+        if self._attempt:
+            places = self._out.count, self._err.count
+            _print_attempt(directory, self._attempt, self._out.file, self._err.file, places)
+        for one in range(self._attempt + 1, number):
+            _print_attempt(directory, one, self._out.file, self._err.file)
+        self._attempt, self._out.count, self._err.count = number, 0, 0
+
     def _over(self) -> Job:
         """Return a job whose command is over on its machine: whoever watches writes that down."""
         job = the_job(self._session, self._id)
@@ -146,14 +186,9 @@ class _Following:
         return job
 
     def _rest(self, job: Job) -> None:
-        """Write what the copy has beyond what was shown, or all of it where nothing was."""
-        if self._attempt == 0:
-            with suppress(InstanceNotFound):  # it ended before it began
-                print_copy(self._session, job, self._out.file, self._err.file, since=self._since)
-        elif job.attempts[-1].number == self._attempt:
-            directory = directory_of(self._session, job)
-            _copy(directory / "out", self._out.file, self._out.count)
-            _copy(directory / "err", self._err.file, self._err.count)
+        """Write what the copies have beyond what was shown."""
+        if job.attempts:
+            self._catch_up(job, job.attempts[-1].number + 1)
 
     def _tell(self, sentence: str) -> None:
         if sentence != self._told:
@@ -177,28 +212,3 @@ class _Counted:
     def flush(self) -> None:
         """Have it shown."""
         self._stream.flush()
-
-
-def _copy(path: Path, to: IO[bytes], begin: int) -> bool:
-    """Write a file from a byte on; return whether there is such a file."""
-    with suppress(FileNotFoundError), path.open("rb") as file:
-        file.seek(begin)
-        while data := file.read(CHUNK):
-            to.write(data)
-        to.flush()
-        return True
-    return False
-
-
-def _places(directory: Path, since: datetime) -> tuple[int, int] | None:
-    """Return how much of stdout and stderr was written by then, as the index beside them says; None without one."""
-    found, moment = (0, 0), since.timestamp()
-    try:
-        with (directory / "times").open() as lines:
-            for at, out, err in (line.split() for line in lines):
-                if float(at) > moment:
-                    break
-                found = int(out), int(err)
-    except (OSError, ValueError):
-        return None
-    return found

@@ -25,10 +25,10 @@ class JobMachine(TypedDict):
     """Its account."""
     region: str
     """Its region."""
-    zone: str
-    """Its zone."""
-    instance_type: str
-    """Its type."""
+    zone: str | None
+    """Its zone; null where it has none."""
+    instance_type: str | None
+    """Its type; null where it has none."""
     market: Market
     """How it was bought."""
     usd_per_hour: Usd | None
@@ -77,7 +77,7 @@ class JobExit(TypedDict):
     """How a job ended."""
 
     status: int | None
-    """The command's own exit status; null where it is not known, or a signal ended it."""
+    """The command's own exit status, 128 + N after signal N; null where it is not known."""
     signal: int | None
     """The signal that ended the command; null for none."""
     code: int
