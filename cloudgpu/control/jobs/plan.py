@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from cloudgpu.control.inputs.launch_request import UpOptions
-    from cloudgpu.control.jobs.request import RunRequest
+    from cloudgpu.control.jobs.inputs.request import RunRequest
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.events.job_lines import JobSpec
     from cloudgpu.core.jobs.snapshot import Snapshot

@@ -74,7 +74,7 @@ def test_what_is_taken_is_what_git_would_add(tmp_path_factory, paths, ignores, s
 
 
 def git_enters(root: Path, here: Path) -> bool:
-    """Say whether the directory itself is not ignored: if it is, git takes nothing of it, and a job all but the rest."""
+    """Say whether the directory itself is not ignored: if it is, git takes nothing of it, a job the rest."""
     done = subprocess.run(["git", "-C", root, "check-ignore", "-q", here], env=GIT, check=False)
     return done.returncode == 1
 

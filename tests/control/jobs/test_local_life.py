@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -119,12 +120,9 @@ def test_values_of_secrets_are_in_no_file_and_no_command_line(desk):
 
 
 def _command_lines():
-    for number in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{number}/cmdline", "rb") as file:
-                yield file.read().decode(errors="replace")
-        except OSError:
-            continue
+    for place in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # it has ended
+            yield place.read_bytes().decode(errors="replace")
 
 
 def test_a_secret_that_this_environment_does_not_have_makes_a_watcher_wait_not_fail(desk):
@@ -200,7 +198,7 @@ def strike(bench, job, fault):
 def _holder(path):
     """The process that holds a lock on this file."""
     inode = path.stat().st_ino
-    for line in open("/proc/locks"):  # noqa: SIM115
+    for line in Path("/proc/locks").read_text().splitlines():
         parts = line.split()
         if parts[1] == "FLOCK" and parts[5].endswith(f":{inode}"):
             return int(parts[4])
