@@ -57,7 +57,9 @@ def _seen(descriptor: int) -> Seen:
 def held(store: Path, how: int) -> Iterator[bool]:
     """Hold the store's lock, `fcntl.LOCK_SH` or `fcntl.LOCK_EX`; with LOCK_NB yield False where others hold it."""
     with files.explained(store):
-        files.private_directory(store)
+        for directory in (*reversed(store.parents), store):
+            if not directory.is_dir():
+                files.private_directory(directory)
         descriptor = os.open(store / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:

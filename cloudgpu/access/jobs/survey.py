@@ -273,10 +273,12 @@ class _Walk:
         return total, bool(ahead)
 
     def empty_directories(self) -> Iterator[str]:
-        """Yield the directories that were entered and hold nothing that is taken, not even another such directory."""
-        full = {
-            path.rpartition("/")[0] for path in (*(one.path for one in self.files), *(one.path for one in self.links))
-        }
+        """Yield the directories that were entered and hold nothing that is taken, not even another such directory.
+
+        One with an entry that the caller excludes is none: the store may lie in it, which comes after the first time.
+        """
+        taken = (*(one.path for one in self.files), *(one.path for one in self.links), *self.excluded)
+        full = {path.rpartition("/")[0] for path in taken}
         for directory in sorted(self.entered, key=len, reverse=True):  # what is below comes first
             if directory not in full and directory:
                 yield directory
