@@ -52,8 +52,8 @@ def git(root: Path, *argv: str) -> bytes:
 
 
 @settings(max_examples=60)
-@given(st.lists(PATHS, min_size=1, max_size=12), IGNORES, st.sampled_from(["", "a", "build"]))
-def test_what_is_taken_is_what_git_would_add(tmp_path_factory, paths, ignores, start):
+@given(st.lists(PATHS, min_size=1, max_size=12), IGNORES, st.sampled_from(["", "a", "build"]), st.integers(0, 3))
+def test_what_is_taken_is_what_git_has_or_would_add(tmp_path_factory, paths, ignores, start, added):
     """`start` is where in the repository the job's directory is: the files above it count, too."""
     root = tmp_path_factory.getbasetemp() / f"tree{next(NUMBERS)}"
     try:
@@ -67,6 +67,9 @@ def test_what_is_taken_is_what_git_would_add(tmp_path_factory, paths, ignores, s
         for where, lines in ignores.items():
             if (root / where).is_dir():
                 fill(root, {f"{where}.gitignore": "\n".join(lines)})
+        files = [path for path in sorted(set(paths)) if (root / path).is_file()]
+        if files[:added]:
+            git(root, "add", "-f", "--", *files[:added])
         here = root / start if (root / start).is_dir() else root
         told = git(here, "ls-files", "-co", "-z", "--exclude-standard", ".").split(b"\0")
         if here == root or git_enters(root, here):
@@ -77,8 +80,17 @@ def test_what_is_taken_is_what_git_would_add(tmp_path_factory, paths, ignores, s
 
 def git_enters(root: Path, here: Path) -> bool:
     """Say whether the directory itself is not ignored: if it is, git takes nothing of it."""
-    done = subprocess.run(["git", "-C", root, "check-ignore", "-q", here], env=GIT, check=False)
+    done = subprocess.run(["git", "-C", root, "check-ignore", "-q", "--no-index", here], env=GIT, check=False)
     return done.returncode == 1
+
+
+def test_where_git_is_not_installed_what_it_tracks_does_not_count(tmp_path, monkeypatch):
+    git(tmp_path, "init", "-q")
+    fill(tmp_path, {".gitignore": "*.csv", "labels.csv": "", "data/other.csv": "", "data/third.csv": ""})
+    git(tmp_path, "add", "-f", "labels.csv", "data/other.csv")
+    assert taken(tmp_path) == [".gitignore", "data/other.csv", "labels.csv"]
+    monkeypatch.setenv("PATH", "/nonexistent")
+    assert taken(tmp_path) == [".gitignore"]
 
 
 def test_the_exclude_file_of_the_repository_counts(tmp_path):
