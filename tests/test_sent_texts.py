@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 
+from cloudgpu.access.jobs import program as jobs
 from cloudgpu.access.jupyter import client as jupyter
 from cloudgpu.access.ssh import authorized_keys as guests
 from cloudgpu.access.ssh import execute as terminals
@@ -39,12 +40,14 @@ from cloudgpu.testing import make_attempt
 NOW = datetime(2026, 3, 5, 11, tzinfo=UTC)
 KEY = guests.GuestKey("ssh-ed25519 AAAA", "ann", "SHA256:none")
 HASHES = {  # of each text as UTF-8; a failing test says the line to write here
-    "agent, as what it means": "c51a25ff1673a336edcd41798749c6740f7ded42006940d8a2a4c877466700fd",
-    "agent, as Python 3.11 writes it": "907ee02cba449807e741d09f94ad9bdd086045508eff4b90625aa38421adbf47",
+    "agent, as what it means": "cc3edf67aa53d74cf7203fdbf4c81eff8f528aa7c243e0afa8ea49fcc56c1774",
+    "agent, as Python 3.11 writes it": "b985ac19d394459bbdd54af2c5944b49beb7965cf5e69bd45cbba3003c590303",
     "agent's own.py": "9ddaee068f87da7a7624e49f054c892f2058212322767aeb5272df06b44cdd76",
     "program on a host (ssh)": "7ad50b49b925ea96a52de4e37ea2c1526d3141d9dd6fb930d2776e03eddb6172",
     "program that runs JupyterLab": "599920ad76d13415e340ea184c8eac146b79f7a1b1c1c86788825344e2aeac64",
     "command that reads JupyterLab's token": "d68a3c46be508137abcbdad2c8aec6745f0381359649445e52f2307530afd845",
+    "program that runs jobs": "0",
+    "command that runs jobs": "0",
     "program that lets a key in": "778d0732831682323d37e8286e2c9bcbf02034ec8c4b0cb22f665fb999be46e6",
     "program that writes to terminals": "92ba50fb20bfc9e9cbfeb5ca4d962faab22f5193c18a5b54006328949a831f98",
     "command that asks the agent for samples": "1a8d5158dd7ebfdf612065a50445d9d926091724ca919393aa7f5707e9a05217",
@@ -134,6 +137,8 @@ TEXTS: dict[str, Callable[[], str]] = {
     "program on a host (ssh)": lambda: client._request("list", {"ledger": "led-1"}).decode(),
     "program that runs JupyterLab": lambda: over(jupyter.stop, stopped=True),
     "command that reads JupyterLab's token": lambda: jupyter._TOKEN,
+    "program that runs jobs": lambda: jobs.program().decode(),
+    "command that runs jobs": lambda: jobs.COMMAND,
     "program that lets a key in": lambda: over(lambda to: guests.let_in(to, KEY), changed=True),
     "program that writes to terminals": lambda: terminals._RUN,
     "command that asks the agent for samples": lambda: samples.ASK,

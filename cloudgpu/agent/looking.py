@@ -5,6 +5,7 @@ In here a sample's `t` is by the monotonic clock, so that no jump of the other o
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import subprocess
@@ -13,7 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from cloudgpu.agent.files import append, appended, load, read, remove
+from cloudgpu.agent.files import append, appended, load, lock, read, remove
 from cloudgpu.agent.jupyter import kernels
 from cloudgpu.agent.meters import PROC, glance
 
@@ -74,6 +75,7 @@ class Looker:
         except Exception as error:  # noqa: BLE001  (whatever is wrong there, nothing is known)
             one["fault"] = f"JupyterLab: {error}"
         self.typed(one, now, mono)
+        self.jobs(one)
         if uses and self.settings.get("gpus"):
             self.gpu(one)
         samples = [*self.samples, one]
@@ -92,6 +94,13 @@ class Looker:
             if kernel["execution_state"] == "busy" and kernel["id"] not in busy:  # its last activity began its cell
                 busy.append(kernel["id"])
         one["jup"] = min(ages, default=None)
+
+    def jobs(self, one: dict[str, Any]) -> None:
+        """Note the jobs that run: what watches over one holds a lock in its directory."""
+        for path in self.home.glob("jobs/*/*/*.lock"):
+            with suppress(OSError), path.open() as file:
+                if not lock(file, fcntl.LOCK_SH) and path.parts[-3] not in one.setdefault("job", []):
+                    one["job"].append(path.parts[-3])
 
     def typed(self, one: dict[str, Any], now: float, mono: float) -> None:
         """Note how long ago anybody typed in a terminal and any of them printed, but for what we wrote there."""

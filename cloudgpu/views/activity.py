@@ -24,8 +24,8 @@ if TYPE_CHECKING:
         WhyDocument,
     )
 
-KERNELS = "busy kernel"  # the signal whose value are names
-_UNITS = {"GPU": "percent", "CPU": "cores", "network": "bytes_per_s", "disk": "bytes_per_s", KERNELS: "kernels"}
+NAMES = {"busy kernel": "kernels", "running job": "jobs"}  # the signals whose values are names, and their units
+_UNITS = {"GPU": "percent", "CPU": "cores", "network": "bytes_per_s", "disk": "bytes_per_s", **NAMES}
 _OF_ITSELF = {  # why an agent ends its machine
     "idle": "idle time ended it",
     "lease": "its lease was over and nobody used it",
@@ -93,7 +93,7 @@ def _signal(one: Signal) -> ActivitySignal:
     return {
         "what": one.what,
         "unit": _UNITS.get(one.what, AGES),
-        "value": len(names) if one.what == KERNELS else one.value,
+        "value": len(names) if one.what in NAMES else one.value,
         "names": list(names),
         "limit": one.limit,
         "ago_s": None if one.ago < 0 else round(one.ago),

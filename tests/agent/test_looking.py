@@ -30,6 +30,21 @@ def _look(made, second=0.0):
     return made.look(NOW + second, MONO + second)[-1]
 
 
+@pytest.mark.parametrize("name", ["keeper.lock", "supervisor.lock"])
+def test_a_job_runs_while_something_that_watches_over_it_lives(machine, name):
+    path = machine.dir / "jobs" / "job-0123456789" / "2" / name
+    path.parent.mkdir(parents=True)
+    path.touch()
+    made = _looker(machine)
+    assert "job" not in _look(made)
+    with path.open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert _look(made, 5.0)["job"] == ["job-0123456789"]
+        assert _look(made, 10.0)["job"] == ["job-0123456789"]
+    _look(made, 90.0)  # ends the sample in which it ran
+    assert "job" not in _look(made, 100.0)
+
+
 @pytest.fixture
 def shell(machine):
     """A process of the machine in a real terminal: (its leader's descriptor, the terminal's path)."""

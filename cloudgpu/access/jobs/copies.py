@@ -155,7 +155,8 @@ class Copying:
     def close(self) -> bool:
         """Remove what is unfinished; return whether everything came."""
         if self._file is not None:
-            self._file.close()
+            with contextlib.suppress(OSError):  # what a full disk did not take
+                self._file.close()
             with contextlib.suppress(OSError):
                 self._part.unlink()
             self._file = None

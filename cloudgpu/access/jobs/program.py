@@ -158,10 +158,10 @@ def ask(
             status = converse(channel, outgoing, incoming, errors)  # type: ignore[arg-type]  # it reads and writes alone
         except (ValueError, TypeError):
             raise _no_answer(connection, b"it is no answer of ours") from None
-    if incoming.head is not None and "error" in incoming.head:
-        raise _refused(connection, incoming.head)
     if outgoing.fault is not None:
         raise outgoing.fault
+    if incoming.head is not None and "error" in incoming.head:
+        raise _refused(connection, incoming.head)
     if status is None:
         raise alive.fault or connection.lost()
     if incoming.head is None or status:

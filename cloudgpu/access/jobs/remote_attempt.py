@@ -222,7 +222,7 @@ class Attempt:
         kept = held(self.keeper)
         if not begun:
             return "absent" if not kept else "setup" if (self.dir / "setup.json").exists() else "claimed"
-        if kept or (held(self.supervisor) and load(self.supervisor) == "parent"):
+        if load(self.keeper) != "other" and (kept or (held(self.supervisor) and load(self.supervisor) == "parent")):
             return "running"
         return "orphaned" if self.lives(begun) else "lost"
 
@@ -272,6 +272,7 @@ class Attempt:
         lock = taken(self.supervisor, wait=0.0)
         if lock < 0:
             return -1
+        mark(lock, "other")
         keeper = taken(self.keeper)
         if keeper >= 0:
             begun = self.begun()
@@ -282,6 +283,13 @@ class Attempt:
                 lock = -1
             os.close(keeper)
         return lock
+
+
+def mark(lock: int, role: str) -> None:
+    """Write into a lock who holds it: a supervisor that adopts what its keeper leaves, `parent`, or any `other`."""
+    with contextlib.suppress(OSError):
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, json.dumps(role).encode(), 0)
 
 
 def number(value: Any) -> float | None:

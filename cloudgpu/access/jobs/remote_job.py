@@ -28,7 +28,7 @@ import time
 from pathlib import Path
 from typing import Any, Callable
 
-from cloudgpu.access.jobs.remote_attempt import Attempt, base, send_signal, size_of
+from cloudgpu.access.jobs.remote_attempt import Attempt, base, mark, send_signal, size_of
 from cloudgpu.access.jobs.remote_files import (
     CHUNK,
     Blobs,
@@ -66,6 +66,7 @@ def start(request: dict[str, Any]) -> None:
     if keeper < 0 or attempt.begun() or attempt.exit():
         watch(attempt)
         return answer({"claimed": False, **attempt.look()})
+    mark(keeper, "keeper")
     blobs = Blobs(base())
     with locked(blobs.base / ".lock", fcntl.LOCK_SH):  # nobody removes them before it is written that they are needed
         parts = [request["files"], *(part["files"] for part in request["restore"].values())]
@@ -142,15 +143,14 @@ def watch(attempt: Attempt) -> None:
 
 def supervise(attempt: Attempt, lock: int, role: str) -> None:
     """Watch an attempt to its end, and end what it left behind in its process group."""
-    os.ftruncate(lock, 0)
-    with contextlib.suppress(OSError):
-        os.pwrite(lock, json.dumps(role).encode(), 0)
+    mark(lock, role)
     statuses: dict[int, int] = {}
     keeper = -1
     while not attempt.exit():
         with contextlib.suppress(OSError):  # a full disk, say: it may pass, and the command must be watched
             reap(statuses)
-            keeper = taken(attempt.keeper, wait=0.0) if keeper < 0 else keeper
+            if keeper < 0 <= (keeper := taken(attempt.keeper, wait=0.0)):
+                mark(keeper, role)
             begun = attempt.begun()
             if keeper >= 0 and not attempt.exit() and succeed(attempt, begun, statuses):
                 break

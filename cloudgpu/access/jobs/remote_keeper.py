@@ -102,7 +102,7 @@ def turn(attempt: Attempt, path: Path) -> int:
     return lock
 
 
-def set_up_process(attempt: Attempt, command: str, environ: dict[str, str], lock: int) -> int:
+def set_up_process(attempt: Attempt, command: str, environ: dict[str, str], lock: int) -> subprocess.Popen[bytes]:
     """Start the setup; it holds the lock as long as it runs, whatever becomes of us."""
     with os.fdopen(create(attempt.dir / "setup.log", os.O_WRONLY | os.O_APPEND), "wb") as log:
         process = subprocess.Popen(  # noqa: S603
@@ -116,18 +116,16 @@ def set_up_process(attempt: Attempt, command: str, environ: dict[str, str], lock
             pass_fds=(lock,),
         )
     save(attempt.dir / "setup.json", {"s": None, "boot": boot(), "pid": process.pid, "start": started(process.pid)})
-    return process.pid
+    return process
 
 
-def waited(attempt: Attempt, pid: int) -> int:
+def waited(attempt: Attempt, process: subprocess.Popen[bytes]) -> int:
     """Wait for the setup, and end it when the attempt is to stop; return its status as waitpid does."""
-    while True:
-        done, status = os.waitpid(pid, os.WNOHANG)
-        if done:
-            return status
+    while process.poll() is None:
         if attempt.stop():
-            send_signal(pid, signal.SIGKILL)
+            send_signal(process.pid, signal.SIGKILL)
         time.sleep(0.02)
+    return -process.returncode if process.returncode < 0 else process.returncode << 8
 
 
 def started(pid: int) -> str:

@@ -55,7 +55,7 @@ def take(
     """
     began_ns = int(now() * 1e9)
     found = survey(root, include=include, exclude_dirs=[*exclude_dirs, store.absolute()], at_most=at_most)
-    with held(store, fcntl.LOCK_SH):
+    with held(store, fcntl.LOCK_SH), files.explained(store):
         taken = _Taking(found, store, told).run()
         made = make_snapshot((file for _, file in taken), found.links, found.directories, found.omissions)
         remember(store, found.root, {file.path: (seen, file.sha256) for seen, file in taken}, began_ns)
@@ -108,9 +108,7 @@ class _Taking:
 
 def _write_manifest(store: Path, made: Snapshot) -> None:
     """Write the list of a snapshot's files last: where it is, the files are. An old one counts as taken now."""
-    manifest = store / f"{made.hash}.json"
-    with files.locked(manifest):
-        files.write_whole(manifest, write_manifest(made).encode("ascii"))
+    files.write_whole(store / f"{made.hash}.json", write_manifest(made).encode("ascii"))
 
 
 def blob(store: Path, sha256: str) -> Path:

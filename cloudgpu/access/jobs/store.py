@@ -11,11 +11,13 @@ import contextlib
 import errno
 import fcntl
 import hashlib
+import itertools
 import json
 import os
 import secrets
 import stat
 from collections.abc import Callable, Iterator, Mapping
+from io import FileIO
 from pathlib import Path
 
 from cloudgpu.access import files
@@ -80,13 +82,16 @@ def is_hash(name: str) -> bool:
 
 
 class Keeper:
-    """Copies files of one directory into a store. Several threads may use it at once."""
+    """Copies files of one directory into a store. Several threads may use it at once.
+
+    An OSError of it is about the store; what is wrong with a user's file is InvalidRequest.
+    """
 
     def __init__(self, root: str, store: Path, copied: Callable[[int], None]) -> None:
         self._root, self._store, self._copied = root, str(store), copied
         self._there = contents(store)
         self._sizes = set(self._there.values())
-        self._token = secrets.token_hex(4)
+        self._token, self._numbers = secrets.token_hex(4), itertools.count()
 
     def has(self, sha256: str, size: int) -> bool:
         """Say whether the store has this content; a shorter file is of a crash, and is written anew."""
@@ -97,20 +102,24 @@ class Keeper:
 
         Raises InvalidRequest for a file that cannot be read, or that changes each time.
         """
-        before = seen_of(found)
+        before: Seen | None = seen_of(found)
         for _ in range(TRIES):
+            if before is None:
+                return None
             try:
                 return self._once(found.path, before)
             except Changing:
                 go_on()
-                try:
-                    before = self._look(found.path)
-                except (FileNotFoundError, NotADirectoryError):
-                    return None
+                before = self._look(found.path)
         raise _refused(found.path, "changes while it is read", "Stop what writes to it, or leave it out of the job.")
 
-    def _look(self, path: str) -> Seen:
-        now = os.lstat(f"{self._root}/{path}")
+    def _look(self, path: str) -> Seen | None:
+        try:
+            now = os.lstat(f"{self._root}/{path}")
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise _unreadable(path, error) from error
         return now.st_size, now.st_mtime_ns, now.st_ctime_ns, now.st_ino
 
     def _once(self, path: str, before: Seen) -> tuple[Seen, str]:
@@ -139,9 +148,12 @@ class Keeper:
             raise Changing
         sha256 = hashlib.sha256(data).hexdigest()
         if not self.has(sha256, len(data)):
-            with files.explained(Path(self._store)), self._part() as (part, target):
+            part, target = self._part()
+            try:
                 _write(target, data)
-                self._place(part, sha256, len(data))
+            finally:
+                os.close(target)
+            self._place(part, sha256, len(data))
         self._copied(len(data))
         return sha256
 
@@ -152,9 +164,16 @@ class Keeper:
                 self._copied(before[0])
                 return sha256
             os.lseek(descriptor, 0, os.SEEK_SET)
-        with files.explained(Path(self._store)), self._part() as (part, target):
-            sha256 = self._copy(descriptor, target, path, before)
-            self._place(part, sha256, before[0])
+        part, target = self._part()
+        try:
+            with open(part, "rb", buffering=0) as copy:  # noqa: PTH123  (`part` is text)
+                sha256 = self._copy(descriptor, target, copy, path, before)
+        except BaseException:
+            os.unlink(part)  # noqa: PTH108  (of a disk that is full, too)
+            raise
+        finally:
+            os.close(target)
+        self._place(part, sha256, before[0])
         return sha256
 
     def _hash(self, descriptor: int, path: str) -> str:
@@ -164,38 +183,29 @@ class Keeper:
             digest.update(memoryview(buffer)[:count])
         return digest.hexdigest()
 
-    def _copy(self, source: int, target: int, path: str, before: Seen) -> str:
-        """Copy and hash at once: a second thread hashes each piece while the first one writes it."""
+    def _copy(self, source: int, target: int, copy: FileIO, path: str, before: Seen) -> str:
+        """Copy a file and hash the copy: a second thread hashes each piece while this one copies the next."""
         digest, done, buffer = hashlib.sha256(), 0, bytearray(CHUNK)
         with Pool(1) as pool:
-            while count := _read_into(source, buffer, path):
-                piece = memoryview(buffer)[:count]
-                hashing = pool.submit(digest.update, piece)
-                _write(target, piece)
-                hashing.result()
+            hashing = None
+            while count := _move(source, target, path, at_most=before[0] - done):
+                if hashing is not None:
+                    hashing.result()  # the buffer is free again
+                if copy.readinto(memoryview(buffer)[:count]) != count:
+                    raise OSError(errno.EIO, os.strerror(errno.EIO))
+                hashing = pool.submit(digest.update, memoryview(buffer)[:count])
                 done += count
                 go_on()
-                if done > before[0]:
-                    raise Changing
                 self._copied(count)
         if done != before[0] or _seen(source) != before:
             self._copied(-done)
             raise Changing
         return digest.hexdigest()
 
-    @contextlib.contextmanager
-    def _part(self) -> Iterator[tuple[str, int]]:
-        """Yield the name and descriptor of a new file beside; what is not placed is removed."""
-        part = f"{self._store}/.{self._token}-{secrets.token_hex(4)}.part"
-        descriptor = os.open(part, _WRITE, 0o600)
-        try:
-            yield part, descriptor
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(part)  # noqa: PTH108  (10,000 times)
-            raise
-        finally:
-            os.close(descriptor)
+    def _part(self) -> tuple[str, int]:
+        """Return the name and descriptor of a new file beside; `remove` sweeps what a crash leaves of it."""
+        part = f"{self._store}/.{self._token}-{next(self._numbers)}.part"
+        return part, os.open(part, _WRITE, 0o600)
 
     def _place(self, part: str, sha256: str, size: int) -> None:
         os.rename(part, f"{self._store}/{sha256}")  # noqa: PTH104  (10,000 times)
@@ -206,6 +216,25 @@ def _write(target: int, data: bytes | memoryview) -> None:
     done = os.write(target, data)
     while done < len(data):
         done += os.write(target, memoryview(data)[done:])
+
+
+def _move(source: int, target: int, path: str, at_most: int) -> int:
+    """Copy the next piece, at most so many bytes, inside the kernel where it can: then file systems may share blocks.
+
+    Returns 0 at the end.
+    """
+    size, count = min(CHUNK, at_most), 0
+    if size and hasattr(os, "copy_file_range"):
+        with contextlib.suppress(OSError):  # two file systems, or one that cannot; what else is wrong shows below
+            count = os.copy_file_range(source, target, size)
+    if size and not count:
+        try:
+            data = os.read(source, size)
+        except OSError as error:
+            raise _unreadable(path, error) from error
+        _write(target, data)
+        count = len(data)
+    return count
 
 
 def _read_into(descriptor: int, buffer: bytearray, path: str) -> int:
@@ -243,9 +272,8 @@ def remember(store: Path, root: str, read: Mapping[str, tuple[Seen, str]], began
     """Write down what files of a directory were, but for those that changed less than 2 s before `began_ns`."""
     last = began_ns - TRUSTED_AFTER_NS
     kept = {path: (*seen, sha) for path, (seen, sha) in read.items() if max(seen[1], seen[2]) < last}
-    memory = _memory(store, root)
-    with files.locked(memory):
-        files.write_whole(memory, json.dumps(kept, separators=(",", ":")).encode("ascii"))
+    # No lock of its own, for `remove` sweeps here; whoever writes last has the newest facts.
+    files.write_whole(_memory(store, root), json.dumps(kept, separators=(",", ":")).encode("ascii"))
 
 
 def _memory(store: Path, root: str) -> Path:

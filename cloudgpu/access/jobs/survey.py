@@ -221,8 +221,10 @@ class _Walk:
         )
 
     def _file(self, entry: os.DirEntry[str], path: str) -> None:
-        with _readable(path, self.ignore_file):
+        try:
             seen = entry.stat(follow_symlinks=False)
+        except FileNotFoundError:
+            return  # it has gone since the directory was read
         if stat.S_ISREG(seen.st_mode):
             mode = 0o755 if seen.st_mode & stat.S_IXUSR else 0o644
             self.files.append(Found(path, seen.st_size, mode, seen.st_mtime_ns, seen.st_ctime_ns, seen.st_ino))

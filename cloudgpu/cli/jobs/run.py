@@ -17,8 +17,8 @@ from cloudgpu.cli.machines import launching as options
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable
 
 if TYPE_CHECKING:
+    from cloudgpu.control.jobs.inputs.request import RunRequest
     from cloudgpu.control.jobs.plan import PlannedRun
-    from cloudgpu.control.jobs.request import RunRequest
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.jobs.job import Job
     from cloudgpu.views.documents.machines.plans import Plan
@@ -121,8 +121,8 @@ def command(
     128 + N after signal N, and 255 if cloudgpu itself failed. 130 after Ctrl-C, if the job goes on.
     """
     asked = locals()  # before anything else is one
+    from cloudgpu.control.jobs.inputs.request import parse_run
     from cloudgpu.control.jobs.listing import attached
-    from cloudgpu.control.jobs.request import parse_run
 
     request = parse_run(**_asked(asked))
     session = open_here()

@@ -129,7 +129,7 @@ def _results(planned: PlannedRun) -> str:
 def _notes(planned: PlannedRun) -> Iterator[tuple[str, str]]:
     request = planned.request
     if request.setup is None:
-        from cloudgpu.control.jobs.command import proposed_setup
+        from cloudgpu.control.jobs.inputs.command import proposed_setup
 
         found = proposed_setup(request.workdir)
         if found is not None:

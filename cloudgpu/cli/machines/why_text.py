@@ -60,7 +60,7 @@ def _signals(value: WhyDocument) -> str:
     rows = [
         [
             one["what"],
-            _kernels(one["names"]) if one["unit"] == "kernels" else _reading(one["value"], one["unit"]),
+            _named(one["names"]) if one["unit"] in ("kernels", "jobs") else _reading(one["value"], one["unit"]),
             limits[one["what"]],
             "never" if one["ago_s"] is None else f"{rounded(one['ago_s'])} ago",
             "yes" if one["active"] else "",
@@ -82,7 +82,7 @@ def _reading(value: Any, unit: str, ago: str = " ago") -> str:
     return _UNITS[unit](value) + (ago if unit == "seconds" else "")
 
 
-def _kernels(names: Sequence[str]) -> str:
+def _named(names: Sequence[str]) -> str:
     shown = ", ".join(names[:2]) + (", ..." if len(names) > 2 else "")  # noqa: PLR2004  (what a column has room for)
     return shown[:28] or "none"
 

@@ -6,7 +6,7 @@ import secrets
 import socket
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.jobs.store import all_jobs, directory_of, the_job
+from cloudgpu.control.jobs.store import all_jobs, check_free, directory_of, the_job
 from cloudgpu.core.events.job_lines import job_requested
 from cloudgpu.core.jobs.job import living_named
 from cloudgpu.errors import InvalidRequest
@@ -28,7 +28,10 @@ def begin(session: Session, planned: PlannedRun) -> Job:
     """
     id_, request = f"job-{secrets.token_hex(5)}", planned.request
     with session.hold(LOCK, wait=60):
-        _check_free(list(all_jobs(session).values()), request.name, request.key)
+        jobs = list(all_jobs(session).values())
+        _check_name(jobs, request.name, request.key)
+        if planned.machine is not None:
+            check_free(planned.machine, jobs)
         line = job_requested(id_, request.name, request.key, socket.gethostname(), planned.spec, session.clock())
         session.ledger.append([line])
     job = the_job(session, id_)
@@ -36,7 +39,7 @@ def begin(session: Session, planned: PlannedRun) -> Job:
     return job
 
 
-def _check_free(jobs: Iterable[Job], name: str, key: str | None) -> None:
+def _check_name(jobs: Iterable[Job], name: str, key: str | None) -> None:
     taken = living_named(jobs, name) or (living_named(jobs, key) if key else None)
     if taken is None:
         return

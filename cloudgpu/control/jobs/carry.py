@@ -190,6 +190,7 @@ class Carrier:
         if last is not None and there is not None and there.terminated_at is None:  # it is tried again where it was
             machine, key = there.id, last.key
         self._append(lines.job_placed(job.id, number, self.session.clock(), key=key, machine=machine))
+        self.remote = None  # what was seen was another attempt
 
     def _launch(self, job: Job, _step: Step) -> Carried | None:
         attempt = job.attempts[-1]
@@ -323,4 +324,5 @@ class Carrier:
 
 
 def _asks(job: Job) -> bool:
-    return job.outcome is None
+    """Say whether the machine is to be asked: an attempt is open, and its command is not known to be over."""
+    return job.outcome is None and job.attempt is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.jobs.env_file import read_env_file
+from cloudgpu.control.jobs.inputs.env_file import read_env_file
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from cloudgpu.views.machines import unpriced_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from cloudgpu.control.jobs.request import RunRequest
+    from cloudgpu.control.jobs.inputs.request import RunRequest
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.jobs.job import Job
     from cloudgpu.core.model.machine import Machine

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.access.jobs.snapshot import take
 from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.jobs.environment import secret_values
-from cloudgpu.control.jobs.store import all_jobs, snapshots
+from cloudgpu.control.jobs.store import all_jobs, check_free, snapshots
 from cloudgpu.control.launch.budget_preview import look_for_budgets
 from cloudgpu.control.launch.plan import Prepared, prepare
 from cloudgpu.core.model.machine import is_owned
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from cloudgpu.control.inputs.launch_request import UpOptions
-    from cloudgpu.control.jobs.request import RunRequest
+    from cloudgpu.control.jobs.inputs.request import RunRequest
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.events.job_lines import JobSpec
     from cloudgpu.core.jobs.snapshot import Snapshot
@@ -82,15 +82,8 @@ def _money(nanos: int | None) -> Money | None:
 def _there(session: Session, name: str) -> Machine:
     """Return the machine of `--on`; raise InvalidRequest where another job runs on it."""
     machine = session.find(name, running=True)
-    busy = next((job for job in all_jobs(session).values() if job.is_living and machine.id in job.machines), None)
-    if busy is None:
-        return machine
-    raise InvalidRequest(
-        f"{machine.name} is busy: the job {busy.name} runs on it.",
-        field="--on",
-        value=name,
-        next=f"Wait for it (cloudgpu logs -f {busy.name}), cancel it (cloudgpu cancel {busy.name}), or leave --on out.",
-    )
+    check_free(machine, all_jobs(session).values())
+    return machine
 
 
 def _launch_options(request: RunRequest) -> UpOptions:

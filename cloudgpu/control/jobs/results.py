@@ -63,7 +63,7 @@ def place_of(session: Session, job: Job) -> Path:
     place = Path(job.spec["workdir"]) / job.spec["results"] / job.name
     if socket.gethostname() != job.host or not Path(job.spec["workdir"]).is_dir():
         place = own / "delivered"
-    elif place.exists() and any(place.iterdir()):
+    elif place.exists() and not (place.is_dir() and not any(place.iterdir())):
         place = place.with_name(f"{job.name}-{job.id.removeprefix('job-')}")
     write_whole(noted, str(place).encode())
     return place

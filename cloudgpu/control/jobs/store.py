@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING
 from cloudgpu.access.files import write_whole
 from cloudgpu.core.events.job_lines import SUBJECT
 from cloudgpu.core.jobs.job import jobs_of
-from cloudgpu.errors import InstanceNotFound
+from cloudgpu.errors import InstanceNotFound, InvalidRequest
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.jobs.job import Job
+    from cloudgpu.core.model.machine import Machine
 
 
 def all_jobs(session: Session) -> dict[str, Job]:
@@ -30,6 +32,19 @@ def the_job(session: Session, job: str) -> Job:
     if found is None:
         raise InstanceNotFound(f"No job has the id {job}.", field="NAME", value=job, next="See: cloudgpu jobs --all")
     return found
+
+
+def check_free(machine: Machine, jobs: Iterable[Job]) -> None:
+    """Raise InvalidRequest where one of these jobs, which is not over, runs on this machine."""
+    busy = next((one for one in jobs if one.is_living and machine.id in (one.spec["machine"], *one.machines)), None)
+    if busy is None:
+        return
+    raise InvalidRequest(
+        f"{machine.name} is busy: the job {busy.name} runs on it.",
+        field="--on",
+        value=machine.name,
+        next=f"Wait for it (cloudgpu logs -f {busy.name}), cancel it (cloudgpu cancel {busy.name}), or leave --on out.",
+    )
 
 
 def directory_of(session: Session, job: Job) -> Path:

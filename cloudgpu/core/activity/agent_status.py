@@ -103,11 +103,12 @@ def _bucket(one: Mapping[str, Any]) -> Sample:
     for name in _AGES:
         if one.get(name) is not None:
             found[name] = max(0.0, _number(one, name, 1e9, least=-1.0))
-    busy = _names(one.get("busy"))
+    busy, jobs = _names(one, "busy"), _names(one, "job")
     fault = one.get("fault")
     if fault is not None and not isinstance(fault, str):
         raise Unusable("fault is not text")
-    return found | ({"busy": busy} if busy else {}) | ({"fault": clean(fault)} if fault else {})
+    names = {key: value for key, value in (("busy", busy), ("job", jobs)) if value}
+    return found | names | ({"fault": clean(fault)} if fault else {})
 
 
 def _reading(one: Mapping[str, Any], name: str, largest: float) -> float | None:
@@ -124,11 +125,12 @@ def _number(of: Mapping[str, Any], name: str, largest: float, *, least: float = 
     return value if isinstance(value, int) else round(value, 3)
 
 
-def _names(listed: Any) -> list[str]:
+def _names(one: Mapping[str, Any], key: str) -> list[str]:
+    listed = one.get(key)
     if listed is None:
         return []
     if not isinstance(listed, list) or len(listed) > MOST_BUSY or any(not isinstance(one, str) for one in listed):
-        raise Unusable(f"busy is not a list of at most {MOST_BUSY} names")
+        raise Unusable(f"{key} is not a list of at most {MOST_BUSY} names")
     return [clean(one) for one in listed]
 
 

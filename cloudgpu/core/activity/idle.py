@@ -6,8 +6,8 @@ A sample says what about one minute showed, as a dict: `t` its end (epoch, by th
 `gpu` the highest utilisation of any GPU in percent, `cpu` the mean of cores busy, `net` and `disk` mean bytes a second
 (None: it could not be read; not there: the machine has none); `in` and `out` the seconds since anybody typed in a
 terminal or one printed something, `jup` since a Jupyter kernel did something (None: there was none); `busy` the
-kernels at work; `fault` what could not be looked at, empty for nothing. Ages, not stamps: a clock that is set right
-later makes nothing older or younger.
+kernels at work, `job` the jobs that run (not there: none); `fault` what could not be looked at, empty for nothing.
+Ages, not stamps: a clock that is set right later makes nothing older or younger.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ BASE = 0.1  # cores, the most that counts as a machine's own noise: a job that r
 FIRST = 60.0  # seconds after a start in which there need be no sample
 FRESH = 300.0  # seconds: where the last sample is older than that, nothing is known of now
 METERS = {"gpu": "GPU", "cpu": "CPU", "net": "network", "disk": "disk"}
-AGES = {"in": "terminal input", "out": "terminal output", "jup": "kernel", "busy": "busy kernel"}
+AGES = {"in": "terminal input", "out": "terminal output", "jup": "kernel", "busy": "busy kernel", "job": "running job"}
 
 
 class Thresholds(NamedTuple):
@@ -44,9 +44,9 @@ class Thresholds(NamedTuple):
 class Signal(NamedTuple):
     """One thing that may show life. `ago`: seconds since it last did, -1 for never; `counts`: it makes ACTIVE.
 
-    `value` is a meter's highest reading within the window (None: no reading), or the names of the kernels at work, else
-    `ago` (None: never). `limit` is what a meter has to reach, or the seconds for which the signal counts; None: as long
-    as it lasts.
+    `value` is a meter's highest reading within the window (None: no reading), or the names of kernels at work or of
+    jobs, else `ago` (None: never). `limit` is what a meter has to reach, or the seconds for which the signal counts;
+    None: as long as it lasts.
     """
 
     what: str
@@ -85,7 +85,7 @@ def _signals(samples: list[dict[str, Any]], limits: Thresholds, now: float, up: 
     """Yield one signal per thing that was looked at. The CPU's own noise is the least that a whole minute showed."""
     noise = min([BASE, *(one["cpu"] for one in samples if one.get("cpu") is not None and one["s"] >= FIRST)])
     after, network, disk = limits.after, limits.network, limits.disk
-    reached = (limits.gpu, limits.cpu + noise, network, disk, after, limits.terminal_output, after, None)
+    reached = (limits.gpu, limits.cpu + noise, network, disk, after, limits.terminal_output, after, None, None)
     for (key, what), limit in zip({**METERS, **AGES}.items(), reached):
         found = [one for one in samples if one.get(key) not in (None, [])]
         read = [one[key] for one in found if now - one["t"] < after]
@@ -93,7 +93,7 @@ def _signals(samples: list[dict[str, Any]], limits: Thresholds, now: float, up: 
             ages = [now - one["t"] + (one[key] if limit else 0) for one in found if key != "out" or _typed(one, limit)]
         else:
             ages = [now - one["t"] for one in found if one[key] >= limit]
-        if key in AGES or any(key in one for one in samples):
+        if (key in AGES and key != "job") or any(key in one for one in samples):
             ago = max(0.0, min(ages)) if ages else -1
             value = max(read, default=None) if key in METERS or not limit else ago if ages else None
             yield Signal(what, value, limit, ago, 0 <= ago < after)

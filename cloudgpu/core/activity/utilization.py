@@ -96,7 +96,7 @@ def _is_used(one: Sample) -> bool:
         (one.get("cpu") or 0.0) >= CPU
         or (one.get("net") or 0.0) >= LIMITS.network
         or (one.get("disk") or 0.0) >= LIMITS.disk
-        or bool(one.get("busy"))
+        or bool(one.get("busy") or one.get("job"))
         or (typed is not None and typed < long)
         or (kernel is not None and kernel < long)
         or (printed is not None and printed < long and typed is not None and typed - printed <= LIMITS.terminal_output)

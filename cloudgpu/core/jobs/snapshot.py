@@ -7,7 +7,7 @@ import json
 import posixpath
 import re
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from cloudgpu.errors import InvalidRequest
 
@@ -17,7 +17,7 @@ EXECUTABLE = 0o111
 
 SECRET_FILES = (
     *".env* *.pem id_* .netrc _netrc kaggle.json credentials.json client_secret*.json".split(),
-    *"service_account*.json service-account*.json application_default_credentials.json".split(),
+    *"*service_account*.json *service-account*.json application_default_credentials.json".split(),
     *"*.key *.p12 *.pfx *.jks *.keystore *.ppk *.kdbx *.ovpn .htpasswd *.tfstate *.tfstate.*".split(),
     *".pypirc .npmrc .git-credentials .pgpass .my.cnf .boto .s3cfg .rclone.conf rclone.conf .vault-token".split(),
     *".dockercfg .terraformrc secrets.toml secrets.yaml secrets.yml secrets.json .secrets".split(),
@@ -162,7 +162,19 @@ def link_stays_inside(path: str, target: str) -> bool:
 
 def write_manifest(snapshot: Snapshot) -> str:
     """Return the snapshot as JSON, in ASCII; `read_manifest` takes it back."""
-    return json.dumps({"version": VERSION, **asdict(snapshot)}, separators=(",", ":"))
+    one = snapshot
+    found = {
+        "version": VERSION,
+        "hash": one.hash,
+        "total_bytes": one.total_bytes,
+        "files": [(file.path, file.size, file.mode, file.sha256) for file in one.files],
+        "links": [(link.path, link.target) for link in one.links],
+        "directories": one.directories,
+        "left_out": [(left.path, left.size, left.why, left.at_least) for left in one.left_out],
+        "left_out_count": one.left_out_count,
+        "secrets": one.secrets,
+    }
+    return json.dumps(found, separators=(",", ":"))
 
 
 def read_manifest(text: str) -> Snapshot:
@@ -172,15 +184,14 @@ def read_manifest(text: str) -> Snapshot:
     """
     try:
         found = json.loads(text)
-        if found.pop("version") != VERSION:
+        if found["version"] != VERSION:
             raise _bad("was written by another version of cloudgpu")
+        left_out = tuple(LeftOut(*one) for one in found["left_out"])
         snapshot = make_snapshot(
-            (SnapshotFile(**one) for one in found["files"]),
-            (SnapshotLink(**one) for one in found["links"]),
+            (SnapshotFile(*one) for one in found["files"]),
+            (SnapshotLink(*one) for one in found["links"]),
             found["directories"],
-            Omissions(
-                tuple(LeftOut(**one) for one in found["left_out"]), found["left_out_count"], tuple(found["secrets"])
-            ),
+            Omissions(left_out, found["left_out_count"], tuple(found["secrets"])),
         )
         if (snapshot.hash, snapshot.total_bytes) != (found["hash"], found["total_bytes"]):
             raise _bad("has changed since it was written")

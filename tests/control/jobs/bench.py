@@ -15,14 +15,14 @@ import psutil
 from cloudgpu.control.jobs.begin import begin
 from cloudgpu.control.jobs.carry import Carrier
 from cloudgpu.control.jobs.follow import follow
+from cloudgpu.control.jobs.inputs.request import parse_run
 from cloudgpu.control.jobs.plan import plan_run
-from cloudgpu.control.jobs.request import parse_run
 from cloudgpu.control.jobs.store import the_job
 from cloudgpu.control.lifecycle.lifecycle import end_all_of
 from cloudgpu.control.outage.opening import open_session
 
 STEPS, EACH = 40, 5  # of the training, and between two checkpoints
-TRAIN = f'''
+TRAIN = f"""
 import hashlib, json, os, pathlib, sys, time
 kept = pathlib.Path(os.environ["CLOUDGPU_CHECKPOINT"])
 results = pathlib.Path(os.environ["CLOUDGPU_RESULTS"])
@@ -47,7 +47,7 @@ while step < {STEPS}:
     time.sleep(float(os.environ.get("PAUSE", "0.02")))
 results.joinpath("answer.txt").write_text(value)
 print("done", file=sys.stderr, flush=True)
-'''
+"""
 
 
 def answer():
@@ -55,7 +55,7 @@ def answer():
     from hashlib import sha256
 
     value = "seed"
-    for step in range(1, STEPS + 1):
+    for step in range(STEPS):
         value = sha256(f"{value} {step}".encode()).hexdigest()
     return value
 

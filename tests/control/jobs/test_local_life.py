@@ -7,6 +7,8 @@ import random
 import signal
 import sys
 import time
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -94,7 +96,7 @@ def test_a_timeout_ends_it_with_a_state_of_its_own_and_its_results_come_back(des
 def test_a_cancelled_job_ends_and_its_output_is_there(desk):
     job = desk.begun("sh", "-c", "echo begun; sleep 60", on="desk", name="long")
     desk.running(job)
-    cancel(desk.session, "long")
+    cancel(desk.session, "long", desk.environ)
     job, _, _ = desk.followed(job)
     assert job.state is State.CANCELLED
     assert (desk.home / "jobs" / job.id / "out-1").read_text() == "begun\n"
@@ -118,12 +120,9 @@ def test_values_of_secrets_are_in_no_file_and_no_command_line(desk):
 
 
 def _command_lines():
-    for number in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{number}/cmdline", "rb") as file:
-                yield file.read().decode(errors="replace")
-        except OSError:
-            continue
+    for place in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # it has ended
+            yield place.read_bytes().decode(errors="replace")
 
 
 def test_a_secret_that_this_environment_does_not_have_makes_a_watcher_wait_not_fail(desk):
@@ -152,17 +151,23 @@ def test_setup_runs_once_on_a_machine_and_its_failure_is_a_state_of_its_own(desk
     assert (job.state, job.status, out) == (State.SETUP_FAILED, 3, b"")
 
 
-def test_output_and_results_that_this_computer_has_no_place_for_stay_where_they_are(desk):
-    job = desk.begun("sh", "-c", "mkdir -p $CLOUDGPU_RESULTS; echo 1 > $CLOUDGPU_RESULTS/r", on="desk", name="blocked")
-    results = desk.work / "results"
-    results.mkdir(exist_ok=True)
-    (results / "blocked").write_text("a file in the way")
+def test_results_that_this_computer_has_no_place_for_stay_where_they_are_until_it_has(desk):
+    says = "mkdir -p $CLOUDGPU_RESULTS; echo 1 > $CLOUDGPU_RESULTS/r"
+    job = desk.begun("sh", "-c", says, on="desk", name="blocked", results="out")
+    (desk.work / "out").write_text("a file in the way")
     found = desk.carried(job, lambda found: found.error is not None)
-    assert "cannot be written" in found.why
-    (results / "blocked").unlink()
+    assert f"cannot be written to {desk.work / 'out' / 'blocked'}" in found.why
+    (desk.work / "out").unlink()
     job, _, _ = desk.followed(job)
     assert job.fetched.whole
-    assert (results / "blocked" / "r").read_text() == "1\n"
+    assert (desk.work / "out" / "blocked" / "r").read_text() == "1\n"
+
+
+def test_results_of_another_job_of_that_name_are_left_alone(desk):
+    says = "mkdir -p $CLOUDGPU_RESULTS; echo $CLOUDGPU_JOB > $CLOUDGPU_RESULTS/r"
+    one, two = (desk.run("sh", "-c", says, on="desk", name="twice")[0] for _ in range(2))
+    assert (desk.work / "results" / "twice" / "r").read_text() == f"{one.id}\n"
+    assert two.fetched.directory.endswith(f"results/twice-{two.id.removeprefix('job-')}")
 
 
 # --- what dies on the way -------------------------------------------------------------------------------------------
@@ -186,13 +191,14 @@ def strike(bench, job, fault):
     (path,) = [*bench.home.rglob(f"jobs/{job.id}/{number}/{lock}")] or [None]
     holder = None if path is None else _holder(path)
     if holder is not None:
-        os.kill(holder, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # it has just ended
+            os.kill(holder, signal.SIGKILL)
 
 
 def _holder(path):
     """The process that holds a lock on this file."""
     inode = path.stat().st_ino
-    for line in open("/proc/locks"):  # noqa: SIM115
+    for line in Path("/proc/locks").read_text().splitlines():
         parts = line.split()
         if parts[1] == "FLOCK" and parts[5].endswith(f":{inode}"):
             return int(parts[4])

@@ -96,6 +96,7 @@ def test_an_agent_of_an_earlier_version_is_said_to_be_one():
         (answer(bucket(**{"in": -60})), "sample 0: in is -60"),
         (answer(bucket(out=[])), "sample 0: out is not a number"),
         (answer(bucket(busy="all")), "sample 0: busy is not a list"),
+        (answer(bucket(job=[1])), "sample 0: job is not a list"),
         (answer(bucket(busy=[1])), "sample 0: busy is not a list"),
         (answer(bucket(busy=["k"] * 65)), "sample 0: busy is not a list of at most 64 names"),
         (answer(bucket(fault=3)), "sample 0: fault is not text"),

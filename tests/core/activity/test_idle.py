@@ -47,6 +47,7 @@ def test_nothing_seen_at_all_is_said():
         ({"in": 4000.0, "out": 5.0}, "terminal output"),
         ({"jup": 5.0}, "kernel"),
         ({"busy": ["k1"]}, "busy kernel"),
+        ({"job": ["job-0123456789"]}, "running job"),
     ],
 )
 def test_each_signal_alone_makes_a_machine_active(shown, what):
@@ -65,6 +66,13 @@ def test_below_its_limit_nothing_counts(shown):
 def test_output_alone_counts_for_two_hours_after_the_last_input(typed, said):
     """A `top` left open, and a terminal in which nobody ever typed."""
     assert _judge(_minutes(**{"in": typed, "out": 1.0})).activity == said
+
+
+def test_a_running_job_counts_whatever_the_gpu_does_and_is_no_row_where_there_is_none():
+    judged = _judge(_minutes(job=["job-0123456789"], gpu=None))
+    assert judged.activity == ACTIVE
+    assert [one.value for one in judged.signals if one.what == "running job"] == [["job-0123456789"]]
+    assert "running job" not in [one.what for one in _judge(_minutes()).signals]
 
 
 def test_a_busy_kernel_counts_whatever_the_gpu_does():

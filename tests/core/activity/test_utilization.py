@@ -80,6 +80,7 @@ def test_the_fast_rule_finds_use_where_the_rule_of_idleness_does(one):
         ({"gpu": 97.0, "fault": "JupyterLab: it hangs"}, GPU),
         ({"gpu": None}, UNKNOWN),
         ({"gpu": None, "busy": ["k"]}, USED),
+        ({"gpu": None, "job": ["j"]}, USED),
         ({"fault": "it hangs"}, UNKNOWN),
         ({"fault": "it hangs", "net": 1e6}, USED),
         ({"in": 20.0}, USED),

@@ -16,7 +16,8 @@ GIT = {"PATH": os.environ["PATH"], "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_
 NAMES = ["a", "b", "ab", "a b", "a ", ".a", "a.b", "[a]", "!a", "#a", "a-b", "]", "\\", "*", "A"]
 TREE = [*NAMES, "d/a", "d/ab", "d/a.b", "d/e/a", "d/e/b", "d/e/f/a", "a.d/b", "aa/bb/cc", "ad/e/b", "da", "dx/a/b"]
 FRAGMENTS = [
-    *"a b d e A . - ! # / ? * ** [ ] [ab] [!a] [^b] [a-c] [c-a] [!a-c] []] [a-] [[:alpha:]] [![:alpha:].] [[:x:]]".split(),
+    *"a b d e A . - ! # / ? * ** [ ] [ab] [!a] [^b] [a-c] [c-a] [!a-c] []] [a-]".split(),
+    *"[[:alpha:]] [![:alpha:].] [[:x:]]".split(),
     *"\\ \\a \\* \\[ [\\]] [a\\-c] /** **/ /**/ a/ *.b .* [[:lower:]-z] [[a] [[:a] ***".split(),
     " ",
 ]

@@ -12,7 +12,7 @@ from cloudgpu.core.events import job_lines as lines
 from cloudgpu.core.events.log import Said
 from cloudgpu.core.jobs.job import Job, State, jobs_of
 from cloudgpu.core.jobs.remote_state import Exit, Phase, RemoteState
-from cloudgpu.core.jobs.steps import Do, Seen, next_step
+from cloudgpu.core.jobs.steps import Seen, next_step
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import iso
@@ -223,5 +223,3 @@ class World:
             self.step()
             if self.running() and self.job.state is State.RUNNING:
                 return
-
-

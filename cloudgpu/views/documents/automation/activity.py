@@ -22,13 +22,15 @@ class ActivitySignal(TypedDict):
     """One signal that was checked."""
 
     what: str
-    """`GPU`, `CPU`, `network`, `disk`, `terminal input`, `terminal output`, `kernel`, `busy kernel` or `start`."""
+    """`GPU`, `CPU`, `network`, `disk`, `terminal input`, `terminal output`, `kernel`, `busy kernel`, `start`, or
+    `running job` while one runs.
+    """
     unit: str
-    """`percent`, `cores`, `bytes_per_s`, `kernels`, or `seconds`: how long ago."""
+    """`percent`, `cores`, `bytes_per_s`, `kernels`, `jobs`, or `seconds`: how long ago."""
     value: float | None
     """The highest reading of the window, or the age; null: none."""
     names: list[str]
-    """The kernels that are busy."""
+    """The kernels that are busy, or the jobs that run."""
     limit: float | None
     """What a reading must reach, or an age must stay under; null: any counts. For `terminal output`: how long after
     the last input it counts at all.

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.config.files.text import shown
 from cloudgpu.control.inputs.launch_request import UpOptions, duration, parse_request, validate_request
-from cloudgpu.control.jobs.command import check_command
-from cloudgpu.control.jobs.data import check_volumes, inside, parse_data
-from cloudgpu.control.jobs.env_file import check_variable, read_env_file
+from cloudgpu.control.jobs.inputs.command import check_command
+from cloudgpu.control.jobs.inputs.data import check_volumes, inside, parse_data
+from cloudgpu.control.jobs.inputs.env_file import check_variable, read_env_file
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import NAME, NAME_RULE, made_name, tag_value
 from cloudgpu.core.values.typed import MOST_USD, check_keywords

@@ -1,0 +1,357 @@
+"""What travels: uploads by content, results that are compared, checkpoints that are whole or not taken, full disks."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+
+from cloudgpu.access.jobs import checkpoints, program
+from cloudgpu.core.jobs.remote_state import Phase
+from cloudgpu.errors import InvalidRequest, Unreachable
+from tests.access.jobs.conftest import ended, output
+from tests.access.sshserver import wait_for
+
+SECRETS = {"API_TOKEN": "planted-value-8f2c", "OTHER": "planted-other-77aa"}
+
+
+# -- upload
+
+
+def test_only_what_the_machine_lacks_is_sent(bench):
+    first = bench.snapshot({"a": "alpha", "b/c": "gamma"})
+    assert bench.job().upload(first, bench.store) == 10
+    assert bench.job().upload(first, bench.store) == 0
+    assert bench.job().upload(bench.snapshot({"a": "alpha", "d": "delta", "e": "delta"}), bench.store) == 5
+
+
+def test_progress_of_an_upload_ends_at_its_whole(bench):
+    told = []
+    snapshot = bench.snapshot({f"f{number}": os.urandom(200_000) for number in range(4)} | {"empty": b""})
+    bench.job().upload(snapshot, bench.store, progress=lambda done, total: told.append((done, total)))
+    assert told == sorted(told)
+    assert told[-1] == (800_000, 800_000)
+
+
+def test_a_damaged_store_is_refused_and_nothing_of_it_is_named_on_the_machine(bench):
+    snapshot = bench.snapshot({"a": "alpha", "b": "bravo"})
+    (bench.store / snapshot.files[1].sha256).write_bytes(b"other")
+    with pytest.raises(Unreachable, match="another content"):
+        bench.job().upload(snapshot, bench.store)
+    (bench.store / snapshot.files[1].sha256).write_bytes(b"br")
+    with pytest.raises(InvalidRequest, match="shorter than it was"):
+        bench.job().upload(snapshot, bench.store)
+    assert [one.name for one in blobs(bench)] == [snapshot.files[0].sha256]
+
+
+def test_a_path_out_of_the_tree_is_not_written(bench):
+    bench.run(("true",), files={"../../../../escaped": "x"})
+    seen = ended(bench.job())
+    assert (seen.exit.reason, seen.exit.status) == ("start", None)
+    assert "no path below" in seen.exit.why
+    assert list(bench.home.rglob("escaped")) == []
+
+
+def test_a_command_that_changes_its_files_changes_no_other_jobs(bench):
+    files = {"data": "as it was"}
+    ended(bench.start("echo changed > data", files=files))
+    job = bench.start("cat data", files=files, job=bench.job(2))
+    assert output(job, follow=True)[0] == "as it was"
+
+
+def test_clean_removes_a_job_and_what_no_other_job_needs(bench):
+    ended(bench.start("true", files={"shared": "one", "own": "two"}))
+    other = bench.job(1, "job-00000000ff")
+    ended(bench.start("true", files={"shared": "one"}, job=other))
+    assert bench.job().clean() == 3
+    assert bench.job().look().phase is Phase.ABSENT
+    assert [one.read_text() for one in blobs(bench)] == ["one"]
+    assert other.clean() == 3
+    assert blobs(bench) == []
+    assert other.clean() == 0
+
+
+def blobs(bench):
+    return [one for one in (bench.home / ".cloudgpu" / "blobs").iterdir() if not one.name.startswith(".")]
+
+
+# -- results
+
+
+def test_results_come_back_whole_and_travel_once(bench, tmp_path):
+    script = (
+        "cd results; mkdir -p a/empty; echo one > a/one; : > none; ln -s a/one link; printf '#!' > run; chmod 755 run"
+    )
+    job = bench.start(script)
+    ended(job)
+    found = job.fetch_results(tmp_path / "here")
+    assert (found.whole, found.why, found.sent, found.bytes) == (True, "", 6, 6)
+    assert sorted(one.path for one in found.files) == ["a/one", "none", "run"]
+    here = tmp_path / "here"
+    assert ((here / "link").read_text(), (here / "link").readlink()) == ("one\n", Path("a/one"))
+    assert (here / "a" / "empty").is_dir()
+    assert os.access(here / "run", os.X_OK)
+    (here / "a" / "one").write_text("xxx\n")  # as long, and another content
+    again = job.fetch_results(here)
+    assert (again.whole, again.sent, (here / "a" / "one").read_text()) == (True, 4, "one\n")
+    assert list(here.rglob(".cloudgpu-*")) == []
+
+
+def test_results_that_lead_out_of_their_directory_are_named_and_not_sent(bench, tmp_path):
+    (bench.home / "private").write_text("nobody's business")
+    job = bench.start("cd results; ln -s $HOME/private out; ln -s $HOME all; mkfifo pipe; echo kept > kept")
+    ended(job)
+    found = job.fetch_results(tmp_path / "here")
+    assert [one.path for one in found.files] == ["kept"]
+    assert {path for path, _ in found.skipped} == {"out", "all", "pipe"}
+    assert sorted(one.name for one in (tmp_path / "here").iterdir()) == ["kept"]
+    from cloudgpu.access.jobs.copies import CopiedFile
+
+    asked = CopiedFile("all/private", 17, 0o600, "0" * 64)
+    assert job.copy("results", [asked], tmp_path / "other") == 17
+    assert list((tmp_path / "other").iterdir()) == []
+
+
+def test_results_that_change_while_they_are_fetched_are_not_called_whole(bench, tmp_path):
+    job = bench.start("while :; do date +%N > results/now; dd if=/dev/urandom of=results/big bs=1M count=1 2>&-; done")
+    wait_for(lambda: bench.file("work/results/big").exists())
+    found = job.fetch_results(tmp_path / "here")
+    assert not found.whole
+    assert "changed while" in found.why
+    job.cancel("cancelled")
+    ended(job)
+    assert job.fetch_results(tmp_path / "here").whole
+
+
+def test_no_results_are_whole_results(bench, tmp_path):
+    job = bench.start("true")
+    ended(job)
+    found = job.fetch_results(tmp_path / "here")
+    assert (found.whole, found.files) == (True, ())
+
+
+@contextlib.contextmanager
+def small_disk(path, size="2m"):
+    """Mount a small disk of its own there; skip where that is not allowed."""
+    path.mkdir(parents=True, exist_ok=True)
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(path)]
+    if subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("Mounting a small disk takes root.")
+    try:
+        yield path
+    finally:
+        subprocess.run(["umount", "-l", str(path)], check=True)
+
+
+def test_a_full_disk_here_is_said_and_nothing_is_lost(bench, tmp_path):
+    job = bench.start("cd results; echo small > a; dd if=/dev/zero of=large bs=1M count=4 2>&-")
+    ended(job)
+    with small_disk(tmp_path / "small") as disk:
+        with pytest.raises(InvalidRequest, match="disk is full") as fault:
+            job.fetch_results(disk / "here")
+        assert (disk / "here" / "a").read_text() == "small\n"
+        assert list(disk.rglob(".cloudgpu-*")) == []
+    assert fault.value.field == "results"
+    assert job.fetch_results(tmp_path / "here").whole
+
+
+def test_the_exit_status_is_written_on_a_full_disk(bench):
+    with small_disk(bench.home / ".cloudgpu"):
+        job = bench.start("dd if=/dev/zero of=fill bs=4k 2>/dev/null; echo lost >> results/x; exit 3")
+        seen = ended(job)
+        assert (seen.exit.status, seen.exit.reason) == (3, "exited")
+        assert seen.disk_free < 4096
+
+
+def test_a_job_can_be_cancelled_on_a_full_disk(bench):
+    with small_disk(bench.home / ".cloudgpu"):
+        job = bench.start("dd if=/dev/zero of=fill bs=4k 2>/dev/null; exec sleep 1000")
+        wait_for(lambda: job.look().disk_free < 4096)
+        job.cancel("over_cost")
+        assert ended(job).exit.reason == "over_cost"
+
+
+def test_an_upload_to_a_full_disk_is_said_with_a_way_out(bench):
+    snapshot = bench.snapshot({"large": os.urandom(4 << 20)})
+    with small_disk(bench.home / ".cloudgpu") as disk:
+        with pytest.raises(InvalidRequest, match="The disk of box is full") as fault:
+            bench.job().upload(snapshot, bench.store)
+        assert fault.value.field == "--disk"
+        assert [one for one in disk.rglob("*") if one.is_file()] == []
+
+
+# -- checkpoints
+
+
+def test_the_newest_finished_checkpoints_are_copied_and_older_ones_pruned(bench, tmp_path):
+    script = """cd $CLOUDGPU_CHECKPOINT
+    for n in 1 2 3; do mkdir new.tmp; echo $n > new.tmp/step; echo same > new.tmp/weights; mv new.tmp step-$n; done
+    mkdir step-4.tmp; echo part > step-5.part; echo hidden > .step-6
+    touch -d @100 step-1; touch -d @200 step-2; touch -d @300 step-3"""
+    job = bench.start(script)
+    assert ended(job).checkpoints == ("step-3", "step-2", "step-1")
+    found = job.sync_checkpoints(tmp_path)
+    assert [one.name for one in found] == ["step-2", "step-3"]
+    assert [(one.path / one.name / "step").read_text() for one in found] == ["2\n", "3\n"]
+    assert job.sync_checkpoints(tmp_path) == found
+    assert [one.name for one in job.sync_checkpoints(tmp_path, keep=1)] == ["step-3"]
+
+
+def test_a_checkpoint_of_one_name_that_is_replaced_is_copied_anew(bench, tmp_path):
+    write = "echo $n > new.part; mv new.part $CLOUDGPU_CHECKPOINT/last"
+    job = bench.start(f"for n in 1 2; do {write}; until [ -e $HOME/$n ]; do sleep 0.02; done; done")
+    wait_for(lambda: job.look().checkpoints)
+    job.sync_checkpoints(tmp_path)
+    (bench.home / "1").touch()
+    wait_for(lambda: bench.file("checkpoint/last").read_text() == "2\n")
+    found = job.sync_checkpoints(tmp_path)
+    assert [(one.number, (one.path / "last").read_text()) for one in found] == [(1, "1\n"), (2, "2\n")]
+    (bench.home / "2").touch()
+    ended(job)
+
+
+class Torn:
+    """A machine that writes into a checkpoint after its files were copied."""
+
+    def __init__(self, job, change):
+        self.job, self.change = job, change
+
+    def manifest(self, which, names):
+        return self.job.manifest(which, names)
+
+    def copy(self, which, files, into):
+        sent = self.job.copy(which, files, into)
+        self.change()
+        return sent
+
+
+@pytest.mark.parametrize("change", ["more", "other", "gone"])
+def test_a_torn_checkpoint_is_never_taken_and_the_older_one_stays(bench, tmp_path, change):
+    job = bench.start("cd $CLOUDGPU_CHECKPOINT; mkdir one two; echo 1 > one/step; echo 2 > two/step")
+    ended(job)
+    assert checkpoints.take(job, "one", tmp_path)
+    there = bench.file("checkpoint/two")
+    changes = {
+        "more": lambda: (there / "more").write_text("x"),
+        "other": lambda: (there / "step").write_text("3\n"),
+        "gone": lambda: shutil.rmtree(there),
+    }
+    assert not checkpoints.take(Torn(job, changes[change]), "two", tmp_path)
+    assert [one.name for one in checkpoints.stored(tmp_path)] == ["one"]
+    assert sorted(one.name for one in tmp_path.iterdir() if one.name.startswith(".") or one.name.isdigit()) == ["1"]
+
+
+def test_a_copy_that_was_cut_short_is_no_checkpoint(bench, tmp_path):
+    job = bench.start("echo 1 > $CLOUDGPU_CHECKPOINT/one")
+    ended(job)
+    (tmp_path / ".cloudgpu-1.new" / "data").mkdir(parents=True)  # of a process that was killed
+    (tmp_path / "7").mkdir()  # not ours: it does not say what it holds
+    assert [(one.number, one.name) for one in job.sync_checkpoints(tmp_path)] == [(1, "one")]
+    assert (tmp_path / "7").is_dir()
+
+
+def test_results_and_checkpoints_are_put_back_for_the_next_attempt(bench, tmp_path):
+    script = "echo 5 > results/done; ln -s done results/last"
+    first = bench.start(f"{script}; mkdir $CLOUDGPU_CHECKPOINT/c; echo 5 > $CLOUDGPU_CHECKPOINT/c/step")
+    ended(first)
+    first.fetch_results(tmp_path / "results")
+    first.sync_checkpoints(tmp_path / "checkpoints")
+    first.clean()  # another machine, which has nothing of it
+    second = bench.job(2)
+    restored = second.restore(tmp_path / "results", tmp_path / "checkpoints")
+    script = "cat results/last $CLOUDGPU_CHECKPOINT/c/step; echo $CLOUDGPU_RESTART_COUNT"
+    bench.start(script, job=second, restored=restored)
+    assert output(second, follow=True)[0] == "5\n5\n1\n"
+    assert second.fetch_results(tmp_path / "again").whole
+
+
+def test_nothing_to_put_back_is_nothing(bench, tmp_path):
+    restored = bench.job().restore(None, tmp_path / "never")
+    assert (restored.results, restored.checkpoint) == ((), ())
+
+
+# -- secrets
+
+
+def test_secrets_reach_the_command_and_no_file_and_no_process_list(bench):
+    bench.secrets = SECRETS
+    job = bench.start(
+        'echo ${#API_TOKEN}; until [ -e $HOME/go ]; do sleep 0.02; done; [ "$OTHER" = planted-other-77aa ]'.replace(
+            "planted-other-77aa", "$(printf planted-other-)$(printf 77aa)"
+        ),
+        setup="[ -n $API_TOKEN ] && echo set up",
+        timeout_s=60,
+    )
+    bench.begun()
+    assert planted_in_process_lists() == []
+    (bench.home / "go").touch()
+    assert ended(job).exit.status == 0
+    assert output(job)[0] == f"{len(SECRETS['API_TOKEN'])}\n"
+    job.fetch_results(bench.store / "fetched")
+    assert planted_in(bench.home) == []
+    assert planted_in(bench.store) == []
+
+
+def planted_in(root):
+    return [
+        path
+        for path in root.rglob("*")
+        if path.is_file() and any(value.encode() in path.read_bytes() for value in SECRETS.values())
+    ]
+
+
+def planted_in_process_lists():
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            found += [path for value in SECRETS.values() if value.encode() in path.read_bytes()]
+    return found
+
+
+# -- the program itself
+
+
+def test_an_answer_behind_a_greeting_of_the_shell_is_understood(bench):
+    (bench.home / ".bashrc").write_text("echo Welcome; echo here\n")
+    assert bench.job().look().phase is Phase.ABSENT
+
+
+def test_a_file_in_the_home_stands_in_for_no_module(bench):
+    for name in ("json", "select", "struct", "cloudgpu"):
+        (bench.home / f"{name}.py").write_text("raise SystemExit(9)")
+    assert bench.job().look().phase is Phase.ABSENT
+
+
+def test_the_program_is_python_3_8_and_needs_the_standard_library_only():
+    import ast
+    import sys
+
+    for name in program.PARTS:
+        text = Path(program.__file__).with_name(f"{name}.py").read_text()
+        tree = ast.parse(text, feature_version=(3, 8))
+        named = [one.module for one in ast.walk(tree) if isinstance(one, ast.ImportFrom)]
+        named += [alias.name for one in ast.walk(tree) if isinstance(one, ast.Import) for alias in one.names]
+        ours = {f"cloudgpu.access.jobs.{part}" for part in program.PARTS[: program.PARTS.index(name)]}
+        assert {one for one in named if one.split(".")[0] not in sys.stdlib_module_names} <= ours
+
+
+def test_a_large_log_comes_in_bounded_pieces(bench):
+    job = bench.start("dd if=/dev/zero bs=1M count=32 2>/dev/null")
+    ended(job)
+
+    class Counting(BytesIO):
+        longest = total = 0
+
+        def write(self, data):
+            self.longest, self.total = max(self.longest, len(data)), self.total + len(data)
+            return len(data)
+
+    out = Counting()
+    job.tail(out, BytesIO())
+    assert out.total == 32 << 20
+    assert out.longest <= 1 << 20

@@ -1,0 +1,367 @@
+"""A command under its keeper and its supervisor: real processes, over a real SSH connection, killed at every place."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+
+from cloudgpu.access.jobs.remote import RemoteJob, RemoteSpec, busy
+from cloudgpu.access.ssh.connection import connect
+from cloudgpu.core.jobs.remote_state import Phase
+from cloudgpu.errors import InvalidRequest, Unreachable
+from tests.access.jobs.conftest import ended, kill, lives, output, parent
+from tests.access.sshserver import wait_for
+
+# -- how it ends
+
+
+def test_a_command_runs_in_its_tree_and_its_output_and_status_come_back(bench):
+    files = {"a/say.sh": "echo hello $1; echo trouble >&2; exit 3"}
+    job = bench.start("sh a/say.sh world", files=files)
+    assert output(job, follow=True) == ("hello world\n", "trouble\n")
+    seen = job.look()
+    assert (seen.phase, seen.exit.status, seen.exit.signal, seen.exit.reason) == (Phase.EXITED, 3, None, "exited")
+    assert (seen.out, seen.err) == (12, 8)
+    assert seen.started <= seen.last_output <= seen.exit.ended <= seen.now
+
+
+def test_a_signal_is_128_and_its_number(bench):
+    seen = ended(bench.start("kill -USR1 $$"))
+    assert (seen.exit.status, seen.exit.signal) == (128 + signal.SIGUSR1, signal.SIGUSR1)
+
+
+@pytest.mark.parametrize(("argv", "status"), [(["no-such-command"], 127), (["./plain"], 126), (["./gone"], 127)])
+def test_a_command_that_cannot_be_run_says_so_as_a_shell_does(bench, argv, status):
+    bench.run(argv, files={"plain": "text"})
+    seen = ended(bench.job())
+    assert (seen.exit.status, seen.exit.reason, seen.started) == (status, "exited", None)
+    assert argv[0] in seen.exit.why
+    assert argv[0] in output(bench.job())[1]
+
+
+def test_a_file_of_the_tree_is_run_with_its_mode_and_a_link_is_one(bench):
+    snapshot = bench.snapshot({"bin/run": "#!/bin/sh\ncat data"}, [("data", "bin/run")], executable=["bin/run"])
+    job = bench.job()
+    job.start(RemoteSpec(("bin/run",), "fox"), snapshot, bench.store)
+    assert output(job, follow=True)[0] == "#!/bin/sh\ncat data"
+    assert bench.file("work/data").readlink() == Path("bin/run")
+
+
+def test_the_command_is_told_where_everything_is(bench):
+    names = "JOB JOB_NAME RESTART_COUNT RESULTS CHECKPOINT PROGRESS"
+    job = bench.start(
+        f"for one in {names}; do printenv CLOUDGPU_$one; done; echo $MINE", job=bench.job(2), env={"MINE": "yes"}
+    )
+    here = bench.file("", job)
+    told = output(job, follow=True)[0].split()
+    assert told == [job.job, "fox", "1", f"{here}/work/results", f"{here}/checkpoint", f"{here}/progress.json", "yes"]
+
+
+def test_it_reads_nothing_and_leads_its_own_session(bench):
+    job = bench.start("cat; ps -o sid= -p $$; echo $$")
+    first, second = output(job, follow=True)[0].split()
+    assert first == second
+
+
+def test_what_it_left_in_its_group_is_ended(bench):
+    job = bench.start("sleep 1000 & echo $!")
+    pid = int(output(job, follow=True)[0])
+    wait_for(lambda: not lives(pid))
+
+
+# -- time and cancel
+
+
+def test_a_timeout_sends_sigterm_first(bench):
+    job = bench.start("trap 'echo saved; exit 7' TERM; while :; do sleep 0.05; done", timeout_s=0.3)
+    seen = ended(job)
+    assert (seen.exit.status, seen.exit.reason) == (7, "timeout")
+    assert output(job)[0] == "saved\n"
+
+
+def test_what_does_not_end_by_sigterm_is_killed_after_its_grace(bench):
+    job = bench.start("trap '' TERM; while :; do sleep 0.05; done", timeout_s=0.2, grace_s=0.2)
+    seen = ended(job)
+    assert (seen.exit.status, seen.exit.signal, seen.exit.reason) == (137, 9, "timeout")
+
+
+def test_a_cancel_has_its_own_reason_and_the_first_one_counts(bench):
+    job = bench.start("exec sleep 1000")
+    bench.begun()
+    job.cancel("over_cost")
+    job.cancel("cancelled")
+    seen = ended(job)
+    assert (seen.exit.status, seen.exit.reason) == (143, "over_cost")
+
+
+def test_a_cancel_during_the_setup_ends_it_and_the_command_never_begins(bench):
+    job = bench.start("touch ran", setup="echo $$; exec sleep 1000")
+    pid = int(wait_for(lambda: bench.file("setup.log").exists() and bench.file("setup.log").read_text().strip()))
+    assert job.look().phase is Phase.SETUP
+    job.cancel("cancelled")
+    seen = ended(job)
+    assert (seen.exit.reason, seen.started) == ("cancelled", None)
+    assert not lives(pid)
+    assert not bench.file("work/ran").exists()
+
+
+# -- setup
+
+
+def test_a_setup_runs_once_per_machine_and_says_how_long_it_took(bench):
+    for number in (1, 2):
+        job = bench.start("true", job=bench.job(number), setup="echo set up >> $HOME/count; sleep 0.1")
+        assert ended(job).exit.status == 0
+    assert (bench.home / "count").read_text() == "set up\n"
+    assert bench.job(1).look().setup_s >= 0.1
+    assert bench.job(2).look().setup_s == 0
+
+
+def test_two_jobs_do_not_run_one_setup_at_once(bench):
+    setup = "mkdir $HOME/only || exit 9; sleep 0.3; rmdir $HOME/only"
+    jobs = [bench.start("true", job=bench.job(1, f"job-000000000{number}"), setup=setup) for number in range(3)]
+    assert [ended(job).exit.status for job in jobs] == [0, 0, 0]
+
+
+def test_a_setup_that_fails_ends_the_attempt_and_is_tried_again_by_the_next(bench):
+    job = bench.start("touch ran", setup="echo no network; exit 4")
+    seen = ended(job)
+    assert (seen.exit.status, seen.exit.reason, seen.started) == (4, "setup", None)
+    assert bench.file("setup.log").read_text() == "no network\n"
+    again = bench.start("true", job=bench.job(2), setup="echo no network; exit 4")
+    assert ended(again).exit.reason == "setup"
+    assert bench.file("setup.log", again).read_text() == "no network\n"
+
+
+# -- whatever dies
+
+
+def test_it_outlives_the_connection_and_another_one_follows_it(bench, server):
+    with connect(server.target, timeout=10) as own:
+        job = RemoteJob(own, "job-0123456789", 1)
+        bench.start("until [ -e $HOME/go ]; do sleep 0.02; done; echo done; exit 5", job=job)
+        bench.begun()
+    (bench.home / "go").touch()
+    assert output(bench.job(), follow=True)[0] == "done\n"
+    assert ended(bench.job()).exit.status == 5
+
+
+def test_it_outlives_the_death_of_the_ssh_server(bench, server):
+    bench.start("until [ -e $HOME/go ]; do sleep 0.02; done; echo done; exit 5")
+    bench.begun()
+    server.kill()
+    (bench.home / "go").touch()
+    server.start()
+    with connect(server.target, timeout=10, wait=10) as own:
+        assert ended(RemoteJob(own, "job-0123456789", 1)).exit.status == 5
+
+
+def test_a_killed_supervisor_is_replaced_by_the_next_look_and_the_timeout_holds(bench):
+    job = bench.start("exec sleep 1000", timeout_s=1.0)
+    _, supervisor = bench.watchers()
+    kill(supervisor)
+    assert job.look().phase is Phase.RUNNING
+    seen = ended(job)
+    assert (seen.exit.status, seen.exit.reason) == (143, "timeout")
+
+
+def test_a_killed_keeper_loses_no_exit_status(bench):
+    job = bench.start("until [ -e $HOME/go ]; do sleep 0.02; done; exit 6")
+    keeper, _ = bench.watchers()
+    kill(keeper)
+    assert job.look().phase is Phase.RUNNING
+    (bench.home / "go").touch()
+    seen = ended(job)
+    assert (seen.exit.status, seen.exit.reason) == (6, "exited")
+
+
+def test_when_both_are_killed_the_command_goes_on_and_is_never_begun_again(bench):
+    script = "echo began; until [ -e $HOME/go ]; do sleep 0.02; done; echo ended"
+    job = bench.start(script)
+    kill(*reversed(bench.watchers()))
+    assert job.look().phase is Phase.ORPHANED
+    assert bench.start(script).look().phase is Phase.ORPHANED
+    (bench.home / "go").touch()
+    seen = ended(job)
+    assert (seen.phase, seen.exit.status, seen.exit.reason) == (Phase.LOST, None, "lost")
+    assert bench.start(script).look().phase is Phase.LOST
+    assert output(job)[0] == "began\nended\n"
+
+
+def test_an_orphan_can_be_cancelled(bench):
+    job = bench.start("exec sleep 1000")
+    kill(*reversed(bench.watchers()))
+    job.cancel("cancelled")
+    assert ended(job).exit.reason == "cancelled"
+
+
+def test_a_machine_that_lost_its_power_has_lost_the_attempt(bench):
+    job = bench.start("exec sleep 1000")
+    pid = bench.begun()["pid"]
+    keeper, supervisor = bench.watchers()
+    kill(supervisor, keeper, pid)
+    # Another process has that number after a start: the one of this test, as good as any.
+    bench.file("begun").write_text(json.dumps({**bench.begun(), "boot": "another", "pid": os.getpgid(0)}))
+    assert job.look().phase is Phase.LOST
+    assert bench.start("echo again").look().phase is Phase.LOST
+    assert output(job)[0] == ""
+
+
+def test_a_shutdown_that_ends_command_and_keeper_is_no_exit_of_the_command(bench):
+    job = bench.start("exec sleep 1000")
+    pid = bench.begun()["pid"]
+    keeper, supervisor = bench.watchers()
+    for one in (pid, keeper, supervisor):  # as a system does that goes down
+        os.kill(one, signal.SIGTERM)
+    assert ended(job).phase is Phase.LOST
+
+
+# -- starts
+
+
+def test_two_starts_at_once_begin_it_once(bench, server):
+    script = "echo began >> $HOME/began; sleep 0.2"
+    barrier, faults = threading.Barrier(4), []
+
+    def one():
+        try:
+            with connect(server.target, timeout=10) as own:
+                barrier.wait(20)
+                bench.start(script, job=RemoteJob(own, "job-0123456789", 1))
+        except Exception as error:  # noqa: BLE001  (the test says it)
+            faults.append(error)
+
+    threads = [threading.Thread(target=one) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert faults == []
+    ended(bench.job())
+    assert (bench.home / "began").read_text() == "began\n"
+
+
+def test_a_start_that_died_before_the_command_began_can_be_made_again(bench):
+    job = bench.start("echo ran", setup="echo $$; exec sleep 1000")
+    pid = int(wait_for(lambda: bench.file("setup.log").exists() and bench.file("setup.log").read_text().strip()))
+    keeper = parent(pid)
+    kill(keeper)
+    wait_for(lambda: not lives(pid))  # the supervisor ends what the keeper cannot
+    wait_for(lambda: job.look().phase is Phase.ABSENT)
+    bench.start("echo ran")
+    assert ended(job).exit.status == 0
+    assert output(job)[0] == "ran\n"
+
+
+def test_an_attempt_that_has_ended_is_not_begun_again_and_the_next_number_is(bench):
+    job = bench.start("echo one >> $HOME/ran")
+    first = ended(job)
+    assert bench.start("echo two >> $HOME/ran").look().exit == first.exit
+    ended(bench.start("echo three >> $HOME/ran", job=bench.job(2)))
+    assert (bench.home / "ran").read_text() == "one\nthree\n"
+
+
+def test_what_a_machine_never_heard_of_is_absent(bench):
+    seen = bench.job().look()
+    assert (seen.phase, seen.exit, seen.out) == (Phase.ABSENT, None, 0)
+    assert seen.disk_free > 0
+    assert bench.job().cancel("cancelled").phase is Phase.ABSENT
+    assert output(bench.job(), follow=True) == ("", "")
+
+
+# -- output
+
+
+def test_a_follower_sees_each_line_as_it_is_written(bench):
+    job = bench.start("echo one; until [ -e $HOME/go ]; do sleep 0.02; done; echo two")
+    out = BytesIO()
+    thread = threading.Thread(target=job.tail, args=(out, BytesIO()), kwargs={"follow": True})
+    thread.start()
+    wait_for(lambda: out.getvalue() == b"one\n")
+    (bench.home / "go").touch()
+    thread.join(20)
+    assert out.getvalue() == b"one\ntwo\n"
+
+
+def test_a_tail_goes_on_where_the_last_one_ended(bench):
+    job = bench.start("echo one; until [ -e $HOME/go ]; do sleep 0.02; done; echo two; echo bad >&2")
+    out, err = BytesIO(), BytesIO()
+    wait_for(lambda: job.look().out == 4)
+    left = job.tail(out, err)
+    assert (left.out, left.err, left.phase) == (4, 0, Phase.RUNNING)
+    (bench.home / "go").touch()
+    left = job.tail(out, err, out_from=left.out, err_from=left.err, follow=True)
+    assert (out.getvalue(), err.getvalue()) == (b"one\ntwo\n", b"bad\n")
+    assert (left.out, left.err, left.phase) == (8, 4, Phase.EXITED)
+
+
+def test_since_leaves_out_what_was_written_before(bench):
+    job = bench.start("echo old; until [ -e $HOME/go ]; do sleep 0.02; done; echo new")
+    wait_for(lambda: bench.file("times").exists())
+    noted = float(bench.file("times").read_text().split()[0])
+    (bench.home / "go").touch()
+    ended(job)
+    assert output(job, since=noted + 0.001)[0] == "new\n"
+    assert output(job, since=noted - 3600)[0] == "old\nnew\n"
+
+
+def test_a_follower_that_goes_away_leaves_no_process_behind(bench, server):
+    job = bench.start("exec sleep 1000")
+    bench.begun()
+    before = set(bench.processes())
+    with connect(server.target, timeout=10) as own:
+        fault = []
+
+        def follow():
+            try:
+                RemoteJob(own, job.job, 1).tail(BytesIO(), BytesIO(), follow=True)
+            except Unreachable as error:
+                fault.append(error)
+
+        thread = threading.Thread(target=follow)
+        thread.start()
+        wait_for(lambda: set(bench.processes()) - before)
+    thread.join(20)
+    assert fault
+    wait_for(lambda: not set(bench.processes()) - before)
+
+
+# -- what it says of itself
+
+
+@pytest.mark.parametrize(
+    ("text", "progress"),
+    [
+        ('{"done": 3, "of": 10}', (3.0, 10.0)),
+        ('{"done": 0.5}', (0.5, None)),
+        ('{"done": "3", "of": 10}', None),
+        ('{"done": true}', None),
+        ('{"done": 1e999}', None),
+        ('{"done": NaN}', None),
+        ("[1, 2]", None),
+        ('{"done": 3', None),
+        ('{"done": 3, "x": "' + 5000 * "y" + '"}', None),
+    ],
+)
+def test_progress_is_two_finite_numbers_or_nothing(bench, text, progress):
+    job = bench.start("true")
+    ended(job)
+    bench.file("progress.json").write_text(text)
+    assert job.look().progress == progress
+
+
+def test_a_machine_names_its_living_jobs(bench):
+    job = bench.start("until [ -e $HOME/go ]; do sleep 0.02; done")
+    bench.begun()
+    assert busy(bench.connection) == (("job-0123456789", 1),)
+    with pytest.raises(InvalidRequest, match="still runs"):
+        job.clean()
+    (bench.home / "go").touch()
+    ended(job)
+    assert busy(bench.connection) == ()
