@@ -9,9 +9,9 @@ from io import BytesIO
 import pytest
 
 from cloudgpu.control.jobs.cancel import cancel
+from cloudgpu.control.jobs.inputs.request import parse_run
 from cloudgpu.control.jobs.listing import attached, find, is_known, job_names, job_value, listed
 from cloudgpu.control.jobs.logs import logs
-from cloudgpu.control.jobs.request import parse_run
 from cloudgpu.control.jobs.store import directory_of, log_file
 from cloudgpu.core.billing.totals import spent
 from cloudgpu.core.events import job_lines as lines
@@ -32,9 +32,9 @@ class Jobs(Lab):
     def write(self, *drafts):
         self.session.ledger.append(list(drafts))
 
-    def begun(self, id_, machine, number=1):
+    def begun(self, id_, machine, number=1, key=None):
         self.write(
-            lines.job_placed(id_, number, self.clock(), key=None, machine=machine),
+            lines.job_placed(id_, number, self.clock(), key=key, machine=machine),
             lines.job_began(id_, number, None, self.clock()),
         )
 
@@ -119,7 +119,7 @@ def test_a_job_has_cost_what_its_own_machines_have_cost(lab):
     machine = lab.up(name="fox").machine
     lab.later(minutes=30)
     lab.asked("job-1", "fox")
-    lab.begun("job-1", machine.id)
+    lab.begun("job-1", machine.id, key="job-1-1")
     lab.later(hours=1)
     value = job_value(lab.session, find(lab.session, "fox"))
     row = lab.session.ledger.machine(machine.id)

@@ -6,9 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.control.jobs.command import proposed_setup
-from cloudgpu.control.jobs.env_file import parse_env_file
-from cloudgpu.control.jobs.request import parse_run
+from cloudgpu.control.jobs.inputs.command import proposed_setup
+from cloudgpu.control.jobs.inputs.env_file import parse_env_file
+from cloudgpu.control.jobs.inputs.request import parse_run
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import NAME
 from cloudgpu.errors import InvalidRequest
