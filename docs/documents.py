@@ -249,7 +249,7 @@ def page() -> str:
     return "\n".join(lines)
 
 
-_SHARED = ("MachineDocument", "NamedResource")  # documents that are parts of others, too
+_SHARED = ("MachineDocument", "NamedResource", "JobDocument")  # documents that are parts of others, too
 
 
 def _parts_of(kind: type) -> Iterator[type]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import select
+import signal
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -193,7 +195,8 @@ def _in_front(session: Session, job: Job) -> int:
     from cloudgpu.views.jobs import CODE_OF_OURS, exit_code
 
     progress.end()
-    out, err = Once(sys.stdout.buffer), Once(sys.stderr.buffer)
+    sys.stdout.flush()
+    out, err = Once(sys.stdout.fileno()), Once(sys.stderr.fileno())
     while True:
         try:
             with ForwardedPorts(session, job):
@@ -275,10 +278,13 @@ def tell_how(session: Session, job: Job) -> None:
 
 
 class Once:
-    """A stream to which everything is written once, though it is followed from its beginning again."""
+    """A file descriptor to which each byte is written once, though a job is followed from its beginning again.
 
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
+    Ctrl-C comes between two writes, never between a write and its count; while nobody reads, it ends the wait.
+    """
+
+    def __init__(self, number: int) -> None:
+        self._number = number
         self._written = self._skip = 0
 
     def again(self) -> Any:
@@ -288,12 +294,18 @@ class Once:
 
     def write(self, data: bytes) -> int:
         """Write what was not written before."""
-        new = data[self._skip :]
+        new = memoryview(data)[self._skip :]
         self._skip -= len(data) - len(new)
-        self._written += len(new)
-        self._stream.write(new)
+        while new:
+            select.select([], [self._number], [])  # from here on, so few bytes do not block
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGALRM})
+            try:
+                count = os.write(self._number, new[: select.PIPE_BUF])
+                self._written += count
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            new = new[count:]
         return len(data)
 
     def flush(self) -> None:
-        """Have it shown."""
-        self._stream.flush()
+        """Do nothing: there is no buffer."""

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cloudgpu.control.cost.job_cost import jobs_spent
 from cloudgpu.control.jobs.store import all_jobs
-from cloudgpu.core.billing.charges import money, total
-from cloudgpu.core.billing.totals import billed, spent
-from cloudgpu.core.values.money import ZERO, Money
 from cloudgpu.core.values.naming import did_you_mean, near, tag_value
-from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
 from cloudgpu.views.jobs import job_value as value_of
 from cloudgpu.views.machines import unpriced_of
@@ -93,11 +90,11 @@ def job_names(session: Session, *, living: bool = False) -> list[str]:
 
 def _values(session: Session, jobs: Sequence[Job]) -> list[JobDocument]:
     machines = _machines(session, jobs)
-    now, found = session.clock(), []
+    now, found, costs = session.clock(), [], jobs_spent(session, jobs)
     for job in jobs:
         own = [machines[id_] for id_ in job.machines if id_ in machines]
         unpriced = tuple(dict.fromkeys(f"{one.name} ({what})" for one in own for what in unpriced_of(one)))
-        found.append(value_of(job, machines, now, cost=cost_of(session, job, own), unpriced=unpriced))
+        found.append(value_of(job, machines, now, cost=costs[job.id], unpriced=unpriced))
     return found
 
 
@@ -105,17 +102,3 @@ def _machines(session: Session, jobs: Iterable[Job]) -> Mapping[str, Machine]:
     ids = dict.fromkeys(id_ for job in jobs for id_ in job.machines)
     found = (session.ledger.machine(id_) for id_ in ids)
     return {machine.id: machine for machine in found if machine is not None}
-
-
-def cost_of(session: Session, job: Job, machines: Sequence[Machine]) -> Money:
-    """Return what a job's machines have cost; of one that was there, what it cost while the job's command ran."""
-    now = session.clock()
-    if job.spec["machine"] is None:
-        return sum((spent(machine, now) for machine in machines), ZERO)
-    spans = [(one.began_at, one.ended_at or now) for one in job.attempts if one.began_at is not None]
-    if not spans or not machines:
-        return ZERO
-    ids = {machine.id for machine in machines}
-    uses = [(subject, use) for subject, use in session.ledger.uses(iso(spans[0][0])) if subject in ids]
-    charges = [one.charge for since, until in spans for one in billed(machines, uses, now, since=since, until=until)]
-    return money(total(charges).amount)

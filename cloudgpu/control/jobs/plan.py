@@ -16,7 +16,6 @@ from cloudgpu.control.launch.budget_preview import look_for_budgets
 from cloudgpu.control.launch.plan import Prepared, prepare
 from cloudgpu.core.model.machine import is_owned
 from cloudgpu.core.values.money import Money
-from cloudgpu.core.values.times import duration_text
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -94,9 +93,14 @@ def _launch_options(request: RunRequest) -> UpOptions:
     options: UpOptions = {"policy": POLICY, **request.launch, "name": request.name}  # type: ignore[typeddict-item]
     if request.timeout is not None and "renew_until" not in request.launch:
         longest = request.timeout + SETUP_TIME + request.results_wait
-        options["renew_until"] = duration_text(longest)
-        options.setdefault("lease", duration_text(min(longest, LEASE)))
+        options["renew_until"] = _typed(longest)
+        options.setdefault("lease", _typed(min(longest, LEASE)))
     return options
+
+
+def _typed(span: timedelta) -> str:
+    """Return a span as somebody types it."""
+    return f"{span // timedelta(seconds=1)}s"
 
 
 def _spec(

@@ -131,7 +131,7 @@ class JobDocument(TypedDict):
     progress: JobProgress | None
     """How far it is; null where its command does not say."""
     spent_usd: Usd
-    """What its machines have cost; on a machine that was there, the cost of that machine while the command ran."""
+    """Its row of `cost --by job`: what its machines have cost; of one that was there, while it was alone on it."""
     unpriced: list[str]
     """What of its machines has no known price, and is not in `spent_usd`."""
     dearest_usd: Usd | None
