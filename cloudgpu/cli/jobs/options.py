@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cloudgpu.cli.machines.launching import text_option
+from cloudgpu.cli.launch.options import text_option
 
 On = Annotated[str | None, text_option("MACHINE", "Run on this machine, which is there and stays; launch none.")]
 Workdir = Annotated[str | None, text_option("DIR", "The directory that travels; by default the one that you are in.")]

@@ -13,7 +13,7 @@ import typer
 from cloudgpu.cli import interrupt, progress
 from cloudgpu.cli.common import Verbose, Yes, answered, confirm, on_terminal, open_here, shown, tell
 from cloudgpu.cli.jobs import options as of_a_job
-from cloudgpu.cli.machines import launching as options
+from cloudgpu.cli.launch import options
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def command(
         planned = _planned(session, request, dry_run=dry_run, verbose=verbose, yes=yes)
         if dry_run:
             return
-        from cloudgpu.control.jobs.begin import begin
+        from cloudgpu.control.jobs.plan import begin
 
         job = begin(session, planned)
     else:
@@ -238,7 +238,7 @@ def _failed(error: CloudgpuError) -> int:
 
 def _begun(session: Session, job: Job) -> int:
     """Carry a job on until its command has begun, and say how to follow it; Ctrl-C leaves it to whoever watches."""
-    from cloudgpu.control.jobs.starting import carry_until_begun
+    from cloudgpu.control.jobs.follow import carry_until_begun
 
     try:
         job = carry_until_begun(session, job, os.environ)
