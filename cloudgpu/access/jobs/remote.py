@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 CHUNK = 256 * 1024
 GRACE_S = 10.0
+ANSWER_S = 60.0  # how long a machine may take for what is no transfer
 TRIES = 3  # rounds of a transfer whose files change, or are removed, meanwhile
 _HEAD = struct.Struct(">BI")
 _OUT, _ERR, _END = 1, 2, 3
@@ -182,23 +183,23 @@ class RemoteJob:
         for _ in range(TRIES):  # what another job's end removes between the two is sent again
             self.upload(snapshot, store, progress=progress)
             try:
-                return _state(self._ask("start", **values))
+                return _state(self._ask("start", timeout=ANSWER_S, **values))
             except Refused as error:
                 if error.kind != "missing":
                     raise self._fault(error) from error
                 fault = error
         raise self._fault(fault) if fault else AssertionError
 
-    def look(self) -> RemoteState:
+    def look(self, *, timeout_s: float = ANSWER_S) -> RemoteState:
         """Return how far the attempt is. A supervisor that was killed is replaced."""
-        return _state(self._asked("look"))
+        return _state(self._asked("look", timeout=timeout_s))
 
     def cancel(self, reason: str, *, grace_s: float = GRACE_S) -> RemoteState:
         """Have the attempt ended: SIGTERM to its process group, SIGKILL after the grace; return what it looks like.
 
         It may still run then. Its exit has this `reason`, a word; the first one counts, and the shortest grace.
         """
-        return _state(self._asked("cancel", reason=reason, grace=grace_s))
+        return _state(self._asked("cancel", timeout=ANSWER_S, reason=reason, grace=grace_s))
 
     def tail(
         self,
@@ -305,11 +306,11 @@ class RemoteJob:
 
         Raises InvalidRequest while one of them runs.
         """
-        return int(self._asked("clean")["freed"])
+        return int(self._asked("clean", timeout=ANSWER_S)["freed"])
 
     def _send(self, files: Mapping[str, tuple[int, Path]], progress: Progress | None) -> int:
         rows = [[digest, size] for digest, (size, _) in files.items()]
-        missing = self._asked("missing", files=rows)["missing"] if rows else []
+        missing = self._asked("missing", timeout=ANSWER_S, files=rows)["missing"] if rows else []
         wanted = [(digest, *files[digest]) for digest in missing if digest in files]
         if not wanted:
             return 0
@@ -342,7 +343,7 @@ class RemoteJob:
 
 def busy(connection: Connection) -> tuple[tuple[str, int], ...]:
     """Return the jobs, with their attempts, that live on a machine. Raises Unreachable."""
-    return tuple((str(job), int(attempt)) for job, attempt in ask(connection, "busy")["busy"])
+    return tuple((str(job), int(attempt)) for job, attempt in ask(connection, "busy", timeout=ANSWER_S)["busy"])
 
 
 def _contents(files: Sequence[tuple[int, Path]], progress: Progress | None) -> Iterator[bytes]:
@@ -355,7 +356,7 @@ def _contents(files: Sequence[tuple[int, Path]], progress: Progress | None) -> I
                 data = file.read(min(CHUNK, left))
                 if not data:
                     raise InvalidRequest(
-                        f"{path} is shorter than it was.", field="snapshot", value=str(path), next="Run the job anew."
+                        f"{path} is shorter than it was.", field="snapshot", value=str(path), next="Run the job again."
                     )
                 left -= len(data)
                 batch += data

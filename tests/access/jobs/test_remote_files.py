@@ -327,6 +327,29 @@ def test_an_answer_behind_a_greeting_of_the_shell_is_understood(bench):
     assert bench.job().look().phase is Phase.ABSENT
 
 
+def agent(bench, text):
+    path = bench.home / ".cloudgpu" / "agent"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o700)
+
+
+def test_a_machine_that_does_not_answer_is_given_up(bench):
+    agent(bench, "exec sleep 1000")
+    with pytest.raises(Unreachable, match="not done after"):
+        bench.job().look(timeout_s=0.3)
+
+
+ODD = ["exit 3", "echo no Python >&2; exit 1", "head -c 200000 /dev/zero", "printf '\\036cloudgpu [1]\\n'"]
+
+
+@pytest.mark.parametrize("text", ODD)
+def test_a_machine_that_answers_something_else_is_unreachable_and_says_what(bench, text):
+    agent(bench, text)
+    with pytest.raises(Unreachable, match="does not run on box"):
+        bench.job().look()
+
+
 def test_a_file_in_the_home_stands_in_for_no_module(bench):
     for name in ("json", "select", "struct", "cloudgpu"):
         (bench.home / f"{name}.py").write_text("raise SystemExit(9)")
