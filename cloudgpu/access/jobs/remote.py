@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol
@@ -17,6 +17,8 @@ from cloudgpu.access.jobs.copies import (
     CopiedFile,
     Copying,
     Manifest,
+    Progress,
+    contents,
     cut_short,
     has,
     local_files,
@@ -30,15 +32,12 @@ from cloudgpu.errors import InvalidRequest, Unreachable
 if TYPE_CHECKING:
     from cloudgpu.access.ssh.connection import Connection
 
-CHUNK = 256 * 1024
 GRACE_S = 10.0
 ANSWER_S = 60.0  # how long a machine may take for what is no transfer
 TRIES = 3  # rounds of a transfer whose files change, or are removed, meanwhile
 _HEAD = struct.Struct(">BI")
 _OUT, _ERR, _END = 1, 2, 3
 LONGEST_FRAME = 16 * 1024 * 1024
-
-Progress = Callable[[int, int], None]  # bytes done, bytes in all
 
 
 class File(Protocol):
@@ -315,7 +314,7 @@ class RemoteJob:
         if not wanted:
             return 0
         rows = [[digest, size] for digest, size, _ in wanted]
-        pieces = _contents([(size, path) for _, size, path in wanted], progress)
+        pieces = contents([(size, path) for _, size, path in wanted], progress)
         return int(self._asked("receive", pieces=pieces, files=rows)["bytes"])
 
     def _asked(self, verb: str, **values: Any) -> dict[str, Any]:
@@ -344,31 +343,6 @@ class RemoteJob:
 def busy(connection: Connection) -> tuple[tuple[str, int], ...]:
     """Return the jobs, with their attempts, that live on a machine. Raises Unreachable."""
     return tuple((str(job), int(attempt)) for job, attempt in ask(connection, "busy", timeout=ANSWER_S)["busy"])
-
-
-def _contents(files: Sequence[tuple[int, Path]], progress: Progress | None) -> Iterator[bytes]:
-    """Yield the files one after the other, each exactly as long as announced. Small ones travel together."""
-    total, done, batch = sum(size for size, _ in files), 0, bytearray()
-    for size, path in files:
-        left = size
-        with path.open("rb") as file:
-            while left:
-                data = file.read(min(CHUNK, left))
-                if not data:
-                    raise InvalidRequest(
-                        f"{path} is shorter than it was.", field="snapshot", value=str(path), next="Run the job again."
-                    )
-                left -= len(data)
-                batch += data
-                if len(batch) >= CHUNK:
-                    yield bytes(batch)
-                    done += len(batch)
-                    batch.clear()
-                    if progress is not None:
-                        progress(done, total)
-    yield bytes(batch)
-    if progress is not None:
-        progress(total, total)
 
 
 class _Frames:

@@ -100,9 +100,12 @@ def lives(pid):
         return False
 
 
-def ended(job, seconds=20):
-    """Return the look that first sees the end."""
-    return wait_for(lambda: (seen := job.look()).phase in (Phase.EXITED, Phase.LOST) and seen, seconds)
+def ended(job):
+    """Wait for the end without asking again and again; return what the attempt looks like then."""
+    job.tail(BytesIO(), BytesIO(), follow=True)
+    seen = job.look()
+    assert seen.phase in (Phase.EXITED, Phase.LOST), seen
+    return seen
 
 
 def output(job, **more):

@@ -177,6 +177,14 @@ def test_a_job_can_be_cancelled_on_a_full_disk(bench):
         assert ended(job).exit.reason == "over_cost"
 
 
+def test_a_disk_that_is_full_before_the_command_begins_is_why_it_did_not(bench):
+    with small_disk(bench.home / ".cloudgpu"):
+        bench.run(("touch", "ran"), files={"large": os.urandom(1_200_000)})  # it fits once
+        seen = ended(bench.job())
+        assert (seen.exit.status, seen.exit.reason, seen.started) == (None, "start", None)
+        assert "No space left" in seen.exit.why
+
+
 def test_an_upload_to_a_full_disk_is_said_with_a_way_out(bench):
     snapshot = bench.snapshot({"large": os.urandom(4 << 20)})
     with small_disk(bench.home / ".cloudgpu") as disk:
