@@ -21,6 +21,7 @@ from typing import Annotated, Any, Literal, NotRequired, Union, get_args, get_or
 
 from cloudgpu.views.documents import parts
 from cloudgpu.views.documents.automation import backtest, cron, policies, reap
+from cloudgpu.views.documents.jobs import jobs
 from cloudgpu.views.documents.machines import access, machines, storage
 from cloudgpu.views.documents.market import catalog, estimate, market, recommend
 from cloudgpu.views.documents.money import budgets, compare, cost, reconcile, rent_or_buy, report
@@ -71,6 +72,9 @@ DOCUMENTS = (
     Document("allow", ("allow",), access.AllowDocument),
     Document("share", ("share",), access.ShareDocument),
     Document("spot", ("spot",), machines.InterruptionDocument),
+    Document("jobs", ("jobs",), jobs.JobsDocument),
+    Document("job", ("show",), jobs.JobDocument),
+    Document("cancel", ("cancel",), jobs.CancelDocument),
     Document("gpus", ("gpus",), catalog.GpusDocument),
     Document("catalog", ("catalog", "catalog show"), catalog.CatalogDocument),
     Document("catalog-item", ("catalog show",), catalog.CatalogItemDocument),
@@ -245,7 +249,7 @@ def page() -> str:
     return "\n".join(lines)
 
 
-_SHARED = ("MachineDocument", "NamedResource")  # documents that are parts of others, too
+_SHARED = ("MachineDocument", "NamedResource", "JobDocument")  # documents that are parts of others, too
 
 
 def _parts_of(kind: type) -> Iterator[type]:

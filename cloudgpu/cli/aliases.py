@@ -109,14 +109,6 @@ SENTENCES = {
         ("reboot", "restart"),
         ("No verb restarts a machine.", "Run: cloudgpu stop NAME, then: cloudgpu start NAME"),
     ),
-    "run": (
-        "No verb runs a program on a machine of its own yet.",
-        "To launch one: cloudgpu up. To run a command there: cloudgpu exec NAME -- CMD",
-    ),
-    "logs": (
-        "cloudgpu keeps no output of programs.",
-        "What happened to a machine: cloudgpu show NAME --history",
-    ),
     "open": ("No verb is called open.", "To open Jupyter in the browser: cloudgpu tunnel NAME --open"),
 }
 

@@ -126,7 +126,7 @@ def _show(error: CloudgpuError, args: list[str]) -> int:
         if is_coloured(sys.stderr):
             text = paint("error:", "bold red") + text.removeprefix("error:")
         sys.stderr.write(f"{text}\n")
-    return 255 if args and args[0] in ("exec", "run") else error.exit_code
+    return 255 if args and args[0] == "exec" else error.exit_code
 
 
 def _declined(answer: Exception, args: list[str]) -> int:

@@ -61,6 +61,27 @@ def machine_paths(incomplete: str) -> list[str]:
     return [f"{name}:" for name in machine_names(incomplete)]
 
 
+def _jobs(_: Mapping[str, Any]) -> Iterable[str]:
+    """Return the names of jobs, the latest first."""
+    from cloudgpu.control.jobs.listing import job_names
+    from cloudgpu.control.outage.opening import open_session
+
+    return job_names(open_session(os.environ))
+
+
+def _living_jobs(_: Mapping[str, Any]) -> Iterable[str]:
+    """Return the names of jobs that live."""
+    from cloudgpu.control.jobs.listing import job_names
+    from cloudgpu.control.outage.opening import open_session
+
+    return job_names(open_session(os.environ), living=True)
+
+
+def _machines(_: Mapping[str, Any]) -> Iterable[str]:
+    """Return the names of living machines."""
+    return machine_names("")
+
+
 def _gpus(_: Mapping[str, Any]) -> Iterable[str]:
     """Return the GPUs of the catalogue."""
     from cloudgpu.control.catalog.names import gpu_names
@@ -119,6 +140,10 @@ NAMES: dict[str, Names] = {  # by an option, or by a verb and its argument
     "--template": _templates,
     "--policy": _policies,
     "--account": _accounts,
+    "--on": _machines,
+    "run name": _living_jobs,
+    "logs name": _jobs,
+    "cancel name": _living_jobs,
     "policy names": _policies,
     "policy backtest policy": _policies,
 }

@@ -46,6 +46,10 @@ STEPS = {  # the first step of a verb, where its name alone says too little
     "exec": "exec, connecting",
     "cp": "cp, connecting",
     "tunnel": "tunnel, connecting",
+    "run": "run, reading the directory and looking for offers",
+    "jobs": "jobs, reading the ledger",
+    "logs": "logs, connecting",
+    "cancel": "cancel, connecting",
 }
 _CLEAR = "\r\x1b[K"
 

@@ -336,3 +336,13 @@ def at_cloud(value: MachineDocument) -> str | None:
         return None
     place = value["zone"] or value["region"]
     return f"{value['cloud_id']} in {place} ({value['provider']}, account {value['account']})"
+
+
+def size(value: float) -> str:
+    """Return a number of bytes for people: `999 B`, `1.2 kB`, `3.4 GB`."""
+    kilo = 1000.0
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < kilo or unit == "GB":
+            break
+        value /= kilo
+    return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.3g} {unit}"  # noqa: PLR2004  (three digits)

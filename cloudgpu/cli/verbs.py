@@ -26,6 +26,10 @@ VERBS: dict[str, tuple[str, str]] = {
     "allow": ("access.allow", "Open SSH on machines to the address that you have now."),
     "share": ("access.share", "Let a colleague log in to a machine until it ends."),
     "spot": ("machines.spot", "Rehearse a spot interruption."),
+    "run": ("jobs.run", "Run a command on its own machine; bring its results back."),
+    "jobs": ("jobs.jobs", "List jobs: state, progress, cost, expected end."),
+    "logs": ("jobs.logs", "Print what a job's command has written."),
+    "cancel": ("jobs.cancel", "End a job: its results come back, its machine ends."),
     "gpus": ("market.gpus", "List GPU machines that can be rented, with dated prices."),
     "regions": ("market.regions", "List an account's regions: GPU price and distance."),
     "quota": ("market.quota", "List an account's GPU quotas, or request a higher one."),
@@ -52,6 +56,7 @@ VERBS: dict[str, tuple[str, str]] = {
 HEADINGS = {
     "init": "Begin",
     "up": "Machines",
+    "run": "Jobs",
     "gpus": "What can be rented",
     "cost": "Money",
     "reap": "Never pay for idle",

@@ -42,6 +42,13 @@ class Account:
 
 
 @dataclass(frozen=True, slots=True)
+class Jobs:
+    """What [jobs] says. `notify`: the end of a job is shown on the screen of the computer that watches it."""
+
+    notify: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """What config.toml says, with defaults for what it leaves out.
 
@@ -73,6 +80,7 @@ class Settings:
     discounts: tuple[Discount, ...] = ()
     credits: tuple[Credit, ...] = ()
     policies: Choices | None = None  # by project and by tag
+    jobs: Jobs = field(default_factory=Jobs)
 
 
 def load_settings(home: Home, environ: Mapping[str, str]) -> Settings:
@@ -100,7 +108,8 @@ def settings_from_text(text: str, *, login: str) -> Settings:
     _check_account(settings, accounts)
     templates = _templates(table.get("templates", {}))
     kinds = {*SHIPPED_KINDS, *(account.provider for account in accounts.values())}
-    settings = replace(settings, alerts=alerts_from(table.get("alerts", {})), **_money(table, kinds), **_choices(table))
+    settings = replace(settings, alerts=alerts_from(table.get("alerts", {})), jobs=_jobs(table.get("jobs", {})))
+    settings = replace(settings, **_money(table, kinds), **_choices(table))
     return replace(settings, accounts=MappingProxyType(accounts), templates=templates)
 
 
@@ -119,6 +128,14 @@ def _money(table: Mapping[str, Any], kinds: Collection[str]) -> dict[str, Any]:
         found["discounts"] = read_discounts("discounts", table.get("discounts", []), kinds)
         found["credits"] = read_credits("credits", table.get("credits", []), kinds)
     return found
+
+
+def _jobs(table: object) -> Jobs:
+    given = settings_table("jobs", table, ("notify",))
+    notify = given.get("notify", True)
+    if not isinstance(notify, bool):
+        raise setting_fault("jobs.notify", notify, "has to be true or false", next="Write: notify = false")
+    return Jobs(notify)
 
 
 def _choices(table: Mapping[str, Any]) -> dict[str, Any]:
@@ -169,7 +186,18 @@ def _parse(text: str) -> dict[str, Any]:
 
 
 def _check_keys(table: Mapping[str, Any]) -> None:
-    known = (*_READERS, "accounts", "alerts", "credits", "currencies", "discounts", "fees", "policies", "templates")
+    known = (
+        *_READERS,
+        "accounts",
+        "alerts",
+        "credits",
+        "currencies",
+        "discounts",
+        "fees",
+        "jobs",
+        "policies",
+        "templates",
+    )
     for key in table:
         if key not in known:
             name = str(shown(key))

@@ -34,14 +34,19 @@ COLUMNS = (
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet would carry out
 
 
-def group_names(keys: Iterable[str], machines: Iterable[Machine], query: CostQuery) -> dict[str, GroupName]:
-    """Return what is said of each group beside its sums, by key; reads the rows once, however many groups there are."""
+def group_names(
+    keys: Iterable[str], machines: Iterable[Machine], query: CostQuery, labels: Mapping[str, str] | None = None
+) -> dict[str, GroupName]:
+    """Return what is said of each group beside its sums, by key; reads the rows once, however many groups there are.
+
+    `labels` are names by key, of jobs.
+    """
     by_id = {machine.id: machine for machine in machines} if query.by is By.INSTANCE else {}
-    return {key: _named(key, by_id.get(key), query) for key in keys}
+    return {key: _named(key, by_id.get(key), query, (labels or {}).get(key, key)) for key in keys}
 
 
-def _named(key: str, machine: Machine | None, asked: CostQuery) -> GroupName:
-    shown = period_name(key, asked) if asked.by in CALENDAR else (machine and machine.name) or key
+def _named(key: str, machine: Machine | None, asked: CostQuery, label: str) -> GroupName:
+    shown = period_name(key, asked) if asked.by in CALENDAR else (machine and machine.name) or label
     return {
         "name": shown,
         "provider": None if machine is None else machine.provider,

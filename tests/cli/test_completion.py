@@ -15,8 +15,9 @@ from tests.cli.people import seen_on_terminal
 
 ROOT = Path(__file__).parents[2]
 MOST = 2.5  # times the processor time of `import typer`, which is 0.08 s on a quiet computer
+TYPER = [sys.executable, "-c", "import typer"]
 BASH = """
-eval "$(cloudgpu --show-completion bash)"
+eval "$SHOWN"
 COMP_WORDS=("$@"); COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
 _cloudgpu_completion cloudgpu
 printf '%s\\n' "${COMPREPLY[@]}"
@@ -77,11 +78,20 @@ def environ(tmp_path_factory):
     }
 
 
+@pytest.fixture(scope="module")
+def shown(environ):
+    """What a bash reads at its start: asked once, as it is the same for every line."""
+    argv = ["cloudgpu", "--show-completion", "bash"]
+    return subprocess.run(argv, env=environ, capture_output=True, text=True, check=True).stdout
+
+
 @pytest.mark.skipif(shutil.which("bash") is None, reason="There is no bash here.")
 @pytest.mark.parametrize(("words", "found"), VALUES, ids=" ".join)
-def test_bash_completes(environ, tmp_path, words, found):
+def test_bash_completes(environ, shown, tmp_path, words, found):
     argv = ["bash", "--norc", "-c", BASH, "bash", *words]
-    done = subprocess.run(argv, env=environ, cwd=tmp_path, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        argv, env=environ | {"SHOWN": shown}, cwd=tmp_path, capture_output=True, text=True, check=True
+    )
     assert done.stdout.splitlines() == found, done.stderr
 
 
@@ -140,9 +150,18 @@ def test_a_ledger_or_settings_that_cannot_be_read_complete_to_nothing(environ, t
         assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "", "")
 
 
+@pytest.fixture(scope="module")
+def beside(environ):
+    """The processor seconds of four times `import typer`."""
+    return [cpu_seconds(TYPER, environ) for _ in range(4)]
+
+
 @pytest.mark.parametrize("words", [words for words, _ in VALUES], ids=" ".join)
-def test_an_answer_takes_little_time(environ, words):
+def test_an_answer_takes_little_time(environ, beside, words):
     asked = {"_CLOUDGPU_COMPLETE": "complete_bash", "COMP_WORDS": " ".join(words), "COMP_CWORD": str(len(words) - 1)}
-    answer, typer = [sys.executable, "-m", "cloudgpu"], [sys.executable, "-c", "import typer"]
-    spent = [(cpu_seconds(answer, environ | asked), cpu_seconds(typer, environ)) for _ in range(4)]
-    assert min(ours for ours, _ in spent) < MOST * min(beside for _, beside in spent), spent
+    answer = [sys.executable, "-m", "cloudgpu"]
+    if cpu_seconds(answer, environ | asked) < MOST * min(beside):
+        return
+    # The computer may be busier than it was: then both are measured in turn.
+    spent = [(cpu_seconds(answer, environ | asked), cpu_seconds(TYPER, environ)) for _ in range(4)]
+    assert min(ours for ours, _ in spent) < MOST * min(typer for _, typer in spent), spent

@@ -236,3 +236,17 @@ def test_no_account_is_called_any_nor_of_any(text):
     with pytest.raises(InvalidRequest, match="means all cloud accounts") as refused:
         settings_from_text(text, login="ada")
     assert refused.value.field.startswith("config.toml: accounts.")
+
+
+def test_notices_of_jobs_are_on_and_can_be_turned_off():
+    assert settings_from_text("", login="ada").jobs.notify
+    assert not settings_from_text("[jobs]\nnotify = false", login="ada").jobs.notify
+
+
+@pytest.mark.parametrize(
+    ("text", "field"), [('[jobs]\nnotify = "no"', "jobs.notify"), ("jobs = 1", "jobs"), ("[jobs]\nx = 1", "jobs.x")]
+)
+def test_a_wrong_setting_of_jobs_is_named(text, field):
+    with pytest.raises(InvalidRequest) as caught:
+        settings_from_text(text, login="ada")
+    assert caught.value.field == f"config.toml: {field}"

@@ -60,6 +60,18 @@ class File(Protocol):
         """The name of its content in the store."""
 
 
+class Link(Protocol):
+    """One symbolic link of a snapshot."""
+
+    @property
+    def path(self) -> str:
+        """Where it is, below the working directory."""
+
+    @property
+    def target(self) -> str:
+        """Where it leads."""
+
+
 class Files(Protocol):
     """A snapshot: what a job starts from, by content."""
 
@@ -68,7 +80,7 @@ class Files(Protocol):
         """All files."""
 
     @property
-    def links(self) -> Iterable[tuple[str, str]]:
+    def links(self) -> Iterable[Link]:
         """Links, each with its target."""
 
 
@@ -76,7 +88,8 @@ class Files(Protocol):
 class RemoteSpec:
     """What an attempt runs. `env` is stored on the machine: secrets go to `start`. Times are in seconds.
 
-    `results` and `checkpoint` are below the working directory; without one, checkpoints lie beside it.
+    `results` and `checkpoint` are below the working directory; without one, checkpoints lie beside it. `data` are
+    links in the working directory to what is on the machine already: (link, path there).
     """
 
     argv: tuple[str, ...]
@@ -87,6 +100,7 @@ class RemoteSpec:
     grace_s: float = GRACE_S
     results: str = "results"
     checkpoint: str | None = None
+    data: tuple[tuple[str, str], ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Return what the machine stores."""
@@ -174,7 +188,7 @@ class RemoteJob:
         values = {
             "spec": spec.as_dict(),
             "files": [_row(one) for one in snapshot.files],
-            "links": [list(one) for one in snapshot.links],
+            "links": [*([one.path, one.target] for one in snapshot.links), *map(list, spec.data)],
             "secrets": dict(secrets or {}),
             "restore": _restore(restored or Restored()),
         }

@@ -45,9 +45,11 @@ def command(
     """Run the reaper once: stop idle and expired machines, warn, renew leases, and prove each stop.
 
     Prints nothing if nothing happened. Exit code 8 if a part did not answer or a policy cannot be resolved (all other
-    machines are handled), 9 if a stop could not be proved. If another run is at work, this one does nothing.
+    machines are handled), 9 if a stop could not be proved. If another run is at work, this one does nothing. Jobs are
+    carried on, too: interrupted ones start again, results of ended ones are fetched and their machines end.
     """
     from cloudgpu.control.inputs.launch_request import duration
+    from cloudgpu.control.jobs.watch import with_jobs
     from cloudgpu.control.outage.notices import notify_where_away
     from cloudgpu.control.reaper.reaper import INTERVAL, ReapOptions, reap
     from cloudgpu.control.session.base import silent
@@ -67,7 +69,7 @@ def command(
     most = MAX_IDLE_STOPS if max_stops is None else max_stops
     often = duration(every, "--every") or INTERVAL
     request = ReapOptions(dry_run=dry_run, policy=policy, max_stops=most, sweep=sweep, cron=cron, interval=often)
-    found = reap(session, request)
+    found = with_jobs(session, reap(session, request), os.environ)
     if cron:
         found = found.as_cron_tells_it()
     _show(found, output, explain=explain, loud=verbose or sweep or dry_run)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cloudgpu.cli.common import Format, MaybeName, Output, Verbose, emit, open_here
+from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from cloudgpu.views.documents.machines.machines import HistoryLine, ShownDocument
@@ -29,17 +30,38 @@ def command(
 ) -> None:
     """Show one machine: state, price, what it has cost, when it ends and by what; then where it is, lease and access.
 
+    Or one job, if no machine that lives has this name; job:NAME is always the job.
+
     Answers from the ledger; --refresh queries the provider first. Ended machines are shown too. -v adds the price's
     source, each safeguard that would end the machine, and its template.
 
     --why shows which signs make a machine count as in use, idle or unknown. It uses the samples of the reaper's latest
     run or, with --refresh, what the machine reports now. --history shows every ledger entry about it, oldest first.
     """
-    from cloudgpu.control.api.show import shown
+    from cloudgpu.control.api.show import shown, shown_job
 
     session = open_here()
+    job = shown_job(session, name)
+    if job is not None:
+        from cloudgpu.cli.jobs.text import job_text
+
+        _check_job(name, {"--refresh": refresh, "--why": why, "--history": history})
+        emit(output, job, job_text(job, session.clock()))
+        return
     value = shown(session, name, refresh=refresh, history=history, why=why)
     emit(output, value, _text(value, session.clock(), verbose=verbose))
+
+
+def _check_job(name: str | None, given: dict[str, bool]) -> None:
+    """Raise InvalidRequest for an option that says nothing of a job."""
+    option = next((option for option, typed in given.items() if typed), None)
+    if option is not None:
+        raise InvalidRequest(
+            f"{option} is about machines, and {name} is a job.",
+            field=option,
+            value=name,
+            next=f"Leave {option} out, or name a machine of cloudgpu ls.",
+        )
 
 
 def _text(value: ShownDocument, now: Any, *, verbose: bool) -> str:

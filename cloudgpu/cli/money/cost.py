@@ -33,7 +33,7 @@ By = Annotated[
     typer.Option(
         "--by",
         metavar="GROUP",
-        help="instance, project, owner, account, provider, region, market, resource, day, week or month.",
+        help="instance, project, owner, account, provider, region, market, resource, day, week, month or job.",
     ),
 ]
 Owner = Annotated[str | None, typer.Option("--owner", metavar="TEXT", help="Only this owner's machines.")]

@@ -88,6 +88,16 @@ class Home:
         return self.root / "tunnels"
 
     @property
+    def jobs(self) -> Path:
+        """What jobs took along and brought back (0700), and the snapshots of their directories."""
+        return self.root / "jobs"
+
+    @property
+    def snapshots(self) -> Path:
+        """Files that jobs took along, by content, shared by all jobs (0600)."""
+        return self.jobs / "snapshots"
+
+    @property
     def price_lists(self) -> Path:
         """Refreshed price lists, one file for each provider."""
         return self.root / "catalog"

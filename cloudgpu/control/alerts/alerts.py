@@ -44,7 +44,11 @@ from cloudgpu.core.alerts.findings import (
     unproved_since,
 )
 from cloudgpu.core.budgets.status import findings
+from cloudgpu.core.events.job_lines import SUBJECT as JOBS
 from cloudgpu.core.events.lab_lines import alert_cleared, alert_sent
+from cloudgpu.core.jobs.alerts import job_findings
+from cloudgpu.core.jobs.job import Job, jobs_of
+from cloudgpu.core.jobs.shares import assigned, guest_since, job_cost
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.team.people import People
 from cloudgpu.core.values.times import iso
@@ -55,6 +59,7 @@ from cloudgpu.views.machines import reason_of
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.budgets.status import BudgetState
+    from cloudgpu.core.values.money import Money
     from cloudgpu.views.documents.money.budgets import AlertRun
     from cloudgpu.views.documents.money.budgets import Delivery as DeliveryValue
 
@@ -86,7 +91,24 @@ def found_here(session: Session) -> tuple[Finding, ...]:
     over = ended_findings(
         (machine._replace(state_reason=reason_of(machine)) for machine in bills if machine.unrequested_stop), now
     )
-    return (*of_machines, *over, *price_leaps(machines, _factor_of(session)), *_held_back(session))
+    jobs = _of_jobs(session, bills, now)
+    return (*of_machines, *over, *jobs, *price_leaps(machines, _factor_of(session)), *_held_back(session))
+
+
+def _of_jobs(session: Session, bills: Sequence[Machine], now: datetime) -> list[Finding]:
+    """Return what there is to tell of jobs; reads their lines where there are any."""
+    if session.ledger.last(JOBS) is None:
+        return []
+    jobs = jobs_of(session.ledger.events(JOBS))
+    shares = assigned(jobs.values())
+
+    def cost(job: Job) -> Money:
+        machines = [machine for machine in bills if machine.id in job.machines]
+        since = guest_since(job)
+        ended = () if since is None else session.ledger.uses(iso(since))
+        return job_cost(job.id, shares, machines, ended, now)
+
+    return list(job_findings(jobs.values(), _told(session).lasting, now, cost))
 
 
 def _factor_of(session: Session) -> Callable[[Machine], Fraction]:
@@ -194,6 +216,22 @@ def deliver(
 def note(session: Session, findings: Iterable[Finding], *, judged: Collection[str]) -> None:
     """Raise and clear in the ledger alone; a later `deliver` sends it."""
     _noted(session, list(findings), set(judged))
+
+
+def note_one(session: Session, key: str, finding: Finding | None) -> bool:
+    """Raise the alert of this key, or clear it where `finding` is None, in the ledger alone; say whether that is new.
+
+    For what one watcher alone can find: of all other keys it says nothing. A later `deliver` sends it.
+    """
+    known = _told(session)
+    lasts = known.lasting.get(key)
+    if finding is not None and lasts is None:
+        session.ledger.append([raised_line(finding, known, _audience(session).of(finding), session.clock())])
+        return True
+    if finding is None and lasts is not None:
+        session.ledger.append([alert_cleared(*lasts.id, session.clock())])
+        return True
+    return False
 
 
 def sample(session: Session) -> tuple[Outcome, ...]:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.inventory.listing import machine
+from cloudgpu.control.jobs.listing import PREFIX, find, is_known, job_value
 from cloudgpu.core.model.machine import Machine
+from cloudgpu.errors import InstanceNotFound
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.events.log import Event
+    from cloudgpu.views.documents.jobs.jobs import JobDocument
     from cloudgpu.views.documents.machines.machines import HistoryLine, ShownDocument
 
 
@@ -30,6 +34,21 @@ def shown(
     if history:
         document["history"] = [_line(event) for event in _lines_about(session, row)]
     return document
+
+
+def shown_job(session: Session, name: str | None) -> JobDocument | None:
+    """Return the job that a name means; None where it means a machine.
+
+    A job has the name of its machine: while that lives, `job:NAME` is the job. Raises InstanceNotFound for a job that
+    there is not.
+    """
+    if name is None or not (name.startswith(PREFIX) or is_known(session, name)):
+        return None
+    if not name.startswith(PREFIX):
+        with suppress(InstanceNotFound):
+            session.find(name)
+            return None
+    return job_value(session, find(session, name))
 
 
 def _lines_about(session: Session, machine: Machine) -> list[Event]:

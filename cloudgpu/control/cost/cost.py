@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.catalog.read import gpu_of, speeds
 from cloudgpu.control.advice.desktop_choice import desktop_named
+from cloudgpu.control.cost.job_cost import all_jobs
 from cloudgpu.control.inputs.periods import parse_cost
 from cloudgpu.core.advice.compare import busy, clouds_of
 from cloudgpu.core.billing.charge_notes import gaps_within
@@ -19,6 +20,7 @@ from cloudgpu.core.billing.cost_groups import By, CostQuery, billed_within, of_o
 from cloudgpu.core.billing.cost_groups import costs as grouped
 from cloudgpu.core.billing.forecast import Goal, burn, more, running
 from cloudgpu.core.catalog.gpus import Work
+from cloudgpu.core.jobs.shares import assigned
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import Usage
 from cloudgpu.core.values.money import usd
@@ -151,8 +153,9 @@ def costs(session: Session, request: CostRequest | None = None, *, days: bool = 
     if wanted.asked.owner is not None:
         read = _of_owner(read, wanted.asked.owner)
     rows, ended = read.rows, read.ended
-    found = grouped(rows, ended, now, wanted.asked)
-    names = group_names(found.groups, rows, wanted.asked)
+    jobs = all_jobs(session) if wanted.asked.by is By.JOB else {}
+    found = grouped(rows, ended, now, wanted.asked, assigned(jobs.values()))
+    names = group_names(found.groups, rows, wanted.asked, {one.id: one.name for one in jobs.values()})
     return {
         **_head(wanted, now),
         "groups": groups_value(found, names, wanted.asked.by, wanted.currency),

@@ -16,9 +16,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from cloudgpu.control.cost.job_cost import all_jobs
 from cloudgpu.control.inputs.periods import Moment, parse_period_request
 from cloudgpu.core.billing.line_items import Item, itemised
 from cloudgpu.core.billing.totals import billed
+from cloudgpu.core.jobs.shares import assigned
 from cloudgpu.core.values.money import ZERO, Money, usd
 from cloudgpu.core.values.times import iso
 from cloudgpu.core.values.typed import member
@@ -110,7 +112,8 @@ def _items(session: Session, span: Span) -> Iterator[Item]:
     since = iso(span.since) if span.since else ""
     rows, ended = session.ledger.read(lambda view: (view.bills(), list(view.uses(since))))
     bill = billed(rows, ended, span.now, since=span.since, until=span.until)
-    return itemised(bill, span.now, since=span.since, until=span.until)
+    jobs = assigned(all_jobs(session).values())
+    return itemised(bill, span.now, since=span.since, until=span.until, assigned=jobs)
 
 
 def _counted(items: Iterable[Item], done: Exported) -> Iterator[Item]:

@@ -12,7 +12,7 @@ from cloudgpu.control.pricing.price_history import history_of, item_of, list_pri
 from cloudgpu.control.records.named_resources import is_silent
 from cloudgpu.core.events.bodies import Able
 from cloudgpu.core.events.launch_lines import machine_adopted
-from cloudgpu.core.events.price_lines import pins
+from cloudgpu.core.events.observations import pins
 from cloudgpu.core.launch.plan_cost import beside_entry
 from cloudgpu.core.model.facts import HourlyPrice
 from cloudgpu.core.model.instances import TAG_ID, Instance

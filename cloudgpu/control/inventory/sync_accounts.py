@@ -13,7 +13,7 @@ from cloudgpu.control.inventory.retention_sync import leftovers_of
 from cloudgpu.control.pricing import price_history as pricing
 from cloudgpu.control.session.accounts import gap_of
 from cloudgpu.control.session.identity import Whose
-from cloudgpu.core.events.price_lines import Priced
+from cloudgpu.core.events.observations import Priced
 from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.model.instances import Listing
 from cloudgpu.core.model.resources import ResourceListing

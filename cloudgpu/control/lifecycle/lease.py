@@ -27,6 +27,7 @@ from cloudgpu.core.budgets.enforcement import WARNINGS
 from cloudgpu.core.budgets.refusal import Way, span_text
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.machine_lines import hold_set, lease_put_back
+from cloudgpu.core.events.observations import not_before
 from cloudgpu.core.launch.limit_checks import check_extended, check_held
 from cloudgpu.core.launch.plan import Lease, extended, hold_tags, run_cost
 from cloudgpu.core.launch.plan_cost import row_until
@@ -214,9 +215,20 @@ def set_hold(session: Session, machine: Machine, until: datetime | None) -> Mach
         with changing(f"The hold of {machine.name} may be set or not. Run the same command again."):
             with gone_if_terminated(session, machine):
                 provider.tag(fact(machine.provider_id), hold_tags(until))
-            now, who = session.clock(), by(session, machine, "hold")
+            now, who = _after_all_known(session, machine), by(session, machine, "hold")
             line = hold_set(machine.id, until, "asked", now, host=platform.node(), who=who)
             return session.ledger.append_to(machine, [line])
+
+
+def _after_all_known(session: Session, machine: Machine) -> datetime:
+    """Return now, or the time of the latest line of a machine's holds where this clock is behind it.
+
+    Lines are folded by their time, and a tag that says that nothing holds it is no news: a release with an earlier time
+    than the hold itself, or than a look that saw it, would keep the machine, and its bill, until that hold ends.
+    """
+    lines = session.ledger.events(machine.id)
+    held = (from_iso(line.occurred_at) for line in lines if line.kind == "hold_set")
+    return max([not_before(machine, session.clock()), *held])
 
 
 def check_hold(name: str, until: object, *, release: bool) -> None:

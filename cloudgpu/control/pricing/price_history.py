@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from cloudgpu.control.pricing.attached_costs import paid_prices
 from cloudgpu.core.billing.discounts import agreed
 from cloudgpu.core.events.log import OWN, Draft
+from cloudgpu.core.events.observations import Priced, is_to_price, pins
 from cloudgpu.core.events.observed_lines import price_observed
-from cloudgpu.core.events.price_lines import Priced, is_to_price, pins
 from cloudgpu.core.model.instances import Instance
 from cloudgpu.core.model.machine import Machine, scope_of_row
 from cloudgpu.core.model.offers import Accelerator, Available, Market, Offer, Price

@@ -1,7 +1,8 @@
-"""The jobs of `watch`: passes, budgets, alerts, reports, prices. Each says in a sentence what it did."""
+"""The jobs of `watch`: passes, budgets, alerts, jobs of users, reports, prices. Each says in a sentence what it did."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ LOCK = "reaper"  # whoever makes a pass holds it: from cron, by hand, or here
 WATCHES = "watches"  # which of several watches makes the pass that is due
 
 OFTEN = timedelta(minutes=5)  # budgets and alerts: the ledger alone is read
+JOBS = timedelta(minutes=1)  # jobs are carried on, while one lives
 SOON = timedelta(seconds=15)  # until a pass is tried again that another process was making, or that broke off
 LATER = timedelta(hours=1)  # until a price list is asked again that did not answer, and a receiver of the report
 PRICES = timedelta(days=1)
@@ -59,6 +61,7 @@ def the_jobs(every: timedelta, prices: timedelta | None, *, urge: Callable[[], N
         ),
         Job("budgets", often, _now, lambda session: judge_budgets(session, urge), often),
         Job("alerts", often, _now, send_alerts, often),
+        Job("jobs", min(JOBS, every), _jobs_due, carry_jobs, min(JOBS, every)),
         Job("report", often, Patience().due, send_report, LATER),
     ]
     if prices is not None:
@@ -136,6 +139,19 @@ def send_alerts(session: Session) -> str:
     done = deliver(session, (), judged=())
     refused = [f"{one.receiver}: {one.why}" for one in done.outcomes if one.why is not None]
     return f"alerts were not delivered, and are tried again: {'; '.join(refused)}" if refused else ""
+
+
+def _jobs_due(session: Session) -> datetime:
+    from cloudgpu.control.jobs.watch import living
+
+    return session.clock() if living(session) else session.clock() + JOBS
+
+
+def carry_jobs(session: Session) -> str:
+    """Carry every living job on; return what became of them."""
+    from cloudgpu.control.jobs.watch import carry_all, sentences
+
+    return "; ".join(sentences(carry_all(session, os.environ)))
 
 
 def send_report(session: Session) -> str:

@@ -13,7 +13,13 @@ from cloudgpu.core.team.people import People, plain
 from cloudgpu.core.values.times import from_iso
 
 SUBJECT = "alerts"  # of every line about an alert
-PERSONAL = ("warning", "lease", "ended")  # topics that are the owner's alone, where the owner has a receiver
+PERSONAL = (
+    "warning",
+    "lease",
+    "ended",
+    "job",
+    "job-waits",
+)  # topics that are the owner's alone, where the owner has a receiver
 RAISED, SENT, CLEARED = "alert_raised", "alert_sent", "alert_cleared"
 
 

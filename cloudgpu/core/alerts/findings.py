@@ -19,8 +19,8 @@ from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.periods import Period, period
 from cloudgpu.core.values.times import duration_text, from_iso, minute
 
-ENDED = "ended"
-TOPICS = ("lease", "stop", "overdue", "unpriced", "launch", "price", "refused", ENDED)
+ENDED, JOB, JOB_WAITS = "ended", "job", "job-waits"
+TOPICS = ("lease", "stop", "overdue", "unpriced", "launch", "price", "refused", ENDED, JOB, JOB_WAITS)
 ENDED_FOR = timedelta(days=3)  # no pass for a weekend, and the first one tells what ended meanwhile
 PATIENCE = timedelta(minutes=15)  # a large machine takes about ten to shut down (AWS, p3 and p4)
 FEW = 3  # prices that are named one by one
@@ -303,4 +303,4 @@ def have(lines: Iterable[Event], month: str) -> frozenset[str]:
 
 def is_wrong(one: News) -> bool:
     """Say whether news that last are of something to be put right: an end is over when it is told."""
-    return one.finding.topic != ENDED or one.finding.urgent
+    return one.finding.topic != JOB and (one.finding.topic != ENDED or one.finding.urgent)

@@ -1,7 +1,7 @@
 """Groups what the ledger's rows and uses cost, and adds up each group's charges.
 
-Groups are by machine, by whose it is, by place, by kind, by calendar period. The totals that a row retains of its ended
-uses count too.
+Groups are by machine, by whose it is, by place, by kind, by calendar period, by job. The totals that a row retains of
+its ended uses count too. Which job a machine is for, and when, the caller says: `Assigned`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from itertools import chain
 from typing import Any
 
 from cloudgpu.core.billing import charge_notes as aside
+from cloudgpu.core.billing.assignments import NO_JOBS, NOBODY, Assigned, charges_by_key
 from cloudgpu.core.billing.charges import Charge, billed_span, charge
 from cloudgpu.core.billing.totals import billed
 from cloudgpu.core.model.facts import ChargeNote
@@ -112,6 +113,7 @@ class By(StrEnum):
     DAY = "day"
     WEEK = "week"
     MONTH = "month"
+    JOB = "job"
 
 
 CALENDAR = (By.DAY, By.WEEK, By.MONTH)
@@ -143,15 +145,18 @@ class Costs:
     total: Tally
 
 
-def costs(machines: Iterable[Machine], ended: Iterable[Ended], now: datetime, query: CostQuery) -> Costs:
+def costs(
+    machines: Iterable[Machine], ended: Iterable[Ended], now: datetime, query: CostQuery, assigned: Assigned = NO_JOBS
+) -> Costs:
     """Return what these rows (`View.bills`) cost as of `now`.
 
     `ended` are the uses that have ended (`View.uses`, of the time since `asked.since`); not needed `from_totals`.
-    The groups add up to the total exactly, calendar periods too: a use is cut at their midnights.
+    The groups add up to the total exactly, calendar periods and jobs too: a use is cut at their bounds. `assigned` says
+    which job each machine is for; it counts `By.JOB` alone, and what it does not name is in the group "".
     """
     groups: dict[str, Tally] = {}
     total = Tally()
-    for part in _parts(with_whole_names(list(machines), query.by), ended, now, query):
+    for part in _parts(with_whole_names(list(machines), query.by), ended, now, query, assigned):
         group = groups.setdefault(part.key, Tally())
         if isinstance(part.found, str):
             group.add_ended(part.machine, part.found)
@@ -210,9 +215,11 @@ class _Part:
     again: bool = False
 
 
-def _parts(machines: list[Machine], ended: Iterable[Ended], now: datetime, asked: CostQuery) -> Iterator[_Part]:
-    if asked.by in CALENDAR:
-        yield from _by_calendar(machines, ended, now, asked)
+def _parts(
+    machines: list[Machine], ended: Iterable[Ended], now: datetime, asked: CostQuery, assigned: Assigned
+) -> Iterator[_Part]:
+    if asked.by in CALENDAR or asked.by is By.JOB:
+        yield from _in_pieces(machines, ended, now, asked, assigned)
         return
     charges = billed(machines, ended, now, since=asked.since, until=asked.until)
     if asked.from_totals:
@@ -238,12 +245,18 @@ def _key(by: By, machine: Machine, resource: str, use: Usage | None = None) -> s
     return str(getattr(machine, by) or "")
 
 
-def _by_calendar(machines: list[Machine], ended: Iterable[Ended], now: datetime, asked: CostQuery) -> Iterator[_Part]:
+def _in_pieces(
+    machines: list[Machine], ended: Iterable[Ended], now: datetime, asked: CostQuery, assigned: Assigned
+) -> Iterator[_Part]:
+    """Yield each use in pieces; a group has one piece of a use at most."""
     known = {machine.id: machine for machine in machines}
     gone = ((known[subject], use) for subject, use in ended)
     for machine, data in chain(gone, ((one, use) for one in machines for use in one.open_usage)):
         again = False
-        for key, piece in _pieces(data, now, asked):
+        there = assigned.get(machine.id, NOBODY)
+        by_job = asked.by is By.JOB
+        found = charges_by_key(data, now, there, since=asked.since, until=asked.until) if by_job else {}
+        for key, piece in found.items() if by_job else _pieces(data, now, asked):
             yield _Part(key, machine, piece, again)
             again = True
 

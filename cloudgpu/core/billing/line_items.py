@@ -1,13 +1,17 @@
-"""The itemised bill: every charge in pieces of one UTC day at one price, whose rounded amounts add up to the total."""
+"""The itemised bill: every charge in pieces of one UTC day at one price, whose rounded amounts add up to the total.
+
+A piece is of one job, too.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from itertools import pairwise
 
+from cloudgpu.core.billing.assignments import NO_JOBS, NOBODY, Assigned, Assignment, cuts_of, key_at
 from cloudgpu.core.billing.charges import Charge, billed_span, billed_units, charge, money
 from cloudgpu.core.billing.totals import Billed
 from cloudgpu.core.model.machine import Machine
@@ -27,7 +31,7 @@ class Item:
     `amount` is rounded to a nano-dollar so that the amounts of a bill add up to its total; the `charge` is exact.
     `low` and `high` are rounded each by itself. `segment` is the price, None where none is known. `units` is what the
     price is for: hours, months or GB; nothing for a run that is free. `running`: it is billed still, so that this line
-    may grow.
+    may grow. `job` is the key of `Assigned`: a job's id, "shared" or "idle"; empty where the machine is for no job.
     """
 
     machine: Machine
@@ -40,6 +44,7 @@ class Item:
     high: Money
     units: Fraction
     running: bool
+    job: str = ""
 
     @property
     def estimate(self) -> bool:
@@ -49,21 +54,29 @@ class Item:
 
 
 def itemised(
-    bill: Iterable[Billed], now: datetime, *, since: datetime | None = None, until: datetime | None = None
+    bill: Iterable[Billed],
+    now: datetime,
+    *,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    assigned: Assigned = NO_JOBS,
 ) -> Iterator[Item]:
     """Yield the lines of a bill (`core.billing.totals.billed` of the same period): their amounts add up to its total.
+
+    `assigned` says which job each machine is for, and when.
 
     What rounding leaves over of a line is carried to the next, so that a line is off by a nano-dollar at most.
     """
     exact = rounded = 0
     for one in bill:
-        for begin, end in _pieces(one.charge.use, now, since, until):
+        there = assigned.get(one.machine.id, NOBODY)
+        for begin, end in _pieces(one.charge.use, now, since, until, there):
             found = _charge(one.charge.use, now, begin, end)
             if found.micros or found.high or found.unpriced_micros:
                 exact += found.amount
                 amount = money(exact) - Money(rounded)
                 rounded += amount.nanos
-                yield _item(one.machine, found, begin, end, amount, now)
+                yield _item(one.machine, found, (begin, end), amount, now, key_at(there, one.charge.use, begin))
 
 
 def _charge(use: Usage, now: datetime, begin: datetime, end: datetime) -> Charge:
@@ -72,9 +85,9 @@ def _charge(use: Usage, now: datetime, begin: datetime, end: datetime) -> Charge
 
 
 def _pieces(
-    use: Usage, now: datetime, since: datetime | None, until: datetime | None
+    use: Usage, now: datetime, since: datetime | None, until: datetime | None, there: Sequence[Assignment]
 ) -> Iterator[tuple[datetime, datetime]]:
-    """Cut a use, within a period, at the midnights of UTC and where its price changed."""
+    """Cut a use, within a period, at the midnights of UTC, where its price changed and where the job changed."""
     begin, end = billed_span(use, now)
     if use.resource is Resource.TRAFFIC:
         end = from_iso(use.end) if use.end else begin
@@ -83,7 +96,7 @@ def _pieces(
         return
     begin, end = max(begin, since or begin), min(end, until or end)
     changes = (from_iso(segment.at) for segment in use.segments[1:])
-    cuts = {moment for moment in (*changes, *_midnights(begin, end)) if begin < moment < end}
+    cuts = {moment for moment in (*changes, *cuts_of(there), *_midnights(begin, end)) if begin < moment < end}
     edges = [begin, *sorted(cuts), end]
     yield from ((first, last) for first, last in pairwise(edges) if first < last)
 
@@ -99,8 +112,10 @@ def _midnight(moment: datetime) -> datetime:
     return moment.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
 
 
-def _item(machine: Machine, found: Charge, begin: datetime, end: datetime, amount: Money, now: datetime) -> Item:
-    use = found.use
+def _item(
+    machine: Machine, found: Charge, piece: tuple[datetime, datetime], amount: Money, now: datetime, job: str
+) -> Item:
+    (begin, end), use = piece, found.use
     free = bool(use.segments) and not found.high
     until = end if use.resource is Resource.TRAFFIC else begin + found.micros * _MICRO
     low = min(money(found.low), amount)
@@ -116,6 +131,7 @@ def _item(machine: Machine, found: Charge, begin: datetime, end: datetime, amoun
         high=amount if found.high == found.amount else high,
         units=Fraction(0) if free and _costs(use, begin) else billed_units(use, begin, until),
         running=use.end is None and end >= now,
+        job=job,
     )
 
 

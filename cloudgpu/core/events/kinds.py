@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cloudgpu.core.events import bodies, lab_bodies
-from cloudgpu.core.events.jobs import bodies as job_bodies
+from cloudgpu.core.events import bodies, job_lines, lab_bodies
 
 MACHINE, RESOURCE, EITHER = "machine", "resource", "either"  # the subject is one of these, or of the lab
 
@@ -68,15 +67,15 @@ KINDS = {
     "ledger_moved": Kind("ledger", lab_bodies.LedgerMoved),
     "ledger_moving": Kind("ledger", lab_bodies.LedgerMoving),
     "ledger_arrived": Kind("ledger", lab_bodies.LedgerArrived),
-    "job_requested": Kind("jobs", job_bodies.JobRequested),
-    "job_placed": Kind("jobs", job_bodies.JobPlaced),
-    "job_machine": Kind("jobs", job_bodies.JobMachine),
-    "job_began": Kind("jobs", job_bodies.JobBegan),
-    "job_progressed": Kind("jobs", job_bodies.JobProgressed),
-    "job_try_ended": Kind("jobs", job_bodies.JobTryEnded),
-    "job_ended": Kind("jobs", job_bodies.JobEnded),
-    "job_cancel_requested": Kind("jobs", job_bodies.JobCancelRequested),
-    "job_results_fetched": Kind("jobs", job_bodies.JobResultsFetched),
-    "job_kept": Kind("jobs", job_bodies.JobKept),
-    "job_closed": Kind("jobs", job_bodies.JobClosed),
+    "job_requested": Kind("jobs", job_lines.JobRequested),
+    "job_placed": Kind("jobs", job_lines.JobPlaced),
+    "job_machine": Kind("jobs", job_lines.JobMachine),
+    "job_began": Kind("jobs", job_lines.JobBegan),
+    "job_progressed": Kind("jobs", job_lines.JobProgressed),
+    "job_try_ended": Kind("jobs", job_lines.JobTryEnded),
+    "job_ended": Kind("jobs", job_lines.JobEnded),
+    "job_cancel_requested": Kind("jobs", job_lines.JobCancelRequested),
+    "job_results_fetched": Kind("jobs", job_lines.JobResultsFetched),
+    "job_kept": Kind("jobs", job_lines.JobKept),
+    "job_closed": Kind("jobs", job_lines.JobClosed),
 }

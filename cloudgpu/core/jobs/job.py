@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from cloudgpu.core.events.jobs.bodies import JobSpec, Outcome
+    from cloudgpu.core.events.job_lines import JobSpec, Outcome
     from cloudgpu.core.events.log import Line
 
 Body = Mapping[str, Any]

@@ -29,6 +29,7 @@ class Do(StrEnum):
     AGAIN = "again"  # close this attempt; another one follows
     END = "end"  # write how the job ended
     FETCH = "fetch"  # bring the results back
+    STOP = "stop"  # end compute, and keep the disk: nobody has fetched the results in time
     TERMINATE = "terminate"  # end the job's machine
     CLOSE = "close"  # write that nothing is left to do
     WAIT = "wait"
@@ -63,6 +64,7 @@ RUNS = ("pending", "running", "stopping", "unknown")
 OF_REASON = {
     "exited": State.FAILED,
     "setup": State.SETUP_FAILED,
+    "start": State.SETUP_FAILED,  # it could not be begun: a full disk, say
     "timeout": State.TIMED_OUT,
     "cancelled": State.CANCELLED,
     "over_cost": State.OVER_COST,
@@ -130,11 +132,11 @@ def _exited(job: Job, ended: Exit) -> Step:
         return Step(Do.END, outcome=State.SUCCEEDED, exit=ended)
     retried = ended.reason == "exited" and job.cancel is None and job.failed_tries < job.spec["retries"]
     if retried:
-        return Step(Do.AGAIN, f"exit status {ended.status}", exit=ended)
+        return Step(Do.AGAIN, ended.why or f"exit status {ended.status}", exit=ended)
     outcome = State.FAILED if job.cancel is None else State(job.cancel[0])
     if ended.reason != "exited":
         outcome = OF_REASON.get(ended.reason, outcome)
-    return Step(Do.END, "" if job.cancel is None else job.cancel[1], outcome, ended)
+    return Step(Do.END, ended.why if job.cancel is None else job.cancel[1], outcome, ended)
 
 
 def _cancelled(job: Job) -> Step | None:
@@ -147,13 +149,21 @@ def _after_the_end(job: Job, seen: Seen, now: datetime) -> Step:
     gone = machine is None or machine.terminated_at is not None
     if not whole and not gone and _had_a_command(job):
         if machine is not None and machine.state not in RUNS:
-            return Step(Do.WAIT, f"its results are on {machine.name}, which is stopped")
-        return Step(Do.FETCH)
+            return Step(Do.WAIT, f"its results are on {machine.name}, which is {machine.state}")
+        return _fetched_in_time(job, now)
     if gone or job.spec["machine"] is not None:
         return Step(Do.CLOSE, "" if whole else "its results are those of the last copy")
     if _is_kept(job) and now < kept_until(job):
         return Step(Do.WAIT, "its machine is kept for a look")
     return Step(Do.TERMINATE)
+
+
+def _fetched_in_time(job: Job, now: datetime) -> Step:
+    """Return the fetch, or the stop of a machine whose results nobody has fetched within `--results-wait`."""
+    waits = timedelta(seconds=job.spec["results_wait_s"])
+    if job.spec["machine"] is None and job.ended_at is not None and now >= job.ended_at + waits:
+        return Step(Do.STOP, "nobody has fetched its results in time")
+    return Step(Do.FETCH)
 
 
 def _had_a_command(job: Job) -> bool:

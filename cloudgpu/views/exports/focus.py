@@ -63,6 +63,7 @@ _TYPES = {
     Resource.TRAFFIC: "Virtual machine",
 }
 _TIER = re.compile(r"(Premium|Standard)?_?[PES]\d{1,2}\b.*", re.IGNORECASE)  # Azure's disks are billed whole
+TAG_JOB = "cloudgpu-job"  # on no resource: a machine that was there before is for one job after another
 _HOUR = 3_600_000_000  # microseconds
 _GB = 1_000_000_000  # bytes
 _EXACT_USD = EXACT * NANO
@@ -98,7 +99,7 @@ def _whose(item: Item, ledger: str) -> dict[str, str]:
         "ProviderName": provider,
         "PublisherName": issuer,
         "InvoiceIssuerName": issuer,
-        "Tags": json.dumps(_tags(row, ledger), ensure_ascii=False),
+        "Tags": json.dumps(_tags(row, ledger) | ({TAG_JOB: item.job} if item.job else {}), ensure_ascii=False),
     }
 
 

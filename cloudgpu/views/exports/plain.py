@@ -15,8 +15,8 @@ from cloudgpu.views.cost import decimal
 from cloudgpu.views.exports.focus import own_id
 
 COLUMNS = (
-    "begin end id name resource resource_id what provider account region zone market owner project seconds units per "
-    "usd_per_unit usd low_usd high_usd on_demand_usd estimate price_source price_basis price_as_of reasons"
+    "begin end id name resource resource_id what provider account region zone market owner project job seconds units "
+    "per usd_per_unit usd low_usd high_usd on_demand_usd estimate price_source price_basis price_as_of reasons"
 ).split()
 # What a spreadsheet takes for a formula, and runs: OWASP, CSV injection.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -25,12 +25,18 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 def charge_value(item: Item) -> dict[str, Any]:
     """Return one line of the bill: times in UTC, money as decimal text in USD, null for what is not known.
 
-    `usd` is null where no price is known. `units` is what `usd_per_unit` is for, `per` hour, month or gb. `reasons` say
-    why the amount lies between `low_usd` and `high_usd`.
+    `usd` is null where no price is known. `job` is the id of the job that the machine was for, `shared` or `idle`.
+    `units` is what `usd_per_unit` is for, `per` hour, month or gb. `reasons` say why the amount lies between `low_usd`
+    and `high_usd`.
     """
     row, use, price = item.machine, item.charge.use, item.segment
     value = {name: getattr(row, name) or None for name in "id name provider account region zone owner project".split()}
-    value |= {"begin": iso(item.begin), "end": iso(item.end), "seconds": item.charge.micros / 1_000_000}
+    value |= {
+        "job": item.job or None,
+        "begin": iso(item.begin),
+        "end": iso(item.end),
+        "seconds": item.charge.micros / 1_000_000,
+    }
     value |= {"resource": str(use.resource), "resource_id": own_id(use) or None, "what": use.what}
     value |= {"market": use.market, "units": decimal(item.units), "per": str(use.per), "estimate": item.estimate}
     value |= {"usd_per_unit": price and usd(Money(price.nanos)), "usd": price and usd(item.amount)}

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+from cloudgpu.control.inventory.sync import look_at_all, refresh
 from cloudgpu.control.lifecycle.lease import hold_loses_to, plan_extension, set_hold
 from cloudgpu.control.lifecycle.lifecycle import new_lease, start, stop
 from cloudgpu.control.policies.commands import explained
@@ -247,6 +248,29 @@ def test_broken_limits_are_not_in_the_way_of_a_release(lab):
     with pytest.raises(InvalidRequest, match=r"limits\.yaml:1"):
         set_hold(lab.session, row, lab.clock() + H)
     assert set_hold(lab.session, row, None).hold_until is None
+
+
+@pytest.mark.parametrize("then", ["a look sees the hold", "it is set anew"])
+def test_a_release_counts_though_its_clock_is_behind_the_one_that_set_the_hold(lab, then):
+    row = set_hold(lab.session, lab.up().machine, lab.clock() + 9 * H)
+    lab.later(minutes=30)
+    if then == "it is set anew":
+        set_hold(lab.session, row, lab.clock() + 9 * H)
+    else:
+        refresh(lab.session, row, note=True)
+    lab.clock.now -= H
+    assert set_hold(lab.session, row, None).hold_until is None
+    lab.later(minutes=90)
+    look_at_all(lab.session)
+    assert lab.session.ledger.machine(row.id).hold_until is None
+
+
+def test_a_hold_after_such_a_release_counts_too(lab):
+    row = set_hold(lab.session, lab.up().machine, lab.clock() + 9 * H)
+    lab.clock.now -= H
+    set_hold(lab.session, row, None)
+    until = lab.clock() + 3 * H
+    assert from_iso(set_hold(lab.session, row, until).hold_until) == until
 
 
 def test_the_agent_is_told_of_the_offs_that_may_come_in_its_life(lab):

@@ -14,6 +14,26 @@ _LARGE = {"max_examples": int(os.environ.get("CLOUDGPU_LIVES", "40")), "stateful
 _USUAL = {"suppress_health_check": list(HealthCheck), "phases": [Phase.generate, Phase.shrink]}
 
 
+@pytest.fixture
+def lab():
+    """Three machines that nobody uses, `first` is one of them; what must hold is checked at the end."""
+    made = Lab()
+    made.first = made.opened(kinds=[("default", "gpu", False, 0)] * 3).values[0]
+    yield made
+    made.teardown()
+
+
+def test_a_machine_whose_hold_ends_with_the_last_pass_is_ended_by_those_after_it(lab):
+    lab.somebody_holds(lab.first, hours=5, releases=False)
+
+
+def test_a_machine_whose_hold_was_released_by_a_clock_that_went_back_is_ended(lab):
+    lab.somebody_holds(lab.first, hours=9, releases=False)
+    lab.some_passes_come(2)
+    lab.the_clock_of_the_passes_jumps_by_an_hour(-60)
+    lab.somebody_holds(lab.first, hours=9, releases=True)
+
+
 class TestLab(Lab.TestCase):
     settings = settings(**_SMALL, **_USUAL)
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 import cloudgpu
-from cloudgpu.core.events import lab_lines, launch_lines, machine_lines, observed_lines
-from cloudgpu.core.events.jobs import lines as job_lines
+from cloudgpu.core.events import job_lines, lab_lines, launch_lines, machine_lines, observed_lines
 from cloudgpu.core.events.kinds import KINDS
 from cloudgpu.core.events.projection import _STEPS
 from cloudgpu.ledger.log.projections import _OF_NO_MACHINE

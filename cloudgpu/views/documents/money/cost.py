@@ -36,7 +36,7 @@ class GroupName(TypedDict):
     """What is said of a group beside its sums."""
 
     name: str
-    """The same for people; empty where the ledger has none."""
+    """The same for people, of a job its name; empty where the ledger has none."""
     provider: str | None
     """By instance: the kind of provider."""
     state: str | None
@@ -47,7 +47,8 @@ class CostGroup(CostSum, GroupName):
     """What a machine, a project, ... cost."""
 
     group: str
-    """A machine's id, a project, ...; of a day, week or month the time it begins."""
+    """A machine's id, a project, ...; of a day, week or month the time it begins. By job its id, `shared` or `idle`;
+    empty for machines without a job."""
 
 
 class UncountedTraffic(TypedDict):

@@ -35,6 +35,16 @@ def glance(value: Plan, now: datetime) -> str:
     )
 
 
+def of_a_job(value: Plan) -> Iterator[tuple[str, str | None]]:
+    """Yield what the plan of a job says of its machine: what, where, price, budget; then all warnings in full."""
+    spot = ", spot" if value["market"] == "spot" else ""
+    yield "machine", f"{_what(value)}{spot}"
+    yield "where", _where_briefly(value)
+    yield "price", _price_briefly(value)
+    yield "budget", _budgets_briefly(value["budgets"])
+    yield from _warnings(value)
+
+
 def line(value: Plan) -> str:
     """Return the plan in one line, where it is not asked about; then every warning, never shortened."""
     spot = " spot" if value["market"] == "spot" else ""

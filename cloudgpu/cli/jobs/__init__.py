@@ -1,0 +1,1 @@
+"""The verbs about jobs: run, jobs, logs, cancel."""

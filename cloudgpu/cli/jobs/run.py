@@ -1,0 +1,311 @@
+"""`cloudgpu run`: plan, ask, carry a job to its end in front, or leave it to whoever watches."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cloudgpu.cli import interrupt, progress
+from cloudgpu.cli.common import Verbose, Yes, answered, confirm, on_terminal, open_here, shown, tell
+from cloudgpu.cli.jobs import options as of_a_job
+from cloudgpu.cli.launch import options
+from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable
+
+if TYPE_CHECKING:
+    from cloudgpu.control.jobs.inputs.request import RunRequest
+    from cloudgpu.control.jobs.plan import PlannedRun
+    from cloudgpu.control.session.session import Session
+    from cloudgpu.core.jobs.job import Job
+    from cloudgpu.views.documents.machines.plans import Plan
+
+# The parts of --help, the common options first.
+GROUPS = {
+    "Common options": (
+        "--gpu", "--provider", "--spot", "--on", "--setup", "--timeout", "--max-cost", "--detach", "--dry-run", "--yes",
+    ),
+    "What travels, and what comes back": (
+        "--workdir", "--include", "--data", "--results", "--checkpoint", "--every", "--results-wait",
+    ),
+    "What the command is given": ("--env", "--env-file", "--secret", "--port"),
+    "When it fails, or its machine is lost": ("--retries", "--restarts", "--keep", "--stall"),
+    "Which machine": (
+        "--instance-type", "--account", "--region", "--zone", "--image", "--max-price", "--or-on-demand",
+        "--persistent", "--template", "--disk", "--volume",
+    ),
+    "Network": ("--ssh-from", "--ssh-from-anywhere", "--subnet", "--security-group", "--no-public-ip", "--jump"),
+    "What ends its machine, and who pays": (
+        "--policy", "--lease", "--renew-until", "--owner", "--project", "--override", "--key",
+    ),
+}  # fmt: skip
+CONTEXT = {"ignore_unknown_options": False}
+BEGINS = "\0"  # stands where the command begins: nobody can type it
+_NOT_OURS = {"words", "dry_run", "verbose", "yes", "ssh_from_any"}
+
+
+def arranged(args: list[str]) -> list[str]:
+    """Return the arguments with a mark where the command begins, and nothing in it read as an option of `run`."""
+    place = args.index("--") if "--" in args else len(args)
+    return [*args[:place], "--", BEGINS, *args[place + 1 :]] if place < len(args) else args
+
+
+def command(
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="The job's name; without one, two words.")] = None,
+    words: Annotated[list[str] | None, typer.Argument(metavar="-- CMD [ARG]...", help="The command.")] = None,
+    *,
+    provider: options.Provider = None,
+    account: options.Account = None,
+    gpu: options.Gpu = None,
+    instance_type: options.InstanceType = None,
+    region: options.Region = None,
+    zone: options.Zone = None,
+    spot: options.Spot = None,
+    or_on_demand: options.OrOnDemand = False,
+    persistent: options.Persistent = False,
+    max_price: options.MaxPrice = None,
+    template: options.Template = None,
+    image: options.Image = None,
+    disk: options.Disk = None,
+    volume: options.Volume = None,
+    ssh_from: options.SshFrom = None,
+    ssh_from_any: options.SshFromAnywhere = False,
+    subnet: options.Subnet = None,
+    security_group: options.SecurityGroup = None,
+    no_public_ip: options.NoPublicIp = False,
+    jump: options.Jump = None,
+    policy: options.Policy = None,
+    lease: options.Lease = None,
+    renew_until: options.RenewUntil = None,
+    owner: options.Owner = None,
+    project: options.Project = None,
+    override: options.Override = None,
+    on: of_a_job.On = None,
+    workdir: of_a_job.Workdir = None,
+    include: of_a_job.Include = None,
+    setup: of_a_job.SetUp = None,
+    env: of_a_job.Env = None,
+    env_file: of_a_job.EnvFile = None,
+    secret: of_a_job.Secret = None,
+    data: of_a_job.Data = None,
+    port: of_a_job.Port = None,
+    results: of_a_job.Results = None,
+    checkpoint: of_a_job.Checkpoint = None,
+    every: of_a_job.Every = None,
+    timeout: of_a_job.Timeout = None,
+    max_cost: of_a_job.MaxCost = None,
+    stall: of_a_job.Stall = None,
+    retries: of_a_job.Retries = 0,
+    restarts: of_a_job.Restarts = 5,
+    keep: of_a_job.Keep = None,
+    results_wait: of_a_job.ResultsWait = None,
+    key: of_a_job.Key = None,
+    detach: of_a_job.Detach = False,
+    dry_run: options.DryRun = False,
+    verbose: Verbose = False,
+    yes: Yes = False,
+) -> None:
+    """Run a command on a machine of its own, bring its results back, and end the machine.
+
+    The directory travels without .git, without what .cloudgpuignore (else .gitignore) names, and without files that
+    look like secrets. The command runs there under a supervisor that outlives every connection. What it writes to
+    $CLOUDGPU_RESULTS comes back to RESULTS/NAME. With --on it runs on a machine that is there, and leaves it running.
+
+    Shows the plan and asks once. stdout and stderr are the command's own. Ctrl-C asks whether to leave the job running
+    or to cancel it. The NAME or --key of a job that lives follows that job; otherwise every run is a new job.
+
+    Exit code: until the command has begun, as for every verb (3 if a budget does not allow it); then the command's own,
+    128 + N after signal N, and 255 if cloudgpu itself failed. 130 after Ctrl-C, if the job goes on.
+    """
+    asked = locals()  # before anything else is one
+    from cloudgpu.control.jobs.inputs.request import parse_run
+    from cloudgpu.control.jobs.listing import attached
+
+    request = parse_run(**_asked(asked))
+    session = open_here()
+    job = attached(session, request)
+    if job is None:
+        planned = _planned(session, request, dry_run=dry_run, verbose=verbose, yes=yes)
+        if dry_run:
+            return
+        from cloudgpu.control.jobs.plan import begin
+
+        job = begin(session, planned)
+    else:
+        tell(f"{job.name} is {job.state} already: this follows it.")
+    raise typer.Exit(_begun(session, job) if detach else _in_front(session, job))
+
+
+def _asked(asked: dict[str, Any]) -> dict[str, Any]:
+    """Return what was typed as `parse_run` takes it."""
+    name, words = asked["name"], asked["words"] or []
+    if name == BEGINS:
+        name, words = None, [BEGINS, *words]
+    if (words and words[0] != BEGINS) or (name is not None and not words):
+        typed = [*filter(None, (name, *words))]
+        raise InvalidRequest(
+            f"The command has to stand after --, and {typed[-1]!r} does not.",
+            field="CMD",
+            value=" ".join(typed),
+            next=f"For example: cloudgpu run -- {' '.join(typed)}",
+        )
+    plain = {word: value for word, value in asked.items() if word not in _NOT_OURS}
+    return {**plain, "name": name, "argv": words[1:], "ssh_from_anywhere": asked["ssh_from_any"]}
+
+
+def _planned(session: Session, request: RunRequest, *, dry_run: bool, verbose: bool, yes: bool) -> PlannedRun:
+    """Return the plan once it is agreed to; with `dry_run`, show it and no more."""
+    from cloudgpu.cli.jobs.text import plan_text
+    from cloudgpu.control.jobs.plan import plan_run
+    from cloudgpu.control.launch.budget_preview import check_budgets
+
+    planned = plan_run(session, request, os.environ)
+    document = _launch_document(session, planned)
+    text = plan_text(planned, document, session.clock(), verbose=verbose)
+    stream = sys.stdout if dry_run else sys.stderr
+    stream.write(f"{shown(text, stream)}\n")
+    stream.flush()
+    if planned.prepared is not None:
+        check_budgets(session, planned.prepared)
+    if not dry_run:
+        session.check_launchable()
+        if planned.prepared is not None:  # a machine that is there costs no more than before
+            confirm("Run it?", yes=yes)
+    return planned
+
+
+def _launch_document(session: Session, planned: PlannedRun) -> Plan | None:
+    if planned.prepared is None:
+        return None
+    from cloudgpu.control.launch.budget_preview import planned as document
+
+    return document(session, planned.prepared)["plan"]
+
+
+def _in_front(session: Session, job: Job) -> int:
+    """Carry a job to its end, and return its exit status; 130 where it goes on without this process."""
+    from cloudgpu.cli.jobs.text import ended_text
+    from cloudgpu.control.jobs.cancel import request_cancel
+    from cloudgpu.control.jobs.follow import follow
+    from cloudgpu.control.jobs.listing import job_value
+    from cloudgpu.control.jobs.ports import ForwardedPorts
+    from cloudgpu.views.jobs import CODE_OF_OURS, exit_code
+
+    progress.end()
+    sys.stdout.flush()
+    out, err = Once(sys.stdout.fileno()), Once(sys.stderr.fileno())
+    while True:
+        try:
+            with ForwardedPorts(session, job):
+                job = follow(session, job, os.environ, stdout=out.again(), stderr=err.again())
+        except KeyboardInterrupt:
+            interrupt.take_time()
+            if not _cancels(job):
+                tell_how(session, job)
+                return interrupt.CODE
+            request_cancel(session, job)
+        except CloudgpuError as error:
+            if not _has_begun(session, job):
+                raise
+            return _failed(error)
+        else:
+            tell(ended_text(job_value(session, job), session.clock()))
+            code = exit_code(job)
+            return CODE_OF_OURS if code is None else code
+
+
+def _has_begun(session: Session, job: Job) -> bool:
+    from cloudgpu.control.jobs.store import the_job
+    from cloudgpu.views.jobs import first_began
+
+    try:
+        return first_began(the_job(session, job.id)) is not None
+    except LedgerUnavailable:
+        return True  # nobody can say
+
+
+def _failed(error: CloudgpuError) -> int:
+    """Say what kept this process from following a job that has begun, and return its exit status."""
+    from cloudgpu.views.jobs import CODE_OF_OURS
+
+    for sentence in filter(None, (f"error: {error.message}", error.next)):
+        tell(sentence)
+    return CODE_OF_OURS
+
+
+def _begun(session: Session, job: Job) -> int:
+    """Carry a job on until its command has begun, and say how to follow it; Ctrl-C leaves it to whoever watches."""
+    from cloudgpu.control.jobs.follow import carry_until_begun
+
+    try:
+        job = carry_until_begun(session, job, os.environ)
+    except KeyboardInterrupt:
+        interrupt.take_time()
+        tell_how(session, job)
+        return interrupt.CODE
+    tell_how(session, job)
+    return 0
+
+
+def _cancels(job: Job) -> bool:
+    """Ask on the terminal what becomes of the job; without one, and at another Ctrl-C, it goes on."""
+    if not on_terminal():
+        return False
+    try:
+        sys.stderr.write("\n")
+        while True:
+            word = answered(f"{job.name}: [d]etach and let it go on, or [c]ancel it? ").lower()
+            if word in ("c", "cancel"):
+                return True
+            if word in ("d", "detach"):
+                return False
+    except (KeyboardInterrupt, InvalidRequest):  # the input ended
+        interrupt.take_time()
+        return False
+
+
+def tell_how(session: Session, job: Job) -> None:
+    """Say how to follow a job that goes on without this process, and who has to watch."""
+    from cloudgpu.cli.jobs.text import detached_text
+    from cloudgpu.control.jobs.listing import job_value
+    from cloudgpu.control.jobs.store import the_job
+
+    text = detached_text(job_value(session, the_job(session, job.id)))
+    sys.stderr.write(f"{shown(text, sys.stderr)}\n")
+
+
+class Once:
+    """A file descriptor to which each byte is written once, though a job is followed from its beginning again.
+
+    Ctrl-C comes between two writes, never between a write and its count; while nobody reads, it ends the wait.
+    """
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        self._written = self._skip = 0
+
+    def again(self) -> Any:
+        """Return it for one more run over the same bytes."""
+        self._skip = self._written
+        return self
+
+    def write(self, data: bytes) -> int:
+        """Write what was not written before."""
+        new = memoryview(data)[self._skip :]
+        self._skip -= len(data) - len(new)
+        while new:
+            select.select([], [self._number], [])  # from here on, so few bytes do not block
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGALRM})
+            try:
+                count = os.write(self._number, new[: select.PIPE_BUF])
+                self._written += count
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            new = new[count:]
+        return len(data)
+
+    def flush(self) -> None:
+        """Do nothing: there is no buffer."""

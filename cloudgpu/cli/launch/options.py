@@ -1,0 +1,56 @@
+"""The options of `up`, in the order in which --help shows them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from cloudgpu.cli.common import PLACE, kind_option
+
+
+def text_option(metavar: str, says: str) -> typer.models.OptionInfo:
+    """Return an option that takes a text, with this help."""
+    found: typer.models.OptionInfo = typer.Option(metavar=metavar, help=says)
+    return found
+
+
+Provider = Annotated[str | None, kind_option(f"Where to launch: {PLACE}. any: the cheapest.")]
+Account = Annotated[str | None, text_option("NAME", "An account of the provider in config.toml.")]
+Gpu = Annotated[str | None, text_option("NAME[:COUNT]", "For example v100 or a100:8.")]
+InstanceType = Annotated[str | None, text_option("TYPE", "An exact instance type.")]
+Region = Annotated[str | None, text_option("NAME", "Only this region.")]
+Zone = Annotated[str | None, text_option("NAME", "Only this zone.")]
+Spot = Annotated[bool | None, typer.Option("--spot/--on-demand", help="Which market to buy on.")]
+OrOnDemand = Annotated[bool, typer.Option("--or-on-demand", help="With --spot: on demand where spot has no capacity.")]
+Persistent = Annotated[
+    bool, typer.Option("--persistent", help="With --spot: a request that can be stopped; down cancels it.")
+]
+MaxPrice = Annotated[str | None, text_option("USD", "The most to pay per hour.")]
+Template = Annotated[str | None, text_option("NAME", "The launch template (jupyter).")]
+Image = Annotated[str | None, text_option("NAME|ID", "An image of yours, or the provider's id of one.")]
+Disk = Annotated[str | None, text_option("GB", "The size of the system disk.")]
+Volume = Annotated[str | None, text_option("NAME[:GB]", "A data disk that outlives machines; :GB creates a new one.")]
+SshFrom = Annotated[str | None, text_option("CIDR", "Who may connect over SSH; by default your address.")]
+SshFromAnywhere = Annotated[
+    bool, typer.Option("--ssh-from-anywhere", help="Let every address try to log in (the key is still needed).")
+]
+Subnet = Annotated[str | None, text_option("ID", "A subnet of yours, instead of the account's default network.")]
+SecurityGroup = Annotated[
+    str | None,
+    text_option("ID", "A security group of yours, instead of cloudgpu's; it decides who may connect over SSH."),
+]
+NoPublicIp = Annotated[bool, typer.Option("--no-public-ip", help="No public address: connect with --jump or a VPN.")]
+Jump = Annotated[str | None, text_option("[USER@]HOST[:PORT]", "Reach the machine through this host.")]
+MachineName = Annotated[str | None, text_option("NAME", "Its name; without one, two words.")]
+Key = Annotated[str | None, text_option("KEY", "Launch only one machine per key, however often it is used.")]
+New = Annotated[bool, typer.Option("--new", help="Launch a second machine of the same request.")]
+Policy = Annotated[str | None, text_option("NAME", "The policy: how long it lives, and what ends it. (default)")]
+Lease = Annotated[str | None, text_option("TIME", "How long it lives unless renewed, like 8h.")]
+RenewUntil = Annotated[str | None, text_option("TIME", "The latest end that use can extend it to, like 3d.")]
+Owner = Annotated[str | None, text_option("TEXT", "Who it is for.")]
+Project = Annotated[str | None, text_option("TEXT", "The project it is charged to.")]
+Override = Annotated[str | None, text_option("REASON", "Exceed budgets that allow it; the ledger records the reason.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan and do nothing.")]
+WaitStart = Annotated[bool, typer.Option("--wait-start", help="Wait until the template's on_start has ended.")]
+NoWait = Annotated[bool, typer.Option("--no-wait", help="Return as soon as the provider has accepted.")]

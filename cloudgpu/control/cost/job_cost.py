@@ -1,0 +1,51 @@
+"""Says what jobs have cost so far: the sums of `cost --by job`, for `jobs`, `show` and the limit of `--max-cost`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cloudgpu.core.events.job_lines import SUBJECT
+from cloudgpu.core.jobs.job import Job, jobs_of
+from cloudgpu.core.jobs.shares import assigned, guest_since, job_cost
+from cloudgpu.core.values.times import iso
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from cloudgpu.control.session.session import Session
+    from cloudgpu.core.billing.cost_groups import Ended
+    from cloudgpu.core.model.machine import Machine
+    from cloudgpu.core.values.money import Money
+    from cloudgpu.ledger.log.base import View
+
+
+def all_jobs(session: Session) -> dict[str, Job]:
+    """Return every job of the ledger by its id, oldest first.
+
+    Read apart from the rows: a job line more or less moves costs between rows, and changes no sum.
+    """
+    return jobs_of(session.ledger.events(SUBJECT))
+
+
+def job_spent(session: Session, job: Job, *, jobs: Mapping[str, Job] | None = None) -> Money:
+    """Return what a job has cost up to now: its row of `cost --by job`, to the nano-dollar. Asks no cloud.
+
+    `jobs` are all of them by id, where the caller has folded them; they say with whom the job shared a machine.
+    """
+    return jobs_spent(session, [job], jobs=jobs)[job.id]
+
+
+def jobs_spent(session: Session, wanted: Iterable[Job], *, jobs: Mapping[str, Job] | None = None) -> dict[str, Money]:
+    """Return what each of these jobs has cost up to now, by id; reads the rows and what ended once."""
+    asked, now = list(wanted), session.clock()
+    guests = [since for one in asked if (since := guest_since(one)) is not None]
+
+    def read(view: View) -> tuple[list[Machine], Sequence[Ended]]:
+        return view.bills(), list(view.uses(iso(min(guests)))) if guests else ()
+
+    machines, ended = session.ledger.read(read)
+    known = all_jobs(session) if jobs is None else jobs
+    shares = assigned({**known, **{one.id: one for one in asked}}.values())
+    mine = [machine for machine in machines if machine.id in shares]
+    gone = [one for one in ended if one[0] in shares]
+    return {one.id: job_cost(one.id, shares, mine, gone, now) for one in asked}

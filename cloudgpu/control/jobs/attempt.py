@@ -1,0 +1,83 @@
+"""Has a machine for one attempt of a job, and begins its command there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cloudgpu.access.jobs.remote import RemoteSpec
+from cloudgpu.access.jobs.snapshot import load
+from cloudgpu.control.inputs.launch_request import parse_request
+from cloudgpu.control.jobs.store import directory_of, snapshots
+from cloudgpu.control.launch.launch import launch
+from cloudgpu.control.launch.plan import prepare
+from cloudgpu.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from cloudgpu.access.jobs.remote import RemoteJob
+    from cloudgpu.control.session.session import Session
+    from cloudgpu.core.jobs.job import Attempt, Job
+    from cloudgpu.core.jobs.remote_state import RemoteState
+    from cloudgpu.core.jobs.snapshot import Snapshot
+    from cloudgpu.core.model.machine import Machine
+
+
+def launched(session: Session, job: Job, attempt: Attempt) -> Machine | None:
+    """Return the machine of an attempt, launched where there is none for its key yet; None for a cancelled job.
+
+    The same key never makes two machines. Raises what `up` raises.
+    """
+    if attempt.key is None:  # a machine that was there
+        return session.ledger.machine(attempt.machine or "")
+    there = next((one for one in session.ledger.machines() if one.key == attempt.key), None)
+    if there is not None and (there.terminated_at is not None or job.cancel is not None):
+        return there
+    if there is None and job.cancel is not None:
+        return None
+    request = parse_request(**job.spec["launch"], name=_name(job, attempt), key=attempt.key)  # type: ignore[arg-type]
+    return launch(session, prepare(session, request)).machine
+
+
+def _name(job: Job, attempt: Attempt) -> str:
+    """Return what an attempt's machine is called: as its job, with a number from the second one on."""
+    return job.name if attempt.number == 1 else f"{job.name}-{attempt.number}"
+
+
+def started(session: Session, job: Job, remote: RemoteJob, values: Mapping[str, str]) -> RemoteState:
+    """Send the snapshot, put back results and the newest checkpoint, begin the command; return what is seen then.
+
+    An attempt begins once: where it has begun already, it is only looked at. Raises Unreachable where the connection
+    is lost on the way, InvalidRequest for a snapshot that is on another computer or a machine without room.
+    """
+    snapshot = _snapshot(session, job)
+    session.tell(f"{job.name}: sending {len(snapshot.files):,} files")
+    own = directory_of(session, job)
+    restored = None if len(job.attempts) == 1 else remote.restore(own / "results", own / "checkpoints")
+    return remote.start(_remote_spec(job), snapshot, snapshots(session), secrets=values, restored=restored)
+
+
+def _remote_spec(job: Job) -> RemoteSpec:
+    spec = job.spec
+    return RemoteSpec(
+        argv=tuple(spec["argv"]),
+        name=job.name,
+        env=spec["environment"],
+        setup=spec["setup"],
+        timeout_s=spec["timeout_s"],
+        results=spec["results"],
+        checkpoint=spec["checkpoint"],
+        data=tuple((one["target"], one["source"]) for one in spec["data"]),
+    )
+
+
+def _snapshot(session: Session, job: Job) -> Snapshot:
+    try:
+        return load(snapshots(session), job.spec["snapshot"])
+    except InvalidRequest as error:
+        raise InvalidRequest(
+            f"The files of {job.name} are not on this computer, so it cannot be started from here.",
+            field="NAME",
+            value=job.name,
+            next=f"Run cloudgpu watch on {job.host}, where it was asked for.",
+        ) from error

@@ -1,0 +1,61 @@
+"""Ends a job because somebody asked: writes that first, then carries it on until its machine is proved ended."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from cloudgpu.access.computer import node
+from cloudgpu.control.jobs.carry import Carrier
+from cloudgpu.control.jobs.listing import find, job_value
+from cloudgpu.control.team.law import check_may
+from cloudgpu.core.events.job_lines import job_cancel_requested
+from cloudgpu.core.model.machine import Owned
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from cloudgpu.control.session.session import Session
+    from cloudgpu.core.jobs.job import Job
+    from cloudgpu.views.documents.jobs.jobs import CancelDocument
+
+LONGEST = timedelta(minutes=5)  # that a job is carried on: its machine may not answer
+MOST_PAUSE_S = 5.0
+
+
+def cancel(session: Session, name: str, environ: Mapping[str, str]) -> CancelDocument:
+    """Have a job ended, and return it once nothing is left to do, or with what it waits for.
+
+    Its results come back first. One whose command is over already is left as it is. Raises InstanceNotFound, RoleNeeded
+    where the job is somebody else's.
+    """
+    job = find(session, name)
+    if job.outcome is not None:
+        return {"job": job_value(session, job), "was_over": True, "waits": None}
+    request_cancel(session, job)
+    job, waits = _carried(session, job, environ)
+    return {"job": job_value(session, job), "was_over": False, "waits": waits}
+
+
+def request_cancel(session: Session, job: Job) -> None:
+    """Write that a job is to end; raise RoleNeeded where that is not theirs to ask."""
+    check_may(session, Owned(f"the job {job.name}", job.spec["owner"]), "cancel")
+    why = f"cancelled by {session.settings.owner}"
+    session.ledger.append([job_cancel_requested(job.id, "cancelled", why, node(), session.clock())])
+
+
+def _carried(session: Session, job: Job, environ: Mapping[str, str]) -> tuple[Job, str | None]:
+    """Carry a job on to its end; return it with what it waits for, None where nothing is left to do."""
+    until, told = session.clock() + LONGEST, ""
+    with Carrier(session, job.id, environ) as carrier:
+        while True:
+            carried = carrier.carry()
+            if not carried.job.is_living:
+                return carried.job, None
+            why = carried.why or f"it is {carried.job.state}"
+            if why != told:
+                session.tell(f"{job.name}: {why}")
+                told = why
+            if carried.error is not None or session.clock() >= until:
+                return carried.job, why
+            session.pause(min(MOST_PAUSE_S, carried.wait.total_seconds()))

@@ -1,0 +1,328 @@
+"""Carries jobs on: asks what comes next for one, does it, and asks again until there is something to wait for.
+
+Any process may do it at any time, on any computer that shares the ledger: one at a time holds the job's lock. What was
+done and not written down, because a process was killed in between, is done again and has no second effect.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from cloudgpu.control.access.reach import open_connection
+from cloudgpu.control.inventory.sync import refresh
+from cloudgpu.control.jobs.attempt import launched, started
+from cloudgpu.control.jobs.ending import closed, fetched, stopped, terminated
+from cloudgpu.control.jobs.inputs.env_file import secret_values
+from cloudgpu.control.jobs.results import sync
+from cloudgpu.control.jobs.store import directory_of, last_sync, the_job
+from cloudgpu.core.billing.totals import spent
+from cloudgpu.core.events import job_lines as lines
+from cloudgpu.core.jobs.job import Job, State
+from cloudgpu.core.jobs.remote_state import Phase
+from cloudgpu.core.jobs.steps import Do, Seen, Step, next_step
+from cloudgpu.core.values.money import ZERO, Money
+from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, ProviderUnavailable, Unreachable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import TracebackType
+    from typing import Self
+
+    from cloudgpu.access.jobs.remote import RemoteJob
+    from cloudgpu.access.ssh.connection import Connection
+    from cloudgpu.control.session.session import Session
+    from cloudgpu.core.events.log import Draft
+    from cloudgpu.core.jobs.remote_state import RemoteState
+    from cloudgpu.core.model.machine import Machine
+
+SOON, LATER = timedelta(seconds=5), timedelta(minutes=1)
+PROGRESS_EVERY = timedelta(minutes=10)  # how often progress is a line of the ledger
+MOST_STEPS = 50  # in one go: more would be a circle
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """How far a job was carried: why it waits, and how long before the next step is worth taking.
+
+    `error` is what kept a step from being done; the next watcher tries it again.
+    """
+
+    job: Job
+    why: str = ""
+    wait: timedelta = LATER
+    remote: RemoteState | None = None
+    error: CloudgpuError | None = None
+
+
+@dataclass
+class Carrier:
+    """Carries one job on. `environ` has the values of its secrets; the connection to its machine is kept."""
+
+    session: Session
+    id: str
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    connection: Connection | None = None
+    connected_to: str | None = None
+    remote: RemoteState | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection to the job's machine."""
+        if self.connection is not None:
+            self.connection.close()
+        self.connection = self.connected_to = None
+
+    def carry(self) -> Carried:
+        """Do what can be done now and return what is waited for.
+
+        Raises what the launch of a job's first machine raises: the job is over then. Raises LedgerUnavailable.
+        """
+        try:
+            with self.session.hold(f"job-{self.id}", wait=False):
+                return self._carried()
+        except LedgerUnavailable:
+            raise
+        except ProviderUnavailable as other:
+            if other.field != "lock":
+                raise
+            return Carried(the_job(self.session, self.id), "another process carries it on", SOON)
+
+    def _carried(self) -> Carried:
+        self.remote = None
+        for _ in range(MOST_STEPS):
+            job = the_job(self.session, self.id)
+            step = next_step(job, self._seen(job), self.session.clock())
+            waits = self._done(job, step)
+            if waits is not None:
+                return waits
+        return Carried(job, "it goes round in a circle; please report that", LATER)
+
+    # -- what is known
+
+    def _seen(self, job: Job) -> Seen:
+        machine = self._machine(job)
+        silent = None
+        if machine is not None and machine.state == "running" and self.remote is None and _asks(job):
+            try:
+                self.remote = self.at(job, machine).look()
+            except CloudgpuError as error:  # whatever it is, of what runs there nothing is known
+                self.close()
+                machine, silent = self._refreshed(machine), error.message
+        if machine is not None and machine.state in ("pending", "unknown"):
+            machine = self._refreshed(machine)
+            silent = silent or f"{machine.name} is {machine.state}"
+        return Seen(machine, self.remote, silent, self._spent(job))
+
+    def _machine(self, job: Job) -> Machine | None:
+        attempt = job.attempt or (job.attempts[-1] if job.attempts else None)
+        return None if attempt is None or attempt.machine is None else self.session.ledger.machine(attempt.machine)
+
+    def _there(self, job: Job) -> Machine:
+        """Return the machine of a step that is only taken where there is one."""
+        machine = self._machine(job)
+        if machine is None:
+            raise ProviderUnavailable(f"The ledger lost the machine of {job.name}.", field="ledger", value=job.name)
+        return machine
+
+    def _refreshed(self, machine: Machine) -> Machine:
+        try:
+            return refresh(self.session, machine)
+        except LedgerUnavailable:
+            raise
+        except CloudgpuError:
+            return machine
+
+    def _spent(self, job: Job) -> Money | None:
+        if job.spec["max_cost"] is None:
+            return None
+        now = self.session.clock()
+        found = (self.session.ledger.machine(one) for one in job.machines)
+        return sum((spent(one, now) for one in found if one is not None), ZERO)
+
+    def at(self, job: Job, machine: Machine) -> RemoteJob:
+        """Return the open attempt on its machine, over a connection that stands. Raises Unreachable."""
+        from cloudgpu.access.jobs.remote import RemoteJob
+
+        if self.connection is None or self.connected_to != machine.id or not self.connection.is_open:
+            self.close()
+            self.connection, self.connected_to = open_connection(self.session, machine), machine.id
+        return RemoteJob(self.connection, job.id, job.attempts[-1].number)
+
+    # -- what is done
+
+    def _done(self, job: Job, step: Step) -> Carried | None:
+        """Do a step; return what is waited for then, None where the next one can be taken at once."""
+        if step.do is Do.WAIT:
+            return Carried(job, step.why, SOON if job.is_living else LATER, self.remote)
+        try:
+            act: Callable[[Job, Step], Carried | None] = getattr(self, f"_{step.do}")
+            return act(job, step)
+        except LedgerUnavailable:
+            raise
+        except CloudgpuError as error:
+            if isinstance(error, Unreachable):  # it may be gone
+                self.close()
+                machine = self._machine(job)
+                if machine is not None:
+                    self._refreshed(machine)
+            if step.do is Do.LAUNCH:
+                return self._not_launched(job, error)
+            return Carried(job, error.message, LATER, self.remote, error)
+
+    def _append(self, *drafts: Draft) -> None:
+        self.session.ledger.append(list(drafts))
+
+    def _place(self, job: Job, _step: Step) -> None:
+        number, last = len(job.attempts) + 1, job.attempts[-1] if job.attempts else None
+        machine = job.spec["machine"]
+        key = None if machine is not None else f"{job.id}-{number}"
+        there = None if last is None or last.machine is None else self.session.ledger.machine(last.machine)
+        if last is not None and there is not None and there.terminated_at is None:  # it is tried again where it was
+            machine, key = there.id, last.key
+        self._append(lines.job_placed(job.id, number, self.session.clock(), key=key, machine=machine))
+        self.remote = None  # what was seen was another attempt
+
+    def _launch(self, job: Job, _step: Step) -> Carried | None:
+        attempt = job.attempts[-1]
+        machine = launched(self.session, job, attempt)
+        if machine is None:  # it was cancelled before anything was launched
+            self._append(self._ended(job, Step(Do.END, job.cancel[1] if job.cancel else "", State.CANCELLED)))
+        else:
+            self._append(lines.job_machine(job.id, attempt.number, machine.id, self.session.clock()))
+        return None
+
+    def _not_launched(self, job: Job, error: CloudgpuError) -> Carried:
+        """Return why a machine could not be had. A first one that was refused ends the job, and raises."""
+        attempt = job.attempts[-1]
+        made = next((one for one in self.session.ledger.machines() if one.key == attempt.key), None)
+        if made is not None:
+            now = self.session.clock()
+            self._append(lines.job_machine(job.id, attempt.number, made.id, now))
+        elif attempt.number == 1 and not isinstance(error, ProviderUnavailable):
+            self._append(self._ended(job, Step(Do.END, error.message, State.NOT_LAUNCHED)))
+            raise error
+        return Carried(job, error.message, LATER, None, error)
+
+    def _start(self, job: Job, _step: Step) -> Carried | None:
+        try:
+            values = secret_values(job.spec, self.environ)
+        except InvalidRequest as error:
+            return Carried(job, error.message, LATER, self.remote, error)
+        machine = self._there(job)
+        self.remote = started(self.session, job, self.at(job, machine), values)
+        return None
+
+    def _watch(self, job: Job, _step: Step) -> Carried | None:
+        remote, attempt = self.remote, job.attempts[-1]
+        if remote is None:
+            return None
+        if remote.phase in (Phase.RUNNING, Phase.ORPHANED) and attempt.began_at is None and remote.started is not None:
+            at = datetime.fromtimestamp(remote.started, UTC)
+            self._append(lines.job_began(job.id, attempt.number, remote.setup_s, at))
+        self._note_progress(job, remote)
+        self._sync_if_due(job)
+        return Carried(the_job(self.session, self.id), "", SOON, remote)
+
+    def _note_progress(self, job: Job, remote: RemoteState) -> None:
+        said, now = remote.progress, self.session.clock()
+        if said is None or (job.progress is not None and job.progress[:2] == said):
+            return
+        if job.progress is None or now - job.progress[2] >= PROGRESS_EVERY:
+            self._append(lines.job_progressed(job.id, job.attempts[-1].number, *said, now))
+
+    def _sync_if_due(self, job: Job) -> None:
+        directory, now = directory_of(self.session, job), self.session.clock().timestamp()
+        last = last_sync(directory)
+        began = job.attempts[-1].began_at
+        since = last if last is not None else (began.timestamp() if began else now)
+        machine = self._machine(job)
+        if machine is not None and now - since >= job.spec["every_s"]:
+            sync(self.at(job, machine), directory, now)
+
+    def _cancel(self, job: Job, step: Step) -> Carried | None:
+        if job.cancel is None:
+            host = os.uname().nodename
+            outcome = (step.outcome or State.CANCELLED).value
+            self._append(lines.job_cancel_requested(job.id, outcome, step.why, host, self.session.clock()))  # type: ignore[arg-type]
+        machine = self._there(job)
+        self.at(job, machine).cancel(job.cancel[0] if job.cancel else (step.outcome or State.CANCELLED).value)
+        return Carried(job, "its command is being ended", SOON, self.remote)
+
+    def _again(self, job: Job, step: Step) -> Carried | None:
+        machine, now = self._machine(job), self.session.clock()
+        if machine is not None and machine.state == "running":
+            sync(self.at(job, machine), directory_of(self.session, job), now.timestamp())
+        attempt, status = job.attempts[-1].number, None if step.exit is None else step.exit.status
+        line = lines.job_try_ended(job.id, attempt, now, interrupted=step.interrupted, status=status, why=step.why)
+        self._append(line)
+        self.remote = None
+        return None
+
+    def _end(self, job: Job, step: Step) -> Carried | None:
+        remote, attempt = self.remote, job.attempts[-1] if job.attempts else None
+        if remote is not None and remote.started is not None and attempt is not None and attempt.began_at is None:
+            at = datetime.fromtimestamp(remote.started, UTC)
+            self._append(lines.job_began(job.id, attempt.number, remote.setup_s, at))
+        if remote is not None and remote.progress is not None:
+            self._append(lines.job_progressed(job.id, len(job.attempts), *remote.progress, self.session.clock()))
+        self._append(self._ended(job, step))
+        return None
+
+    def _ended(self, job: Job, step: Step) -> Draft:
+        ended, number = step.exit, len(job.attempts)
+        at = self.session.clock() if ended is None else datetime.fromtimestamp(ended.ended, UTC)
+        outcome = (step.outcome or State.FAILED).value
+        status, signal = (None, None) if ended is None else (ended.status, ended.signal)
+        return lines.job_ended(
+            job.id,
+            number,
+            outcome,  # type: ignore[arg-type]
+            at,
+            status=status,
+            signal=signal,
+            why=step.why,
+            by_machine=ended is not None,
+        )
+
+    def _fetch(self, job: Job, _step: Step) -> Carried | None:
+        machine = self._there(job)
+        self._append(fetched(self.session, job, machine, lambda: self.at(job, machine)))
+        return None
+
+    def _stop(self, job: Job, step: Step) -> Carried | None:
+        machine = self._there(job)
+        self.close()
+        stopped(self.session, job, machine, step.why)
+        return None
+
+    def _terminate(self, job: Job, _step: Step) -> Carried | None:
+        machine = self._there(job)
+        self.close()
+        terminated(self.session, job, machine)
+        return None
+
+    def _close(self, job: Job, step: Step) -> Carried | None:
+        machine = self._machine(job)
+        remote = None
+        if machine is not None and machine.state == "running":
+            remote = self.at(job, machine)
+        self._append(*closed(self.session, job, remote, step.why))
+        return None
+
+    def _look(self, job: Job, _step: Step) -> Carried | None:
+        return Carried(job, "its machine was not asked", SOON)
+
+
+def _asks(job: Job) -> bool:
+    """Say whether the machine is to be asked: an attempt is open, and its command is not known to be over."""
+    return job.outcome is None and job.attempt is not None

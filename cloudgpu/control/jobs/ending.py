@@ -1,0 +1,89 @@
+"""What follows a job's end: its results are brought back, its machine is ended and proved so, its copies removed."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from cloudgpu.access.jobs.snapshot import remove
+from cloudgpu.control.jobs.results import copied, deliver, sync
+from cloudgpu.control.jobs.store import all_jobs, directory_of, forget_copies, snapshots
+from cloudgpu.control.lifecycle.lifecycle import end_all_of, stop
+from cloudgpu.core.events import job_lines as lines
+from cloudgpu.core.model.machine import is_owned
+from cloudgpu.errors import CloudgpuError, InvalidRequest, Unreachable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cloudgpu.access.jobs.remote import RemoteJob
+    from cloudgpu.control.session.session import Session
+    from cloudgpu.core.events.log import Draft
+    from cloudgpu.core.jobs.job import Job
+    from cloudgpu.core.model.machine import Machine
+
+
+def fetched(session: Session, job: Job, machine: Machine, remote: Callable[[], RemoteJob]) -> Draft:
+    """Bring the results back, whole, and return the line that says so.
+
+    Where this computer cannot take them, compute ends all the same: the machine of the job is stopped, and its disk
+    keeps them. Raises what kept them from coming.
+    """
+    try:
+        found = sync(remote(), directory_of(session, job), session.clock().timestamp())
+        if not found.whole:
+            raise Unreachable(f"The results of {job.name} are not whole: {found.why}.", field="name", value=job.name)
+        place, files, size = deliver(session, job, [one.path for one in found.files])
+    except InvalidRequest as error:
+        _stopped(session, job, machine, error)
+        raise
+    now, host = session.clock(), socket.gethostname()
+    return lines.job_results_fetched(job.id, files, size, str(place), host, now, whole=True)
+
+
+def _stopped(session: Session, job: Job, machine: Machine, error: InvalidRequest) -> None:
+    """Stop, or park, the machine of a job whose results cannot be taken now; one that was there is left."""
+    if job.spec["machine"] is not None or is_owned(machine.provider):
+        return
+    why = f"the results of {job.name} could not be fetched: {error.message}"
+    with suppress(InvalidRequest):  # it can do neither: it waits for --results-wait
+        stop(session, machine, why=why)
+        error.next = f"Make room, then: cloudgpu start {machine.name}. Its results are fetched then, and it ends."
+
+
+def stopped(session: Session, job: Job, machine: Machine, why: str) -> None:
+    """Stop the machine of a job, or park it; one that can be neither is ended, with what is on it.
+
+    Raises StopUnproved.
+    """
+    try:
+        stop(session, machine, why=f"the job {job.name} is over and {why}")
+    except InvalidRequest:
+        terminated(session, job, machine)
+
+
+def terminated(session: Session, job: Job, machine: Machine) -> None:
+    """End the machine of a job and all that belongs to it; raise StopUnproved where that is not proved."""
+    end_all_of(session, machine, why=f"the job {job.name} is over")
+
+
+def closed(session: Session, job: Job, remote: RemoteJob | None, why: str) -> list[Draft]:
+    """Return the last lines of a job. What was copied of results is delivered where they never came whole.
+
+    `remote` is the attempt on a machine that was there, which is cleaned up.
+    """
+    drafts, now = [], session.clock()
+    whole = job.fetched is not None and job.fetched.whole
+    directory = directory_of(session, job)
+    if not whole and (directory / "results").is_dir():
+        place, files, size = deliver(session, job, copied(directory))
+        host = socket.gethostname()
+        drafts.append(lines.job_results_fetched(job.id, files, size, str(place), host, now, whole=False, why=why))
+    if remote is not None and job.spec["machine"] is not None:
+        with suppress(CloudgpuError):  # the next job there cleans up, too
+            remote.clean()
+    forget_copies(directory)
+    needed = {one.spec["snapshot"] for one in all_jobs(session).values() if one.is_living and one.id != job.id}
+    remove(snapshots(session), needed)
+    return [*drafts, lines.job_closed(job.id, why, now)]

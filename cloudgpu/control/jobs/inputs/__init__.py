@@ -1,0 +1,1 @@
+"""What `run` is asked for, read word by word."""

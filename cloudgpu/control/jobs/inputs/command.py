@@ -1,0 +1,115 @@
+"""Checks that the program of a job is in its workdir: a misspelt one is refused before a machine is paid for it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from cloudgpu.config.files.text import shown
+from cloudgpu.core.values.naming import did_you_mean, near
+from cloudgpu.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from cloudgpu.errors import CloudgpuError
+
+_INTERPRETER = re.compile(r"(?:python[0-9.]*|bash|sh|zsh|torchrun)")
+_SCRIPT = re.compile(r"[^-].*\.(?:py|sh)", re.DOTALL)
+_PROGRAM_IN_OPTIONS = {"-c", "-m", "-"}  # of an interpreter: what follows is no file
+_MOST_NAMES = 2000  # that are compared with a misspelt one
+
+
+def check_command(argv: Sequence[str], workdir: Path, made: Sequence[str] = (), *, has_setup: bool) -> None:
+    """Raise InvalidRequest where the program, or the script of an interpreter, is not in the workdir.
+
+    What lies in one of the directories `made`, relative to the workdir, may come only there: data, say. A program that
+    a setup may build is not looked for. Programs by a bare name are the machine's own.
+    """
+    word = argv[0] if "/" in argv[0] else _script(argv)
+    if word is None or (word is argv[0] and has_setup) or _is_in(word, made):
+        return
+    path = _path_of(word, workdir)
+    if path is None:
+        return
+    if not path.is_file():
+        raise _missing(word, path, workdir)
+    if word is argv[0] and not os.access(path, os.X_OK):
+        raise InvalidRequest(
+            f"{shown(word)} is not executable.",
+            field="CMD",
+            value=shown(word),
+            next=f"Run: chmod +x {shown(word)}, or name its interpreter: -- bash {shown(word)}",
+        )
+
+
+def _script(argv: Sequence[str]) -> str | None:
+    """Return the script that an interpreter is to run; None where there is none such."""
+    if not _INTERPRETER.fullmatch(argv[0]):
+        return None
+    for word in argv[1:]:
+        if word in _PROGRAM_IN_OPTIONS:
+            return None
+        if _SCRIPT.fullmatch(word):
+            return word
+        if not word.startswith("-"):  # the value of an option, or a script without an ending
+            return None
+    return None
+
+
+def _is_in(word: str, directories: Sequence[str]) -> bool:
+    return any(PurePosixPath(word).is_relative_to(one) for one in directories)
+
+
+def _path_of(word: str, workdir: Path) -> Path | None:
+    """Return where a file of the workdir is; None for one of the machine. Raises InvalidRequest for one outside."""
+    if Path(word).is_absolute():
+        if Path(word).is_relative_to(workdir):
+            inner = Path(word).relative_to(workdir)
+            raise InvalidRequest(
+                f"{shown(word)} is a path of this computer: on the machine the workdir lies elsewhere.",
+                field="CMD",
+                value=shown(word),
+                next=f"Name it relative to the workdir: {inner if '/' in str(inner) else f'./{inner}'}",
+            )
+        return None
+    path = Path(os.path.normpath(workdir / word))
+    if path.is_relative_to(workdir):
+        return path
+    raise InvalidRequest(
+        f"{shown(word)} lies outside the workdir {workdir}, and only the workdir travels.",
+        field="CMD",
+        value=shown(word),
+        next="Name a directory that has it inside with --workdir.",
+    )
+
+
+def _missing(word: str, path: Path, workdir: Path) -> CloudgpuError:
+    meant = near(os.path.relpath(path, workdir), islice(_files(workdir, path.suffix), _MOST_NAMES))
+    return InvalidRequest(
+        f"{shown(word)} is not in the workdir {workdir}{did_you_mean(meant, '.')}",
+        field="CMD",
+        value=shown(word),
+        next="Correct the name, or name the directory that has it with --workdir.",
+    )
+
+
+def _files(workdir: Path, suffix: str) -> Iterator[str]:
+    """Yield files with this ending, those of the directory itself first, then those one directory below."""
+    for pattern in (f"*{suffix}", f"*/*{suffix}"):
+        yield from (str(one.relative_to(workdir)) for one in workdir.glob(pattern) if one.is_file())
+
+
+_SETUPS = {  # file: what would install what it names
+    "requirements.txt": "pip install -r requirements.txt",
+    "uv.lock": "uv sync",
+    "environment.yml": "conda env update -n base -f environment.yml",
+    "pyproject.toml": "pip install .",
+}
+
+
+def proposed_setup(workdir: Path) -> tuple[str, str] | None:
+    """Return a file of the workdir that names packages, and a command that installs them; None for none such."""
+    return next(((name, how) for name, how in _SETUPS.items() if (workdir / name).is_file()), None)

@@ -1,0 +1,107 @@
+"""Reads the file of `--env-file`: KEY=VALUE lines. No error repeats a value of it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cloudgpu.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from cloudgpu.core.events.job_lines import JobSpec
+    from cloudgpu.errors import CloudgpuError
+
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+RESERVED = "CLOUDGPU_"  # what the command is told by cloudgpu begins so
+_OPTION = "--env-file"
+_ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}  # after a backslash in double quotes; any other character is itself
+_QUOTED = {
+    "'": re.compile(r"'([^']*)'\s*(?:#.*)?"),
+    '"': re.compile(r'"((?:[^"\\]|\\.)*)"\s*(?:#.*)?'),
+}
+
+
+def read_env_file(path: Path) -> dict[str, str]:
+    """Return what a file of KEY=VALUE lines sets; raise InvalidRequest where it cannot be read.
+
+    Empty lines and comments (`#`) are left out, and so is the word `export` before a key. A value may stand in single
+    quotes, where every character is itself, or in double quotes, where a backslash begins an escape. Without quotes it
+    ends before ` #`.
+    """
+    try:
+        text = path.read_text("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise _refused(f"{path} cannot be read: {why}.", path, "Name a readable file of KEY=VALUE lines.") from None
+    return parse_env_file(text, path)
+
+
+def parse_env_file(text: str, path: Path) -> dict[str, str]:
+    """Return what the lines set, the last of each key; raise InvalidRequest that names file and line for a bad one."""
+    found = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.strip() and not line.lstrip().startswith("#"):
+            key, value = _parsed(line, number, path)
+            found[key] = value
+    return found
+
+
+def check_variable(key: str, option: str) -> None:
+    """Raise InvalidRequest for what cannot be the name of an environment variable, or is one of cloudgpu's own."""
+    if not VARIABLE.fullmatch(key):
+        raise InvalidRequest(
+            f"{key!r} cannot be the name of an environment variable.",
+            field=option,
+            value=key,
+            next="Use letters, digits and _, not beginning with a digit.",
+        )
+    if key.startswith(RESERVED):
+        raise InvalidRequest(
+            f"{key} cannot be set: names that begin with {RESERVED} are cloudgpu's own.",
+            field=option,
+            value=key,
+            next="Choose another name.",
+        )
+
+
+def _parsed(line: str, number: int, path: Path) -> tuple[str, str]:
+    key, equals, value = line.strip().removeprefix("export ").partition("=")
+    if not equals or not VARIABLE.fullmatch(key.strip()):  # the line itself is not repeated: it may be a secret
+        raise _refused(f"Line {number} of {path} is not KEY=VALUE.", path, "For example WANDB_MODE=offline")
+    check_variable(key.strip(), _OPTION)
+    return key.strip(), _value(value.strip(), number, path)
+
+
+def _value(text: str, number: int, path: Path) -> str:
+    quote = text[:1]
+    if quote not in _QUOTED:
+        return "" if quote == "#" else re.split(r"\s#", text, maxsplit=1)[0].rstrip()
+    found = _QUOTED[quote].fullmatch(text)
+    if found is None:
+        way = "Close the quotes on the same line, and write nothing but a comment behind them."
+        raise _refused(f"Line {number} of {path} has a quoted value that does not end.", path, way)
+    return found[1] if quote == "'" else re.sub(r"\\(.)", lambda one: _ESCAPES.get(one[1], one[1]), found[1])
+
+
+def _refused(says: str, path: Path, way_out: str) -> CloudgpuError:
+    return InvalidRequest(says, field=_OPTION, value=str(path), next=way_out)
+
+
+def secret_values(spec: JobSpec, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the values of a job's secrets and of its --env-file, read now; they are written nowhere.
+
+    Raises InvalidRequest for a secret that this environment does not have, and for a file that cannot be read.
+    """
+    missing = [name for name in spec["secrets"] if name not in environ]
+    if missing:
+        raise InvalidRequest(
+            f"{missing[0]} is not set in this environment, and the job needs it (--secret {missing[0]}).",
+            field="--secret",
+            value=missing[0],
+            next=f"Set it: export {missing[0]}=..., then run it again.",
+        )
+    found = {} if spec["env_file"] is None else read_env_file(Path(spec["env_file"]))
+    return {**found, **{name: environ[name] for name in spec["secrets"]}}

@@ -1,0 +1,368 @@
+"""Reads what `run` is asked for, and checks it word by word before a machine or a provider is asked anything."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets as random
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cloudgpu.config.files.text import shown
+from cloudgpu.control.inputs.launch_request import UpOptions, duration, parse_request, validate_request
+from cloudgpu.control.jobs.inputs.command import check_command
+from cloudgpu.control.jobs.inputs.data import check_volumes, inside, parse_data
+from cloudgpu.control.jobs.inputs.env_file import check_variable, read_env_file
+from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.naming import NAME, NAME_RULE, made_name, tag_value
+from cloudgpu.core.values.typed import MOST_USD, check_keywords
+from cloudgpu.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from cloudgpu.core.events.job_lines import DataRecord
+
+MOST_PORT, MOST_TRIES = 65_535, 100
+_PORT = re.compile(r"[1-9][0-9]{0,4}")
+USUAL_RESTARTS = 5
+USUAL_EVERY, USUAL_RESULTS_WAIT = timedelta(minutes=10), timedelta(hours=2)
+USUAL_RESULTS = "results"
+_OF_A_JOB_TOO = frozenset({"owner", "project"})  # options of `up` that mean something on a machine that is there, too
+
+
+class RunOptions(UpOptions, total=False):
+    """What `run` takes: all of `up` but `new`, and what a job is. Text is read as the command line reads it."""
+
+    on: str | None  # a machine that is there, by name or id
+    workdir: Path | str | None  # None: the working directory
+    setup: str | None  # a command for a shell, once for each machine
+    env: Mapping[str, str] | Sequence[str] | None  # K=V
+    env_file: Path | str | None
+    secret: Sequence[str] | None  # names in the caller's environment
+    data: Sequence[str] | None  # SRC:DEST
+    port: Sequence[int | str] | None
+    results: str | None
+    checkpoint: str | None
+    every: timedelta | str | None
+    timeout: timedelta | str | None
+    max_cost: Decimal | str | float | None  # USD
+    stall: timedelta | str | None
+    retries: int
+    restarts: int
+    keep: timedelta | str | None
+    results_wait: timedelta | str | None
+    detach: bool
+    include: Sequence[str] | None
+    argv: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """What the user typed, checked word by word. `launch` has the options of `up` that were given, but name and key.
+
+    `name` is two words where none was given, which `named` tells. Values of secrets are not in it.
+    """
+
+    name: str
+    named: bool
+    argv: tuple[str, ...]
+    workdir: Path
+    key: str | None = None
+    launch: dict[str, str | bool] = field(default_factory=dict)
+    on: str | None = None
+    setup: str | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    env_file: Path | None = None
+    secrets: tuple[str, ...] = ()
+    data: tuple[DataRecord, ...] = ()
+    ports: tuple[int, ...] = ()
+    results: str = USUAL_RESULTS
+    checkpoint: str | None = None
+    include: tuple[str, ...] = ()
+    every: timedelta = USUAL_EVERY
+    timeout: timedelta | None = None
+    max_cost: Money | None = None
+    stall: timedelta | None = None
+    retries: int = 0
+    restarts: int = USUAL_RESTARTS
+    keep: timedelta = timedelta(0)
+    results_wait: timedelta = USUAL_RESULTS_WAIT
+    detach: bool = False
+
+
+def parse_run(*, environ: Mapping[str, str] | None = None, **asked: Unpack[RunOptions]) -> RunRequest:
+    """Return what `run` was asked for as one value; raise InvalidRequest for the first word that cannot be meant.
+
+    `environ` is where the secrets are looked for, the caller's environment by default. Nothing is asked of a provider,
+    and nothing is written.
+    """
+    check_keywords("run", asked, RunOptions.__annotations__)
+    name, workdir = _name(asked.get("name")), _workdir(asked.get("workdir"))
+    launch, on, data = _launch(asked), _on(asked.get("on")), parse_data(_words(asked.get("data"), "--data"))
+    _check_launch(launch, on)
+    check_volumes(data, asked.get("volume"))
+    results, checkpoint = _directories(asked, workdir)
+    setup = _line(asked.get("setup"), "--setup", "pip install -r requirements.txt")
+    env_file = asked.get("env_file")
+    return RunRequest(
+        name=name or made_name(random.token_hex(8), ()),
+        named=name is not None,
+        argv=_command(asked.get("argv", ()), workdir, [results, *(one["target"] for one in data)], setup),
+        workdir=workdir,
+        key=_key(asked.get("key")),
+        launch=launch,
+        on=on,
+        setup=setup,
+        env=_variables(asked.get("env")),
+        env_file=None if env_file is None else _env_file(Path(env_file)),
+        secrets=_secrets(_words(asked.get("secret"), "--secret"), os.environ if environ is None else environ),
+        data=data,
+        ports=_ports(asked.get("port")),
+        results=results,
+        checkpoint=checkpoint,
+        include=_globs(_words(asked.get("include"), "--include")),
+        every=duration(asked.get("every"), "--every") or USUAL_EVERY,
+        timeout=duration(asked.get("timeout"), "--timeout"),
+        max_cost=_dollars(asked.get("max_cost")),
+        stall=duration(asked.get("stall"), "--stall"),
+        retries=_count(asked.get("retries", 0), "--retries"),
+        restarts=_count(asked.get("restarts", USUAL_RESTARTS), "--restarts"),
+        keep=duration(asked.get("keep"), "--keep") or timedelta(0),
+        results_wait=duration(asked.get("results_wait"), "--results-wait") or USUAL_RESULTS_WAIT,
+        detach=bool(asked.get("detach")),
+    )
+
+
+def _name(name: str | None) -> str | None:
+    if name is None or NAME.fullmatch(name):
+        return name
+    raise InvalidRequest(
+        f"{shown(name)!r} cannot be a job's name: {NAME_RULE}.",
+        field="NAME",
+        value=shown(name),
+        next="Choose a name like train-7, or leave it out. The command stands after --",
+    )
+
+
+def _key(key: str | None) -> str | None:
+    if key is None or (key and tag_value(key) == key and not key.startswith("auto-")):
+        return key
+    raise InvalidRequest(
+        f"{shown(key)!r} cannot be a job's key: use 1 to 63 of a-z, 0-9, _ and -, not beginning with auto-.",
+        field="--key",
+        value=shown(key),
+        next="For example --key experiment-7",
+    )
+
+
+def _workdir(given: Path | str | None) -> Path:
+    path = Path.cwd() if given is None else Path(given).expanduser()
+    if str(given) and path.is_dir():
+        return path.resolve()
+    raise InvalidRequest(
+        f"{str(given)!r} is not a directory.",
+        field="--workdir",
+        value=str(given),
+        next="Name the directory of your program, or leave --workdir out: then it is the one that you are in.",
+    )
+
+
+def _on(name: str | None) -> str | None:
+    if name is None or name.strip():
+        return name
+    says = "--on is empty."
+    raise InvalidRequest(says, field="--on", value=name, next="Name a machine of cloudgpu ls, or leave --on out.")
+
+
+def _launch(asked: RunOptions) -> dict[str, str | bool]:
+    """Return the options of `up` that were given, as text or a flag."""
+    if asked.get("new"):
+        says = "--new is not needed: every run without NAME or --key is a new job."
+        raise InvalidRequest(says, field="--new", value=None, next="Leave it out.")
+    given = {word: asked.get(word) for word in UpOptions.__annotations__ if word not in ("name", "key", "new")}
+    return {word: _plain(value) for word, value in given.items() if value is not None and _says(word, value)}
+
+
+def _says(word: str, value: object) -> bool:
+    return value is not False or word == "spot"  # not spot is a choice, any other flag that is not set is none
+
+
+def _plain(value: object) -> str | bool:
+    if isinstance(value, timedelta):
+        return f"{value.total_seconds():.0f}s"
+    return value if isinstance(value, bool) else str(value)
+
+
+def _check_launch(launch: Mapping[str, str | bool], on: str | None) -> None:
+    """Raise InvalidRequest for options of a launch that cannot be read, or that stand beside `--on`."""
+    validate_request(parse_request(**launch))  # type: ignore[arg-type]  # text stands for each of them
+    extra = next((word for word in launch if word not in _OF_A_JOB_TOO), None)
+    if on is None or extra is None:
+        return
+    option = "--on-demand" if launch.get("spot") is False and extra == "spot" else f"--{extra.replace('_', '-')}"
+    raise InvalidRequest(
+        f"{option} is for a machine that is launched, and --on {on} uses one that is there.",
+        field=option,
+        value=None if isinstance(launch[extra], bool) else str(launch[extra]),
+        next=f"Leave {option} or --on out.",
+    )
+
+
+def _directories(asked: RunOptions, workdir: Path) -> tuple[str, str | None]:
+    """Return where the command writes results and checkpoints, relative to the workdir."""
+    results = asked.get("results")
+    found = inside(USUAL_RESULTS if results is None else results, "--results", "results")
+    _check_writable(workdir, found)
+    checkpoint = asked.get("checkpoint")
+    if checkpoint is None:
+        return found, None
+    checkpoint = inside(checkpoint, "--checkpoint", "checkpoint")
+    if checkpoint == found:
+        raise InvalidRequest(
+            f"--checkpoint and --results are both {found}.",
+            field="--checkpoint",
+            value=checkpoint,
+            next="Write checkpoints to a directory of their own, --checkpoint checkpoint, say.",
+        )
+    return found, checkpoint
+
+
+def _check_writable(workdir: Path, results: str) -> None:
+    """Raise InvalidRequest where results could not be brought back: before anything is paid for them."""
+    there = workdir / results
+    there = next(path for path in (there, *there.parents) if path.exists() or path.is_symlink())
+    why = "is not a directory" if not there.is_dir() else "cannot be written to"
+    if there.is_dir() and os.access(there, os.W_OK | os.X_OK):
+        return
+    raise InvalidRequest(
+        f"{there} {why}, so results cannot be brought back.",
+        field="--results",
+        value=results,
+        next="Name another directory inside the workdir with --results, or correct its permissions.",
+    )
+
+
+def _command(argv: Sequence[str], workdir: Path, made: Sequence[str], setup: str | None) -> tuple[str, ...]:
+    if isinstance(argv, str):
+        way_out = 'For example ["python", "train.py"], or ["sh", "-c", "..."] for a shell.'
+        raise InvalidRequest("A command is a list of words.", field="CMD", value=argv, next=way_out)
+    if not argv or not argv[0]:
+        way_out = "For example: cloudgpu run --gpu v100 -- python train.py"
+        raise InvalidRequest("There is no command to run.", field="CMD", value=None, next=way_out)
+    found = tuple(str(word) for word in argv)
+    check_command(found, workdir, made, has_setup=setup is not None)
+    return found
+
+
+def _line(text: str | None, option: str, example: str) -> str | None:
+    if text is None or text.strip():
+        return text
+    raise InvalidRequest(f"{option} is empty.", field=option, value=text, next=f"For example {option} '{example}'")
+
+
+def _variables(given: Mapping[str, str] | Sequence[str] | None) -> dict[str, str]:
+    if isinstance(given, Mapping):
+        pairs = [(key, "=", value) for key, value in given.items()]
+    else:
+        pairs = [text.partition("=") for text in _words(given, "--env")]
+    for key, equals, _ in pairs:
+        if not equals:
+            raise InvalidRequest(
+                f"--env {shown(key)} has no value: it is K=V.",
+                field="--env",
+                value=shown(key),
+                next=f"Write --env {shown(key)}=VALUE. For a value of your environment: --secret {shown(key)}",
+            )
+        check_variable(key, "--env")
+    return {key: value for key, _, value in pairs}
+
+
+def _env_file(path: Path) -> Path:
+    """Return where the file of `--env-file` is; raise InvalidRequest where it cannot be read now."""
+    read_env_file(path.expanduser())
+    return path.expanduser().resolve()
+
+
+def _secrets(names: Sequence[str], environ: Mapping[str, str]) -> tuple[str, ...]:
+    for name in names:
+        if "=" in name:  # what stands behind it may be the secret itself
+            key = name.partition("=")[0]
+            raise InvalidRequest(
+                f"--secret takes a name alone: its value is read from your environment, not from {key}=...",
+                field="--secret",
+                value=key,
+                next=f"Run: export {key}, and then: --secret {key}",
+            )
+        check_variable(name, "--secret")
+        if name not in environ:
+            raise InvalidRequest(
+                f"--secret {name} is not in your environment.",
+                field="--secret",
+                value=name,
+                next=f"Set it before: read -rs {name} && export {name}",
+            )
+    return tuple(dict.fromkeys(names))
+
+
+def _ports(given: Sequence[int | str] | int | str | None) -> tuple[int, ...]:
+    several = (given,) if isinstance(given, int | str) else given or ()
+    return tuple(dict.fromkeys(_port(str(one)) for one in several))
+
+
+def _port(text: str) -> int:
+    if _PORT.fullmatch(text) and int(text) <= MOST_PORT:
+        return int(text)
+    raise InvalidRequest(
+        f"{shown(text)!r} is not a port: it is a whole number from 1 to {MOST_PORT}.",
+        field="--port",
+        value=shown(text),
+        next="For example --port 6006 for TensorBoard",
+    )
+
+
+def _globs(given: Sequence[str]) -> tuple[str, ...]:
+    if any(not one.strip() for one in given):
+        way_out = "For example --include 'models/*.bin'"
+        raise InvalidRequest("--include is empty.", field="--include", value="", next=way_out)
+    return tuple(given)
+
+
+def _dollars(value: Decimal | str | float | None) -> Money | None:
+    if value is None:
+        return None
+    try:
+        amount = Decimal(str(value).removeprefix("$"))
+        if amount.is_finite() and 0 < amount <= MOST_USD:
+            return Money.usd(amount)
+    except InvalidOperation:
+        pass
+    raise InvalidRequest(
+        f"{shown(str(value))!r} is not an amount in USD above zero.",
+        field="--max-cost",
+        value=shown(str(value)),
+        next="For example --max-cost 20",
+    )
+
+
+def _count(value: int, option: str) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_TRIES:
+        return value
+    raise InvalidRequest(
+        f"{option} {value} is not a whole number from 0 to {MOST_TRIES}.",
+        field=option,
+        value=str(value),
+        next=f"For example {option} 2",
+    )
+
+
+def _words(given: Iterable[str] | None, option: str) -> list[str]:
+    """Return what was given for an option that may be repeated; raise InvalidRequest for one text in its place."""
+    if isinstance(given, str):
+        says = f"{option} takes a list of texts."
+        raise InvalidRequest(says, field=option, value=None, next=f"For example [{given!r}] in place of {given!r}.")
+    return list(given or ())

@@ -1,0 +1,104 @@
+"""Finds jobs by what people call them, and gives them as `jobs` and `show` print them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cloudgpu.control.cost.job_cost import jobs_spent
+from cloudgpu.control.jobs.store import all_jobs
+from cloudgpu.core.values.naming import did_you_mean, near, tag_value
+from cloudgpu.errors import InstanceNotFound, InvalidRequest
+from cloudgpu.views.jobs import job_value as value_of
+from cloudgpu.views.machines import unpriced_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from cloudgpu.control.jobs.inputs.request import RunRequest
+    from cloudgpu.control.session.session import Session
+    from cloudgpu.core.jobs.job import Job
+    from cloudgpu.core.model.machine import Machine
+    from cloudgpu.views.documents.jobs.jobs import JobDocument, JobsDocument
+
+PREFIX = "job:"  # before a name that a machine has, too
+
+
+def find(session: Session, name: str) -> Job:
+    """Return the job of this name, key or id: the one that lives, else the latest. `job:` may stand before it.
+
+    Raises InstanceNotFound for one that there is not, with the name that was probably meant.
+    """
+    jobs, wanted = list(all_jobs(session).values()), name.removeprefix(PREFIX)
+    found = [job for job in jobs if wanted in (job.name, job.key, job.id)]
+    if found:
+        return next((job for job in found if job.is_living), found[-1])
+    known = dict.fromkeys(job.name for job in reversed(jobs))
+    raise InstanceNotFound(
+        f"No job is called {wanted!r}" + did_you_mean(near(wanted, known), "."),
+        field="NAME",
+        value=wanted,
+        next="See: cloudgpu jobs --all" if jobs else "Run one: cloudgpu run --gpu v100 -- python train.py",
+    )
+
+
+def is_known(session: Session, name: str) -> bool:
+    """Say whether a job has this name, key or id."""
+    return any(name in (job.name, job.key, job.id) for job in all_jobs(session).values())
+
+
+def attached(session: Session, request: RunRequest) -> Job | None:
+    """Return the living job that this request means by its name or key; None where it is a new one.
+
+    Raises InvalidRequest where that job has another command, or name and key are those of two jobs.
+    """
+    living = [job for job in all_jobs(session).values() if job.is_living]
+    by_key = next((job for job in living if request.key is not None and job.key == request.key), None)
+    by_name = next((job for job in living if request.named and job.name == request.name), None)
+    job = by_key or by_name
+    if by_key is not None and request.named and by_key.name != request.name:
+        says = f"--key {request.key} is that of the job {by_key.name}, not of {request.name}."
+        raise InvalidRequest(says, field="--key", value=request.key, next=f"Leave NAME out, or name {by_key.name}.")
+    if job is not None and tuple(job.spec["argv"]) != request.argv:
+        raise InvalidRequest(
+            f"The job {job.name} is {job.state} with another command.",
+            field="--key" if job is by_key else "NAME",
+            value=request.key if job is by_key else request.name,
+            next=f"Follow it: cloudgpu logs -f {job.name}. For another command, choose another name, or leave it out.",
+        )
+    return job
+
+
+def listed(session: Session, *, ended: bool = False, mine: bool = False) -> JobsDocument:
+    """Return the answer of `jobs`: those that live, with `ended` every one; with `mine` only the settings' owner's."""
+    jobs = [job for job in all_jobs(session).values() if ended or job.is_living]
+    owner = session.settings.owner
+    shown = [job for job in jobs if not mine or job.spec["owner"] in (owner, tag_value(owner))]
+    return {"jobs": _values(session, shown)}
+
+
+def job_value(session: Session, job: Job) -> JobDocument:
+    """Return one job, with its machines and what they have cost."""
+    (found,) = _values(session, [job])
+    return found
+
+
+def job_names(session: Session, *, living: bool = False) -> list[str]:
+    """Return the names of jobs, the latest first, each once; with `living` those that live."""
+    jobs = reversed(all_jobs(session).values())
+    return list(dict.fromkeys(job.name for job in jobs if job.is_living or not living))
+
+
+def _values(session: Session, jobs: Sequence[Job]) -> list[JobDocument]:
+    machines = _machines(session, jobs)
+    now, found, costs = session.clock(), [], jobs_spent(session, jobs)
+    for job in jobs:
+        own = [machines[id_] for id_ in job.machines if id_ in machines]
+        unpriced = tuple(dict.fromkeys(f"{one.name} ({what})" for one in own for what in unpriced_of(one)))
+        found.append(value_of(job, machines, now, cost=costs[job.id], unpriced=unpriced))
+    return found
+
+
+def _machines(session: Session, jobs: Iterable[Job]) -> Mapping[str, Machine]:
+    ids = dict.fromkeys(id_ for job in jobs for id_ in job.machines)
+    found = (session.ledger.machine(id_) for id_ in ids)
+    return {machine.id: machine for machine in found if machine is not None}

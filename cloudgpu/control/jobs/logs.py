@@ -1,0 +1,214 @@
+"""Prints what a job's command has written: from its machine while that answers, else from the copy in this home."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import IO, TYPE_CHECKING, cast
+
+from cloudgpu.access.computer import node
+from cloudgpu.control.access.reach import reached
+from cloudgpu.control.jobs.store import directory_of, log_file, the_job
+from cloudgpu.core.jobs.remote_state import Phase
+from cloudgpu.errors import InstanceNotFound, LedgerUnavailable, ProviderUnavailable, Unreachable, WrongHostKey
+
+if TYPE_CHECKING:
+    from datetime import datetime
+    from pathlib import Path
+
+    from cloudgpu.access.jobs.remote import Tailed
+    from cloudgpu.control.session.session import Session
+    from cloudgpu.core.jobs.job import Attempt, Job
+    from cloudgpu.core.model.machine import Machine
+
+CHUNK = 256 * 1024
+AGAIN_S = 5.0  # between two looks at a job that has no machine, or whose machine does not answer
+OVER = (Phase.EXITED, Phase.LOST)
+
+
+def logs(
+    session: Session, job: Job, out: IO[bytes], err: IO[bytes], *, follow: bool = False, since: datetime | None = None
+) -> Job:
+    """Write a job's stdout to `out` and its stderr to `err`, attempt after attempt; return the job as it stands then.
+
+    With `follow`, until its command is over. `since` leaves out what was written before, by the machine's clock.
+    While the machine of a living job does not answer, the copy that was last fetched is shown, and that is said.
+    Raises InstanceNotFound where this computer has no copy.
+    """
+    if follow and job.outcome is None:
+        return _Following(session, job, out, err, since).to_the_end()
+    found = _on_machine(session, job)
+    if found is None:
+        print_copies(session, job, out, err, since=since)
+        return job
+    print_copies(session, job, out, err, since=since, before=found[0].number, needed=False)
+    try:
+        _tail(session, job, found, out, err, since=since)
+    except Unreachable as fault:
+        session.tell(f"{fault.message} This is the copy that was last fetched.")
+        _print_attempt(directory_of(session, job), found[0].number, out, err)
+    return job
+
+
+def print_copies(
+    session: Session,
+    job: Job,
+    out: IO[bytes],
+    err: IO[bytes],
+    *,
+    since: datetime | None = None,
+    before: int | None = None,
+    needed: bool = True,
+) -> None:
+    """Write the copies in this home, of attempts below `before`; of those that were over by `since`, nothing.
+
+    Raises InstanceNotFound where there is none, if one is `needed`.
+    """
+    directory, found = directory_of(session, job), False
+    for attempt in job.attempts:
+        there = log_file(directory, attempt.number, "out").exists()
+        over = since is not None and attempt.ended_at is not None and attempt.ended_at < since
+        found = found or there
+        if not there or over or (before is not None and attempt.number >= before):
+            continue
+        if since is not None:
+            session.tell("A copy does not say when each line was written: all of it is shown.")
+        _print_attempt(directory, attempt.number, out, err)
+    if needed and not found:
+        raise _no_copy(job)
+
+
+def _print_attempt(
+    directory: Path, number: int, out: IO[bytes], err: IO[bytes], places: tuple[int, int] = (0, 0)
+) -> None:
+    """Write the copies of one attempt from these bytes on."""
+    for stream, to, place in zip(("out", "err"), (out, err), places, strict=True):
+        with suppress(FileNotFoundError), log_file(directory, number, stream).open("rb") as file:
+            file.seek(place)
+            while data := file.read(CHUNK):
+                to.write(data)
+            to.flush()
+
+
+def _no_copy(job: Job) -> InstanceNotFound:
+    ran = any(one.began_at is not None for one in job.attempts)
+    says = f"This computer has no output of {job.name}" if ran else f"{job.name} has not begun: it is {job.state}"
+    return InstanceNotFound(f"{says}.", field="NAME", value=job.name, next=_way(job, ran=ran))
+
+
+def _way(job: Job, *, ran: bool) -> str:
+    if not ran:
+        return f"See why: cloudgpu show job:{job.name}"
+    return "It comes with the next cloudgpu reap." if job.host == node() else f"It was run on {job.host}: look there."
+
+
+def _on_machine(session: Session, job: Job) -> tuple[Attempt, Machine] | None:
+    """Return the open attempt and its machine, where that runs."""
+    attempt = job.attempt
+    if job.outcome is not None or attempt is None or attempt.machine is None:
+        return None
+    machine = session.ledger.machine(attempt.machine)
+    return None if machine is None or machine.state != "running" else (attempt, machine)
+
+
+def _tail(
+    session: Session,
+    job: Job,
+    at: tuple[Attempt, Machine],
+    out: IO[bytes],
+    err: IO[bytes],
+    *,
+    since: datetime | None = None,
+    places: tuple[int, int] = (0, 0),
+    follow: bool = False,
+) -> Tailed:
+    from cloudgpu.access.jobs.remote import RemoteJob
+
+    attempt, machine = at
+    with reached(session, machine) as connection:
+        remote = RemoteJob(connection, job.id, attempt.number)
+        begin = None if since is None else since.timestamp()
+        return remote.tail(out, err, out_from=places[0], err_from=places[1], since=begin, follow=follow)
+
+
+class _Following:
+    """Follows a job over lost connections and further attempts, each byte once."""
+
+    def __init__(self, session: Session, job: Job, out: IO[bytes], err: IO[bytes], since: datetime | None) -> None:
+        self._session, self._id, self._since = session, job.id, since
+        self._out, self._err = _Counted(out), _Counted(err)
+        self._attempt, self._told = 0, ""
+
+    def to_the_end(self) -> Job:
+        """Write what comes until the command is over; return the job as it stands then."""
+        while True:
+            job = the_job(self._session, self._id)
+            found = _on_machine(self._session, job)
+            if job.outcome is not None:
+                self._rest(job)
+                return job
+            if found is None:
+                self._tell(f"{job.name} is {job.state}")
+            elif self._tailed(job, found) in OVER:
+                return self._over()
+            self._session.pause(AGAIN_S)
+
+    def _tailed(self, job: Job, found: tuple[Attempt, Machine]) -> Phase | None:
+        """Follow one attempt; return how far it is at the end, None where its machine did not answer."""
+        self._catch_up(job, found[0].number)
+        places = self._out.count, self._err.count
+        since = None if any(places) else self._since
+        out, err = self._out.file, self._err.file
+        try:
+            return _tail(self._session, job, found, out, err, since=since, places=places, follow=True).phase
+        except (WrongHostKey, LedgerUnavailable):
+            raise
+        except (Unreachable, InstanceNotFound, ProviderUnavailable) as fault:
+            self._tell(fault.message)
+            return None
+
+    def _catch_up(self, job: Job, number: int) -> None:
+        """Write the copies of attempts before this one that were not shown yet."""
+        if number == self._attempt:
+            return
+        directory = directory_of(self._session, job)
+        if self._attempt:
+            places = self._out.count, self._err.count
+            _print_attempt(directory, self._attempt, self._out.file, self._err.file, places)
+        for one in range(self._attempt + 1, number):
+            _print_attempt(directory, one, self._out.file, self._err.file)
+        self._attempt, self._out.count, self._err.count = number, 0, 0
+
+    def _over(self) -> Job:
+        """Return a job whose command is over on its machine: whoever watches writes that down."""
+        job = the_job(self._session, self._id)
+        if job.outcome is None:
+            self._tell(f"The command of {job.name} is over. Its results come with the next cloudgpu reap or watch.")
+        return job
+
+    def _rest(self, job: Job) -> None:
+        """Write what the copies have beyond what was shown."""
+        if job.attempts:
+            self._catch_up(job, job.attempts[-1].number + 1)
+
+    def _tell(self, sentence: str) -> None:
+        if sentence != self._told:
+            self._session.tell(sentence)
+            self._told = sentence
+
+
+class _Counted:
+    """A stream that counts what was written to it: where to go on after a connection was lost."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream, self.count = stream, 0
+        self.file = cast("IO[bytes]", self)  # it is only ever written to
+
+    def write(self, data: bytes) -> int:
+        """Write all of it."""
+        self._stream.write(data)
+        self.count += len(data)
+        return len(data)
+
+    def flush(self) -> None:
+        """Have it shown."""
+        self._stream.flush()

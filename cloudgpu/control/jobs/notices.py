@@ -1,0 +1,88 @@
+"""Tells people of jobs: what their watcher alone can see, as alerts, and their end on this computer's screen."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+from cloudgpu.config.alerts.alerts import DESKTOP
+from cloudgpu.control.alerts.alerts import note_one
+from cloudgpu.control.cost.job_cost import job_spent
+from cloudgpu.core.jobs.alerts import (
+    ended_finding,
+    secret_finding,
+    stalled,
+    stalled_finding,
+    stalled_since,
+    waits_key,
+)
+from cloudgpu.core.jobs.job import State
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+
+    from cloudgpu.control.session.session import Session
+    from cloudgpu.core.jobs.job import Job
+
+WAIT_S = 5.0  # for the program that shows a notice; a desktop that hangs keeps no job waiting
+LONGEST = 500  # characters of a notice
+_SCRIPT = "on run argv\ndisplay notification (item 2 of argv) with title (item 1 of argv)\nend run"
+
+
+def note_stall(session: Session, job: Job, last_output_at: datetime | None) -> bool:
+    """Raise the alert that a job stalls, or clear it once it goes on or is over; say whether that is new.
+
+    `last_output_at` is when its command last wrote anything, by the last look at it. Nothing is sent: the next run of
+    `reap` or `watch` does that.
+    """
+    now, since = session.clock(), stalled_since(job, last_output_at)
+    silent = since is not None and stalled(job, last_output_at, now)
+    finding = stalled_finding(job, since, now) if silent and since is not None else None
+    return note_one(session, waits_key(job, "stalled"), finding)
+
+
+def note_secrets(session: Session, job: Job, missing: Sequence[str]) -> bool:
+    """Raise the alert that a job waits for secrets of these names, or clear it where there are none."""
+    return note_one(session, waits_key(job, "secret"), secret_finding(job, missing) if missing else None)
+
+
+def show_end(session: Session, job: Job, environ: Mapping[str, str] = os.environ) -> bool:
+    """Show on this computer's screen how a job ended; say whether that was done. Never raises for a screen.
+
+    Not shown: what somebody cancelled, without a desktop, with `notify = false` in [jobs], and where alerts go to the
+    desktop anyway.
+    """
+    if job.outcome in (None, State.CANCELLED) or not session.settings.jobs.notify:
+        return False
+    if DESKTOP in session.settings.alerts.to:
+        return False
+    finding = ended_finding(job, job_spent(session, job))
+    return show(finding.title, f"{finding.facts['cost']}. {finding.text}", environ, urgent=finding.urgent)
+
+
+def show(title: str, text: str, environ: Mapping[str, str], *, urgent: bool = False) -> bool:
+    """Show a notice by the desktop's own program, if this computer has one; say whether it was shown."""
+    command = _command(title, text[:LONGEST], environ, urgent=urgent)
+    if command is None:
+        return False
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=WAIT_S, check=False)  # noqa: S603
+    except (OSError, subprocess.SubprocessError):
+        return False
+    return done.returncode == 0
+
+
+def _command(title: str, text: str, environ: Mapping[str, str], *, urgent: bool) -> list[str] | None:
+    """Return the command that shows a notice; None without a desktop. No text becomes part of a script."""
+    if sys.platform == "darwin":
+        program = shutil.which("osascript", path=environ.get("PATH"))
+        return None if program is None else [program, "-e", _SCRIPT, title, text]
+    program = shutil.which("notify-send", path=environ.get("PATH"))
+    if program is None or not (environ.get("DISPLAY") or environ.get("WAYLAND_DISPLAY")):
+        return None
+    urgency = "critical" if urgent else "normal"
+    return [program, f"--urgency={urgency}", "--app-name=cloudgpu", "--", title, text]

@@ -1,0 +1,230 @@
+"""Makes a request of `run` into a plan: the snapshot is taken, the machine planned or found. Nothing is launched.
+
+A job begins with the line of its intent: whoever watches carries it on from there.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cloudgpu.access.jobs.snapshot import take
+from cloudgpu.control.inputs.launch_request import parse_request
+from cloudgpu.control.jobs.inputs.env_file import secret_values
+from cloudgpu.control.jobs.store import all_jobs, check_free, directory_of, snapshots, the_job
+from cloudgpu.control.launch.budget_preview import look_for_budgets
+from cloudgpu.control.launch.plan import Prepared, prepare
+from cloudgpu.core.events.job_lines import job_requested
+from cloudgpu.core.jobs.job import living_named
+from cloudgpu.core.model.machine import is_owned
+from cloudgpu.core.values.money import Money
+from cloudgpu.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from cloudgpu.control.inputs.launch_request import UpOptions
+    from cloudgpu.control.jobs.inputs.request import RunRequest
+    from cloudgpu.control.session.session import Session
+    from cloudgpu.core.events.job_lines import JobSpec
+    from cloudgpu.core.jobs.job import Job
+    from cloudgpu.core.jobs.snapshot import Snapshot
+    from cloudgpu.core.model.machine import Machine
+
+LOCK = "jobs"  # under which a job's name is taken
+POLICY = "job"  # of a machine that is launched for a job, where the request names none
+SETUP_TIME = timedelta(hours=1)  # added to --timeout: boot, upload and setup count against the lease, too
+LEASE = timedelta(hours=2)  # a running job renews it
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRun:
+    """A job before it is begun. `prepared` is the launch of its machine, None where `machine` is there.
+
+    `dearest` is the most that it may cost, None where nothing ends it by time or cost.
+    """
+
+    request: RunRequest
+    spec: JobSpec
+    snapshot: Snapshot
+    prepared: Prepared | None
+    machine: Machine | None
+    dearest: Money | None
+
+
+def plan_run(session: Session, request: RunRequest, environ: Mapping[str, str]) -> PlannedRun:
+    """Return the plan of a job. Takes the snapshot of its directory; launches and writes no line.
+
+    `environ` is where the values of its secrets are looked for.
+
+    Raises InvalidRequest for what cannot be meant, a busy machine, a directory that is too large, results that could
+    not be written; and as `up` does for its launch.
+    """
+    _check_results(request)
+    machine = None if request.on is None else _there(session, request.on)
+    launch = None if machine is not None else _launch_options(request)
+    prepared = None if launch is None else prepare(session, parse_request(**launch))
+    if prepared is not None:
+        look_for_budgets(session, prepared)
+    snapshot = take(
+        request.workdir,
+        snapshots(session),
+        include=request.include,
+        exclude_dirs=[one for one in (request.results, request.checkpoint) if one],
+    )
+    spec = _spec(session, request, snapshot, machine, launch, prepared)
+    secret_values(spec, environ)
+    _check_cost(request, prepared, machine)
+    return PlannedRun(request, spec, snapshot, prepared, machine, _money(spec["dearest"]))
+
+
+def _money(nanos: int | None) -> Money | None:
+    return None if nanos is None else Money(nanos)
+
+
+def _there(session: Session, name: str) -> Machine:
+    """Return the machine of `--on`; raise InvalidRequest where another job runs on it."""
+    machine = session.find(name, running=True)
+    check_free(machine, all_jobs(session).values())
+    return machine
+
+
+def _launch_options(request: RunRequest) -> UpOptions:
+    """Return the options of the launch: those that were given, under the policy of jobs, as long as the job may take.
+
+    A job without --timeout keeps the policy's own times.
+    """
+    options: UpOptions = {"policy": POLICY, **request.launch, "name": request.name}  # type: ignore[typeddict-item]
+    if request.timeout is not None and "renew_until" not in request.launch:
+        longest = request.timeout + SETUP_TIME + request.results_wait
+        options["renew_until"] = _typed(longest)
+        options.setdefault("lease", _typed(min(longest, LEASE)))
+    return options
+
+
+def _typed(span: timedelta) -> str:
+    """Return a span as somebody types it."""
+    return f"{span // timedelta(seconds=1)}s"
+
+
+def _spec(
+    session: Session,
+    request: RunRequest,
+    snapshot: Snapshot,
+    machine: Machine | None,
+    launch: UpOptions | None,
+    prepared: Prepared | None,
+) -> JobSpec:
+    seconds = timedelta(seconds=1)
+    return {
+        "argv": list(request.argv),
+        "workdir": str(request.workdir),
+        "snapshot": snapshot.hash,
+        "files": len(snapshot.files),
+        "bytes": snapshot.total_bytes,
+        "machine": None if machine is None else machine.id,
+        "launch": {} if launch is None else _as_text(launch),
+        "setup": request.setup,
+        "environment": dict(request.env),
+        "env_file": None if request.env_file is None else str(request.env_file),
+        "secrets": list(request.secrets),
+        "data": list(request.data),
+        "ports": list(request.ports),
+        "results": request.results,
+        "checkpoint": request.checkpoint,
+        "every_s": request.every // seconds,
+        "timeout_s": None if request.timeout is None else request.timeout // seconds,
+        "max_cost": None if request.max_cost is None else request.max_cost.nanos,
+        "stall_s": None if request.stall is None else request.stall // seconds,
+        "retries": request.retries,
+        "restarts": request.restarts,
+        "keep_s": request.keep // seconds,
+        "results_wait_s": request.results_wait // seconds,
+        "owner": session.settings.owner if prepared is None else prepared.plan.request.owner,
+        "project": "" if prepared is None else prepared.plan.request.project,
+        "dearest": _dearest(request, prepared),
+    }
+
+
+def _as_text(launch: UpOptions) -> dict[str, str | bool]:
+    """Return the options as a line can hold them: text and truth values; what is not named is left out."""
+    return {
+        name: value if isinstance(value, bool) else str(value)
+        for name, value in launch.items()
+        if value is not None and name != "name"
+    }
+
+
+def _dearest(request: RunRequest, prepared: Prepared | None) -> int | None:
+    """Return the most that the job may cost, in nano-dollars: to renew-until, or --max-cost where that is less."""
+    if prepared is None:
+        return None if request.max_cost is None else request.max_cost.nanos
+    most = prepared.plan.to_renew_until.amount.nanos
+    return most if request.max_cost is None else min(most, request.max_cost.nanos)
+
+
+def _check_cost(request: RunRequest, prepared: Prepared | None, machine: Machine | None) -> None:
+    """Raise InvalidRequest where the first hour of the machine costs more than --max-cost."""
+    price = None
+    if prepared is not None:
+        price = prepared.plan.dearest
+    elif machine is not None and machine.price is not None and not is_owned(machine.provider):
+        price = Money(machine.price.nanos_per_hour)
+    if price is None or request.max_cost is None or request.max_cost.nanos >= price.nanos:
+        return
+    raise InvalidRequest(
+        f"--max-cost {request.max_cost.text(2)} is less than the machine's first hour ({price.text(2)}).",
+        field="--max-cost",
+        value=request.max_cost.text(2),
+        next=f"Allow at least {price.text(2)}, or choose a cheaper machine (cloudgpu gpus).",
+    )
+
+
+def _check_results(request: RunRequest) -> None:
+    """Raise InvalidRequest where results could not be written to the directory that they are to come back to."""
+    place = request.workdir / request.results
+    there = next((one for one in (place, *place.parents) if one.exists()), Path("/"))
+    if there.is_dir() and os.access(there, os.W_OK | os.X_OK):
+        return
+    why = "it is not a directory" if not there.is_dir() else f"{there} is not writable"
+    raise InvalidRequest(
+        f"Results cannot be written to {place}: {why}.",
+        field="--results",
+        value=request.results,
+        next="Name a directory below the working directory that you may write to.",
+    )
+
+
+def begin(session: Session, planned: PlannedRun) -> Job:
+    """Write that this job is asked for, and return it; whoever watches carries it on from here.
+
+    Raises InvalidRequest where a job of that name or key lives by now.
+    """
+    id_, request = f"job-{secrets.token_hex(5)}", planned.request
+    with session.hold(LOCK, wait=60):
+        jobs = list(all_jobs(session).values())
+        _check_name(jobs, request.name, request.key)
+        if planned.machine is not None:
+            check_free(planned.machine, jobs)
+        line = job_requested(id_, request.name, request.key, socket.gethostname(), planned.spec, session.clock())
+        session.ledger.append([line])
+    job = the_job(session, id_)
+    directory_of(session, job).mkdir(mode=0o700, parents=True, exist_ok=True)
+    return job
+
+
+def _check_name(jobs: Iterable[Job], name: str, key: str | None) -> None:
+    taken = living_named(jobs, name) or (living_named(jobs, key) if key else None)
+    if taken is None:
+        return
+    raise InvalidRequest(
+        f"A job is called {taken.name} and is not over.",
+        field="NAME",
+        value=name,
+        next=f"Follow it: cloudgpu logs -f {taken.name}. For another job, choose another name.",
+    )

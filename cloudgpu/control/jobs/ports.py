@@ -1,0 +1,85 @@
+"""Forwards ports of this computer to a job's machine, while somebody follows the job: TensorBoard, say."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Self
+
+from cloudgpu.control.jobs.store import the_job
+from cloudgpu.errors import CloudgpuError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import TracebackType
+
+    from cloudgpu.access.ssh.target import Target
+    from cloudgpu.control.session.session import Session
+    from cloudgpu.core.jobs.job import Job
+
+LOOK_S = 1.0  # between two looks at where the job runs
+AGAIN_S = 10.0  # after a machine that could not be reached
+
+
+class ForwardedPorts:
+    """Keeps a tunnel for each port to the machine that a job runs on, in its `with` block; it moves with the job."""
+
+    def __init__(self, session: Session, job: Job) -> None:
+        self._session, self._id, self._ports = session, job.id, tuple(job.spec["ports"])
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="job-ports", daemon=True)
+
+    def __enter__(self) -> Self:
+        """Begin to look for the machine."""
+        if self._ports:
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the tunnels."""
+        self._ended.set()
+        if self._ports:
+            self._thread.join(AGAIN_S)
+
+    def _run(self) -> None:
+        with self._session.beside() as session:  # a ledger's connection belongs to one thread
+            while not self._ended.is_set():
+                try:
+                    machine = _runs_on(session, self._id)
+                    if machine is not None:
+                        self._forward(session, machine)
+                except CloudgpuError:  # whoever carries the job on says what is wrong with its machine
+                    self._ended.wait(AGAIN_S)
+                self._ended.wait(LOOK_S)
+
+    def _forward(self, session: Session, machine: str) -> None:
+        """Forward all ports to one machine until the job runs there no more."""
+        row = session.ledger.machine(machine)
+        if row is None:
+            return
+        with ExitStack() as tunnels:
+            for port, own in opened(session.target(row), self._ports, tunnels):
+                self._session.tell(f"port {port} of the job: http://127.0.0.1:{own}")
+            while not self._ended.wait(LOOK_S) and _runs_on(session, self._id) == machine:
+                pass
+
+
+def opened(target: Target, ports: Sequence[int], tunnels: ExitStack) -> list[tuple[int, int]]:
+    """Open a tunnel for each port and return the port of this computer for each: the same one, or the next free one.
+
+    `tunnels` closes them. Raises as a connection does.
+    """
+    from cloudgpu.access.tunnel.tunnel import Tunnel
+
+    made = [(port, tunnels.enter_context(Tunnel(lambda: target, port, first_port=port))) for port in ports]
+    return [(port, tunnel.port) for port, tunnel in made]
+
+
+def _runs_on(session: Session, id_: str) -> str | None:
+    """Return the id of the machine on which a job's command runs; None where it does not."""
+    job = the_job(session, id_)
+    attempt = job.attempt
+    runs = attempt is not None and attempt.began_at is not None and job.outcome is None
+    return attempt.machine if attempt is not None and runs else None

@@ -1,0 +1,114 @@
+"""Brings a job's results, checkpoints and output to this computer: at an interval, and whole at its end."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cloudgpu.access.files import write_whole
+from cloudgpu.control.jobs.store import directory_of, log_file, note_sync
+from cloudgpu.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from cloudgpu.access.jobs.remote import FetchedResults, RemoteJob
+    from cloudgpu.control.session.session import Session
+    from cloudgpu.core.jobs.job import Job
+
+CHECKPOINTS = 2  # how many complete ones are kept here
+
+
+def sync(remote: RemoteJob, directory: Path, now: float) -> FetchedResults:
+    """Copy what is new of results, complete checkpoints and output into the job's own directory.
+
+    `now` is seconds since 1970. Raises Unreachable, and InvalidRequest where this computer has no room.
+    """
+    fetch_output(remote, directory)
+    remote.sync_checkpoints(directory / "checkpoints", keep=CHECKPOINTS)
+    found = remote.fetch_results(directory / "results")
+    note_sync(directory, now)
+    return found
+
+
+def fetch_output(remote: RemoteJob, directory: Path) -> None:
+    """Append what is new of the command's output to its copies here. Raises as `sync`."""
+    out, err = (log_file(directory, remote.attempt, stream) for stream in ("out", "err"))
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        with out.open("ab") as to_out, err.open("ab") as to_err:
+            remote.tail(to_out, to_err, out_from=to_out.tell(), err_from=to_err.tell())
+    except OSError as error:
+        raise InvalidRequest(
+            f"The output cannot be written to {directory}: {error.strerror}.",
+            field="home",
+            value=str(directory),
+            next="Make room there; on the machine it is in no danger.",
+        ) from error
+
+
+def place_of(session: Session, job: Job) -> Path:
+    """Return where the job's results go on this computer: `RESULTS/NAME` below its directory.
+
+    On another computer than the one that asked for it, they stay in the job's own directory. A directory of that name
+    that another job has filled is left alone: the id is added then.
+    """
+    own = directory_of(session, job)
+    noted = own / "place"
+    if noted.exists():  # a delivery that was interrupted goes on where it was
+        return Path(noted.read_text())
+    place = Path(job.spec["workdir"]) / job.spec["results"] / job.name
+    if socket.gethostname() != job.host or not Path(job.spec["workdir"]).is_dir():
+        place = own / "delivered"
+    elif place.exists() and not (place.is_dir() and not any(place.iterdir())):
+        place = place.with_name(f"{job.name}-{job.id.removeprefix('job-')}")
+    write_whole(noted, str(place).encode())
+    return place
+
+
+def deliver(session: Session, job: Job, names: Sequence[str]) -> tuple[Path, int, int]:
+    """Move these copied results to where the user wants them; return that place, how many files and bytes it has.
+
+    May be interrupted and called again. Raises InvalidRequest where they cannot be written.
+    """
+    source, place = directory_of(session, job) / "results", place_of(session, job)
+    try:
+        for name in names:
+            target = place / name
+            if (source / name).exists() or (source / name).is_symlink():
+                target.parent.mkdir(parents=True, exist_ok=True)
+                _move(source / name, target)
+        found = [place / name for name in names]
+        return place, len(found), sum(one.lstat().st_size for one in found)
+    except OSError as error:
+        raise InvalidRequest(
+            f"The results of {job.name} cannot be written to {place}: {error.strerror}.",
+            field="--results",
+            value=str(place),
+            next="Make room or correct its permissions; they are in no danger where they are.",
+        ) from error
+
+
+def copied(directory: Path) -> list[str]:
+    """Return the names of all results that were copied here."""
+    source = directory / "results"
+    return [str(path.relative_to(source)) for path in _files(source)]
+
+
+def _files(directory: Path) -> Iterator[Path]:
+    for top, _, names in os.walk(directory):
+        yield from (Path(top) / name for name in sorted(names))
+
+
+def _move(path: Path, target: Path) -> None:
+    """Move a file; one that has to be copied to another file system is named only when it is whole."""
+    try:
+        path.replace(target)
+    except OSError:
+        part = target.with_name(f".{target.name}.part")
+        shutil.copy2(path, part, follow_symlinks=False)
+        part.replace(target)
+        path.unlink()

@@ -1,0 +1,81 @@
+"""Where jobs are remembered: their lines in the ledger, and each one's own directory in the home."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from cloudgpu.access.files import write_whole
+from cloudgpu.core.events.job_lines import SUBJECT
+from cloudgpu.core.jobs.job import jobs_of
+from cloudgpu.errors import InstanceNotFound, InvalidRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from cloudgpu.control.session.session import Session
+    from cloudgpu.core.jobs.job import Job
+    from cloudgpu.core.model.machine import Machine
+
+
+def all_jobs(session: Session) -> dict[str, Job]:
+    """Return every job of the ledger by id, in the order in which they were asked for."""
+    return jobs_of(session.ledger.events(SUBJECT))
+
+
+def the_job(session: Session, job: str) -> Job:
+    """Return the job with this id; raise InstanceNotFound where the ledger has none such."""
+    found = all_jobs(session).get(job)
+    if found is None:
+        raise InstanceNotFound(f"No job has the id {job}.", field="NAME", value=job, next="See: cloudgpu jobs --all")
+    return found
+
+
+def check_free(machine: Machine, jobs: Iterable[Job]) -> None:
+    """Raise InvalidRequest where one of these jobs, which is not over, runs on this machine."""
+    busy = next((one for one in jobs if one.is_living and machine.id in (one.spec["machine"], *one.machines)), None)
+    if busy is None:
+        return
+    raise InvalidRequest(
+        f"{machine.name} is busy: the job {busy.name} runs on it.",
+        field="--on",
+        value=machine.name,
+        next=f"Wait for it (cloudgpu logs -f {busy.name}), cancel it (cloudgpu cancel {busy.name}), or leave --on out.",
+    )
+
+
+def directory_of(session: Session, job: Job) -> Path:
+    """Return the job's own directory in the home: copies of its output, results and checkpoints."""
+    return session.home.jobs / job.id
+
+
+def snapshots(session: Session) -> Path:
+    """Return the store of snapshots, which all jobs share."""
+    return session.home.jobs / "snapshots"
+
+
+def log_file(directory: Path, attempt: int, stream: str) -> Path:
+    """Return where the output (`out` or `err`) of an attempt is copied to; it stays when the job is over."""
+    return directory / f"{stream}-{attempt}"
+
+
+def last_sync(directory: Path) -> float | None:
+    """Return when results were last copied from the job's machine, as seconds since 1970; None for never."""
+    with suppress(OSError, ValueError, TypeError):
+        return float(json.loads((directory / "synced").read_text()))
+    return None
+
+
+def note_sync(directory: Path, now: float) -> None:
+    """Write down that results were copied just now."""
+    write_whole(directory / "synced", json.dumps(now).encode())
+
+
+def forget_copies(directory: Path) -> None:
+    """Remove the copies of results and checkpoints of a job that is over; its output stays."""
+    for name in ("results", "checkpoints"):
+        shutil.rmtree(directory / name, ignore_errors=True)
+    (directory / "synced").unlink(missing_ok=True)

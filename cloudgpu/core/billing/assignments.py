@@ -1,0 +1,89 @@
+"""Says whose a machine's costs are over time, and cuts what a use costs there: exact, whatever the cuts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from types import MappingProxyType
+from typing import NamedTuple
+
+from cloudgpu.core.billing.charges import Charge, billed_span, charge, micros_of
+from cloudgpu.core.billing.granularity import stamp
+from cloudgpu.core.model.usage import Resource, Usage
+
+
+class Assignment(NamedTuple):
+    """To which key costs belong within [`since`, `until`); None: without that end."""
+
+    since: datetime | None
+    until: datetime | None
+    key: str
+
+
+Assigned = Mapping[str, Sequence[Assignment]]  # by a machine's id, in order; those of one machine cover all of time
+NO_JOBS: Assigned = MappingProxyType({})
+NOBODY = (Assignment(None, None, ""),)  # of a machine that is not assigned
+
+
+def charges_by_key(
+    use: Usage,
+    now: datetime,
+    assignments: Iterable[Assignment],
+    *,
+    since: datetime | None = None,
+    until: datetime | None = None,
+) -> dict[str, Charge]:
+    """Return what a use costs by key as of `now`, within [`since`, `until`): what `charge` says of it, in parts.
+
+    Parts of nothing are left out.
+    """
+    found: dict[str, Charge] = {}
+    first, last = billed_span(use, now)
+    for one in assignments:
+        begin, end = _later(one.since, since), _earlier(one.until, until)
+        if (begin is not None and begin > last) or (end is not None and end < first) or _is_empty(begin, end):
+            continue
+        part = charge(use, now, since=begin, until=end)
+        if part.micros or part.high or part.unpriced_micros:
+            found[one.key] = _joined(found[one.key], part) if one.key in found else part
+    return found
+
+
+def key_at(assignments: Iterable[Assignment], use: Usage, moment: datetime) -> str:
+    """Return the key of a use at `moment`; bytes belong to the key of the microsecond in which they are billed."""
+    at = micros_of(moment)
+    if use.resource is Resource.TRAFFIC:
+        at = stamp(use.begin) if use.end is None else max(stamp(use.begin), stamp(use.end) - 1)
+    return next((one.key for one in assignments if one.until is None or at < micros_of(one.until)), "")
+
+
+def cuts_of(assignments: Iterable[Assignment]) -> list[datetime]:
+    """Return the moments at which the key changes."""
+    return [one.until for one in assignments if one.until is not None]
+
+
+def _joined(old: Charge, new: Charge) -> Charge:
+    on_demand = None if old.on_demand is None or new.on_demand is None else old.on_demand + new.on_demand
+    return replace(
+        old,
+        micros=old.micros + new.micros,
+        low=old.low + new.low,
+        amount=old.amount + new.amount,
+        high=old.high + new.high,
+        on_demand=on_demand,
+        unpriced_micros=old.unpriced_micros + new.unpriced_micros,
+        reasons=tuple(dict.fromkeys((*old.reasons, *new.reasons))),
+    )
+
+
+def _later(one: datetime | None, other: datetime | None) -> datetime | None:
+    return one if other is None else other if one is None else max(one, other)
+
+
+def _earlier(one: datetime | None, other: datetime | None) -> datetime | None:
+    return one if other is None else other if one is None else min(one, other)
+
+
+def _is_empty(begin: datetime | None, end: datetime | None) -> bool:
+    return begin is not None and end is not None and begin >= end

@@ -1,0 +1,262 @@
+"""The ledger lines of jobs: a type for each body, and the function that makes each line, with its dedupe text.
+
+All of them have the subject `jobs`, name their job by id, and hold no value of a secret. The same dedupe text is
+written once, whoever tries again, so that two watchers of one job write one line.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, TypedDict
+
+from cloudgpu.core.events.bodies import Nanos, Time
+from cloudgpu.core.events.log import MACHINE, OWN, Draft
+from cloudgpu.core.values.times import iso
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+SUBJECT = "jobs"  # of every line about a job
+Outcome = Literal["succeeded", "failed", "setup_failed", "timed_out", "over_cost", "cancelled", "lost", "not_launched"]
+
+
+class DataRecord(TypedDict):
+    """Data that is there already: a volume, a bucket or a path, and where the command finds it."""
+
+    source: str
+    target: str
+
+
+class JobSpec(TypedDict):
+    """What a job is: all that a restart needs, but for the snapshot's files and the values of secrets.
+
+    Times are seconds. `launch` holds the options of `up` as text; `machine` is the id of a machine that was there
+    (null: one is launched for the job). `environment` has the values of --env; of --env-file only the path.
+    `dearest` is the most that the job may cost by its plan, null where that has no end.
+    """
+
+    argv: list[str]
+    workdir: str
+    snapshot: str
+    files: int
+    bytes: int
+    machine: str | None
+    launch: dict[str, str | bool]
+    setup: str | None
+    environment: dict[str, str]
+    env_file: str | None
+    secrets: list[str]
+    data: list[DataRecord]
+    ports: list[int]
+    results: str
+    checkpoint: str | None
+    every_s: int
+    timeout_s: int | None
+    max_cost: Nanos | None
+    stall_s: int | None
+    retries: int
+    restarts: int
+    keep_s: int
+    results_wait_s: int
+    owner: str
+    project: str
+    dearest: Nanos | None
+
+
+class JobRequested(TypedDict):
+    """A job is asked for, before anything is launched; `key` is what attaches to it, on the computer `host`."""
+
+    job: str
+    name: str
+    key: str | None
+    host: str
+    spec: JobSpec
+
+
+class JobPlaced(TypedDict):
+    """An attempt is to run on `machine`, or on the one that is about to be launched with the key `key`."""
+
+    job: str
+    attempt: int
+    key: str | None
+    machine: str | None
+
+
+class JobMachine(TypedDict):
+    """The machine of an attempt is known."""
+
+    job: str
+    attempt: int
+    machine: str
+
+
+class JobBegan(TypedDict):
+    """The command has begun, by the machine's clock; its setup took `setup_s` seconds (null: it needed none)."""
+
+    job: str
+    attempt: int
+    setup_s: float | None
+
+
+class JobProgressed(TypedDict):
+    """How far a job is, by what its command wrote: `done` of `of`."""
+
+    job: str
+    attempt: int
+    done: float
+    of: float | None
+
+
+class JobTryEnded(TypedDict):
+    """An attempt is over and another one follows: its command failed, or its machine is gone (`interrupted`)."""
+
+    job: str
+    attempt: int
+    interrupted: bool
+    status: int | None
+    why: str
+
+
+class JobEnded(TypedDict):
+    """A job is over, with its command's own exit status (null: it is not known, or the command never began)."""
+
+    job: str
+    attempt: int
+    outcome: Outcome
+    status: int | None
+    signal: int | None
+    why: str
+
+
+class JobCancelRequested(TypedDict):
+    """Somebody asked for a job's end; `outcome` is what it ends as, `cancelled` or `over_cost`."""
+
+    job: str
+    outcome: Outcome
+    why: str
+    host: str
+
+
+class JobResultsFetched(TypedDict):
+    """Results are in `directory` on the computer `host`; `whole`: sizes and hashes agree with the machine's."""
+
+    job: str
+    files: int
+    bytes: int
+    directory: str
+    host: str
+    whole: bool
+    why: str
+
+
+class JobClosed(TypedDict):
+    """Nothing is left to do for a job: its machine is proved ended, or was there before and is left."""
+
+    job: str
+    why: str
+
+
+class JobKept(TypedDict):
+    """The machine of a failed job is kept until then, for a look."""
+
+    job: str
+    until: Time
+
+
+def job_requested(job: str, name: str, key: str | None, host: str, spec: JobSpec, now: datetime) -> Draft:
+    """Return the line that is written before anything is launched for a job."""
+    body: JobRequested = {"job": job, "name": name, "key": key, "host": host, "spec": spec}
+    return Draft("job_requested", SUBJECT, body, now, f"job:{job}:requested")
+
+
+def job_placed(job: str, attempt: int, now: datetime, *, key: str | None, machine: str | None) -> Draft:
+    """Return the line that an attempt gets a machine: the one that is there, or the one launched with this key."""
+    body: JobPlaced = {"job": job, "attempt": attempt, "key": key, "machine": machine}
+    return Draft("job_placed", SUBJECT, body, now, f"job:{job}:{attempt}:placed")
+
+
+def job_machine(job: str, attempt: int, machine: str, now: datetime) -> Draft:
+    """Return the line that names the machine that was launched for an attempt."""
+    body: JobMachine = {"job": job, "attempt": attempt, "machine": machine}
+    return Draft("job_machine", SUBJECT, body, now, f"job:{job}:{attempt}:machine")
+
+
+def job_began(job: str, attempt: int, setup_s: float | None, at: datetime) -> Draft:
+    """Return the line that the command has begun; `at` is the machine's own time."""
+    body: JobBegan = {"job": job, "attempt": attempt, "setup_s": setup_s}
+    return Draft("job_began", SUBJECT, body, at, f"job:{job}:{attempt}:began", clock=MACHINE)
+
+
+def job_progressed(job: str, attempt: int, done: float, of: float | None, now: datetime) -> Draft:
+    """Return the line that says how far a job is."""
+    body: JobProgressed = {"job": job, "attempt": attempt, "done": done, "of": of}
+    return Draft("job_progressed", SUBJECT, body, now, f"job:{job}:{attempt}:progressed:{iso(now)}")
+
+
+def job_try_ended(job: str, attempt: int, now: datetime, *, interrupted: bool, status: int | None, why: str) -> Draft:
+    """Return the line that an attempt is over and another one follows."""
+    body: JobTryEnded = {
+        "job": job,
+        "attempt": attempt,
+        "interrupted": interrupted,
+        "status": status,
+        "why": why,
+    }
+    return Draft("job_try_ended", SUBJECT, body, now, f"job:{job}:{attempt}:try-ended")
+
+
+def job_ended(
+    job: str,
+    attempt: int,
+    outcome: Outcome,
+    at: datetime,
+    *,
+    status: int | None = None,
+    signal: int | None = None,
+    why: str = "",
+    by_machine: bool = False,
+) -> Draft:
+    """Return the line that a job is over; `by_machine`: `at` is the machine's own time."""
+    body: JobEnded = {
+        "job": job,
+        "attempt": attempt,
+        "outcome": outcome,
+        "status": status,
+        "signal": signal,
+        "why": why,
+    }
+    return Draft("job_ended", SUBJECT, body, at, f"job:{job}:ended", clock=MACHINE if by_machine else OWN)
+
+
+def job_cancel_requested(job: str, outcome: Outcome, why: str, host: str, now: datetime) -> Draft:
+    """Return the line that somebody asked for a job's end."""
+    body: JobCancelRequested = {"job": job, "outcome": outcome, "why": why, "host": host}
+    return Draft("job_cancel_requested", SUBJECT, body, now, f"job:{job}:cancel")
+
+
+def job_results_fetched(
+    job: str, files: int, size: int, directory: str, host: str, now: datetime, *, whole: bool, why: str = ""
+) -> Draft:
+    """Return the line that says where results are, and whether they are whole; `size` is in bytes."""
+    body: JobResultsFetched = {
+        "job": job,
+        "files": files,
+        "bytes": size,
+        "directory": directory,
+        "host": host,
+        "whole": whole,
+        "why": why,
+    }
+    dedupe = f"job:{job}:fetched" if whole else f"job:{job}:fetched:{iso(now)}"
+    return Draft("job_results_fetched", SUBJECT, body, now, dedupe)
+
+
+def job_kept(job: str, until: datetime, now: datetime) -> Draft:
+    """Return the line that the machine of a failed job is kept for a look."""
+    body: JobKept = {"job": job, "until": iso(until)}
+    return Draft("job_kept", SUBJECT, body, now, f"job:{job}:kept")
+
+
+def job_closed(job: str, why: str, now: datetime) -> Draft:
+    """Return the line that nothing is left to do for a job."""
+    body: JobClosed = {"job": job, "why": why}
+    return Draft("job_closed", SUBJECT, body, now, f"job:{job}:closed")

@@ -1,0 +1,142 @@
+"""Finds what somebody has to hear of jobs: how one ended, and what one waits for. Pure.
+
+How a job ended is found from its end until three days after nothing was left to do for it, so it is told once. That a
+job stalls, or waits for a secret, its watcher finds, and it lasts until that watcher says otherwise or the job is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+
+from cloudgpu.core.alerts.alerts import Finding, News
+from cloudgpu.core.alerts.findings import ENDED_FOR, JOB, JOB_WAITS, PATIENCE
+from cloudgpu.core.jobs.job import Job, State
+from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.times import duration_text, iso, minute
+
+Cost = Callable[[Job], Money]
+_KINDS = {
+    State.SUCCEEDED: ("job done", "is done"),
+    State.FAILED: ("job failed", "has failed"),
+    State.SETUP_FAILED: ("job failed", "has failed: its setup ended with an error"),
+    State.TIMED_OUT: ("job out of time", "was ended: its time is over"),
+    State.OVER_COST: ("job over its cost", "was ended: it has reached its cost"),
+    State.LOST: ("job lost", "is lost: its machine went away"),
+    State.NOT_LAUNCHED: ("job not launched", "got no machine"),
+}  # who cancelled a job knows it
+
+
+def job_findings(jobs: Iterable[Job], lasting: Mapping[str, News], now: datetime, cost: Cost) -> Iterator[Finding]:
+    """Yield what there is to tell of these jobs; of what lasts, the words in which it was raised.
+
+    `lasting` are the alerts by key, `cost` says what a job has cost; it is called for what is told for the first time.
+    """
+    for job in jobs:
+        if job.outcome is None:
+            keys = (waits_key(job, "stalled"), waits_key(job, "secret"))
+            yield from (lasting[key].finding for key in keys if key in lasting)
+        elif is_told(job, now):
+            key = ended_key(job)
+            yield lasting[key].finding if key in lasting else ended_finding(job, cost(job))
+
+
+def is_told(job: Job, now: datetime) -> bool:
+    """Say whether people are to hear how a job ended.
+
+    A failure is told at once. What succeeded is told when its results are here and its machine has ended, or a quarter
+    of an hour later all the same: then its results wait.
+    """
+    if job.outcome not in _KINDS or job.ended_at is None:
+        return False
+    if job.closed_at is not None:
+        return now - max(job.closed_at, job.ended_at) <= ENDED_FOR
+    return job.outcome is not State.SUCCEEDED or now - job.ended_at > PATIENCE
+
+
+def ended_finding(job: Job, cost: Money) -> Finding:
+    """Return what is told of a job that is over. Raises KeyError for one that somebody cancelled."""
+    kind, says = _KINDS[State(job.state)]
+    status = job.shell_status
+    sentences = (
+        f"Reason: {job.why}." if job.why else "",
+        f"Its exit status is {status}." if status else "",
+        _results(job),
+        f"To see its output: cloudgpu logs {job.name}",
+    )
+    failed = job.outcome is not State.SUCCEEDED
+    facts = _facts(job) | {"cost": cost.text(2)}
+    return Finding(
+        ended_key(job), kind, f"Job {job.name} {says}", " ".join(filter(None, sentences)), facts, urgent=failed
+    )
+
+
+def stalled_since(job: Job, last_output_at: datetime | None) -> datetime | None:
+    """Return when a running job last gave a sign of life: output, progress, or its begin; None before that."""
+    attempt = job.attempt
+    if job.outcome is not None or attempt is None or attempt.began_at is None:
+        return None
+    progress = job.progress[2] if job.progress else None
+    return max(moment for moment in (attempt.began_at, last_output_at, progress) if moment is not None)
+
+
+def stalled(job: Job, last_output_at: datetime | None, now: datetime) -> bool:
+    """Say whether a running job has given neither output nor progress for `--stall`; False for a job without one.
+
+    `last_output_at` is when its command last wrote anything; None: it never did, or nobody knows.
+    """
+    since, limit = stalled_since(job, last_output_at), job.spec["stall_s"]
+    return since is not None and limit is not None and now - since >= timedelta(seconds=limit)
+
+
+def stalled_finding(job: Job, since: datetime, now: datetime) -> Finding:
+    """Return what is told of a job that has given no sign of life since then."""
+    return Finding(
+        waits_key(job, "stalled"),
+        "job stalled",
+        f"Job {job.name} has been silent for {duration_text(now - since)}",
+        f"No output and no progress since {minute(iso(since))}; its machine is billed. "
+        f"To look: cloudgpu logs {job.name}; to end it: cloudgpu cancel {job.name}",
+        _facts(job),
+        urgent=True,
+    )
+
+
+def secret_finding(job: Job, names: Sequence[str]) -> Finding:
+    """Return what is told of a job that cannot be restarted before somebody gives the values of these secrets again."""
+    wanted = ", ".join(names)
+    return Finding(
+        waits_key(job, "secret"),
+        "job waits for a secret",
+        f"Job {job.name} waits for {wanted}",
+        f"It has to be started again, and no watcher has the value of {wanted}. Set {wanted} in a shell, on {job.host} "
+        f"say, and attach to the job there by its name: cloudgpu run --help",
+        _facts(job),
+        urgent=True,
+    )
+
+
+def ended_key(job: Job) -> str:
+    """Return the key of the alert that a job is over."""
+    return f"{JOB}:{job.id}:{job.state}"
+
+
+def waits_key(job: Job, what: str) -> str:
+    """Return the key of the alert that a job is `stalled`, or waits for a `secret`."""
+    return f"{JOB_WAITS}:{job.id}:{what}"
+
+
+def _results(job: Job) -> str:
+    """Return where a job's results are; nothing of a job whose command never began."""
+    fetched = job.fetched
+    if fetched is not None and fetched.whole:
+        return f"Its results are in {fetched.directory} on {fetched.host}."
+    if not any(one.began_at is not None for one in job.attempts):
+        return ""
+    if job.is_living:
+        return "Its results are on its machine until a watcher fetches them: cloudgpu jobs."
+    return "Its results were not fetched whole; what there is, is of the last copy."
+
+
+def _facts(job: Job) -> dict[str, str]:
+    return {"job": job.name, "id": job.id, "owner": job.spec["owner"] or job.by, "project": job.spec["project"]}

@@ -1,0 +1,213 @@
+"""Reads ignore files as git does: which entry of a directory a pattern means.
+
+The source of the rules is git's own code (`dir.c`, `wildmatch.c`) and the page gitignore(5). A pattern is compared with
+one entry, never with what is below it: whoever walks the tree does not enter a directory that is ignored. Here a `?`
+is one character; for git it is one byte of UTF-8.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+CLASSES = {
+    "alnum": "a-zA-Z0-9",
+    "alpha": "a-zA-Z",
+    "blank": " \\t",
+    "cntrl": "\\x00-\\x1f\\x7f",
+    "digit": "0-9",
+    "graph": "!-~",
+    "lower": "a-z",
+    "print": " -~",
+    "punct": "!-/:-@\\[-`{-~",
+    "space": " \\t-\\r",
+    "upper": "A-Z",
+    "xdigit": "0-9a-fA-F",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """One line of an ignore file. `ignores` is False for a line that begins with `!`."""
+
+    text: str
+    ignores: bool
+    directories_only: bool
+    by_name: bool  # without a slash, it means entries of this name at any depth
+    regex: re.Pattern[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The patterns of one ignore file, in its order: the last one that matches decides."""
+
+    patterns: tuple[Pattern, ...]
+    _names: re.Pattern[str] | None = field(repr=False, compare=False)
+    _paths: re.Pattern[str] | None = field(repr=False, compare=False)
+
+    def ignores(self, path: str, name: str, *, is_directory: bool) -> bool | None:
+        """Return whether the entry is ignored, or None where no pattern matches.
+
+        `path` is relative to the directory of the ignore file, `name` its last part.
+        """
+        # Most entries match nothing: one look at all patterns together says so.
+        by_name = self._names is not None and self._names.fullmatch(name) is not None
+        if not by_name and (self._paths is None or self._paths.fullmatch(path) is None):
+            return None
+        for pattern in reversed(self.patterns):
+            if pattern.directories_only and not is_directory:
+                continue
+            if pattern.regex.fullmatch(name if pattern.by_name else path):
+                return pattern.ignores
+        return None
+
+
+def read_rules(text: str) -> Rules:
+    """Return the rules of an ignore file. A line that can never match is left out, as git does."""
+    lines = text.removeprefix("\ufeff").split("\n")
+    found = (read_pattern(_trimmed(line.removesuffix("\r"))) for line in lines if not line.startswith("#"))
+    return make_rules(one for one in found if one is not None)
+
+
+def make_rules(patterns: Iterable[Pattern]) -> Rules:
+    """Return the rules that these patterns make, the later ones with more weight."""
+    some = tuple(patterns)
+    return Rules(some, _joined(one for one in some if one.by_name), _joined(one for one in some if not one.by_name))
+
+
+def _joined(patterns: Iterable[Pattern]) -> re.Pattern[str] | None:
+    texts = [f"(?:{one.regex.pattern})" for one in patterns]
+    return re.compile("|".join(texts), re.DOTALL) if texts else None
+
+
+def _trimmed(line: str) -> str:
+    """Return the line without the spaces at its end, but for one behind a backslash."""
+    bare = line.rstrip(" ")
+    escapes = len(bare) - len(bare.rstrip("\\"))
+    return bare + " " if escapes % 2 and len(bare) < len(line) else bare
+
+
+def read_pattern(line: str) -> Pattern | None:
+    """Return what one line means; None for one that matches nothing, such as an empty one or an open bracket."""
+    ignores = not line.startswith("!")
+    text = line if ignores else line[1:]
+    directories_only = text.endswith("/")
+    text = text[:-1] if directories_only else text
+    by_name = "/" not in text
+    regex = _regex(text.removeprefix("/")) if text else None
+    if regex is None:
+        return None
+    return Pattern(line, ignores, directories_only, by_name, re.compile(regex, re.DOTALL))
+
+
+def literal_start(text: str) -> str:
+    """Return the pattern up to its first wildcard."""
+    return text[: _simple(text)]
+
+
+def _simple(text: str) -> int:
+    found = re.search(r"[*?\[\\]", text)
+    return len(text) if found is None else found.start()
+
+
+def _regex(text: str) -> str | None:
+    """Return the pattern as a regular expression, or None where it can never match.
+
+    Git compares what stands before the first wildcard by itself, so a `**` behind it counts as one at the start.
+    """
+    start = _simple(text)
+    rest, at, parts = text[start:], 0, [re.escape(text[:start])]
+    while at < len(rest):
+        found = _token(rest, at)
+        if found is None:
+            return None
+        part, at = found
+        parts.append(part)
+    return "".join(parts) if text else None
+
+
+def _token(text: str, at: int) -> tuple[str, int] | None:
+    """Return the expression of what stands here, and where the next part begins."""
+    if text[at] == "*":
+        return _stars(text, at)
+    if text[at] == "?":
+        return "[^/]", at + 1
+    if text[at] == "[":
+        return _bracket(text, at + 1)
+    if text[at] == "\\":
+        return (re.escape(text[at + 1]), at + 2) if at + 1 < len(text) else None
+    return re.escape(text[at]), at + 1
+
+
+def _stars(text: str, at: int) -> tuple[str, int]:
+    end = at
+    while end < len(text) and text[end] == "*":
+        end += 1
+    rest = text[end : end + 2]
+    bounded = (at == 0 or text[at - 1] == "/") and (rest[:1] in {"", "/"} or rest == "\\/")
+    if end - at == 1 or not bounded:
+        return "[^/]*", end
+    return ("(?:.*/)?", end + 1) if rest[:1] == "/" else (".*", end)
+
+
+def _bracket(text: str, at: int) -> tuple[str, int] | None:
+    """Return a set of characters and where it ends; None for one that has no end, or holds an unknown class."""
+    negated = text[at : at + 1] in {"!", "^"}
+    at += negated
+    parts: list[str] = []
+    last, first = "", True  # the character that a range may begin with
+    while first or text[at : at + 1] != "]":
+        found = _member(text, at, last)
+        if found is None:
+            return None
+        part, last, at = found
+        parts.append(part)
+        first = False
+    inside = "".join(parts)
+    if negated:
+        return f"[^/{inside}]", at + 1
+    return (f"(?!/)[{inside}]" if inside else "(?!)"), at + 1
+
+
+def _member(text: str, at: int, last: str) -> tuple[str, str, int] | None:
+    """Return one member of a set, the character that a range may begin with next, and where the next one begins."""
+    here = text[at : at + 1]
+    if here == "[" and text[at + 1 : at + 2] == ":":
+        return _class(text, at)
+    if here == "-" and last and text[at + 1 : at + 2] not in {"", "]"}:
+        end = _character(text, at + 1)
+        return None if end is None else (_range(last, end[0]), "", end[1])
+    found = _character(text, at)
+    return None if found is None else (re.escape(found[0]), *found)
+
+
+def _character(text: str, at: int) -> tuple[str, int] | None:
+    at += text[at : at + 1] == "\\"
+    return (text[at], at + 1) if at < len(text) else None
+
+
+def _range(first: str, last: str) -> str:
+    return f"{re.escape(first)}-{re.escape(last)}" if first <= last else ""
+
+
+def _class(text: str, at: int) -> tuple[str, str, int] | None:
+    end = text.find("]", at + 2)
+    if end < 0:
+        return None
+    if end == at + 2 or text[end - 1] != ":":
+        return "\\[", "[", at + 1  # an ordinary bracket
+    inside = CLASSES.get(text[at + 2 : end - 1])
+    return None if inside is None else (inside, "", end + 1)
+
+
+def is_ignored(chain: Sequence[tuple[int, Rules]], path: str, name: str, *, is_directory: bool) -> bool:
+    """Say whether the ignore files that apply to an entry ignore it: the deepest one that has a word on it decides.
+
+    `chain` has, from the top down, the rules of each file, and how many characters of `path` lead to its directory.
+    """
+    for start, rules in reversed(chain):
+        found = rules.ignores(path[start:], name, is_directory=is_directory)
+        if found is not None:
+            return found
+    return False

@@ -1,0 +1,117 @@
+"""Splits the bill of machines among jobs: whose each machine's costs are over time, and what one job has cost.
+
+A machine that was launched for a job is that job's from its launch to its end, also while it is kept or stopped. A
+machine that was there before costs a job only while the job is on it; the time of two jobs at once is `shared`, the
+time of none is `idle`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from itertools import groupby
+from operator import itemgetter
+
+from cloudgpu.core.billing.assignments import NOBODY, Assigned, Assignment, charges_by_key
+from cloudgpu.core.billing.charges import charge, money
+from cloudgpu.core.jobs.job import Attempt, Job
+from cloudgpu.core.model.machine import Machine
+from cloudgpu.core.model.usage import Usage
+from cloudgpu.core.values.money import Money
+
+SHARED, IDLE = "shared", "idle"  # keys beside the ids of jobs, which begin with `job-`
+Ended = tuple[str, Usage]
+Visit = tuple[datetime, datetime | None, str]  # from when to when which job was on a machine; None: it still is
+
+
+def assigned(jobs: Iterable[Job]) -> dict[str, tuple[Assignment, ...]]:
+    """Return whose each machine's costs are, by its id: the id of a job, `SHARED` or `IDLE`.
+
+    A machine on which no job ever was is not in it. A machine that was launched for one job is not another one's, which
+    ran on it with `--on`.
+    """
+    known = list(jobs)
+    launched = launched_for(known)
+    found = {machine: (Assignment(None, None, job),) for machine, job in launched.items()}
+    visits: dict[str, list[Visit]] = {}
+    for machine, visit in _visits(known):
+        if machine not in launched:
+            visits.setdefault(machine, []).append(visit)
+    return found | {machine: tuple(_laid(there)) for machine, there in visits.items()}
+
+
+def launched_for(jobs: Iterable[Job]) -> dict[str, str]:
+    """Return which job a machine was launched for, by the machine's id."""
+    found: dict[str, str] = {}
+    for job in jobs:
+        for one in job.attempts:
+            if one.key is not None and one.machine is not None:
+                found.setdefault(one.machine, job.id)
+    return found
+
+
+def guest_since(job: Job) -> datetime | None:
+    """Return since when a job is, or was, on machines that were there before it; None where it never was."""
+    return min((one.placed_at for one in job.attempts if one.key is None and one.machine is not None), default=None)
+
+
+def job_cost(job: str, shares: Assigned, machines: Iterable[Machine], ended: Iterable[Ended], now: datetime) -> Money:
+    """Return what a job has cost as of `now`: its row of `cost --by job`, rounded by itself.
+
+    `shares` are those of all jobs (`assigned`). `machines` are rows (`View.bills`); of machines that are wholly the
+    job's they tell what has ended, so that `ended` (`View.uses`) may hold no more than the uses since `guest_since`.
+    """
+    exact, guest = 0, dict[str, Sequence[Assignment]]()
+    for machine in machines:
+        there = shares.get(machine.id, NOBODY)
+        if len(there) == 1 and there[0].key == job:
+            exact += sum(sums[1] for sums in machine.usage_totals.values())
+            exact += sum(charge(use, now).amount for use in machine.open_usage)
+        elif any(one.key == job for one in there):
+            guest[machine.id] = there
+            exact += sum(_of(job, use, there, now) for use in machine.open_usage)
+    return money(exact + sum(_of(job, use, guest[where], now) for where, use in ended if where in guest))
+
+
+def _of(job: str, use: Usage, there: Sequence[Assignment], now: datetime) -> int:
+    theirs = [one for one in there if one.key == job]
+    return sum(one.amount for one in charges_by_key(use, now, theirs).values())
+
+
+def _visits(jobs: Iterable[Job]) -> Iterator[tuple[str, Visit]]:
+    for job in jobs:
+        for number, one in enumerate(job.attempts):
+            if one.machine is not None:
+                following = job.attempts[number + 1].placed_at if number + 1 < len(job.attempts) else None
+                yield one.machine, (one.placed_at, _left_at(job, one, following), job.id)
+
+
+def _left_at(job: Job, one: Attempt, following: datetime | None) -> datetime | None:
+    """Return when an attempt left its machine; where its own end is in no line, what came after it says."""
+    return one.ended_at or following or job.ended_at or job.closed_at
+
+
+def _laid(visits: Iterable[Visit]) -> Iterator[Assignment]:
+    """Yield whose the time of one machine is, from the beginning of time to its end."""
+    running: dict[str, int] = {}
+    since, key = None, IDLE
+    for moment, changes in groupby(_changes(visits), key=itemgetter(0)):
+        for _, by, job in changes:
+            running[job] = running.get(job, 0) + by
+            if not running[job]:
+                del running[job]
+        after = IDLE if not running else SHARED if len(running) > 1 else next(iter(running))
+        if after != key:
+            yield Assignment(since, moment, key)
+            since, key = moment, after
+    yield Assignment(since, None, key)
+
+
+def _changes(visits: Iterable[Visit]) -> list[tuple[datetime, int, str]]:
+    """Return who comes (1) and who goes (-1), in time. A visit that ends before it begins, by two clocks, is none."""
+    found: list[tuple[datetime, int, str]] = []
+    for begin, end, job in visits:
+        if end is None or begin < end:
+            found.append((begin, 1, job))
+            found += [] if end is None else [(end, -1, job)]
+    return sorted(found)

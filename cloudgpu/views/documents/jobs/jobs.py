@@ -1,0 +1,178 @@
+"""Documents of `jobs`, `cancel`, and of `show` for a job."""
+
+from typing import Annotated, Literal, TypedDict
+
+from cloudgpu.core.jobs.job import State as _State
+from cloudgpu.views.documents.parts import Market, State, Time, Usd
+
+JobState = Annotated[str, _State]
+By = Annotated[str, Literal["command", "cloudgpu"]]
+ExpectedBy = Annotated[str, Literal["progress", "timeout"]]
+
+
+class JobMachine(TypedDict):
+    """The machine that a job runs on, or ran on last."""
+
+    id: str
+    """Its id in cloudgpu."""
+    name: str
+    """Its name."""
+    state: State
+    """As last seen."""
+    provider: str
+    """Its provider."""
+    account: str
+    """Its account."""
+    region: str
+    """Its region."""
+    zone: str | None
+    """Its zone; null where it has none."""
+    instance_type: str | None
+    """Its type; null where it has none."""
+    market: Market
+    """How it was bought."""
+    usd_per_hour: Usd | None
+    """Its price; null when no price is known."""
+    own: bool
+    """It was launched for this job, and ends with it."""
+
+
+class JobAttempt(TypedDict):
+    """One try of a job on one machine."""
+
+    number: int
+    """From 1 on."""
+    machine: str | None
+    """The machine's name; null until there is one."""
+    placed_at: Time
+    """When it was decided."""
+    began_at: Time | None
+    """When the command began, by the machine's clock; null: it has not."""
+    setup_s: float | None
+    """Seconds that the setup took; null without one."""
+    ended_at: Time | None
+    """When it ended; null while it runs."""
+    interrupted: bool
+    """Its machine went away."""
+    status: int | None
+    """The command's exit status; null where it is not known."""
+    why: str
+    """Why it ended; empty while it runs."""
+
+
+class JobProgress(TypedDict):
+    """How far a job is, as its command wrote."""
+
+    done: float
+    """What is done."""
+    of: float | None
+    """Of how much; null: the command does not say."""
+    percent: float | None
+    """From 0 to 100; null where `of` is."""
+    at: Time
+    """When that was read."""
+
+
+class JobExit(TypedDict):
+    """How a job ended."""
+
+    status: int | None
+    """The command's own exit status, 128 + N after signal N; null where it is not known."""
+    signal: int | None
+    """The signal that ended the command; null for none."""
+    code: int
+    """What `run` exits with."""
+    by: By
+    """`command`: it ended by itself. `cloudgpu`: it was ended, or never began."""
+
+
+class JobResults(TypedDict):
+    """The results that came back."""
+
+    directory: str
+    """Where they are."""
+    host: str
+    """On which computer."""
+    files: int
+    """How many files."""
+    bytes: int
+    """Their size."""
+    whole: bool
+    """Sizes and hashes agree with what the machine had."""
+    why: str
+    """Why they are not whole; empty where they are."""
+    at: Time
+    """When they came."""
+
+
+class JobDocument(TypedDict):
+    """One job."""
+
+    id: str
+    """Its id."""
+    name: str
+    """Its name; unique among jobs that live."""
+    key: str | None
+    """The key it was run with."""
+    state: JobState
+    """How far it is; from `succeeded` on, its command is over."""
+    why: str
+    """Why it ended so, or what was asked for; empty where there is nothing to say."""
+    living: bool
+    """Something is left to do for it: to run, to bring back results, to end its machine."""
+    command: list[str]
+    """Its words."""
+    machine: JobMachine | None
+    """Where it runs, or ran last; null before it has a machine."""
+    attempt: int | None
+    """The number of the latest attempt; null before the first."""
+    attempts: list[JobAttempt]
+    """Every one, oldest first."""
+    progress: JobProgress | None
+    """How far it is; null where its command does not say."""
+    spent_usd: Usd
+    """Its row of `cost --by job`: what its machines have cost; of one that was there, while it was alone on it."""
+    unpriced: list[str]
+    """What of its machines has no known price, and is not in `spent_usd`."""
+    dearest_usd: Usd | None
+    """The most that it may cost by its plan; null where that has no end."""
+    expected_end: Time | None
+    """When its command will end, if it goes on as it does; null: nobody can say."""
+    expected_by: ExpectedBy | None
+    """What that is reckoned from: its progress, or its `--timeout`."""
+    exit: JobExit | None
+    """How it ended; null while it runs."""
+    results: JobResults | None
+    """What came back; null: nothing yet."""
+    requested_at: Time
+    """When it was asked for."""
+    began_at: Time | None
+    """When its command began for the first time."""
+    ended_at: Time | None
+    """When its command was over."""
+    closed_at: Time | None
+    """When nothing was left to do for it."""
+    kept_until: Time | None
+    """Until when its machine is kept after a failure; null: it is not."""
+    owner: str
+    """Whose it is."""
+    project: str
+    """The project that it is charged to."""
+
+
+class JobsDocument(TypedDict):
+    """Jobs, the latest last."""
+
+    jobs: list[JobDocument]
+    """Those that live; with `--all` every one."""
+
+
+class CancelDocument(TypedDict):
+    """What became of the wish to end a job."""
+
+    job: JobDocument
+    """As it stands then."""
+    was_over: bool
+    """It was over already: nothing was done."""
+    waits: str | None
+    """Why it has not ended yet; null where it has."""

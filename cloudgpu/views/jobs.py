@@ -1,0 +1,200 @@
+"""Gives jobs as plain values: what `jobs` and `show` print, and the exit status of `run`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Literal
+
+from cloudgpu.core.jobs.job import State
+from cloudgpu.core.jobs.steps import kept_until
+from cloudgpu.core.values.money import Money, usd
+from cloudgpu.core.values.times import iso
+
+if TYPE_CHECKING:
+    from cloudgpu.core.jobs.job import Attempt, Job
+    from cloudgpu.core.model.machine import Machine
+    from cloudgpu.views.documents.jobs.jobs import (
+        JobAttempt,
+        JobDocument,
+        JobExit,
+        JobMachine,
+        JobProgress,
+        JobResults,
+    )
+
+CODE_OF_OURS = 255  # what `run` exits with for a failure of ours, once the command has begun
+_BY_COMMAND = (State.SUCCEEDED, State.FAILED)
+_UNBEGUN = {State.SETUP_FAILED: 2, State.NOT_LAUNCHED: 4, State.CANCELLED: 130, State.LOST: 8}
+
+
+def exit_code(job: Job) -> int | None:
+    """Return what `run` exits with for a job; None while it is not over.
+
+    The command's own status, 128 + n after signal n, once the command has begun; where that is not known, 255. Before
+    it has begun: 2 for a failed setup, 4 where no machine was to be had, 8 where machines went away, 130 when it was
+    cancelled.
+    """
+    if job.outcome is None:
+        return None
+    if job.outcome is State.SETUP_FAILED or first_began(job) is None:
+        return _UNBEGUN.get(job.outcome, CODE_OF_OURS)
+    return CODE_OF_OURS if job.shell_status is None else job.shell_status
+
+
+def first_began(job: Job) -> datetime | None:
+    """Return when the command began for the first time; None before that."""
+    return min((one.began_at for one in job.attempts if one.began_at is not None), default=None)
+
+
+def ran_for(job: Job, now: datetime) -> timedelta:
+    """Return how long the command has run up to `now`, over all attempts."""
+    spans = (
+        max(timedelta(0), min(one.ended_at or now, now) - one.began_at)
+        for one in job.attempts
+        if one.began_at is not None
+    )
+    return sum(spans, timedelta(0))
+
+
+def expected_end(job: Job, now: datetime) -> tuple[datetime, Literal["progress", "timeout"]] | None:
+    """Return when a running command will end, and what that is reckoned from; None where nobody can say.
+
+    By the speed of its progress so far, but no later than its timeout ends it.
+    """
+    if job.state is not State.RUNNING or job.attempt is None or job.attempt.began_at is None:
+        return None
+    timeout = job.spec["timeout_s"]
+    last = None if timeout is None else job.attempt.began_at + timedelta(seconds=timeout)
+    done = _end_by_progress(job)
+    if done is not None and (last is None or done < last):
+        return max(done, now), "progress"
+    return None if last is None else (last, "timeout")
+
+
+def _end_by_progress(job: Job) -> datetime | None:
+    if job.progress is None:
+        return None
+    done, of, at = job.progress
+    ran = ran_for(job, at)
+    if of is None or not 0 < done <= of or not ran:
+        return None
+    try:
+        return at + ran * ((of - done) / done)
+    except OverflowError:  # it has hardly begun
+        return None
+
+
+def job_value(
+    job: Job, machines: Mapping[str, Machine], now: datetime, *, cost: Money, unpriced: tuple[str, ...] = ()
+) -> JobDocument:
+    """Return one job; `machines` by id has those of its attempts, `cost` is what they have cost up to `now`."""
+    last = job.attempts[-1] if job.attempts else None
+    machine = machines.get(next(reversed(job.machines), ""))
+    expected, dearest, began = expected_end(job, now), job.spec["dearest"], first_began(job)
+    return {
+        "id": job.id,
+        "name": job.name,
+        "key": job.key,
+        "state": str(job.state),
+        "why": _why(job),
+        "living": job.is_living,
+        "command": list(job.spec["argv"]),
+        "machine": None if machine is None else machine_value(machine, own=job.spec["machine"] is None),
+        "attempt": None if last is None else last.number,
+        "attempts": [_attempt(one, machines) for one in job.attempts],
+        "progress": _progress(job),
+        "spent_usd": usd(cost),
+        "unpriced": list(unpriced),
+        "dearest_usd": None if dearest is None else usd(Money(dearest)),
+        "expected_end": None if expected is None else iso(expected[0]),
+        "expected_by": None if expected is None else expected[1],
+        "exit": _exit(job),
+        "results": _results(job),
+        "requested_at": iso(job.requested_at),
+        "began_at": _time(began),
+        "ended_at": _time(job.ended_at),
+        "closed_at": _time(job.closed_at),
+        "kept_until": _kept(job),
+        "owner": job.spec["owner"],
+        "project": job.spec["project"],
+    }
+
+
+def machine_value(machine: Machine, *, own: bool) -> JobMachine:
+    """Return the machine of a job; `own`: it was launched for it."""
+    price = machine.price
+    return {
+        "id": machine.id,
+        "name": machine.name,
+        "state": machine.state,
+        "provider": machine.provider,
+        "account": machine.account,
+        "region": machine.region,
+        "zone": machine.zone,
+        "instance_type": machine.instance_type,
+        "market": machine.market,
+        "usd_per_hour": None if price is None else usd(Money(price.nanos_per_hour)),
+        "own": own,
+    }
+
+
+def _why(job: Job) -> str:
+    if job.outcome is None and job.cancel is not None:
+        return job.cancel[1]
+    return job.why
+
+
+def _attempt(one: Attempt, machines: Mapping[str, Machine]) -> JobAttempt:
+    machine = machines.get(one.machine or "")
+    return {
+        "number": one.number,
+        "machine": one.machine if machine is None else machine.name,
+        "placed_at": iso(one.placed_at),
+        "began_at": _time(one.began_at),
+        "setup_s": one.setup_s,
+        "ended_at": _time(one.ended_at),
+        "interrupted": one.interrupted,
+        "status": one.status,
+        "why": one.why,
+    }
+
+
+def _progress(job: Job) -> JobProgress | None:
+    if job.progress is None:
+        return None
+    done, of, at = job.progress
+    percent = round(min(100.0, max(0.0, 100 * done / of)), 1) if of is not None and of > 0 else None
+    return {"done": done, "of": of, "percent": percent, "at": iso(at)}
+
+
+def _exit(job: Job) -> JobExit | None:
+    code = exit_code(job)
+    if code is None:
+        return None
+    by: Literal["command", "cloudgpu"] = "command" if job.outcome in _BY_COMMAND else "cloudgpu"
+    return {"status": job.status, "signal": job.signal, "code": code, "by": by}
+
+
+def _results(job: Job) -> JobResults | None:
+    found = job.fetched
+    if found is None:
+        return None
+    return {
+        "directory": found.directory,
+        "host": found.host,
+        "files": found.files,
+        "bytes": found.bytes,
+        "whole": found.whole,
+        "why": found.why,
+        "at": iso(found.at),
+    }
+
+
+def _kept(job: Job) -> str | None:
+    keeps = job.kept_until is not None and job.closed_at is None
+    return iso(kept_until(job)) if keeps else None
+
+
+def _time(at: datetime | None) -> str | None:
+    return None if at is None else iso(at)

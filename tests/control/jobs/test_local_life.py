@@ -1,0 +1,264 @@
+"""Jobs on machines of this computer, with real processes: results, exits, and what dies on the way."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from cloudgpu.control.jobs.cancel import cancel
+from cloudgpu.control.jobs.watch import carry_all, sentences
+from cloudgpu.core.jobs.job import State
+from cloudgpu.errors import InvalidRequest
+from tests.control.jobs.bench import EACH, Bench, answer
+
+
+@pytest.fixture
+def bench(tmp_path):
+    made = Bench(tmp_path)
+    yield made
+    made.end()
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory):
+    """A machine that is there, for the jobs that leave it."""
+    from cloudgpu.control.inputs.launch_request import parse_request
+    from cloudgpu.control.launch.launch import launch
+    from cloudgpu.control.launch.plan import prepare
+
+    made = Bench(tmp_path_factory.mktemp("desk"))
+    launch(made.session, prepare(made.session, parse_request(provider="local", name="desk", template="bare")))
+    yield made
+    made.end()
+
+
+def is_right(bench, job):
+    """The answer is that of the uninterrupted run, and nothing is left."""
+    job = bench.now(job)
+    assert (job.state, job.shell_status) == (State.SUCCEEDED, 0), job.why
+    assert job.fetched.whole
+    place = bench.work / "results" / job.name
+    assert place.joinpath("answer.txt").read_text() == answer()
+    assert bench.left() == []
+
+
+def test_a_job_runs_to_its_end_its_results_come_back_and_its_machine_ends(bench):
+    job, out, err = bench.run()
+    is_right(bench, job)
+    assert out.decode().splitlines()[0] == "begins at 0, restart 0"
+    assert err == b"done\n"
+    assert job.progress[:2] == (40.0, 40.0)
+    (machine,) = bench.session.ledger.machines()
+    assert (machine.key, machine.state) == (f"{job.id}-1", "terminated")
+
+
+def test_two_jobs_typed_alike_are_two_jobs(desk):
+    one, two = desk.begun(on="desk"), None
+    with pytest.raises(InvalidRequest) as refused:
+        desk.begun(on="desk")
+    assert refused.value.field == "--on"
+    assert one.name in refused.value.message
+    assert desk.followed(one)[0].state is State.SUCCEEDED
+    two, _, _ = desk.run(on="desk")
+    assert (two.state, two.id != one.id) == (State.SUCCEEDED, True)
+    assert [row.state for row in desk.left()] == ["running"]
+
+
+def test_a_failing_command_and_a_signal_are_its_own_exit_status(desk):
+    job, _, _ = desk.run("sh", "-c", "exit 7", on="desk")
+    assert (job.state, job.shell_status) == (State.FAILED, 7)
+    job, _, _ = desk.run("sh", "-c", "kill -SEGV $$", on="desk")
+    assert (job.state, job.shell_status) == (State.FAILED, 139)
+    job, _, _ = desk.run("no-such-command", on="desk")
+    assert (job.state, job.shell_status) == (State.FAILED, 127)
+
+
+def test_a_failing_command_is_tried_again_as_often_as_that_was_asked(desk):
+    says = "echo try $CLOUDGPU_RESTART_COUNT; test $CLOUDGPU_RESTART_COUNT = 2"
+    job, out, _ = desk.run("sh", "-c", says, on="desk", retries=2)
+    assert (job.state, out) == (State.SUCCEEDED, b"try 0\ntry 1\ntry 2\n")
+
+
+def test_a_timeout_ends_it_with_a_state_of_its_own_and_its_results_come_back(desk):
+    says = "mkdir -p $CLOUDGPU_RESULTS; echo half > $CLOUDGPU_RESULTS/part; sleep 60"
+    job, _, _ = desk.run("sh", "-c", says, on="desk", timeout="1s")
+    assert (job.state, job.shell_status) == (State.TIMED_OUT, 143)
+    assert (desk.work / "results" / job.name / "part").read_text() == "half\n"
+
+
+def test_a_cancelled_job_ends_and_its_output_is_there(desk):
+    job = desk.begun("sh", "-c", "echo begun; sleep 60", on="desk", name="long")
+    desk.running(job)
+    cancel(desk.session, "long", desk.environ)
+    job, _, _ = desk.followed(job)
+    assert job.state is State.CANCELLED
+    assert (desk.home / "jobs" / job.id / "out-1").read_text() == "begun\n"
+
+
+def test_values_of_secrets_are_in_no_file_and_no_command_line(desk):
+    planted = "x7Kd-planted-value"
+    desk.environ["HF_TOKEN"] = planted
+    file = desk.work.parent / "vars.env"
+    file.write_text(f"# keys\nexport WANDB='{planted}-2'\n")
+    says = 'test "$HF_TOKEN $WANDB" = "x7Kd-planted-value x7Kd-planted-value-2" && sleep 2'
+    job = desk.begun("sh", "-c", says.replace(planted, "$(printf x7Kd-)planted-value"), on="desk",
+                     secret=["HF_TOKEN"], env_file=file)  # fmt: skip
+    desk.running(job)
+    seen = [place for place in _command_lines() if planted in place]
+    job, _, _ = desk.followed(job)
+    assert (job.state, seen) == (State.SUCCEEDED, [])
+    texts = {path: path.read_bytes() for path in desk.home.rglob("*") if path.is_file()}
+    assert len(texts) > 10
+    assert [path for path, text in texts.items() if planted.encode() in text] == []
+
+
+def _command_lines():
+    for place in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # it has ended
+            yield place.read_bytes().decode(errors="replace")
+
+
+def test_a_secret_that_this_environment_does_not_have_makes_a_watcher_wait_not_fail(desk):
+    desk.environ["ONLY_HERE"] = "1"
+    job = desk.begun("true", on="desk", secret=["ONLY_HERE"])
+    del desk.environ["ONLY_HERE"]
+    found = desk.carried(job, lambda found: found.error is not None)
+    assert "ONLY_HERE is not set" in found.why
+    desk.environ["ONLY_HERE"] = "1"
+    assert desk.followed(job)[0].state is State.SUCCEEDED
+
+
+def test_data_that_is_on_the_machine_is_found_at_its_place(desk):
+    data = desk.work.parent / "data"
+    data.mkdir()
+    (data / "rows.csv").write_text("1,2\n")
+    job, out, _ = desk.run("cat", "in/rows.csv", on="desk", data=[f"{data}:in"])
+    assert (job.state, out) == (State.SUCCEEDED, b"1,2\n")
+
+
+def test_setup_runs_once_on_a_machine_and_its_failure_is_a_state_of_its_own(desk):
+    setup = "echo x >> $HOME/set-up"
+    for _ in range(2):
+        assert desk.run("sh", "-c", "cat $HOME/set-up", on="desk", setup=setup)[1] == b"x\n"
+    job, out, _ = desk.run("echo", "never", on="desk", setup="echo no room; exit 3")
+    assert (job.state, job.status, out) == (State.SETUP_FAILED, 3, b"")
+
+
+def test_results_that_this_computer_has_no_place_for_stay_where_they_are_until_it_has(desk):
+    says = "mkdir -p $CLOUDGPU_RESULTS; echo 1 > $CLOUDGPU_RESULTS/r"
+    job = desk.begun("sh", "-c", says, on="desk", name="blocked", results="out")
+    (desk.work / "out").write_text("a file in the way")
+    found = desk.carried(job, lambda found: found.error is not None)
+    assert f"cannot be written to {desk.work / 'out' / 'blocked'}" in found.why
+    (desk.work / "out").unlink()
+    job, _, _ = desk.followed(job)
+    assert job.fetched.whole
+    assert (desk.work / "out" / "blocked" / "r").read_text() == "1\n"
+
+
+def test_results_of_another_job_of_that_name_are_left_alone(desk):
+    says = "mkdir -p $CLOUDGPU_RESULTS; echo $CLOUDGPU_JOB > $CLOUDGPU_RESULTS/r"
+    one, two = (desk.run("sh", "-c", says, on="desk", name="twice")[0] for _ in range(2))
+    assert (desk.work / "results" / "twice" / "r").read_text() == f"{one.id}\n"
+    assert two.fetched.directory.endswith(f"results/twice-{two.id.removeprefix('job-')}")
+
+
+# --- what dies on the way -------------------------------------------------------------------------------------------
+
+FAULTS = ["machine", "watcher", "supervisor", "keeper"]
+
+
+def strike(bench, job, fault):
+    """Let something of the job die now."""
+    if fault == "machine":
+        bench.takes(job)
+        return
+    if fault == "watcher":
+        watcher = bench.watcher(job)
+        time.sleep(0.2)
+        os.kill(watcher.pid, signal.SIGKILL)
+        watcher.join()
+        return
+    lock = {"supervisor": "supervisor.lock", "keeper": "keeper.lock"}[fault]
+    number = len(bench.now(job).attempts)
+    (path,) = [*bench.home.rglob(f"jobs/{job.id}/{number}/{lock}")] or [None]
+    holder = None if path is None else _holder(path)
+    if holder is not None:
+        with suppress(ProcessLookupError):  # it has just ended
+            os.kill(holder, signal.SIGKILL)
+
+
+def _holder(path):
+    """The process that holds a lock on this file."""
+    inode = path.stat().st_ino
+    for line in Path("/proc/locks").read_text().splitlines():
+        parts = line.split()
+        if parts[1] == "FLOCK" and parts[5].endswith(f":{inode}"):
+            return int(parts[4])
+    return None
+
+
+def interrupted(bench, seed, strikes):
+    """A training that is struck at random moments: it ends with the same answer, and loses at most one interval."""
+    chance = random.Random(seed)
+    job = bench.begun(restarts=20, name="train")
+    bench.environ["PAUSE"] = "0.05"
+    hit = []
+    for _ in range(strikes):
+        found = bench.running(job)
+        if not found.job.is_living:
+            break
+        time.sleep(chance.uniform(0, 2.5))
+        hit.append(chance.choice(FAULTS))
+        strike(bench, job, hit[-1])
+        bench.carried(job, lambda _found: True)
+    bench.followed(job)
+    is_right(bench, job)
+    job = bench.now(job)
+    for before, after in zip(bench.steps(job), bench.steps(job)[1:], strict=False):
+        if before and after:  # what was done and is done again: since the last copy, and up to the next checkpoint
+            assert max(before) - min(after) + 1 <= EACH + 2.5 / 0.05, (hit, before, after)
+    return hit
+
+
+@pytest.mark.parametrize("fault", ["machine", "watcher", "keeper"])
+def test_whatever_dies_the_training_ends_with_the_same_answer(bench, fault):
+    bench.environ["PAUSE"] = "0.05"
+    job = bench.begun(name="train")
+    bench.running(job)
+    time.sleep(0.5)
+    strike(bench, job, fault)
+    bench.followed(job)
+    is_right(bench, job)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+def test_thirty_strikes_at_random_moments_change_nothing_of_the_answer(tmp_path):
+    struck = 0
+    for seed in range(100):
+        bench = Bench(tmp_path / str(seed))
+        try:
+            struck += len(interrupted(bench, seed, 3))
+        finally:
+            bench.end()
+        if struck >= 30:
+            return
+
+
+def test_a_pass_of_the_reaper_carries_a_detached_job_to_its_end(bench):
+    job = bench.begun(sys.executable, "train.py")
+    end = time.monotonic() + 60
+    said = []
+    while bench.now(job).is_living and time.monotonic() < end:
+        said += sentences(carry_all(bench.session, bench.environ))
+        time.sleep(0.2)
+    is_right(bench, job)
+    assert said[-1].startswith(f"job {job.name}: succeeded; its results are in ")

@@ -1,0 +1,208 @@
+"""What comes next for a job: each case by name, and whole lives with a kill between any two steps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cloudgpu.core.events import job_lines as lines
+from cloudgpu.core.jobs.job import State
+from cloudgpu.core.jobs.remote_state import Exit, Phase
+from cloudgpu.core.jobs.steps import Do
+from cloudgpu.core.values.money import Money
+from tests.core.jobs.worlds import START, World, machine, spec
+from tests.examples import some
+
+
+def until(world, do, most=30):
+    """Take steps until this one was taken; return it."""
+    for _ in range(most):
+        step = world.step()
+        if step.do is do:
+            return step
+    raise AssertionError(f"never {do}")
+
+
+def begun(world):
+    until(world, Do.START)
+    return world
+
+
+def test_a_job_is_placed_launched_begun_watched():
+    world = World(spec())
+    assert [world.step().do for _ in range(4)] == [Do.PLACE, Do.LAUNCH, Do.START, Do.WATCH]
+    assert world.job.attempts[0].key == "key-1"
+
+
+def test_what_succeeded_is_fetched_then_its_machine_ends_then_it_is_closed():
+    world = begun(World(spec()))
+    world.ends(1, status=0)
+    assert [world.step().do for _ in range(4)] == [Do.END, Do.FETCH, Do.TERMINATE, Do.CLOSE]
+    assert (world.job.outcome, world.job.shell_status) == (State.SUCCEEDED, 0)
+
+
+def test_a_signal_is_an_exit_status_as_a_shell_says_it():
+    world = begun(World(spec()))
+    world.ends(1, signal=11)
+    until(world, Do.CLOSE)
+    assert (world.job.outcome, world.job.shell_status) == (State.FAILED, 139)
+
+
+def test_a_machine_that_was_there_is_left():
+    world = World(spec(machine="desk"))
+    world.machines["desk"] = machine("desk")
+    begun(world).ends(1, status=3)
+    until(world, Do.CLOSE)
+    assert world.ended_machines == []
+    assert world.job.attempts[0].key is None
+
+
+def test_a_vanished_machine_is_replaced_up_to_the_limit_and_then_the_job_is_lost():
+    world = World(spec(restarts=2))
+    for _ in range(3):
+        until(world, Do.START)
+        world.vanishes()
+    until(world, Do.CLOSE)
+    assert (world.job.outcome, world.job.interruptions, len(world.job.attempts)) == (State.LOST, 2, 3)
+    assert [number for number, _ in world.begun] == [1, 2, 3]
+
+
+def test_a_machine_that_was_there_and_is_gone_is_not_replaced():
+    world = World(spec(machine="desk"))
+    world.machines["desk"] = machine("desk")
+    begun(world).vanishes()
+    until(world, Do.CLOSE)
+    assert (world.job.outcome, len(world.job.attempts)) == (State.LOST, 1)
+
+
+def test_a_reboot_is_an_interruption_and_the_next_attempt_is_on_the_same_machine():
+    world = begun(World(spec()))
+    world.reboots()
+    until(world, Do.START)
+    first, second = world.job.attempts
+    assert (first.interrupted, second.machine, second.key) == (True, first.machine, first.key)
+
+
+def test_a_failing_exit_is_tried_again_where_that_was_asked_and_an_interruption_does_not_count():
+    world = begun(World(spec(retries=1)))
+    world.vanishes()
+    until(world, Do.START)
+    world.ends(2, status=1)
+    until(world, Do.START)
+    world.ends(3, status=1)
+    until(world, Do.CLOSE)
+    assert (world.job.outcome, world.job.status, world.job.failed_tries) == (State.FAILED, 1, 2)
+
+
+def test_a_command_that_does_not_exist_in_setup_is_no_failing_exit():
+    world = begun(World(spec(retries=3)))
+    world.ends(1, status=127, reason="setup")
+    until(world, Do.CLOSE)
+    assert world.job.outcome is State.SETUP_FAILED
+
+
+def test_a_timeout_is_a_state_of_its_own_and_is_not_tried_again():
+    world = begun(World(spec(retries=3, timeout_s=60)))
+    world.ends(1, signal=15, reason="timeout")
+    until(world, Do.CLOSE)
+    assert (world.job.outcome, len(world.job.attempts)) == (State.TIMED_OUT, 1)
+
+
+def test_a_job_that_has_cost_its_most_is_ended_and_its_results_come_back():
+    world = begun(World(spec(max_cost=Money.usd(2).nanos)))
+    world.spent = Money.usd("1.99")
+    assert world.step().do is Do.WATCH
+    world.spent = Money.usd(2)
+    step = world.step()
+    assert (step.do, step.why) == (Do.CANCEL, "it has cost $2.00, and --max-cost is $2.00")
+    until(world, Do.CLOSE)
+    assert (world.job.outcome, world.whole) == (State.OVER_COST, {1})
+
+
+def test_a_cancelled_job_that_never_had_a_machine_launches_none():
+    world = World(spec())
+    world.step()
+    world.write(lines.job_cancel_requested("job-1", "cancelled", "asked", "desk", START))
+    until(world, Do.CLOSE)
+    assert (world.machines, world.job.outcome) == ({}, State.CANCELLED)
+
+
+def test_a_machine_that_somebody_stopped_ends_the_job_and_its_results_wait_there():
+    world = begun(World(spec()))
+    there = world.machine_of(world.job)
+    world.write(lines.job_began("job-1", 1, None, START))
+    world.machines[there.id] = there._replace(state="stopped", action_reason="the budget lab is spent")
+    step = until(world, Do.END)
+    assert step.why == f"{there.name} was stopped: the budget lab is spent"
+    assert world.step().do is Do.WAIT
+    world.machines[there.id] = there
+    assert [world.step().do for _ in range(3)] == [Do.FETCH, Do.TERMINATE, Do.CLOSE]
+
+
+def test_a_failed_job_keeps_its_machine_as_long_as_that_was_asked():
+    world = begun(World(spec(keep_s=3600)))
+    world.ends(1, status=1)
+    until(world, Do.FETCH)
+    assert world.step().do is Do.WAIT
+    world.now = world.job.ended_at + timedelta(hours=1)
+    assert world.step().do is Do.TERMINATE
+
+
+def test_what_was_once_begun_and_is_not_there_any_more_is_not_begun_again_as_the_same_attempt():
+    world = begun(World(spec()))
+    world.write(lines.job_began("job-1", 1, None, START))
+    world.remotes[1] = replace(world.remotes[1], phase=Phase.ABSENT)
+    assert world.step().do is Do.AGAIN
+
+
+FAULTS = ["nothing", "killed", "vanishes", "reboots", "succeeds", "fails", "cancelled", "time"]
+
+
+@settings(max_examples=some(300), deadline=None)
+@given(
+    faults=st.lists(st.sampled_from(FAULTS), max_size=40),
+    restarts=st.integers(0, 3),
+    retries=st.integers(0, 2),
+    there=st.booleans(),
+)
+def test_whatever_happens_a_job_never_runs_twice_at_once_and_ends_and_leaves_no_machine(
+    faults, restarts, retries, there
+):
+    world = World(spec(restarts=restarts, retries=retries, machine="desk" if there else None))
+    if there:
+        world.machines["desk"] = machine("desk")
+    for fault in [*faults, *["nothing"] * 10]:
+        number = len(world.job.attempts)
+        if fault == "vanishes":
+            world.vanishes()
+        elif fault == "reboots":
+            world.reboots()
+        elif fault == "cancelled":
+            world.write(lines.job_cancel_requested("job-1", "cancelled", "asked", "desk", world.now))
+        elif fault in ("succeeds", "fails"):
+            world.ends(number, status=int(fault == "fails"))
+        elif fault == "time":
+            world.now += timedelta(hours=1)
+        world.step(killed=fault == "killed")
+        assert len(world.running()) <= 1
+    for _ in range(60):
+        world.ends(len(world.job.attempts), status=0)
+        world.step()
+    job = world.job
+    assert job.closed_at is not None
+    alive = [one for one in world.machines.values() if one.terminated_at is None and one.id != "desk"]
+    assert alive == []
+    assert len(world.begun) <= 1 + restarts + retries
+    if job.outcome is State.SUCCEEDED:
+        assert job.fetched.whole or world.machine_of(job).terminated_at is not None
+
+
+def test_an_exit_that_a_killed_watcher_saw_is_seen_by_the_next_one():
+    world = begun(World(spec()))
+    world.ends(1, status=7)
+    world.step(killed=True)
+    until(world, Do.CLOSE)
+    assert (world.job.status, world.remotes[1].exit) == (7, Exit(7, None, "exited", world.remotes[1].exit.ended))
