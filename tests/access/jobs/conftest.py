@@ -41,7 +41,9 @@ class Bench:
             (self.store / digest).write_bytes(data)
             mode = 0o755 if name in executable else 0o644
             listed.append(SimpleNamespace(path=name, size=len(data), mode=mode, sha256=digest))
-        return SimpleNamespace(files=listed, links=list(links))
+        return SimpleNamespace(
+            files=listed, links=[SimpleNamespace(path=path, target=target) for path, target in links]
+        )
 
     def start(self, script, *, job=None, restored=None, files=None, **spec):
         """Start a script of the shell; return the job."""
