@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 FOLDED = " " * 4  # what the second line of a row begins with
 TEN_MINUTES = 600
+KILO = 1000
 NARROWEST = 10  # columns of an owner's name, however narrow the terminal is
 PRICE_MARKS = {"derived": "~", "recalled": "?", "assumed": "^"}  # as `gpus` and `cost` have them
 
@@ -188,6 +189,15 @@ def gpus(value: MachineDocument | Plan, *, briefly: bool = False) -> str:
         of = f", of the {gpu['of']} that are there" if gpu["of"] else ""
         shown.append(f"{gpu['count']}x {gpu['name']}{memory}{share}{of}")
     return ", ".join(shown) or "no GPU"
+
+
+def size(value: float) -> str:
+    """Return a number of bytes for people: `999 B`, `1.2 kB`, `3.4 GB`."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < KILO or unit == "GB":
+            break
+        value /= KILO
+    return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.3g} {unit}"  # noqa: PLR2004  (three digits)
 
 
 def price(value: Price | None) -> str:

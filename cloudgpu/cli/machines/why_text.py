@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.cli.render import ago, facts, rounded, table, when, wrapped
+from cloudgpu.cli.render import ago, facts, rounded, size, table, when, wrapped
 from cloudgpu.core.values.times import from_iso, iso
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
         WhyDocument,
     )
 
-KILO = 1000.0
 _STATES = {"ACTIVE": "in use", "IDLE": "idle", "UNKNOWN": "not known whether it is used"}
 
 
@@ -85,15 +84,6 @@ def _reading(value: Any, unit: str, ago: str = " ago") -> str:
 def _named(names: Sequence[str]) -> str:
     shown = ", ".join(names[:2]) + (", ..." if len(names) > 2 else "")  # noqa: PLR2004  (what a column has room for)
     return shown[:28] or "none"
-
-
-def size(value: float) -> str:
-    """Return a number of bytes for people: `999 B`, `1.2 kB`, `3.4 GB`."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if value < KILO or unit == "GB":
-            break
-        value /= KILO
-    return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.3g} {unit}"  # noqa: PLR2004  (three digits)
 
 
 _UNITS: dict[str, Callable[[Any], str]] = {

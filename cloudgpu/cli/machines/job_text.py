@@ -1,0 +1,142 @@
+"""Jobs as text: one job, its state in words, and what is said of it when it has ended."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from cloudgpu.cli.render import ago, dollars, facts, rounded, size, when
+from cloudgpu.core.values.times import from_iso
+
+if TYPE_CHECKING:
+    from cloudgpu.views.documents.jobs.jobs import JobDocument
+
+
+def state_text(one: JobDocument) -> str:
+    """Return a job's state in words, with its exit status where it failed."""
+    word = one["state"].replace("_", " ")
+    code = one["exit"]
+    return f"{word} ({code['code']})" if one["state"] == "failed" and code is not None else word
+
+
+def spent_text(one: JobDocument) -> str:
+    """Return what a job has cost, with a `+` where a part of it has no price."""
+    return dollars(one["spent_usd"]) + "+" * bool(one["unpriced"])
+
+
+def job_text(one: JobDocument, now: datetime) -> str:
+    """Return one job: state, progress, cost, results, and each attempt."""
+    return facts(
+        [
+            ("job", f"{one['name']}: {shlex.join(one['command'])}"),
+            ("state", _state(one)),
+            ("done", _progress(one, now)),
+            ("machine", _where(one)),
+            ("spent", _money(one)),
+            ("ends", _expected(one, now)),
+            ("exit", _exit(one)),
+            ("results", _came_back(one)),
+            *(("attempt", _attempt(one, number, now)) for number in range(len(one["attempts"]))),
+            ("kept", f"its machine, until {when(one['kept_until'], now)}" if one["kept_until"] else None),
+            ("asked", when(one["requested_at"], now)),
+            ("owner", ", project ".join(filter(None, (one["owner"], one["project"])))),
+            ("id", one["id"]),
+        ]
+    )
+
+
+def _state(one: JobDocument) -> str:
+    why = f": {one['why']}" if one["why"] else ""
+    left = " (its results, or its machine, are not settled yet)" if one["living"] and one["exit"] is not None else ""
+    return f"{state_text(one)}{why}{left}"
+
+
+def _progress(one: JobDocument, now: datetime) -> str | None:
+    found = one["progress"]
+    if found is None:
+        return None
+    of = "" if found["of"] is None else f" of {found['of']:g} ({found['percent']:.0f} %)"
+    return f"{found['done']:g}{of}, {ago(found['at'], now)}"
+
+
+def _where(one: JobDocument) -> str | None:
+    found = one["machine"]
+    if found is None:
+        return None
+    price = "" if found["usd_per_hour"] is None else f", {dollars(found['usd_per_hour'], 4)} an hour"
+    stays = "" if found["own"] else "; it was there, and stays"
+    return f"{found['name']} ({found['state']}), {found['provider']} {found['region']}{price}{stays}"
+
+
+def _money(one: JobDocument) -> str:
+    missing = f", without {' and '.join(one['unpriced'])}: no price is known" if one["unpriced"] else ""
+    most = "" if one["dearest_usd"] is None or one["exit"] else f" of at most {dollars(one['dearest_usd'])}"
+    return f"{dollars(one['spent_usd'])}{most}{missing}"
+
+
+def _expected(one: JobDocument, now: datetime) -> str | None:
+    if one["expected_end"] is None:
+        return None
+    by = "at this speed" if one["expected_by"] == "progress" else "at the latest: --timeout"
+    return f"{when(one['expected_end'], now)}, {by}"
+
+
+def _exit(one: JobDocument) -> str | None:
+    found = one["exit"]
+    if found is None:
+        return None
+    own = f"signal {found['signal']}" if found["signal"] else f"status {found['status']}"
+    known = own if found["status"] is not None or found["signal"] else "its status is not known"
+    return known if found["by"] == "command" else f"{known}; ended by cloudgpu"
+
+
+def _came_back(one: JobDocument) -> str | None:
+    found = one["results"]
+    if found is None:
+        return None
+    where = found["directory"] if found["host"] == os.uname().nodename else f"{found['directory']} on {found['host']}"
+    partly = "" if found["whole"] else f", not whole{': ' if found['why'] else ''}{found['why']}"
+    return f"{files_text(found['files'])}, {size(found['bytes'])}, in {where}{partly}"
+
+
+def _attempt(one: JobDocument, place: int, now: datetime) -> str:
+    found = one["attempts"][place]
+    on = f" on {found['machine']}" if found["machine"] else ""
+    if found["began_at"] is None:
+        return f"{found['number']}{on}: not begun"
+    setup = "" if found["setup_s"] is None else f" after a setup of {rounded(found['setup_s'])}"
+    end = "" if found["ended_at"] is None else f", ended {ago(found['ended_at'], now)}"
+    why = f": {found['why']}" if found["why"] else ""
+    return f"{found['number']}{on}: began {ago(found['began_at'], now)}{setup}{end}{why}"
+
+
+def ended_text(one: JobDocument, now: datetime) -> str:
+    """Return what `run` says at the end: how it ended, how long it took, its results and what it has cost."""
+    took = ""
+    if one["began_at"] is not None and one["ended_at"] is not None:
+        took = f" after {rounded((from_iso(one['ended_at']) - from_iso(one['began_at'])).total_seconds())}"
+    why = f" ({one['why']})" if one["why"] else ""
+    results = _came_back(one)
+    said = f"{one['name']} {_ENDED.get(one['state'], one['state'])}{took}{why}."
+    said += f" Results: {results}." if results and one["results"] and one["results"]["files"] else " No results."
+    kept = f" Its machine is kept until {when(one['kept_until'], now)}." if one["kept_until"] else ""
+    return f"{said} It cost {_money(one)}.{kept}"
+
+
+_ENDED = {
+    "succeeded": "has succeeded",
+    "failed": "has failed",
+    "setup_failed": "has not begun, since its setup failed",
+    "timed_out": "ran out of time",
+    "over_cost": "reached its --max-cost",
+    "cancelled": "was cancelled",
+    "lost": "was lost with its machine",
+    "not_launched": "got no machine",
+}
+
+
+def files_text(count: int) -> str:
+    """Return a number of files: `1 file`, `2,000 files`."""
+    return f"{count:,} file{'s' * (count != 1)}"
