@@ -29,7 +29,7 @@ from cloudgpu.config.money.currencies import KEYS as CURRENCY_KEYS
 from cloudgpu.config.money.discounts import CREDIT_KEYS, DISCOUNT_KEYS
 from cloudgpu.config.money.fees import KEYS as FEE_KEYS
 from cloudgpu.config.policies.schema import LIMITS, POLICY, Keys, flat
-from cloudgpu.config.settings import ADDRESS_SERVICES, Settings
+from cloudgpu.config.settings import ADDRESS_SERVICES, Jobs, Settings
 from cloudgpu.config.templates.find import KEYS as TEMPLATE_KEYS
 from cloudgpu.core.values.times import duration_text
 from cloudgpu.providers.local.options import local_options
@@ -228,6 +228,7 @@ def check_settings(page: Page) -> Iterator[Fault]:
         "Settings": _defaults(),
         "Accounts of local": _local_defaults(),
         "Alerts": _alert_defaults(),
+        "Jobs": {field.name: field.default for field in fields(Jobs)},
         "Currencies": dict.fromkeys(CURRENCY_KEYS, MISSING),
         "Fees": dict.fromkeys(FEE_KEYS, MISSING),
         "Discounts": dict.fromkeys(DISCOUNT_KEYS, MISSING),
@@ -255,7 +256,7 @@ def _key_faults(heading: str, rows: list[list[str]], expected: dict[str, Any]) -
 
 
 # Tables of config.toml that have headings of their own.
-_TABLES = ("accounts", "alerts", "credits", "currencies", "discounts", "fees", "policies", "templates")
+_TABLES = ("accounts", "alerts", "credits", "currencies", "discounts", "fees", "jobs", "policies", "templates")
 
 
 def _defaults() -> dict[str, Any]:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 FOLDED = " " * 4  # what the second line of a row begins with
 TEN_MINUTES = 600
-KILO = 1000
 NARROWEST = 10  # columns of an owner's name, however narrow the terminal is
 PRICE_MARKS = {"derived": "~", "recalled": "?", "assumed": "^"}  # as `gpus` and `cost` have them
 
@@ -191,15 +190,6 @@ def gpus(value: MachineDocument | Plan, *, briefly: bool = False) -> str:
     return ", ".join(shown) or "no GPU"
 
 
-def size(value: float) -> str:
-    """Return a number of bytes for people: `999 B`, `1.2 kB`, `3.4 GB`."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if value < KILO or unit == "GB":
-            break
-        value /= KILO
-    return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.3g} {unit}"  # noqa: PLR2004  (three digits)
-
-
 def price(value: Price | None) -> str:
     """Return a price with its source, date and basis; a missing one says so."""
     if value is None:
@@ -346,3 +336,13 @@ def at_cloud(value: MachineDocument) -> str | None:
         return None
     place = value["zone"] or value["region"]
     return f"{value['cloud_id']} in {place} ({value['provider']}, account {value['account']})"
+
+
+def size(value: float) -> str:
+    """Return a number of bytes for people: `999 B`, `1.2 kB`, `3.4 GB`."""
+    kilo = 1000.0
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < kilo or unit == "GB":
+            break
+        value /= kilo
+    return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.3g} {unit}"  # noqa: PLR2004  (three digits)

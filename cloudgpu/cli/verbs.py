@@ -25,7 +25,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "volume": ("storage.volume", "List data disks that outlive machines, or remove one."),
     "allow": ("access.allow", "Open SSH on machines to the address that you have now."),
     "share": ("access.share", "Let a colleague log in to a machine until it ends."),
-    "spot": ("jobs.spot", "Rehearse a spot interruption."),
+    "spot": ("machines.spot", "Rehearse a spot interruption."),
     "run": ("jobs.run", "Run a command on its own machine; bring its results back."),
     "jobs": ("jobs.jobs", "List jobs: state, progress, cost, expected end."),
     "logs": ("jobs.logs", "Print what a job's command has written."),

@@ -135,10 +135,11 @@ def test_a_command_whose_cloud_hangs_ends_on_ctrl_c(tmp_path, silent, cloud, tim
     ],
 )
 def test_a_launch_and_an_end_that_were_interrupted_are_finished_by_the_same_again(
-    request, tmp_path, forks, model, life, headline, launch, end
+    request, tmp_path, model, life, headline, launch, end
 ):
     server = request.getfixturevalue(model)
-    one = life(server, tmp_path / "home", *([] if model == "aws" else [forks]))
+    forks = [] if model == "aws" else [request.getfixturevalue("forks")]  # AWS's have loaded its SDK alone
+    one = life(server, tmp_path / "home", *forks)
     said = one.left(*headline, at=Moment(launch, 1, "after"))
     assert "Interrupted. The launch of " in said
     assert "may have been accepted: the next cloudgpu up or cloudgpu reap finds out." in said

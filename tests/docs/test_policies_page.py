@@ -56,6 +56,7 @@ def test_the_table_of_the_shipped_ones_is_what_they_say():
         "classroom",
         "never",
         "throwaway",
+        "job",
     ]
     for name, lease, renew, idle in rows:
         policy = load_policy(name).policy

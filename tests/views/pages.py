@@ -84,6 +84,7 @@ def empty(**more):
         "budgets": [],
         "burn": burn(),
         "projected": projected(),
+        "jobs": [],
         "machines": [],
         "machines_left_out": 0,
         "idle": {"low_usd": "0", "usd": "0", "high_usd": "0", "hours": "0", "unknown_hours": "0"},
@@ -316,6 +317,13 @@ def huge():
     )  # fmt: skip
 
 
+def job(number, name, usd, state="succeeded", hours=1):
+    """A row of the table of jobs; without a state it is no job."""
+    key = f"job-{number:010x}" if state else name
+    sums = dict.fromkeys(("usd", "low_usd", "high_usd"), usd)
+    return {"id": key, "name": name, "state": state, **sums, "billed_s": hours * 3600, "without_price": 0}
+
+
 def hostile():
     """Every text that somebody may have chosen is one that means harm."""
     found = three_months()
@@ -336,6 +344,7 @@ def hostile():
         }
     for number, one in enumerate(found["budgets"]):
         one["name"] = names[number]
+    found["jobs"] = [job(number, name, "1") for number, name in enumerate(names)]
     found["unmetered"][0]["name"] = names[0]
     found["unpriced"] = list(names)
     found["summary"] = list(names)

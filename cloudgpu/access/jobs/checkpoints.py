@@ -15,7 +15,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Protocol
 
-from cloudgpu.access.jobs.copies import CopiedFile, Manifest, explained, has, make_links, place
+from cloudgpu.access.jobs.copies import (
+    Copied,
+    CopiedFile,
+    Manifest,
+    explained,
+    has,
+    make_links,
+    place,
+    sweep,
+    unfinished,
+)
 
 KEEP = 2  # the newest may turn out to be of no use to the command
 
@@ -26,7 +36,7 @@ class Source(Protocol):
     def manifest(self, which: str, names: Sequence[str]) -> Manifest:
         """Say what these checkpoints hold now."""
 
-    def copy(self, which: str, files: Sequence[CopiedFile], into: Path) -> int:
+    def copy(self, which: str, files: Sequence[CopiedFile], into: Path) -> Copied:
         """Bring files of checkpoints."""
 
 
@@ -58,15 +68,15 @@ def take(source: Source, name: str, into: Path) -> bool:
     here = stored(into)
     if any(one.name == name and _same(one, before) for one in here):
         return True
-    fresh = into / f".cloudgpu-{os.getpid()}.new"
+    fresh = unfinished(into, "new")
     try:
         with explained(into):
             shutil.rmtree(fresh, ignore_errors=True)
             (fresh / "data").mkdir(parents=True, mode=0o700)
             _reuse(here, before, fresh / "data")
-        source.copy("checkpoint", before.files, fresh / "data")
+        torn = source.copy("checkpoint", before.files, fresh / "data").torn
         make_links(fresh / "data", before)
-        if source.manifest("checkpoint", [name]) != before or not _is_whole(fresh / "data", before):
+        if torn or source.manifest("checkpoint", [name]) != before:
             return False
         with explained(into):
             _finish(fresh, into, name, before)
@@ -76,7 +86,8 @@ def take(source: Source, name: str, into: Path) -> bool:
 
 
 def prune(into: Path, keep: int = KEEP) -> None:
-    """Remove all copies but the newest ones, and what was left unfinished; nothing that we did not make."""
+    """Remove all copies but the newest ones, and what killed processes left unfinished; nothing that is not ours."""
+    sweep(into)
     for one in stored(into)[: -keep or None]:
         shutil.rmtree(one.path.parent, ignore_errors=True)
 
@@ -92,10 +103,6 @@ def _said(path: Path) -> dict[str, list[dict[str, str]]] | None:
 def _same(one: StoredCheckpoint, manifest: Manifest) -> bool:
     said = _said(one.path.parent)
     return said is not None and said["files"] == [asdict(file) for file in manifest.files]
-
-
-def _is_whole(data: Path, manifest: Manifest) -> bool:
-    return all(has(data / one.path, one) for one in manifest.files)
 
 
 def _reuse(here: Sequence[StoredCheckpoint], manifest: Manifest, data: Path) -> None:

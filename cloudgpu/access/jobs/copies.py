@@ -6,10 +6,12 @@ import contextlib
 import errno
 import hashlib
 import os
+import shutil
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 from cloudgpu.errors import InvalidRequest, Unreachable
 
@@ -41,6 +43,13 @@ class Manifest:
     def size(self) -> int:
         """The bytes of all files."""
         return sum(one.size for one in self.files)
+
+
+class Copied(NamedTuple):
+    """The bytes that travelled, and the files that changed meanwhile: what was here of those before is still here."""
+
+    bytes: int
+    torn: tuple[str, ...]
 
 
 def read_manifest(said: Mapping[str, Any]) -> Manifest:
@@ -120,6 +129,21 @@ def place(root: Path, path: str) -> Path:
     return where
 
 
+def unfinished(root: Path, ending: str) -> Path:
+    """Return a name for what grows in a directory here; `sweep` knows whose it was."""
+    return root / f".cloudgpu-{os.getpid()}-{threading.get_ident()}.{ending}"
+
+
+def sweep(root: Path) -> None:
+    """Remove what processes left unfinished in a directory that were killed."""
+    for path in root.glob(".cloudgpu-*-*.*") if root.is_dir() else ():
+        with contextlib.suppress(OSError, ValueError):
+            try:
+                os.kill(int(path.name.split("-")[1]), 0)
+            except ProcessLookupError:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
 class Copying:
     """Takes the files of a request from one stream, in their order, and names each one that has its hash.
 
@@ -127,7 +151,7 @@ class Copying:
     """
 
     def __init__(self, root: Path, files: Sequence[CopiedFile]) -> None:
-        self._root = root
+        self._root, self._part = root, unfinished(root, "part")
         self._files = iter(files)
         self._file: Any = None
         self._now: CopiedFile | None = None
@@ -135,6 +159,7 @@ class Copying:
         self._seen = hashlib.sha256()
         self.torn: list[str] = []
         self.bytes = 0
+        sweep(root)
         self._next()
 
     def write(self, data: memoryview) -> None:
@@ -161,10 +186,6 @@ class Copying:
                 self._part.unlink()
             self._file = None
         return self._now is None
-
-    @property
-    def _part(self) -> Path:
-        return self._root / f".cloudgpu-{os.getpid()}.part"
 
     def _finish(self, file: CopiedFile) -> None:
         self._file.close()

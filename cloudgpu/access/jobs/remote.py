@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from typing import IO, TYPE_CHECKING, Any, Protocol
 from cloudgpu.access.jobs import checkpoints as copies_of_checkpoints
 from cloudgpu.access.jobs.checkpoints import KEEP, StoredCheckpoint
 from cloudgpu.access.jobs.copies import (
+    Copied,
     CopiedFile,
     Copying,
     Manifest,
@@ -251,24 +253,27 @@ class RemoteJob:
         """
         before, sent = self.manifest(), 0
         for _ in range(TRIES):
-            sent += self.copy("results", before.files, into)
+            copied = self.copy("results", before.files, into)
+            sent += copied.bytes
             make_links(into, before)
             after = self.manifest()
-            whole = after == before and not after.changed and all(has(into / one.path, one) for one in after.files)
+            whole = after == before and not after.changed and not copied.torn
             if whole:
                 break
             before = after
+        if sent:
+            os.sync()  # the machine may be terminated for it
         why = "" if whole else f"{_named(before)} changed while they were fetched"
         return FetchedResults(before.files, before.size, sent, whole, why, before.skipped)
 
-    def copy(self, which: str, files: Sequence[CopiedFile], into: Path) -> int:
-        """Bring those files that are not here already; return the bytes that travelled.
+    def copy(self, which: str, files: Sequence[CopiedFile], into: Path) -> Copied:
+        """Bring those files that are not here already.
 
-        What changed on the machine meanwhile is left out. Raises InvalidRequest, as `fetch_results`.
+        What changed on the machine meanwhile is left out, and told. Raises InvalidRequest, as `fetch_results`.
         """
         needed = [one for one in files if not has(into / one.path, one)]
         if not needed:
-            return 0
+            return Copied(0, ())
         copying = Copying(into, needed)
         try:
             rows = [[one.path, one.size] for one in needed]
@@ -277,7 +282,7 @@ class RemoteJob:
             whole = copying.close()
         if not whole:
             raise cut_short(self.connection.target.name)
-        return copying.bytes
+        return Copied(copying.bytes, tuple(copying.torn))
 
     def sync_checkpoints(self, into: Path, *, keep: int = KEEP) -> tuple[StoredCheckpoint, ...]:
         """Copy the newest finished checkpoints into a directory here; return the whole copies, the newest last.
@@ -364,7 +369,7 @@ def _contents(files: Sequence[tuple[int, Path]], progress: Progress | None) -> I
                 data = file.read(min(CHUNK, left))
                 if not data:
                     raise InvalidRequest(
-                        f"{path} is shorter than it was.", field="snapshot", value=str(path), next="Run the job anew."
+                        f"{path} is shorter than it was.", field="snapshot", value=str(path), next="Run the job again."
                     )
                 left -= len(data)
                 batch += data

@@ -56,9 +56,11 @@ def take(
     began_ns = int(now() * 1e9)
     found = survey(root, include=include, exclude_dirs=[*exclude_dirs, store.absolute()], at_most=at_most)
     with held(store, fcntl.LOCK_SH), files.explained(store):
-        taken = _Taking(found, store, told).run()
+        taking = _Taking(found, store, told)
+        taken = taking.run()
         made = make_snapshot((file for _, file in taken), found.links, found.directories, found.omissions)
-        remember(store, found.root, {file.path: (seen, file.sha256) for seen, file in taken}, began_ns)
+        read = {file.path: (seen, file.sha256) for seen, file in taken}
+        remember(store, found.root, read, began_ns, taking.known)
         _write_manifest(store, made)
     return made
 
@@ -68,7 +70,7 @@ class _Taking:
         self._found, self._told = found, told
         self._done, self._counting = 0, threading.Lock()
         self._keeper = Keeper(found.root, store, self._copied)
-        self._known = recall(store, found.root)
+        self.known = recall(store, found.root)  # what the files were when they were last read
 
     def run(self) -> list[tuple[Seen, SnapshotFile]]:
         """Read every file that is not known to be as it was: small ones one by one, large ones side by side."""
@@ -93,7 +95,7 @@ class _Taking:
         return taken
 
     def _recalled(self, found: Found) -> tuple[Seen, str] | None:
-        known = self._known.get(found.path)
+        known = self.known.get(found.path)
         if known is None or known[0] != seen_of(found) or not self._keeper.has(known[1], found.size):
             return None
         self._copied(found.size)

@@ -19,6 +19,7 @@ import stat
 from collections.abc import Callable, Iterator, Mapping
 from io import FileIO
 from pathlib import Path
+from queue import SimpleQueue
 
 from cloudgpu.access import files
 from cloudgpu.access.jobs.survey import Found
@@ -57,7 +58,9 @@ def _seen(descriptor: int) -> Seen:
 def held(store: Path, how: int) -> Iterator[bool]:
     """Hold the store's lock, `fcntl.LOCK_SH` or `fcntl.LOCK_EX`; with LOCK_NB yield False where others hold it."""
     with files.explained(store):
-        files.private_directory(store)
+        for directory in (*reversed(store.parents), store):
+            if not directory.is_dir():
+                files.private_directory(directory)
         descriptor = os.open(store / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:
@@ -184,23 +187,23 @@ class Keeper:
         return digest.hexdigest()
 
     def _copy(self, source: int, target: int, copy: FileIO, path: str, before: Seen) -> str:
-        """Copy a file and hash the copy: a second thread hashes each piece while this one copies the next."""
-        digest, done, buffer = hashlib.sha256(), 0, bytearray(CHUNK)
+        """Copy a file; a second thread hashes what has been copied, and neither waits for the other at each piece."""
+        done, copied = 0, SimpleQueue[int]()
         with Pool(1) as pool:
-            hashing = None
-            while count := _move(source, target, path, at_most=before[0] - done):
-                if hashing is not None:
-                    hashing.result()  # the buffer is free again
-                if copy.readinto(memoryview(buffer)[:count]) != count:
-                    raise OSError(errno.EIO, os.strerror(errno.EIO))
-                hashing = pool.submit(digest.update, memoryview(buffer)[:count])
-                done += count
-                go_on()
-                self._copied(count)
+            hashing = pool.submit(_hash_behind, copy, copied)
+            try:
+                while count := _move(source, target, path, at_most=before[0] - done):
+                    copied.put(count)
+                    done += count
+                    go_on()
+                    self._copied(count)
+            finally:
+                copied.put(0)
+            sha256 = hashing.result()
         if done != before[0] or _seen(source) != before:
             self._copied(-done)
             raise Changing
-        return digest.hexdigest()
+        return sha256
 
     def _part(self) -> tuple[str, int]:
         """Return the name and descriptor of a new file beside; `remove` sweeps what a crash leaves of it."""
@@ -216,6 +219,16 @@ def _write(target: int, data: bytes | memoryview) -> None:
     done = os.write(target, data)
     while done < len(data):
         done += os.write(target, memoryview(data)[done:])
+
+
+def _hash_behind(copy: FileIO, copied: SimpleQueue[int]) -> str:
+    """Return the hash of a file that grows piece by piece, until a piece of no length."""
+    digest, buffer = hashlib.sha256(), memoryview(bytearray(CHUNK))
+    while count := copied.get():
+        if copy.readinto(buffer[:count]) != count:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        digest.update(buffer[:count])
+    return digest.hexdigest()
 
 
 def _move(source: int, target: int, path: str, at_most: int) -> int:
@@ -268,8 +281,15 @@ def recall(store: Path, root: str) -> dict[str, tuple[Seen, str]]:
         return {}  # it only saves time
 
 
-def remember(store: Path, root: str, read: Mapping[str, tuple[Seen, str]], began_ns: int) -> None:
-    """Write down what files of a directory were, but for those that changed less than 2 s before `began_ns`."""
+def remember(
+    store: Path, root: str, read: Mapping[str, tuple[Seen, str]], began_ns: int, known: Mapping[str, tuple[Seen, str]]
+) -> None:
+    """Write down what files of a directory were, but for those that changed less than 2 s before `began_ns`.
+
+    `known` is what was recalled: the same facts are not written again.
+    """
+    if read == known:
+        return
     last = began_ns - TRUSTED_AFTER_NS
     kept = {path: (*seen, sha) for path, (seen, sha) in read.items() if max(seen[1], seen[2]) < last}
     # No lock of its own, for `remove` sweeps here; whoever writes last has the newest facts.

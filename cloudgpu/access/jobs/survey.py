@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import stat
+import subprocess
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -32,6 +33,7 @@ AT_MOST = 10 * GIB
 OWN_IGNORE, GIT_IGNORE = ".cloudgpuignore", ".gitignore"
 MOST_COUNTED = 50_000  # entries of directories that stay out: their sizes are for the plan alone
 MOST_NAMED = 3
+GIT_PATIENCE_S = 30
 LONGEST_IGNORE_FILE = 1 << 20
 Chain = tuple[tuple[int, Rules], ...]
 
@@ -62,7 +64,7 @@ class Survey:
 
 class _Mode(Enum):
     ORDINARY = "what no ignore file names is taken"
-    IGNORED = "only what --include names is taken"
+    IGNORED = "only what --include names is taken, and what git tracks"
     TAKEN = "all is taken but secrets"
 
 
@@ -72,7 +74,8 @@ def survey(
     """Return what a snapshot of a directory would take. Sizes are in bytes.
 
     Files that `.cloudgpuignore` names stay out; without one at the top, what `.gitignore` files name, as git reads them
-    (also those above `root` in the same repository, and `.git/info/exclude`). `.git` and secrets always stay out.
+    (also those above `root` in the same repository, and `.git/info/exclude`; what git tracks is taken although they
+    name it). `.git` and secrets always stay out.
     `include` are globs from the top that bring back what is ignored; a secret is brought back by its very path alone.
     `exclude_dirs` are paths below `root`, or absolute ones, that stay out.
 
@@ -138,6 +141,7 @@ class _Walk:
     left_out: list[LeftOut] = field(default_factory=list)
     entered: list[str] = field(default_factory=list)
     countable: int = MOST_COUNTED
+    tracked: frozenset[str] = frozenset()  # by git although its ignore files name them, and the directories above
     _ahead: list[tuple[str, Chain, _Mode]] = field(default_factory=list)
 
     def run(self) -> None:
@@ -158,6 +162,7 @@ class _Walk:
             return ()
         self.above = self.top[len(repository.rstrip("/")) + 1 :] + "/" if repository != self.top else ""
         files = [(f"{repository}/.git/info/exclude", 0)]
+        self.tracked = _tracked(self.top)
         parts = self.above.split("/")[:-1]
         for depth in range(len(parts)):
             between = "".join(f"{part}/" for part in parts[:depth])
@@ -207,14 +212,14 @@ class _Walk:
             self._ahead.append((path, (), _Mode.TAKEN))
         elif not self._is_left(entry, path, chain, mode, is_directory=True):
             self._ahead.append((path, chain, mode))
-        elif self.include and self.include.may_hold(path):
+        elif path in self.tracked or (self.include and self.include.may_hold(path)):
             self._ahead.append((path, (), _Mode.IGNORED))
         else:
             self._leave_out(entry, path, "ignored")
 
     def _is_left(self, entry: os.DirEntry[str], path: str, chain: Chain, mode: _Mode, *, is_directory: bool) -> bool:
         named = bool(self.include) and not is_directory and self.include.takes(path, is_directory=False)
-        if named or mode is _Mode.TAKEN:
+        if named or mode is _Mode.TAKEN or (not is_directory and path in self.tracked):
             return False
         return mode is _Mode.IGNORED or (
             bool(chain) and is_ignored(chain, self.above + path, entry.name, is_directory=is_directory)
@@ -273,10 +278,12 @@ class _Walk:
         return total, bool(ahead)
 
     def empty_directories(self) -> Iterator[str]:
-        """Yield the directories that were entered and hold nothing that is taken, not even another such directory."""
-        full = {
-            path.rpartition("/")[0] for path in (*(one.path for one in self.files), *(one.path for one in self.links))
-        }
+        """Yield the directories that were entered and hold nothing that is taken, not even another such directory.
+
+        One with an entry that the caller excludes is none: the store may lie in it, which comes after the first time.
+        """
+        taken = (*(one.path for one in self.files), *(one.path for one in self.links), *self.excluded)
+        full = {path.rpartition("/")[0] for path in taken}
         for directory in sorted(self.entered, key=len, reverse=True):  # what is below comes first
             if directory not in full and directory:
                 yield directory
@@ -292,6 +299,32 @@ def _repository(top: str) -> str | None:
             return None
         here = parent
     return here
+
+
+def _tracked(top: str) -> frozenset[str]:
+    """Return the files below a directory that git tracks although they are ignored, and the directories above them.
+
+    Empty where git is not installed, or does not trust the repository.
+    """
+    argv = [
+        "git",
+        "-C",
+        top,
+        "-c",
+        "core.fsmonitor=false",
+        *"ls-files -z --cached --ignored --exclude-standard".split(),
+    ]
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    try:
+        done = subprocess.run(argv, env=environ, capture_output=True, timeout=GIT_PATIENCE_S, check=True)  # noqa: S603
+    except (OSError, subprocess.SubprocessError):
+        return frozenset()
+    files = [os.fsdecode(one) for one in done.stdout.split(b"\0") if one]
+    return frozenset(path[:at] for path in files for at in (len(path), *_slashes(path)))
+
+
+def _slashes(path: str) -> list[int]:
+    return [at for at, letter in enumerate(path) if letter == "/"]
 
 
 def _rules(file: str) -> Rules | None:

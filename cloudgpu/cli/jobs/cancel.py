@@ -39,7 +39,7 @@ def command(
 
 def cancelled_text(value: CancelDocument, now: datetime) -> str:
     """Return what became of the wish to end a job."""
-    from cloudgpu.cli.machines.job_text import ended_text, state_text
+    from cloudgpu.cli.jobs.text import ended_text, state_text
     from cloudgpu.cli.render import when
 
     one = value["job"]

@@ -50,7 +50,7 @@ def table_text(value: JobsDocument, now: datetime, *, ended: bool) -> str:
 
 
 def _row(one: JobDocument, now: datetime) -> list[str]:
-    from cloudgpu.cli.machines.job_text import spent_text, state_text
+    from cloudgpu.cli.jobs.text import spent_text, state_text
 
     command = shlex.join(one["command"])
     short = command if len(command) <= WIDEST_COMMAND else f"{command[: WIDEST_COMMAND - 2]}.."

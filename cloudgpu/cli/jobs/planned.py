@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from cloudgpu.cli.machines.job_text import files_text
+from cloudgpu.cli.jobs.text import files_text
 from cloudgpu.cli.render import facts, minute, size
 from cloudgpu.core.values.times import duration_text
 
@@ -48,14 +48,14 @@ def plan_text(planned: PlannedRun, launch: Plan | None, now: datetime, *, verbos
     )
     if not verbose or launch is None:
         return text
-    from cloudgpu.cli.machines.planned import plan
+    from cloudgpu.cli.launch.planned import plan
 
     return f"{text}\n\n{plan(launch, now)}"
 
 
 def _machine(planned: PlannedRun, launch: Plan | None) -> Iterator[tuple[str, str | None]]:
     if launch is not None:
-        from cloudgpu.cli.machines.planned import of_a_job
+        from cloudgpu.cli.launch.planned import of_a_job
 
         yield from of_a_job(launch)
         return

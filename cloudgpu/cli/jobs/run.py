@@ -12,7 +12,7 @@ import typer
 
 from cloudgpu.cli import interrupt, progress
 from cloudgpu.cli.common import Verbose, Yes, answered, confirm, on_terminal, open_here, shown, tell
-from cloudgpu.cli.machines import launching as options
+from cloudgpu.cli.launch import options
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def command(
         planned = _planned(session, request, dry_run=dry_run, verbose=verbose, yes=yes)
         if dry_run:
             return
-        from cloudgpu.control.jobs.begin import begin
+        from cloudgpu.control.jobs.plan import begin
 
         job = begin(session, planned)
     else:
@@ -187,7 +187,7 @@ def _launch_document(session: Session, planned: PlannedRun) -> Plan | None:
 
 def _in_front(session: Session, job: Job) -> int:
     """Carry a job to its end, and return its exit status; 130 where it goes on without this process."""
-    from cloudgpu.cli.machines.job_text import ended_text
+    from cloudgpu.cli.jobs.text import ended_text
     from cloudgpu.control.jobs.cancel import request_cancel
     from cloudgpu.control.jobs.follow import follow
     from cloudgpu.control.jobs.listing import job_value
@@ -278,7 +278,7 @@ def tell_how(session: Session, job: Job) -> None:
 
 def detached_text(one: JobDocument) -> str:
     """Return how to follow a job that goes on without this process, and what happens if nobody watches."""
-    from cloudgpu.cli.machines.job_text import state_text
+    from cloudgpu.cli.jobs.text import state_text
     from cloudgpu.cli.render import steps, wrapped
 
     name, machine = one["name"], one["machine"]

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from cloudgpu.cli.common import Format, MaybeName, Output, Yes, confirm, emit, open_here
-from cloudgpu.cli.machines.launching import Override
+from cloudgpu.cli.launch.options import Override
 
 
 def command(

@@ -43,7 +43,7 @@ def command(
     session = open_here()
     job = shown_job(session, name)
     if job is not None:
-        from cloudgpu.cli.machines.job_text import job_text
+        from cloudgpu.cli.jobs.text import job_text
 
         _check_job(name, {"--refresh": refresh, "--why": why, "--history": history})
         emit(output, job, job_text(job, session.clock()))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from cloudgpu.cli.common import Format, MaybeName, Output, Verbose, Yes, confirm, emit, open_here, tell
-from cloudgpu.cli.machines import launching as options
+from cloudgpu.cli.launch import options
 from cloudgpu.core.model.machine import Machine
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.cli.common import Format, Output, Verbose, Yes, confirm, emit, open_here, shown, tell
-from cloudgpu.cli.machines import launching as options
+from cloudgpu.cli.launch import options
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ def tell_plan(document: PlannedUpDocument, now: Any, output: Format, *, verbose:
     """Show the plan on stderr, so that stdout stays the answer's; `briefly`, where nobody is asked, in one line."""
     import sys
 
-    from cloudgpu.cli.machines.planned import line
+    from cloudgpu.cli.launch.planned import line
 
     if output is Format.TEXT:
         in_one = briefly and not verbose
@@ -153,7 +153,7 @@ def tell_plan(document: PlannedUpDocument, now: Any, output: Format, *, verbose:
 
 
 def _plan_text(document: PlannedUpDocument, now: Any, *, verbose: bool) -> str:
-    from cloudgpu.cli.machines.planned import glance, plan
+    from cloudgpu.cli.launch.planned import glance, plan
 
     text = "Plan\n" + (plan if verbose else glance)(document["plan"], now)
     if document["existing"]:

@@ -132,7 +132,7 @@ def _play(session: Session, story: _Story) -> DemoDocument:
 
 
 def _launch(session: Session, story: _Story) -> Machine:
-    from cloudgpu.cli.machines.planned import glance
+    from cloudgpu.cli.launch.planned import glance
     from cloudgpu.control.inputs.launch_request import UpRequest
     from cloudgpu.control.launch.budget_preview import planned
     from cloudgpu.control.launch.launch import launch

@@ -16,6 +16,7 @@ from cloudgpu.control.advice.compare import Read as Known
 from cloudgpu.control.advice.compare import compared
 from cloudgpu.control.advice.compare_request import parse_compare
 from cloudgpu.control.cost.cost import budgets_left, to_come
+from cloudgpu.control.cost.job_cost import all_jobs
 from cloudgpu.control.cost.report_files import KIND
 from cloudgpu.control.inputs.periods import PeriodOptions, parse_month
 from cloudgpu.control.inventory.listing import age_of_view
@@ -24,6 +25,7 @@ from cloudgpu.core.billing.charges import micros_of
 from cloudgpu.core.billing.cost_groups import By, CostQuery, Tally, with_whole_names
 from cloudgpu.core.billing.cost_groups import costs as grouped
 from cloudgpu.core.billing.daily import daily_of, lay
+from cloudgpu.core.jobs.shares import assigned
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import Resource
 from cloudgpu.core.reaper.savings import FOREVER, KINDS, stops, wasted
@@ -48,7 +50,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.billing.cost_groups import Costs, Ended
     from cloudgpu.core.billing.daily import Laid
     from cloudgpu.core.events.log import Said
-    from cloudgpu.views.documents.money.report import PriceAges, ReportBasis, ReportDocument
+    from cloudgpu.views.documents.money.report import PriceAges, ReportBasis, ReportDocument, ReportJob
 
 
 class ReportOptions(PeriodOptions, total=False):
@@ -147,6 +149,7 @@ def _reported(session: Session, request: ReportRequest, now: datetime) -> Report
         "total": total_value(by_machine.total, By.PROJECT, currency),
         "budgets": budgets_left(session, now),
         **to_come(read.rows, by_machine.total, period, now),
+        "jobs": _jobs(session, read, period, now),
         "machines": ran.first,
         "machines_left_out": ran.left_out,
         "other_machines": ran.rest,
@@ -217,6 +220,15 @@ def _machines(read: Read, by_machine: Costs, laid: Iterable[Laid], period: CostQ
         idle = wasted(hours, runs[machine.id], since, until)
         found.append(values.MachineSummary(machine, by_machine.groups[machine.id], hours, idle))
     return found
+
+
+def _jobs(session: Session, read: Read, period: CostQuery, now: datetime) -> list[ReportJob]:
+    """Return what each job has cost in the period; cuts no use where there is no job."""
+    jobs = all_jobs(session)
+    if not jobs:
+        return []
+    by_job = replace(period, by=By.JOB)
+    return values.jobs_value(grouped(read.rows, read.ended, now, by_job, assigned(jobs.values())).groups, jobs)
 
 
 def _things(machines: list[Machine], by_machine: Costs) -> list[Tally]:

@@ -1,1 +1,1 @@
-"""Jobs: from a request to its results, carried on by whoever watches."""
+"""Jobs: from a request to its results, continued by whoever watches."""

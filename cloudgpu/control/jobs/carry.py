@@ -15,7 +15,7 @@ from cloudgpu.control.access.reach import open_connection
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.jobs.attempt import launched, started
 from cloudgpu.control.jobs.ending import closed, fetched, stopped, terminated
-from cloudgpu.control.jobs.environment import secret_values
+from cloudgpu.control.jobs.inputs.env_file import secret_values
 from cloudgpu.control.jobs.results import sync
 from cloudgpu.control.jobs.store import directory_of, last_sync, the_job
 from cloudgpu.core.billing.totals import spent

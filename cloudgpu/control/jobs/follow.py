@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.jobs.job import Job
 
-MOST_PAUSE_S = 5.0
 _BEFORE = (State.PENDING, State.STARTING)
+MOST_PAUSE_S = 5.0
 LOOK_S = 0.5  # between two looks at a command that runs
 _RUNS = (Phase.RUNNING, Phase.ORPHANED)
 
@@ -51,24 +51,6 @@ def follow(session: Session, job: Job, environ: Mapping[str, str], *, stdout: IO
                 session.tell(f"{job.name}: {carried.why}")
             said = carried.why
             session.pause(LOOK_S if _runs(carried) else min(carried.wait, timedelta(seconds=5)).total_seconds())
-
-
-def carry_until_begun(session: Session, job: Job, environ: Mapping[str, str]) -> Job:
-    """Carry a job on until its command runs, or is over, and return it.
-
-    What cannot be done now is said by `session.tell` and tried again. KeyboardInterrupt passes: the job goes on. Raises
-    what the launch of its first machine raises: the job is over then. Raises LedgerUnavailable.
-    """
-    said = ""
-    with Carrier(session, job.id, environ) as carrier:
-        while True:
-            carried = carrier.carry()
-            if carried.job.state not in _BEFORE:
-                return carried.job
-            if carried.why and carried.why != said:
-                session.tell(f"{job.name}: {carried.why}")
-            said = carried.why
-            session.pause(min(carried.wait.total_seconds(), MOST_PAUSE_S))
 
 
 def _runs(carried: Carried) -> bool:
@@ -115,3 +97,21 @@ def _copied(session: Session, job: Job, attempt: int, printed: _Printed, done: t
             file.flush()
         ends.append(end)
     return ends[0], ends[1]
+
+
+def carry_until_begun(session: Session, job: Job, environ: Mapping[str, str]) -> Job:
+    """Carry a job on until its command runs, or is over, and return it.
+
+    What cannot be done now is said by `session.tell` and tried again. KeyboardInterrupt passes: the job goes on. Raises
+    what the launch of its first machine raises: the job is over then. Raises LedgerUnavailable.
+    """
+    said = ""
+    with Carrier(session, job.id, environ) as carrier:
+        while True:
+            carried = carrier.carry()
+            if carried.job.state not in _BEFORE:
+                return carried.job
+            if carried.why and carried.why != said:
+                session.tell(f"{job.name}: {carried.why}")
+            said = carried.why
+            session.pause(min(carried.wait.total_seconds(), MOST_PAUSE_S))

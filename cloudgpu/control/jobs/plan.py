@@ -1,8 +1,13 @@
-"""Makes a request of `run` into a plan: the snapshot is taken, the machine planned or found. Nothing is launched."""
+"""Makes a request of `run` into a plan: the snapshot is taken, the machine planned or found. Nothing is launched.
+
+A job begins with the line of its intent: whoever watches carries it on from there.
+"""
 
 from __future__ import annotations
 
 import os
+import secrets
+import socket
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -10,24 +15,28 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.access.jobs.snapshot import take
 from cloudgpu.control.inputs.launch_request import parse_request
-from cloudgpu.control.jobs.environment import secret_values
-from cloudgpu.control.jobs.store import all_jobs, check_free, snapshots
+from cloudgpu.control.jobs.inputs.env_file import secret_values
+from cloudgpu.control.jobs.store import all_jobs, check_free, directory_of, snapshots, the_job
 from cloudgpu.control.launch.budget_preview import look_for_budgets
 from cloudgpu.control.launch.plan import Prepared, prepare
+from cloudgpu.core.events.job_lines import job_requested
+from cloudgpu.core.jobs.job import living_named
 from cloudgpu.core.model.machine import is_owned
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from cloudgpu.control.inputs.launch_request import UpOptions
     from cloudgpu.control.jobs.inputs.request import RunRequest
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.events.job_lines import JobSpec
+    from cloudgpu.core.jobs.job import Job
     from cloudgpu.core.jobs.snapshot import Snapshot
     from cloudgpu.core.model.machine import Machine
 
+LOCK = "jobs"  # under which a job's name is taken
 POLICY = "job"  # of a machine that is launched for a job, where the request names none
 SETUP_TIME = timedelta(hours=1)  # added to --timeout: boot, upload and setup count against the lease, too
 LEASE = timedelta(hours=2)  # a running job renews it
@@ -188,4 +197,34 @@ def _check_results(request: RunRequest) -> None:
         field="--results",
         value=request.results,
         next="Name a directory below the working directory that you may write to.",
+    )
+
+
+def begin(session: Session, planned: PlannedRun) -> Job:
+    """Write that this job is asked for, and return it; whoever watches carries it on from here.
+
+    Raises InvalidRequest where a job of that name or key lives by now.
+    """
+    id_, request = f"job-{secrets.token_hex(5)}", planned.request
+    with session.hold(LOCK, wait=60):
+        jobs = list(all_jobs(session).values())
+        _check_name(jobs, request.name, request.key)
+        if planned.machine is not None:
+            check_free(planned.machine, jobs)
+        line = job_requested(id_, request.name, request.key, socket.gethostname(), planned.spec, session.clock())
+        session.ledger.append([line])
+    job = the_job(session, id_)
+    directory_of(session, job).mkdir(mode=0o700, parents=True, exist_ok=True)
+    return job
+
+
+def _check_name(jobs: Iterable[Job], name: str, key: str | None) -> None:
+    taken = living_named(jobs, name) or (living_named(jobs, key) if key else None)
+    if taken is None:
+        return
+    raise InvalidRequest(
+        f"A job is called {taken.name} and is not over.",
+        field="NAME",
+        value=name,
+        next=f"Follow it: cloudgpu logs -f {taken.name}. For another job, choose another name.",
     )

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.activity.utilization import Hour
     from cloudgpu.core.billing.cost_groups import Tally
     from cloudgpu.core.billing.daily import Daily
+    from cloudgpu.core.jobs.job import Job
     from cloudgpu.core.reaper.savings import Stop
     from cloudgpu.core.resources.idle_costs import Left
     from cloudgpu.core.values.money import Money
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
         IdleResource,
         ProjectSum,
         ReportDay,
+        ReportJob,
         ReportMachine,
         ReportRest,
         RetainedSum,
@@ -136,6 +138,29 @@ def owners_value(machines: Iterable[Machine], tallies: Mapping[str, Tally]) -> l
     totals = sorted(((name, added(some)) for name, some in sums.items()), key=lambda one: (-one[1].amount, one[0]))
     amounts = shares(total.amount for _, total in totals)
     return [{"name": name, **_cost(total, amount)} for (name, total), amount in zip(totals, amounts, strict=True)]
+
+
+def jobs_value(tallies: Mapping[str, Tally], jobs: Mapping[str, Job]) -> list[ReportJob]:
+    """Return what each job has cost, the dearest first, then what is no single job's; nothing where no job ran.
+
+    `tallies` are the groups by job of `core.billing.cost_groups`, `jobs` are by id. The amounts add up to the total.
+    """
+    if not any(tallies):
+        return []
+    order = sorted(tallies, key=lambda key: (key not in jobs, -tallies[key].amount, key))
+    amounts = shares(tallies[key].amount for key in order)
+    return [_job(key, tallies[key], amount, jobs.get(key)) for key, amount in zip(order, amounts, strict=True)]
+
+
+def _job(key: str, tally: Tally, amount: Money, job: Job | None) -> ReportJob:
+    return {
+        "id": key,
+        "name": key if job is None else job.name,
+        "state": None if job is None else str(job.state),
+        **_cost(_sums(tally), amount),
+        "billed_s": round(tally.micros / _SECOND),
+        "without_price": tally.without_price,
+    }
 
 
 def machines_value(found: Iterable[MachineSummary], resources: Iterable[Tally]) -> MachinesOfReport:

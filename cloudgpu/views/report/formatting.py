@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import date, time, timedelta, tzinfo
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from zoneinfo import ZoneInfo
 
 from cloudgpu.core.values.currency import Currency
@@ -13,7 +13,9 @@ from cloudgpu.core.values.times import from_iso
 from cloudgpu.views.report.svg import day_text
 
 if TYPE_CHECKING:
-    from cloudgpu.views.documents.money.report import ReportDocument
+    from collections.abc import Sequence
+
+    from cloudgpu.views.documents.money.report import ReportDocument, ReportJob
     from cloudgpu.views.documents.parts import ExchangeRate
 
 FINE = Decimal(10)  # dollars in all: below it amounts are shown with two more digits, as `cost` does
@@ -140,3 +142,35 @@ def number_text(value: float | str | None) -> str:
     if 0 < number < Decimal(f"{LEAST}"):
         return f"<{LEAST}"
     return f"{number:,.2f}".rstrip("0").rstrip(".")
+
+
+class JobRow(NamedTuple):
+    """One row of the table of jobs."""
+
+    name: str
+    state: str
+    seconds: int
+    usd: str
+
+
+_NO_JOBS = {
+    "shared": "several jobs at once",
+    "idle": "idle between jobs",
+    "": "without a job",
+}
+
+
+def job_rows(jobs: Sequence[ReportJob], most: int) -> list[JobRow]:
+    """Return the rows of the table of jobs, `most` jobs one by one and the others as one: they add up to the total."""
+    ran = [one for one in jobs if one["state"] is not None]
+    others = ran[most:]
+    found = [JobRow(one["name"], _state(one), one["billed_s"], one["usd"]) for one in ran[:most]]
+    if others:
+        whole = sum((Decimal(one["usd"]) for one in others), Decimal())
+        found.append(JobRow(f"{len(others)} others", "", sum(one["billed_s"] for one in others), f"{whole:f}"))
+    rest = (one for one in jobs if one["state"] is None)
+    return [*found, *(JobRow(_NO_JOBS[one["id"]], "", one["billed_s"], one["usd"]) for one in rest)]
+
+
+def _state(one: ReportJob) -> str:
+    return (one["state"] or "").replace("_", " ")

@@ -18,7 +18,7 @@ from cloudgpu.core.values.currency import Currency
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.views.report import page
-from cloudgpu.views.report.formatting import NOT_KNOWN, Amounts, Clock, hours_text, number_text, visible
+from cloudgpu.views.report.formatting import NOT_KNOWN, Amounts, Clock, hours_text, job_rows, number_text, visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,6 +57,7 @@ def to_html(document: ReportDocument) -> str:
         unit=amounts.unit,
         charts=charts,
         svg={name: Markup(chart.svg) for name, chart in charts.items()},  # noqa: S704  (escaped as it was made)
+        jobs=job_rows(document["jobs"], DEAR),
         shares=page.shares(document["projects"]),
         monthly=page.monthly(document["idle_resources"]),
         folded=len(document["machines"]) > DEAR,

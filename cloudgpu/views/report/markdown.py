@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Literal
 
-from cloudgpu.views.report.formatting import NOT_KNOWN, Amounts, Clock, hours_text, number_text, visible
+from cloudgpu.views.report.formatting import NOT_KNOWN, Amounts, Clock, hours_text, job_rows, number_text, visible
 
 if TYPE_CHECKING:
     from cloudgpu.views.documents.money.cost import CostSum, Projection
@@ -30,6 +30,7 @@ def to_markdown(document: ReportDocument) -> str:
         *_compared(document, shown, clock),
         *_spent(document, shown),
         *_to_come(document, shown, clock),
+        *_jobs(document, shown),
         *_machines(document, shown),
         *_idle_and_saved(document, shown),
         *_left(document, shown, clock),
@@ -144,6 +145,17 @@ def _to_come(document: ReportDocument, shown: Amounts, clock: Clock) -> Iterator
         rows = [[f"at the end of the {what}", *_range(one, shown)] for one, what in ends]
         yield _table(["the sum", "expected", "at least", "at most"], rows, right=3)
         yield escaped(projected["assumption"])
+
+
+def _jobs(document: ReportDocument, shown: Amounts) -> Iterator[str]:
+    if document["jobs"]:
+        yield "## Jobs"
+        rows = [
+            [one.name, one.state, hours_text(one.seconds), shown(one.usd)]
+            for one in job_rows(document["jobs"], MOST_ROWS)
+        ]
+        rows.append(["in all", "", "", shown(document["total"]["usd"])])
+        yield _table(["job", "state", "hours", "cost"], rows, right=2)
 
 
 def _machines(document: ReportDocument, shown: Amounts) -> Iterator[str]:

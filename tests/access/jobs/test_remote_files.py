@@ -87,11 +87,12 @@ def test_results_come_back_whole_and_travel_once(bench, tmp_path):
     script = (
         "cd results; mkdir -p a/empty; echo one > a/one; : > none; ln -s a/one link; printf '#!' > run; chmod 755 run"
     )
+    script += "; echo x > $(printf 'odd\\377')"
     job = bench.start(script)
     ended(job)
     found = job.fetch_results(tmp_path / "here")
-    assert (found.whole, found.why, found.sent, found.bytes) == (True, "", 6, 6)
-    assert sorted(one.path for one in found.files) == ["a/one", "none", "run"]
+    assert (found.whole, found.why, found.sent, found.bytes) == (True, "", 8, 8)
+    assert sorted(one.path for one in found.files) == ["a/one", "none", "odd\udcff", "run"]
     here = tmp_path / "here"
     assert ((here / "link").read_text(), (here / "link").readlink()) == ("one\n", Path("a/one"))
     assert (here / "a" / "empty").is_dir()
@@ -113,7 +114,7 @@ def test_results_that_lead_out_of_their_directory_are_named_and_not_sent(bench, 
     from cloudgpu.access.jobs.copies import CopiedFile
 
     asked = CopiedFile("all/private", 17, 0o600, "0" * 64)
-    assert job.copy("results", [asked], tmp_path / "other") == 17
+    assert job.copy("results", [asked], tmp_path / "other") == (17, ("all/private",))
     assert list((tmp_path / "other").iterdir()) == []
 
 
@@ -249,10 +250,15 @@ def test_a_torn_checkpoint_is_never_taken_and_the_older_one_stays(bench, tmp_pat
 def test_a_copy_that_was_cut_short_is_no_checkpoint(bench, tmp_path):
     job = bench.start("echo 1 > $CLOUDGPU_CHECKPOINT/one")
     ended(job)
-    (tmp_path / ".cloudgpu-1.new" / "data").mkdir(parents=True)  # of a process that was killed
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    (tmp_path / f".cloudgpu-{dead.pid}-1.new" / "data").mkdir(parents=True)
     (tmp_path / "7").mkdir()  # not ours: it does not say what it holds
     assert [(one.number, one.name) for one in job.sync_checkpoints(tmp_path)] == [(1, "one")]
-    assert (tmp_path / "7").is_dir()
+    assert sorted(one.name for one in tmp_path.iterdir() if one.name.startswith(".") or one.name.isdigit()) == [
+        "1",
+        "7",
+    ]
 
 
 def test_results_and_checkpoints_are_put_back_for_the_next_attempt(bench, tmp_path):

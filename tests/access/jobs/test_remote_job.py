@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import random
 import signal
 import threading
+import time
 from io import BytesIO
 from pathlib import Path
 
@@ -245,6 +248,50 @@ def test_two_starts_at_once_begin_it_once(bench, server):
     assert faults == []
     ended(bench.job())
     assert (bench.home / "began").read_text() == "began\n"
+
+
+def killed_at(bench, server, moment, job):
+    """Start an attempt and kill every process that the machine has, so many seconds after its first one."""
+
+    def begin():
+        with contextlib.suppress(Unreachable), connect(server.target, timeout=10) as own:
+            bench.start("echo began >> $HOME/began; sleep 0.2", job=RemoteJob(own, job.job, 1), setup="sleep 0.1")
+
+    thread = threading.Thread(target=begin)
+    thread.start()
+    wait_for(bench.processes)
+    end = time.monotonic() + moment
+    wait_for(lambda: time.monotonic() > end)
+    for pid in bench.processes():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    thread.join(30)
+
+
+def killed_and_carried_on(bench, server, moments):
+    seen_phases = set()
+    for number, moment in enumerate(moments):
+        job = bench.job(1, f"job-{number:010x}")
+        (bench.home / "began").write_text("")
+        killed_at(bench, server, moment, job)
+        while (seen := job.look()).phase not in (Phase.EXITED, Phase.LOST):
+            bench.start("echo began >> $HOME/began; sleep 0.2", job=job, setup="sleep 0.1")
+        count = (bench.home / "began").read_text().count("began")
+        assert count <= 1, (moment, seen)
+        assert seen.phase is Phase.LOST or (seen.exit.status, seen.exit.reason, count) == (0, "exited", 1), moment
+        seen_phases.add(seen.phase)
+    return seen_phases
+
+
+def test_whenever_a_start_is_killed_it_can_be_made_again_and_the_command_begins_once(bench, server):
+    killed_and_carried_on(bench, server, [0.05, 0.25, 0.45])
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+def test_at_thirty_moments_a_start_is_killed_and_the_command_begins_once(bench, server):
+    phases = killed_and_carried_on(bench, server, [random.uniform(0, 0.8) for _ in range(30)])
+    assert phases == {Phase.EXITED, Phase.LOST}  # before it began, and after
 
 
 def test_a_start_that_died_before_the_command_began_can_be_made_again(bench):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import shutil
 import socket
 import subprocess
+import sys
 from itertools import count
 from pathlib import Path
 
@@ -50,8 +52,8 @@ def git(root: Path, *argv: str) -> bytes:
 
 
 @settings(max_examples=60)
-@given(st.lists(PATHS, min_size=1, max_size=12), IGNORES, st.sampled_from(["", "a", "build"]))
-def test_what_is_taken_is_what_git_would_add(tmp_path_factory, paths, ignores, start):
+@given(st.lists(PATHS, min_size=1, max_size=12), IGNORES, st.sampled_from(["", "a", "build"]), st.integers(0, 3))
+def test_what_is_taken_is_what_git_has_or_would_add(tmp_path_factory, paths, ignores, start, added):
     """`start` is where in the repository the job's directory is: the files above it count, too."""
     root = tmp_path_factory.getbasetemp() / f"tree{next(NUMBERS)}"
     try:
@@ -65,6 +67,9 @@ def test_what_is_taken_is_what_git_would_add(tmp_path_factory, paths, ignores, s
         for where, lines in ignores.items():
             if (root / where).is_dir():
                 fill(root, {f"{where}.gitignore": "\n".join(lines)})
+        files = [path for path in sorted(set(paths)) if (root / path).is_file()]
+        if files[:added]:
+            git(root, "add", "-f", "--", *files[:added])
         here = root / start if (root / start).is_dir() else root
         told = git(here, "ls-files", "-co", "-z", "--exclude-standard", ".").split(b"\0")
         if here == root or git_enters(root, here):
@@ -74,9 +79,18 @@ def test_what_is_taken_is_what_git_would_add(tmp_path_factory, paths, ignores, s
 
 
 def git_enters(root: Path, here: Path) -> bool:
-    """Say whether the directory itself is not ignored: if it is, git takes nothing of it, a job the rest."""
-    done = subprocess.run(["git", "-C", root, "check-ignore", "-q", here], env=GIT, check=False)
+    """Say whether the directory itself is not ignored: if it is, git takes nothing of it."""
+    done = subprocess.run(["git", "-C", root, "check-ignore", "-q", "--no-index", here], env=GIT, check=False)
     return done.returncode == 1
+
+
+def test_where_git_is_not_installed_what_it_tracks_does_not_count(tmp_path, monkeypatch):
+    git(tmp_path, "init", "-q")
+    fill(tmp_path, {".gitignore": "*.csv", "labels.csv": "", "data/other.csv": "", "data/third.csv": ""})
+    git(tmp_path, "add", "-f", "labels.csv", "data/other.csv")
+    assert taken(tmp_path) == [".gitignore", "data/other.csv", "labels.csv"]
+    monkeypatch.setenv("PATH", "/nonexistent")
+    assert taken(tmp_path) == [".gitignore"]
 
 
 def test_the_exclude_file_of_the_repository_counts(tmp_path):
@@ -273,14 +287,13 @@ def test_a_workdir_that_is_none_is_refused(tmp_path, name, why):
 
 
 def test_a_tree_deeper_than_pythons_stack_is_walked(tmp_path):
-    here, depth = os.open(tmp_path, os.O_RDONLY), 1200
-    for _ in range(depth):
-        os.mkdir("d", dir_fd=here)
-        here, before = os.open("d", os.O_RDONLY, dir_fd=here), here
-        os.close(before)
-    os.close(os.open("f", os.O_CREAT, dir_fd=here))
-    os.close(here)
+    """The stack is made short, for pytest cannot remove a tree that is deeper than the usual one."""
+    fill(tmp_path, {"d/" * 300 + "f": ""})
+    depth = len(inspect.stack())
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(depth + 150)
     try:
-        assert taken(tmp_path) == ["d/" * depth + "f"]
+        found = taken(tmp_path)
     finally:
-        subprocess.run(["rm", "-rf", tmp_path / "d"], check=True)  # pytest's own way of it is too deep for Python
+        sys.setrecursionlimit(before)
+    assert found == ["d/" * 300 + "f"]

@@ -9,7 +9,7 @@ import pytest
 from cloudgpu.config.policies.schema import limits_schema, policy_schema
 from tests.cli.program import Program
 
-SHIPPED = ["classroom", "default", "never", "nightly", "notebook", "throwaway", "training"]
+SHIPPED = ["classroom", "default", "job", "never", "nightly", "notebook", "throwaway", "training"]
 USUAL = "lease: 8h\nrenew_until: 3d\n"
 
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from cloudgpu.cli.colours import coloured
-from cloudgpu.cli.machines.planned import glance, line, plan
+from cloudgpu.cli.launch.planned import glance, line, plan
 from cloudgpu.core.billing.rates import Rate
 from cloudgpu.core.launch.plan import launch_plan
 from cloudgpu.core.launch.plan_cost import Extra

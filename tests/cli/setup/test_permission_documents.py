@@ -31,7 +31,7 @@ from tests.clouds.aws.iam import Judge, actions
 from tests.clouds.aws.plain import role_of_timers
 from tests.clouds.aws.userdata import cloud_config
 
-NAMES = ("aws-init", "aws-launch", "aws-machine", "aws-read", "aws-reap", "aws-timer")
+NAMES = ("aws-init", "aws-launch", "aws-machine", "aws-read", "aws-reap", "aws-timer", "aws-watch")
 # Actions that are no call of ours, each with the call that takes them, as AWS's documentation has it.
 NO_CALLS = {
     "iam:PassRole": "RunInstances with an instance profile, AddRoleToInstanceProfile, CreateSchedule",
@@ -44,8 +44,10 @@ LARGEST = 6_144  # characters of a managed policy, blanks not counted (IAM and S
 UP = ("up", "--yes", "--no-wait", "--template", "bare", "--ssh-from", "198.51.100.7/32")
 
 
-def document(name):
-    return json.loads((data_dir("policies") / "permissions" / f"{name}.json").read_text())
+def document(name, ledger=""):
+    """Return a document; that of a watcher is filled in with the ledger's id, as docs/permissions.md says."""
+    text = (data_dir("policies") / "permissions" / f"{name}.json").read_text()
+    return json.loads(text.replace("LEDGER-ID", ledger or "LEDGER-ID"))
 
 
 class Watched:
@@ -62,8 +64,8 @@ class Watched:
         )
 
     @contextmanager
-    def under(self, name):
-        judge = Judge(document(name))
+    def under(self, name, ledger=""):
+        judge = Judge(document(name, ledger))
 
         def before(number, _action, phase):
             if phase == "before" and self.server.calls[number - 1].action:
@@ -280,6 +282,50 @@ def test_reaping_needs_its_document_and_no_more(user):
         user.ask_for_regions()
         user.do("ls", "--refresh")
     assert unused(judge, "aws-reap") == ([], [])
+
+
+def test_a_watcher_of_jobs_needs_its_document_and_no_more(user):
+    """It launches, stops, parks and ends machines of its own ledger, with timers and a volume that is there."""
+    user.do(*UP, "--name", "hen", "--gpu", "t4", "--volume", "data:20")
+    user.do("down", "hen", "--yes")
+    with user.unseen():
+        ec2 = boto3.client("ec2", region_name="us-east-1")
+        ec2.delete_key_pair(KeyName=ec2.describe_key_pairs()["KeyPairs"][0]["KeyName"])
+        (group,) = [one for one in ec2.describe_security_groups()["SecurityGroups"] if one.get("Tags")]
+        ec2.delete_security_group(GroupId=group["GroupId"])
+    with user.under("aws-watch", user.ledger()) as judge:
+        user.do(*UP, "--name", "fox", "--gpu", "t4", "--volume", "data")
+        user.sweep()
+        user.do("extend", "fox", "80h", "--yes")
+        user.do("allow", "fox", "--from", "198.51.100.8/32")
+        user.do("allow", "fox", "--from", "198.51.100.7/32")
+        user.do("stop", "fox", "--yes")
+        user.do("down", "fox", "--yes")
+        for name, ends in (("elk", ("stop", "down")), ("bee", ("down",))):
+            user.do(*UP, "--name", name, "--gpu", "t4", "--spot")
+            for verb in ends:
+                user.do(verb, name, "--yes")
+        user.do(*UP, "--name", "owl", "--gpu", "t4", "--spot", "--persistent")
+        user.do("stop", "owl", "--yes")
+        user.do("down", "owl", "--yes")
+        look(user)
+    assert unused(judge, "aws-watch") == ([], [])
+
+
+def test_a_watcher_of_another_ledger_may_neither_launch_nor_end(user):
+    user.do(*UP, "--name", "fox", "--gpu", "t4")
+    (one,) = user.server.instances()
+    judge = Judge(document("aws-watch", "another"))
+    for number, action in enumerate(("StopInstances", "TerminateInstances"), 1):
+        judge.see(Call(number, "ec2", action, "us-east-1", {"InstanceIds": [one.id]}, ""))
+    (launch,) = [call for call in user.server.calls if call.action == "RunInstances"]
+    judge.see(launch)
+    refused = {fault.partition(" ")[0] for fault in judge.faults}
+    assert refused == {"ec2:StopInstances", "ec2:TerminateInstances", "ec2:RunInstances", "ec2:CreateTags"}
+
+
+def test_a_watcher_may_nothing_that_launching_does_not():
+    assert actions(document("aws-watch")) < actions(document("aws-launch"))
 
 
 def test_init_needs_its_document_and_no_more(user):

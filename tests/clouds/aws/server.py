@@ -25,7 +25,7 @@ from tests.clouds.aws.calls import Call, read
 from tests.clouds.aws.errors import AwsError
 from tests.clouds.aws.faults import Fault, Faults
 from tests.clouds.aws.model import ACCOUNT, Model
-from tests.clouds.aws.sdk import keep_models
+from tests.clouds.aws.sdk import keep_keys, keep_models
 
 NEED_NOTHING = {"DescribeInstanceTypes", "DescribeInstanceTypeOfferings", "DescribeSpotPriceHistory"}
 Answer = tuple[int, str, bytes]
@@ -49,6 +49,7 @@ class AwsServer:
     def __init__(self, port: int = 0, ssh_port: int = 0) -> None:
         ec2.install()
         keep_models()
+        keep_keys()
         self.faults = Faults()
         self.on_call: Hook | None = None
         self._moto = DomainDispatcherApplication(create_backend_app)
@@ -220,6 +221,12 @@ class AwsServer:
         if call.service == "budgets" and call.action == "DescribeSubscribersForNotification":
             return _json(budgets.subscribers(call.parameters))
         self._furnish(call)
+        if call.action in types.CALLS:
+            place = call.action, call.region, json.dumps(call.parameters, sort_keys=True)
+            return types.kept(place, lambda: self._of_moto(environ))
+        return self._of_moto(environ)
+
+    def _of_moto(self, environ: dict[str, Any]) -> Answer:
         answer = _through(self._moto, environ)
         if answer[0] >= 400 and answer[2].lstrip().lower().startswith((b"<!doctype html", b"<html")):
             raise NotImplementedError(answer[2][:200].decode(errors="replace"))

@@ -73,7 +73,21 @@ def _meaning(patterns: tuple[str, ...]) -> Callable[[str], bool]:
     return lambda name: name in exact or (matches is not None and matches(name) is not None)
 
 
+CALLS = {"DescribeInstanceTypes", "DescribeInstanceTypeOfferings"}
 _ADDED: list[tuple[str, str, dict[str, str]]] = []  # what tests offer
+_ANSWERS: dict[tuple[str, str, str], tuple[int, str, bytes]] = {}  # a launch asks for long lists, the same each time
+
+
+def kept(asked: tuple[str, str, str], made: Callable[[], tuple[int, str, bytes]]) -> tuple[int, str, bytes]:
+    """Return the answer to one of `CALLS`, of a region, with parameters; made once until other types are offered."""
+    if asked not in _ANSWERS:
+        _ANSWERS[asked] = made()
+    return _ANSWERS[asked]
+
+
+def _forget() -> None:
+    by_type.cache_clear()
+    _ANSWERS.clear()
 
 
 def extend() -> None:
@@ -93,7 +107,7 @@ def extend() -> None:
 def offer(name: str, zone: str) -> None:
     """Offer a type in a zone, and so in its region."""
     region = zone[:-1]
-    by_type.cache_clear()
+    _forget()
     for kind, place in (("availability-zone", zone), ("region", region)):
         made = {"InstanceType": name, "Location": place, "LocationType": kind}
         if made not in INSTANCE_TYPE_OFFERINGS[kind][region]:
@@ -106,7 +120,7 @@ def withdraw() -> None:
     while _ADDED:
         kind, region, made = _ADDED.pop()
         INSTANCE_TYPE_OFFERINGS[kind][region].remove(made)
-        by_type.cache_clear()
+        _forget()
 
 
 def _v100(made: dict[str, Any]) -> dict[str, Any]:

@@ -138,6 +138,13 @@ def test_the_throwaway_policy_keeps_nothing():
     assert load_policy("throwaway").policy.unpausable is Unpausable.TERMINATE
 
 
+def test_the_policy_of_jobs_stops_soon_and_keeps_the_disk():
+    found = load_policy("job").policy
+    assert (found.idle.after, found.idle.grace) == (timedelta(minutes=10), timedelta(minutes=2))
+    assert found.unpausable is Unpausable.PARK
+    assert found.lease < found.renew_until
+
+
 def test_every_shipped_policy_is_read_and_says_what_it_is_for():
     files = {file.stem for file in data_dir("policies").glob("*.yaml")}
     assert files == set(policy_names()) >= {"default", "throwaway"}
@@ -353,7 +360,7 @@ def test_an_unknown_name_is_answered_with_those_there_are(name, tmp_path):
     with pytest.raises(InvalidRequest) as caught:
         load_policy(name, search=(tmp_path,))
     assert caught.value.field == "policy"
-    assert "default, never, nightly, notebook, throwaway, training" in caught.value.next
+    assert "default, job, never, nightly, notebook, throwaway, training" in caught.value.next
     assert ("did you mean 'default'?" in caught.value.message) == (name == "defualt")
 
 

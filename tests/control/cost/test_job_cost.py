@@ -14,6 +14,7 @@ from cloudgpu.cli.money.cost_text import cost_text
 from cloudgpu.control.cost.cost import costs
 from cloudgpu.control.cost.exports import Form, Span, export
 from cloudgpu.control.cost.job_cost import all_jobs, job_spent, jobs_spent
+from cloudgpu.control.cost.report import reported
 from cloudgpu.control.inputs.periods import parse_cost
 from cloudgpu.control.lifecycle.lifecycle import end
 from cloudgpu.core.events.job_lines import (
@@ -142,3 +143,21 @@ def test_plain_exports_name_the_job(busy):
     export(busy.session, Form.JSON, Span(None, None, busy.clock()), None, stream)
     charges = json.loads(stream.getvalue())["charges"]
     assert {one["job"] for one in charges} == {TRAIN, GUEST, OTHER, "shared", "idle", None}
+
+
+def test_the_report_has_the_rows_of_cost_with_the_state_of_each_job(busy):
+    document = reported(busy.session)
+    rows = {one["group"]: Decimal(one["usd"]) for one in asked(busy)["groups"]}
+    found = {one["id"]: one for one in document["jobs"]}
+    assert set(found) == set(rows)
+    assert sum(Decimal(one["usd"]) for one in document["jobs"]) == Decimal(document["total"]["usd"])
+    for key, one in found.items():
+        assert abs(Decimal(one["usd"]) - rows[key]) <= Decimal("1e-9")
+    assert [one["state"] for one in document["jobs"]] == ["succeeded"] * 3 + [None] * 3
+    assert (found[TRAIN]["name"], found[TRAIN]["billed_s"]) == ("train", 4 * 3600)
+
+
+def test_a_report_of_a_time_without_jobs_has_none(lab):
+    lab.up(name="fox")
+    lab.later(hours=1)
+    assert reported(lab.session)["jobs"] == []

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from cloudgpu.cli.launch.planned import plan
 from cloudgpu.cli.machine_text import guards
-from cloudgpu.cli.machines.planned import plan
 from cloudgpu.control.budgets.commands import BudgetOptions, set_value
 from cloudgpu.control.launch.budget_preview import budget_question
 from cloudgpu.control.launch.launch import launch

@@ -380,3 +380,12 @@ def test_what_ends_without_a_price_have_saved_is_not_known():
     document["savings"]["stops"] |= {"number": 3, "usd": "12.5"}
     said = "Rules ended machines 3 times, which saved $12.50 at most (1 without a known price)."
     assert said in summary(document)
+
+
+def test_jobs_have_a_table_where_there_are_any():
+    assert 'id="jobs"' not in to_html(pages.three_months())
+    jobs = [pages.job(1, "train", "2"), pages.job(0, "idle", "1", None)]
+    text = to_html(pages.three_months(jobs=jobs))
+    assert '<a href="#jobs">' in text
+    assert "<bdi>train</bdi></th><td" in text
+    assert "idle between jobs" in text

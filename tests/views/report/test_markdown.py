@@ -68,3 +68,20 @@ def test_what_the_summary_says_is_not_said_again():
     sentence = document["comparison"]["sentence"]
     assert to_markdown(document | {"summary": [sentence]}).count(escaped(sentence)) == 1
     assert to_markdown(document | {"summary": []}).count(escaped(sentence)) == 1
+
+
+def test_the_table_of_jobs_adds_up_whoever_is_left_out_of_it():
+    jobs = [pages.job(number, f"run-{number}", "2", "setup_failed") for number in range(25)]
+    rest = [pages.job(0, key, usd, None) for key, usd in (("shared", "3"), ("idle", "4"), ("", "5"))]
+    text = to_markdown(pages.empty(jobs=jobs + rest, total=pages.total("62")))
+    part = text.partition("## Jobs")[2].partition("## Machines")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in tables(part)][2:]
+    assert rows[0] == ["run-0", "setup failed", "1.00", "2.00"]
+    assert [row[0] for row in rows[MOST_ROWS:]] == [
+        "5 others", "several jobs at once", "idle between jobs", "without a job", "in all",
+    ]  # fmt: skip
+    assert sum(float(row[3]) for row in rows[:-1]) == float(rows[-1][3]) == 62
+
+
+def test_a_report_without_jobs_has_no_table_of_them():
+    assert "## Jobs" not in to_markdown(pages.three_months())

@@ -44,6 +44,28 @@ class ProjectSum(TypedDict):
     """At most."""
 
 
+class ReportJob(TypedDict):
+    """What a job cost in the period, or the time of machines that no job alone had."""
+
+    id: str
+    """The job's id; `shared`: two jobs at once on a machine; `idle`: a machine of jobs, without one; empty: machines
+    without any job, and what is kept by its own name."""
+    name: str
+    """The job's name; of the others the same as `id`."""
+    state: str | None
+    """`succeeded`, `running`, ...; null for what is no job."""
+    usd: Usd
+    """What it cost."""
+    low_usd: Usd
+    """At least."""
+    high_usd: Usd
+    """At most."""
+    billed_s: int
+    """Seconds for which machines were billed for it."""
+    without_price: int
+    """Uses without a price, in no sum."""
+
+
 class ReportMachine(TypedDict):
     """What a machine cost, and how it was used."""
 
@@ -273,6 +295,9 @@ class ReportDocument(TypedDict):
     """What an hour costs now."""
     projected: Projections | None
     """The total to come; null where the period is over."""
+    jobs: list[ReportJob]
+    """What each job cost, the most expensive first, then the time of none: they add up to the total. Empty where no job
+    ran in the period."""
     machines: list[ReportMachine]
     """The most expensive first, 200 at most."""
     machines_left_out: int

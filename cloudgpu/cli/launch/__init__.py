@@ -1,0 +1,1 @@
+"""What `up` and `run` share: the options of a launch, and its plan as text."""
