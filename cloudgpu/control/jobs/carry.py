@@ -237,7 +237,7 @@ class Carrier:
         self._note_progress(job, remote)
         if job.spec["stall_s"] is not None:
             last = remote.last_output
-            note_stall(self.session, job, None if last is None else datetime.fromtimestamp(last, UTC))
+            note_stall(self.session, job, None if last is None else datetime.fromtimestamp(last, UTC), remote.progress)
         self._sync_if_due(job)
         return Carried(the_job(self.session, self.id), "", SOON, remote)
 
