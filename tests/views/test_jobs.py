@@ -120,7 +120,7 @@ def test_a_job_with_all_that_can_be_said_fits_its_schema():
     assert (value["machine"]["usd_per_hour"], value["spent_usd"], value["dearest_usd"]) == ("2", "0.3", "1")
     assert value["progress"]["percent"] == 75
     assert value["results"]["why"] == "it was cut"
-    assert value["kept_until"] == iso(at(90))
+    assert value["kept_until"] == iso(at(89))
     assert (value["living"], value["state"], value["attempt"]) == (True, "failed", 1)
 
 

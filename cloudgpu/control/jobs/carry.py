@@ -315,7 +315,8 @@ class Carrier:
 
     def _resume(self, job: Job, step: Step) -> Carried | None:
         machine, now = self._there(job), self.session.clock()
-        self._append(lines.job_resumed(job.id, job.attempts[-1].number, machine.id, step.why, now))
+        attempt, number = job.attempts[-1].number, job.resumes + 1
+        self._append(lines.job_resumed(job.id, attempt, number, machine.id, step.why, now))
         resumed(self.session, job, machine)
         return None
 

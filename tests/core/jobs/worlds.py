@@ -200,7 +200,7 @@ class World:
 
     def do_resume(self, job, step, *, killed):
         there = self.machine_of(job)
-        self.write(lines.job_resumed("job-1", len(job.attempts), there.id, step.why, self.now))
+        self.write(lines.job_resumed("job-1", len(job.attempts), job.resumes + 1, there.id, step.why, self.now))
         self.machines[there.id] = there._replace(state="running", parked=False, terminated_at=None, since=iso(self.now))
         self.resumed += 1
 
