@@ -46,7 +46,7 @@ HASHES = {  # of each text as UTF-8; a failing test says the line to write here
     "program on a host (ssh)": "7ad50b49b925ea96a52de4e37ea2c1526d3141d9dd6fb930d2776e03eddb6172",
     "program that runs JupyterLab": "599920ad76d13415e340ea184c8eac146b79f7a1b1c1c86788825344e2aeac64",
     "command that reads JupyterLab's token": "d68a3c46be508137abcbdad2c8aec6745f0381359649445e52f2307530afd845",
-    "program that runs jobs": "37201f58b8dd11e449dc8a17bb4fce93b4c310ea9a2a77763efef3763c043fd1",
+    "program that runs jobs": "9b9ce88a64eb516ab72d4e349c66313839c95ca93e916fa227fee2ea4e39935f",
     "command that runs jobs": "1a05abfe05adb3ce5f695a5c4320ecb14858831750130b21b916e35a1c10f0d4",
     "program that lets a key in": "778d0732831682323d37e8286e2c9bcbf02034ec8c4b0cb22f665fb999be46e6",
     "program that writes to terminals": "92ba50fb20bfc9e9cbfeb5ca4d962faab22f5193c18a5b54006328949a831f98",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shlex
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -14,6 +16,8 @@ from cloudgpu.access.ssh.keepalive import Keepalive
 from cloudgpu.errors import InvalidRequest, Unreachable
 
 if TYPE_CHECKING:
+    from paramiko.channel import Channel
+
     from cloudgpu.access.ssh.connection import Connection
 
 PARTS = ("remote_files", "remote_attempt", "remote_keeper", "remote_job")  # each may import those before it
@@ -140,13 +144,14 @@ def ask(
     *,
     pieces: Iterable[bytes] = (),
     sink: Sink | None = None,
+    timeout: float | None = None,
     **values: Any,
 ) -> dict[str, Any]:
-    """Have one request carried out and return the head of its answer.
+    """Have one request carried out and return the head of its answer, within `timeout` seconds where it is given.
 
     `pieces` are sent behind the request while answers are taken; what follows the head of the answer goes to `sink`.
     Raises Refused for what the program refuses, InvalidRequest where the machine's disk is full, Unreachable when the
-    connection is lost or the program does not run, and whatever `pieces` and `sink` raise.
+    connection is lost or the program does not run or is too slow, and whatever `pieces` and `sink` raise.
     """
     from cloudgpu.access.ssh.streams import converse
 
@@ -155,18 +160,42 @@ def ask(
         with connection.explained():
             channel.exec_command(COMMAND)
         try:
-            status = converse(channel, outgoing, incoming, errors)  # type: ignore[arg-type]  # it reads and writes alone
+            with _hung_up_after(channel, timeout) as passed:
+                status = converse(channel, outgoing, incoming, errors)  # type: ignore[arg-type]  # it has both alone
         except (ValueError, TypeError):
             raise _no_answer(connection, b"it is no answer of ours") from None
     if outgoing.fault is not None:
         raise outgoing.fault
     if incoming.head is not None and "error" in incoming.head:
         raise _refused(connection, incoming.head)
+    if status is None and passed.is_set():
+        raise _no_answer(connection, f"it was not done after {timeout:g} seconds".encode())
     if status is None:
         raise alive.fault or connection.lost()
     if incoming.head is None or status:
         raise _no_answer(connection, errors.text)
     return incoming.head
+
+
+@contextlib.contextmanager
+def _hung_up_after(channel: Channel, timeout: float | None) -> Iterator[threading.Event]:
+    """Hang up on a program that takes too long; say so by the event."""
+    from cloudgpu.access.ssh.transport import hang_up
+
+    passed = threading.Event()
+
+    def give_up() -> None:
+        passed.set()
+        hang_up(channel)
+
+    timer = threading.Timer(timeout or 0.0, give_up)
+    timer.daemon = True
+    if timeout is not None:
+        timer.start()
+    try:
+        yield passed
+    finally:
+        timer.cancel()
 
 
 def _refused(connection: Connection, head: Mapping[str, Any]) -> Exception:

@@ -325,7 +325,8 @@ def clean(request: dict[str, Any]) -> None:
     numbers = [int(path.name) for path in here.glob("[0-9]*")]
     for number in numbers:
         attempt = Attempt(request["job"], number)
-        if taken(attempt.supervisor, wait=2 * SWEEP_S) < 0 or attempt.phase() not in ("absent", "exited", "lost"):
+        over = attempt.phase() in ("absent", "exited", "lost")
+        if not over or taken(attempt.supervisor, wait=2 * SWEEP_S) < 0:  # which still ends what the command left
             raise Fault("busy", f"attempt {number} of {request['job']} still runs")
     with locked(blobs.base / ".lock"):
         mine = [one for number in numbers for one in load(here / str(number) / "files.json") or []]

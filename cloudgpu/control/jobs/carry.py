@@ -16,6 +16,7 @@ from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.jobs.attempt import launched, started
 from cloudgpu.control.jobs.ending import closed, fetched, stopped, terminated
 from cloudgpu.control.jobs.inputs.env_file import secret_values
+from cloudgpu.control.jobs.notices import note_secrets, note_stall, show_end
 from cloudgpu.control.jobs.results import sync
 from cloudgpu.control.jobs.store import directory_of, last_sync, the_job
 from cloudgpu.core.billing.totals import spent
@@ -217,7 +218,11 @@ class Carrier:
         try:
             values = secret_values(job.spec, self.environ)
         except InvalidRequest as error:
+            missing = [name for name in job.spec["secrets"] if name not in self.environ]
+            note_secrets(self.session, job, missing)
             return Carried(job, error.message, LATER, self.remote, error)
+        if job.spec["secrets"]:
+            note_secrets(self.session, job, ())
         machine = self._there(job)
         self.remote = started(self.session, job, self.at(job, machine), values)
         return None
@@ -230,6 +235,9 @@ class Carrier:
             at = datetime.fromtimestamp(remote.started, UTC)
             self._append(lines.job_began(job.id, attempt.number, remote.setup_s, at))
         self._note_progress(job, remote)
+        if job.spec["stall_s"] is not None:
+            last = remote.last_output
+            note_stall(self.session, job, None if last is None else datetime.fromtimestamp(last, UTC), remote.progress)
         self._sync_if_due(job)
         return Carried(the_job(self.session, self.id), "", SOON, remote)
 
@@ -317,6 +325,7 @@ class Carrier:
         if machine is not None and machine.state == "running":
             remote = self.at(job, machine)
         self._append(*closed(self.session, job, remote, step.why))
+        show_end(self.session, the_job(self.session, self.id), self.environ)
         return None
 
     def _look(self, job: Job, _step: Step) -> Carried | None:

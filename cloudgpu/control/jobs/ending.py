@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from cloudgpu.core.jobs.job import Job
     from cloudgpu.core.model.machine import Machine
 
+DAY_S = 86_400.0  # a snapshot that is younger may be of a job that is not in the ledger yet
+
 
 def fetched(session: Session, job: Job, machine: Machine, remote: Callable[[], RemoteJob]) -> Draft:
     """Bring the results back, whole, and return the line that says so.
@@ -85,5 +87,6 @@ def closed(session: Session, job: Job, remote: RemoteJob | None, why: str) -> li
             remote.clean()
     forget_copies(directory)
     needed = {one.spec["snapshot"] for one in all_jobs(session).values() if one.is_living and one.id != job.id}
-    remove(snapshots(session), needed)
+    with suppress(InvalidRequest):  # a damaged list: the next job's end tries again
+        remove(snapshots(session), needed, taken_before=now.timestamp() - DAY_S)
     return [*drafts, lines.job_closed(job.id, why, now)]

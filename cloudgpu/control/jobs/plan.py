@@ -75,7 +75,7 @@ def plan_run(session: Session, request: RunRequest, environ: Mapping[str, str]) 
         request.workdir,
         snapshots(session),
         include=request.include,
-        exclude_dirs=[one for one in (request.results, request.checkpoint) if one],
+        exclude_dirs=[*(one for one in (request.results, request.checkpoint) if one), session.home.root],
     )
     spec = _spec(session, request, snapshot, machine, launch, prepared)
     secret_values(spec, environ)
