@@ -284,10 +284,17 @@ def detached_text(one: JobDocument) -> str:
     name, machine = one["name"], one["machine"]
     on = f" on {machine['name']}" if machine is not None else ""
     ways = steps([(f"logs -f {name}", "what it writes"), ("jobs", "how far it is"), (f"cancel {name}", "end it")])
-    stays = machine is not None and not machine["own"]
-    else_ = "If neither runs, they stay there." if stays else "If neither runs, its machine stops by its policy."
-    watch = f"Its results come back while cloudgpu watch, or cloudgpu cron, runs on this computer. {else_}"
+    watch = f"{_unwatched(one)[0]} while cloudgpu watch, or cloudgpu cron, runs on this computer. {_unwatched(one)[1]}"
     return f"{wrapped(f'{name} is {state_text(one)}{on}.')}\n{ways}\n{wrapped(watch)}"
+
+
+def _unwatched(one: JobDocument) -> tuple[str, str]:
+    """Return what happens to a job while somebody watches, and what happens to it otherwise."""
+    machine = one["machine"]
+    if machine is None:
+        return "It gets its machine", "If neither runs, it waits."
+    stays = "they stay there" if not machine["own"] else "its machine stops by its policy"
+    return "Its results come back", f"If neither runs, {stays}."
 
 
 class Once:
