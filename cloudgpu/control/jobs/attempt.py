@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from cloudgpu.core.jobs.snapshot import Snapshot
     from cloudgpu.core.model.machine import Machine
 
+_NOTHING_MADE = ("refused", "void")
+
 
 def launched(session: Session, job: Job, attempt: Attempt) -> Machine | None:
     """Return the machine of an attempt, launched where there is none for its key yet; None for a cancelled job.
@@ -30,13 +32,19 @@ def launched(session: Session, job: Job, attempt: Attempt) -> Machine | None:
     """
     if attempt.key is None:  # a machine that was there
         return session.ledger.machine(attempt.machine or "")
-    there = next((one for one in session.ledger.machines() if one.key == attempt.key), None)
+    there = made_for(session, attempt)
     if there is not None and (there.terminated_at is not None or job.cancel is not None):
         return there
     if there is None and job.cancel is not None:
         return None
     request = parse_request(**job.spec["launch"], name=_name(job, attempt), key=attempt.key)  # type: ignore[arg-type]
     return launch(session, prepare(session, request)).machine
+
+
+def made_for(session: Session, attempt: Attempt) -> Machine | None:
+    """Return the machine that was, or may have been, launched for an attempt; a launch that was refused made none."""
+    found = (one for one in session.ledger.machines() if one.key == attempt.key)
+    return next((one for one in found if one.launch_status not in _NOTHING_MADE), None)
 
 
 def _name(job: Job, attempt: Attempt) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.control.access.reach import open_connection
 from cloudgpu.control.inventory.sync import refresh
-from cloudgpu.control.jobs.attempt import launched, started
+from cloudgpu.control.jobs.attempt import launched, made_for, started
 from cloudgpu.control.jobs.ending import closed, fetched, not_fetched, resumed, stopped, terminated
 from cloudgpu.control.jobs.inputs.env_file import secret_values
 from cloudgpu.control.jobs.notices import note_secrets, note_stall, show_end
@@ -207,7 +207,7 @@ class Carrier:
     def _not_launched(self, job: Job, error: CloudgpuError) -> Carried:
         """Return why a machine could not be had. A first one that was refused ends the job, and raises."""
         attempt = job.attempts[-1]
-        made = next((one for one in self.session.ledger.machines() if one.key == attempt.key), None)
+        made = made_for(self.session, attempt)
         if made is not None:
             now = self.session.clock()
             self._append(lines.job_machine(job.id, attempt.number, made.id, now))
