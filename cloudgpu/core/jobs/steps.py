@@ -81,7 +81,7 @@ def next_step(job: Job, seen: Seen, now: datetime) -> Step:
     if job.outcome is not None:
         return _after_the_end(job, seen, now)
     if job.attempt is None:
-        return _cancelled(job) or Step(Do.PLACE)
+        return _cancelled(job) or _over_cost(job, seen.spent, Do.END) or Step(Do.PLACE)
     if job.attempt.machine is None or seen.machine is None:
         return Step(Do.LAUNCH)  # a cancelled one, too: only its launch settles whether there is a machine
     return _with_a_machine(job, job.attempt, seen.machine, seen)
@@ -123,15 +123,18 @@ def _by_what_runs(job: Job, attempt: Attempt, remote: RemoteState, spent: Money 
         return _cancelled(job) or Step(Do.START)
     if remote.phase in (Phase.LOST, Phase.ABSENT):  # it was there: a disk that was replaced, say
         return _cancelled(job) or _lost(job)
-    return Step(Do.CANCEL, job.cancel[1]) if job.cancel is not None else _within_its_cost(job, spent)
+    if job.cancel is not None:
+        return Step(Do.CANCEL, job.cancel[1])
+    return _over_cost(job, spent, Do.CANCEL) or Step(Do.WATCH)
 
 
-def _within_its_cost(job: Job, spent: Money | None) -> Step:
+def _over_cost(job: Job, spent: Money | None, do: Do) -> Step | None:
+    """Return the end of a job whose machines have cost as much as it may; None for another one."""
     limit = job.spec["max_cost"]
     if limit is None or spent is None or spent.nanos < limit:
-        return Step(Do.WATCH)
+        return None
     why = f"it has cost {spent.text(2)}, and --max-cost is {Money(limit).text(2)}"
-    return Step(Do.CANCEL, why, State.OVER_COST)
+    return Step(do, why, State.OVER_COST)
 
 
 def _lost(job: Job) -> Step:

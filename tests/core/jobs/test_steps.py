@@ -127,6 +127,14 @@ def test_a_job_that_has_cost_its_most_is_ended_and_its_results_come_back():
     assert (world.job.outcome, world.whole) == (State.OVER_COST, {1})
 
 
+def test_a_job_that_has_cost_its_most_gets_no_further_machine():
+    world = begun(World(spec(max_cost=Money.usd(2).nanos)))
+    world.vanishes()
+    world.spent = Money.usd(2)
+    until(world, Do.CLOSE)
+    assert (world.job.outcome, len(world.job.attempts)) == (State.OVER_COST, 1)
+
+
 def test_a_cancelled_job_that_never_had_a_machine_launches_none():
     world = World(spec())
     world.step()
