@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.control.access.reach import open_connection
 from cloudgpu.control.inventory.sync import refresh
-from cloudgpu.control.jobs.attempt import launched, made_for, started
+from cloudgpu.control.jobs.attempt import launched, made_for, settled, started
 from cloudgpu.control.jobs.ending import closed, fetched, not_fetched, resumed, stopped, terminated
 from cloudgpu.control.jobs.inputs.env_file import secret_values
 from cloudgpu.control.jobs.notices import note_secrets, note_stall, show_end
@@ -118,9 +118,9 @@ class Carrier:
                 self.remote = self.at(job, machine).look()
             except CloudgpuError as error:  # whatever it is, of what runs there nothing is known
                 self.close()
-                machine, silent = self._refreshed(machine), error.message
+                machine, silent = self._refreshed(job, machine), error.message
         if machine is not None and machine.state in ("pending", "unknown"):
-            machine = self._refreshed(machine)
+            machine = self._refreshed(job, machine)
             silent = silent or f"{machine.name} is {machine.state}"
         return Seen(machine, self.remote, silent, self._spent(job))
 
@@ -135,13 +135,15 @@ class Carrier:
             raise ProviderUnavailable(f"The ledger lost the machine of {job.name}.", field="ledger", value=job.name)
         return machine
 
-    def _refreshed(self, machine: Machine) -> Machine:
+    def _refreshed(self, job: Job, machine: Machine) -> Machine:
+        """Return a machine as its provider has it now; one whose launch was interrupted is settled first."""
         try:
-            return refresh(self.session, machine)
+            found = settled(self.session, job, machine)
+            return refresh(self.session, found) if found.provider_id and found.terminated_at is None else found
         except LedgerUnavailable:
             raise
         except CloudgpuError:
-            return machine
+            return self.session.ledger.machine(machine.id) or machine
 
     def _spent(self, job: Job) -> Money | None:
         if job.spec["max_cost"] is None:
@@ -175,7 +177,7 @@ class Carrier:
                 self.close()
                 machine = self._machine(job)
                 if machine is not None:
-                    self._refreshed(machine)
+                    self._refreshed(job, machine)
             if step.do is Do.LAUNCH:
                 return self._not_launched(job, error)
             return Carried(job, error.message, LATER, self.remote, error)
