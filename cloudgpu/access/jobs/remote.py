@@ -199,7 +199,7 @@ class RemoteJob:
             except Refused as error:
                 if error.kind != "missing" or not left:
                     raise self._fault(error) from error
-                self._send_missing(error.answer["hashes"], ours, progress)
+                self._send_missing(error.answer.get("hashes", ()), ours, progress)
         raise AssertionError
 
     def look(self, *, timeout_s: float = ANSWER_S) -> RemoteState:

@@ -73,7 +73,9 @@ class Served:
         if self._channel.exit_status < 0:
             return None
         self.close()
-        return self._channel.recv_stderr(ERRORS_KEPT)
+        with contextlib.suppress(*_broken()):
+            return self._channel.recv_stderr(ERRORS_KEPT)
+        return b""
 
     def carry_out(self, request: bytes, pieces: Iterable[bytes], take: Take, timeout: float | None) -> bool:
         """Send a request, and files behind it; give the answer to `take`; return whether it came whole.
@@ -96,7 +98,9 @@ class Served:
     def _received(self, take: Take) -> bool:
         self._frames.begin(take)
         while not self._frames.is_over:
-            data = self._channel.recv(CHUNK)
+            data = b""
+            with contextlib.suppress(*_broken()):  # it opens the window, too, on a connection that is just ending
+                data = self._channel.recv(CHUNK)
             if not data:
                 self._channel.status_event.wait(PATIENCE_S)  # it comes behind the last byte
                 return False

@@ -280,7 +280,8 @@ def tell_how(session: Session, job: Job) -> None:
 class Once:
     """A file descriptor to which each byte is written once, though a job is followed from its beginning again.
 
-    Ctrl-C comes between two writes, never between a write and its count; while nobody reads, it ends the wait.
+    One thread at a time writes. Ctrl-C comes between two writes, never between a write and its count; while nobody
+    reads, it ends the wait.
     """
 
     def __init__(self, number: int) -> None:
@@ -306,6 +307,10 @@ class Once:
                 signal.pthread_sigmask(signal.SIG_SETMASK, before)
             new = new[count:]
         return len(data)
+
+    def fileno(self) -> int:
+        """Return the descriptor, to wait for its reader."""
+        return self._number
 
     def flush(self) -> None:
         """Do nothing: there is no buffer."""
