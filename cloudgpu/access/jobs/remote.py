@@ -192,16 +192,15 @@ class RemoteJob:
             "secrets": dict(secrets or {}),
             "restore": _restore(restored or Restored()),
         }
-        fault: Refused | None = None
-        for _ in range(TRIES):  # what another job's end removes between the two is sent again
-            self.upload(snapshot, store, progress=progress)
+        ours = {one.sha256: (one.size, store / one.sha256) for one in snapshot.files}
+        for left in reversed(range(TRIES)):  # what another job's end removes between the two is sent again
             try:
                 return _state(self._ask("start", timeout=ANSWER_S, **values))
             except Refused as error:
-                if error.kind != "missing":
+                if error.kind != "missing" or not left:
                     raise self._fault(error) from error
-                fault = error
-        raise self._fault(fault) if fault else AssertionError
+                self._send_missing(error.answer.get("hashes", ()), ours, progress)
+        raise AssertionError
 
     def look(self, *, timeout_s: float = ANSWER_S) -> RemoteState:
         """Return how far the attempt is. A supervisor that was killed is replaced."""
@@ -256,7 +255,7 @@ class RemoteJob:
             copied = self.copy("results", before.files, into)
             sent += copied.bytes
             make_links(into, before)
-            after = self.manifest()
+            after = self.manifest() if copied.bytes else before  # nothing was read there since
             whole = after == before and not after.changed and not copied.torn
             if whole:
                 break
@@ -324,6 +323,11 @@ class RemoteJob:
     def _send(self, files: Mapping[str, tuple[int, Path]], progress: Progress | None) -> int:
         rows = [[digest, size] for digest, (size, _) in files.items()]
         missing = self._asked("missing", timeout=ANSWER_S, files=rows)["missing"] if rows else []
+        return self._send_missing(missing, files, progress)
+
+    def _send_missing(
+        self, missing: Sequence[str], files: Mapping[str, tuple[int, Path]], progress: Progress | None
+    ) -> int:
         wanted = [(digest, *files[digest]) for digest in missing if digest in files]
         if not wanted:
             return 0

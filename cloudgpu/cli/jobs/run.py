@@ -300,7 +300,8 @@ def _unwatched(one: JobDocument) -> tuple[str, str]:
 class Once:
     """A file descriptor to which each byte is written once, though a job is followed from its beginning again.
 
-    Ctrl-C comes between two writes, never between a write and its count; while nobody reads, it ends the wait.
+    One thread at a time writes. Ctrl-C comes between two writes, never between a write and its count; while nobody
+    reads, it ends the wait.
     """
 
     def __init__(self, number: int) -> None:
@@ -326,6 +327,10 @@ class Once:
                 signal.pthread_sigmask(signal.SIG_SETMASK, before)
             new = new[count:]
         return len(data)
+
+    def fileno(self) -> int:
+        """Return the descriptor, to wait for its reader."""
+        return self._number
 
     def flush(self) -> None:
         """Do nothing: there is no buffer."""
