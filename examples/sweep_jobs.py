@@ -47,7 +47,7 @@ def row(job: JobDocument) -> str:
     loss = "-"
     if job["state"] == "succeeded" and job["results"] is not None:
         loss = f"{json.loads(Path(job['results']['directory'], 'loss.json').read_text()):.3g}"
-    return f"{job['name']:10} {job['state']:13} {loss:>9} {Decimal(job['spent_usd']):8.4f} {job['why']}".rstrip()
+    return f"{job['name']:10} {job['state']:13} {loss:>9} {Decimal(job['spent_usd']):9.6f} {job['why']}".rstrip()
 
 
 def main(budget_usd: str = "5") -> int:
@@ -57,7 +57,7 @@ def main(budget_usd: str = "5") -> int:
     with cloudgpu.connect() as gpu:
         gpu.money.set_budget("sweep-jobs", budget_usd, "total", scope=f"project={PROJECT}", replace=True)
         jobs = gpu.jobs.wait(*[submit(gpu, rate) for rate in RATES])
-        print(f"{'job':10} {'state':13} {'loss':>9} {'USD':>8}")
+        print(f"{'job':10} {'state':13} {'loss':>9} {'USD':>9}")
         for job in jobs:
             print(row(job))
         spent = {group["group"]: group["usd"] for group in gpu.money.cost(by="project")["groups"]}
