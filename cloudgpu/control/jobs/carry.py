@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.control.access.reach import open_connection
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.jobs.attempt import launched, settled, started
-from cloudgpu.control.jobs.ending import closed, fetched, stopped, terminated
+from cloudgpu.control.jobs.ending import closed, fetched, not_fetched, resumed, stopped, terminated
 from cloudgpu.control.jobs.inputs.env_file import secret_values
 from cloudgpu.control.jobs.notices import note_secrets, note_stall, show_end
 from cloudgpu.control.jobs.results import sync
@@ -192,6 +192,8 @@ class Carrier:
         there = None if last is None or last.machine is None else self.session.ledger.machine(last.machine)
         if last is not None and there is not None and there.terminated_at is None:  # it is tried again where it was
             machine, key = there.id, last.key
+        elif there is not None and there.retained:  # what an interrupted machine left costs money, and is of no use
+            terminated(self.session, job, there)
         self._append(lines.job_placed(job.id, number, self.session.clock(), key=key, machine=machine))
         self.remote = None  # what was seen was another attempt
 
@@ -266,7 +268,7 @@ class Carrier:
             self._append(lines.job_cancel_requested(job.id, outcome, step.why, host, self.session.clock()))  # type: ignore[arg-type]
         machine = self._there(job)
         self.at(job, machine).cancel(job.cancel[0] if job.cancel else (step.outcome or State.CANCELLED).value)
-        return Carried(job, "its command is being ended", SOON, self.remote)
+        return Carried(job, "its command is being ended", timedelta(seconds=1), self.remote)
 
     def _again(self, job: Job, step: Step) -> Carried | None:
         machine, now = self._machine(job), self.session.clock()
@@ -306,13 +308,25 @@ class Carrier:
 
     def _fetch(self, job: Job, _step: Step) -> Carried | None:
         machine = self._there(job)
-        self._append(fetched(self.session, job, machine, lambda: self.at(job, machine)))
+        try:
+            self._append(fetched(self.session, job, machine, lambda: self.at(job, machine)))
+        except InvalidRequest as error:  # this computer cannot take them
+            self._append(not_fetched(self.session, job, error.message))
+            raise
+        return None
+
+    def _resume(self, job: Job, step: Step) -> Carried | None:
+        machine, now = self._there(job), self.session.clock()
+        attempt, number = job.attempts[-1].number, job.resumes + 1
+        self._append(lines.job_resumed(job.id, attempt, number, machine.id, step.why, now))
+        resumed(self.session, job, machine)
         return None
 
     def _stop(self, job: Job, step: Step) -> Carried | None:
         machine = self._there(job)
         self.close()
         stopped(self.session, job, machine, step.why)
+        self._append(not_fetched(self.session, job, step.why))
         return None
 
     def _terminate(self, job: Job, _step: Step) -> Carried | None:
