@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import socket
 from contextlib import suppress
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from cloudgpu.access.jobs.snapshot import remove
 from cloudgpu.control.jobs.results import copied, deliver, sync
 from cloudgpu.control.jobs.store import all_jobs, directory_of, forget_copies, snapshots
+from cloudgpu.control.launch.restore import started
 from cloudgpu.control.lifecycle.lifecycle import end_all_of, stop
 from cloudgpu.core.events import job_lines as lines
 from cloudgpu.core.model.machine import is_owned
@@ -24,6 +26,12 @@ if TYPE_CHECKING:
     from cloudgpu.core.model.machine import Machine
 
 DAY_S = 86_400.0  # a snapshot that is younger may be of a job that is not in the ledger yet
+
+
+def not_fetched(session: Session, job: Job, why: str) -> Draft:
+    """Return the line that a job's results could not be fetched, and why."""
+    directory, host = str(directory_of(session, job) / "results"), socket.gethostname()
+    return lines.job_results_fetched(job.id, 0, 0, directory, host, session.clock(), whole=False, why=why)
 
 
 def fetched(session: Session, job: Job, machine: Machine, remote: Callable[[], RemoteJob]) -> Draft:
@@ -63,6 +71,16 @@ def stopped(session: Session, job: Job, machine: Machine, why: str) -> None:
         stop(session, machine, why=f"the job {job.name} is over and {why}")
     except InvalidRequest:
         terminated(session, job, machine)
+
+
+def resumed(session: Session, job: Job, machine: Machine) -> None:
+    """Start the machine again that has a job's results, for as long as they may be waited for.
+
+    Raises what `start` raises: a budget that refuses, no capacity, no answer.
+    """
+    wait = timedelta(seconds=max(job.spec["results_wait_s"], 600))
+    session.tell(f"{job.name}: starting {machine.name} again to fetch its results")
+    started(session, machine, wait, renew=wait)
 
 
 def terminated(session: Session, job: Job, machine: Machine) -> None:
