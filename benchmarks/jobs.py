@@ -42,7 +42,9 @@ def measure(turns: int = 5) -> dict[str, Any]:
         for what, fill, aim in (("10,000 small files", _small, "<= 2"), ("2 GiB in one file", _large, "<= 2")):
             source, snapshot = Path(directory, "source"), EMPTY
             snapshot = SimpleNamespace(files=fill(source), links=[])
-            pairs = _pairs(turns, lambda s=snapshot, f=source: _upload(server, s, f), lambda f=source: _rsync(server, f))
+            pairs = _pairs(
+                turns, lambda s=snapshot, f=source: _upload(server, s, f), lambda f=source: _rsync(server, f)
+            )
             rows.append(_row(f"upload of {what}", pairs, aim))
             shutil.rmtree(source)
             _clear(server)
