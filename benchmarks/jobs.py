@@ -1,4 +1,4 @@
-"""A job's own speed beside the plain tools: `run -- true` and `ssh true`, its upload and rsync, its output and `ssh cat`.
+"""How fast jobs are beside the plain tools: `run -- true` and `ssh true`, upload and rsync, output and `ssh cat`.
 
 Both go to the same SSH server on this computer, in turns. Uploads and output include the connection, as those of rsync
 and ssh do. Ours hashes every file on arrival and has it on the disk before it says so; rsync keeps times and owners.
@@ -40,7 +40,7 @@ def measure(turns: int = 5) -> dict[str, Any]:
     rows = [_row("run --on a machine -- true", _commands(turns), "<= 12")]
     with tempfile.TemporaryDirectory(dir=_place()) as directory, _server(Path(directory)) as server:
         for what, fill, aim in (("10,000 small files", _small, "<= 2"), ("2 GiB in one file", _large, "<= 2")):
-            source, snapshot = Path(directory, "source"), EMPTY
+            source = Path(directory, "source")
             snapshot = SimpleNamespace(files=fill(source), links=[])
             pairs = _pairs(
                 turns, lambda s=snapshot, f=source: _upload(server, s, f), lambda f=source: _rsync(server, f)
