@@ -150,7 +150,7 @@ def _name(name: str | None) -> str | None:
         f"{shown(name)!r} cannot be a job's name: {NAME_RULE}.",
         field="NAME",
         value=shown(name),
-        next="Choose a name like train-7, or leave it out. The command stands after --",
+        next="Choose a name like train-7, or leave it out. The command comes after --",
     )
 
 
