@@ -24,8 +24,13 @@ if TYPE_CHECKING:
     from cloudgpu.control.jobs.plan import PlannedRun
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.jobs.job import Job
-    from cloudgpu.views.documents.jobs.jobs import CancelDocument, JobDocument, JobsDocument
-    from cloudgpu.views.documents.jobs.plans import JobPlan, PlannedJobDocument
+    from cloudgpu.views.documents.jobs.jobs import (
+        CancelDocument,
+        JobDocument,
+        JobPlan,
+        JobsDocument,
+        PlannedJobDocument,
+    )
 
     JobDocuments = list[JobDocument]  # `list` is a method below
 
