@@ -75,7 +75,7 @@ def connect(
     tell: Callable[[str], None] | None = None,
     clock: Callable[[], datetime] | None = None,
 ) -> Cloudgpu:
-    """Return the verbs of the command line as methods of four parts: `machines`, `money`, `automation`, `advice`.
+    """Return the command line as methods of five parts: `machines`, `jobs`, `money`, `automation`, `advice`.
 
     Settings, ledger and machines are those of the command line. The library never asks: calling `up`, `stop` or `down`
     is consent to what it spends or destroys. `home` is where everything is kept (an absolute path; else CLOUDGPU_HOME

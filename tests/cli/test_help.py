@@ -74,7 +74,7 @@ def test_options_are_in_groups_each_once_the_common_ones_first(page, verb):
 
 
 def test_the_verbs_with_many_options_have_groups():
-    assert GROUPED == ["init", "up", "estimate", "compare"]
+    assert GROUPED == ["init", "up", "run", "estimate", "compare"]
 
 
 @pytest.mark.parametrize("words", [(), ("--help",), ("up", "--help")])

@@ -34,6 +34,7 @@ TESTED = {
     "reap-github.yml",
     "spend.sh",
     "sweep.py",
+    "sweep_jobs.py",
     "watch.service",
 }
 

@@ -109,6 +109,15 @@ def _ledgers(run, root):
     run("ledger-move", "ledger", "move", f"sqlite://{root}/moved.db", "--yes")
 
 
+def _jobs(cloudgpu, run, root):
+    (root / "work").mkdir()
+    done = cloudgpu("run", "--on", "one", "--workdir", str(root / "work"), "train", "--", "true")
+    assert done.code == 0, done.err
+    run("jobs", "jobs", "--all")
+    run("job", "show", "job:train")
+    run("cancel", "cancel", "train")
+
+
 def _costs(run):
     run("cost", "cost")
     run("compare", "compare")
@@ -151,6 +160,7 @@ def printed(tmp_path_factory, many) -> dict[str, list[Any]]:
         run("allow", "allow")
         run("tunnel", "tunnel", "--background")
         run("tunnel-stop", "tunnel", "--stop")
+        _jobs(cloudgpu, run, root)
         _refreshed(run, root)
         run("machine", "stop", "--yes")
         run("machine", "start", "--yes")

@@ -1,4 +1,4 @@
-"""docs/library.md runs: its code blocks, one after the other, are one program, and so are its four programs."""
+"""docs/library.md runs: its code blocks, one after the other, are one program, and so are its five programs."""
 
 from __future__ import annotations
 
@@ -95,6 +95,36 @@ def test_a_budget_that_is_no_amount_is_one_sentence(place):
     assert done.stderr.startswith("error: 'much' is not an amount above zero.")
 
 
+def test_the_sweep_of_jobs_brings_every_loss_back_and_leaves_no_machine(place, own_home):
+    done = run(place, "sweep_jobs.py")
+    assert done.returncode == 0, done.stdout + done.stderr
+    head, *rows, total = done.stdout.splitlines()
+    assert head.split() == ["job", "state", "loss", "USD"]
+    assert [row.split()[:3] for row in rows] == [
+        ["lr-0-01", "succeeded", "1.19"], ["lr-0-1", "succeeded", "1.83e-09"], ["lr-0-4", "succeeded", "0"],
+    ]  # fmt: skip
+    assert re.fullmatch(r"sweep-jobs has cost 0\.0\d+ USD", total)
+    with cloudgpu.connect(home=own_home) as gpu:
+        assert gpu.machines.ls()["machines"] == []
+
+
+def test_a_sweep_of_jobs_whose_budget_admits_one_says_why_the_others_were_not_launched(place):
+    done = run(place, "sweep_jobs.py", "0.05")
+    assert done.returncode == 1, done.stdout + done.stderr
+    _, *rows, _ = done.stdout.splitlines()
+    states = sorted(row.split()[1] for row in rows)
+    assert states == ["not_launched", "not_launched", "succeeded"]
+    assert all("Budget sweep-jobs does not allow" in row for row in rows if "not_launched" in row)
+
+
+def test_a_sweep_of_jobs_whose_budget_admits_none_begins_none(place, own_home):
+    done = run(place, "sweep_jobs.py", "0.0001")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.startswith("error: Budget sweep-jobs does not allow")
+    with cloudgpu.connect(home=own_home) as gpu:
+        assert gpu.jobs.list(ended=True)["jobs"] == []
+
+
 def test_a_nightly_report_without_its_file_says_how_it_is_used(place):
     done = run(place, "nightly_report.py")
     assert (done.returncode, done.stderr) == (1, "usage: python nightly_report.py FILE\n")
@@ -187,7 +217,7 @@ def test_each_program_is_the_file_that_the_page_names():
             assert ["".join(cell["source"]) + "\n" for cell in cells] == blocks
         else:
             assert blocks == [text]
-    assert len(PROGRAMS) == 6
+    assert len(PROGRAMS) == 7
 
 
 def test_the_page_says_of_each_error_whether_the_same_call_may_be_repeated():

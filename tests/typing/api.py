@@ -11,8 +11,11 @@ from typing import assert_type
 import cloudgpu
 from cloudgpu import Cloudgpu, CloudgpuError, InvalidRequest, NoCapacity
 from cloudgpu.access.jupyter.notebook import CellResult
+from cloudgpu.control.api.jobs import JobOutput
 from cloudgpu.views.documents.automation.backtest import BacktestDocument
 from cloudgpu.views.documents.automation.reap import ReapDocument
+from cloudgpu.views.documents.jobs.jobs import CancelDocument, JobDocument, JobExit, JobsDocument
+from cloudgpu.views.documents.jobs.plans import JobPlan
 from cloudgpu.views.documents.machines.access import CopyDocument
 from cloudgpu.views.documents.machines.machines import (
     DownDocument,
@@ -84,6 +87,25 @@ def advised(gpu: Cloudgpu) -> None:
         assert_type(compared, CompareDocument)
 
 
+def swept(gpu: Cloudgpu, log: Path) -> list[str]:
+    """Run jobs, one in front and several side by side, and read what they have written."""
+    command = ["python3", "train.py"]
+    planned = gpu.jobs.plan(command, gpu="v100", timeout=timedelta(hours=2), max_cost=Decimal(10), env={"LR": "0.1"})
+    assert_type(planned["plan"], JobPlan | None)
+    with log.open("wb") as file:
+        done = gpu.jobs.run(command, name="lr-1", gpu="v100", stdout=file, secret=["HF_TOKEN"], port=[6006])
+    assert_type(done, JobDocument)
+    ids = [gpu.jobs.submit([*command, rate], workdir=Path(), on="desk")["id"] for rate in ("0.1", "0.2")]
+    jobs = gpu.jobs.wait(*ids, timeout="1h")
+    assert_type(jobs, list[JobDocument])
+    assert_type(gpu.jobs.list(ended=True, mine=True), JobsDocument)
+    assert_type(gpu.jobs.logs("lr-1", since=timedelta(minutes=10), follow=True), JobOutput)
+    assert_type(gpu.jobs.logs("lr-1").stdout, bytes)
+    assert_type(gpu.jobs.cancel("lr-1"), CancelDocument)
+    assert_type(gpu.jobs.show("lr-1")["exit"], JobExit | None)
+    return [job["name"] for job in jobs if job["living"]]
+
+
 def names_of_those_that_cost(document: LsDocument) -> list[str]:
     """Read a document by its type."""
     costly = [one for one in document["machines"] if one["price"] is not None and one["billed"]]
@@ -118,4 +140,8 @@ def wrong(gpu: Cloudgpu) -> None:
     gpu.machines.stop()["spent"]  # type: ignore[typeddict-item]
     gpu.up(gpu="v100")  # type: ignore[attr-defined]
     gpu.money.set_budget("lab", 300, "month", scop="all")  # type: ignore[call-arg]
+    gpu.jobs.run(["true"], gpus="v100")  # type: ignore[call-arg]
+    gpu.jobs.run(["true"], argv=["false"])  # type: ignore[misc]
+    gpu.jobs.submit(["true"], timeout=8)  # type: ignore[arg-type]
+    gpu.run(["true"])  # type: ignore[attr-defined]
     cloudgpu.conect()  # type: ignore[attr-defined]

@@ -8,7 +8,7 @@ import hashlib
 import os
 import shutil
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
@@ -17,6 +17,9 @@ from cloudgpu.errors import InvalidRequest, Unreachable
 
 CHUNK = 256 * 1024
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+Progress = Callable[[int, int], None]  # bytes done, bytes in all
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +241,34 @@ def local_files(root: Path) -> tuple[list[tuple[CopiedFile, Path]], list[tuple[s
                 facts = path.stat()
                 files.append((CopiedFile(below, facts.st_size, facts.st_mode & 0o777, hash_file(path)), path))
     return files, links
+
+
+def contents(files: Sequence[tuple[int, Path]], progress: Progress | None) -> Iterator[bytes]:
+    """Yield the files one after the other, each exactly as long as announced. Small ones travel together.
+
+    Raises InvalidRequest for a file that is shorter.
+    """
+    total, done, batch = sum(size for size, _ in files), 0, bytearray()
+    for size, path in files:
+        left = size
+        with path.open("rb") as file:
+            while left:
+                data = file.read(min(CHUNK, left))
+                if not data:
+                    raise InvalidRequest(
+                        f"{path} is shorter than it was.", field="snapshot", value=str(path), next="Run the job again."
+                    )
+                left -= len(data)
+                batch += data
+                if len(batch) >= CHUNK:
+                    yield bytes(batch)
+                    done += len(batch)
+                    batch.clear()
+                    if progress is not None:
+                        progress(done, total)
+    yield bytes(batch)
+    if progress is not None:
+        progress(total, total)
 
 
 def cut_short(name: str) -> Unreachable:

@@ -1,14 +1,15 @@
-"""Asks the program that runs jobs on a machine: sends its text, one request and files, and takes what comes back."""
+"""Has the program that runs jobs on a machine carry out a request: sends it, and files, and takes what comes back."""
 
 from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cloudgpu.access.jobs.served import Served, served_over
 from cloudgpu.access.ssh.execute import DEADLINE_S, QUIET_S
 from cloudgpu.access.ssh.keepalive import Keepalive
 from cloudgpu.errors import InvalidRequest, Unreachable
@@ -17,14 +18,22 @@ if TYPE_CHECKING:
     from cloudgpu.access.ssh.connection import Connection
 
 PARTS = ("remote_files", "remote_attempt", "remote_keeper", "remote_job")  # each may import those before it
-# Isolated: no file in the user's home may stand in for a module. Behind the texts comes the request.
-_BEGIN = f"""import sys, types
-take = sys.stdin.buffer
+# Isolated: no file in the user's home may stand in for a module. Unbuffered: what comes behind a request is read by
+# the process that carries it out. Behind the texts come requests.
+_BEGIN = f"""import os, sys, types
+def take(size):
+    data = b""
+    while len(data) < size:
+        more = os.read(0, size - len(data))
+        if not more:
+            sys.exit(0)
+        data += more
+    return data
 for name in {PARTS!r}:
     module = types.ModuleType("cloudgpu.access.jobs." + name)
     sys.modules[module.__name__] = module
-    exec(compile(take.read(int(take.readline())), name + ".py", "exec"), module.__dict__)
-sys.exit(module.main())""".replace("'", '"')
+    exec(compile(take(int(take(8))), name + ".py", "exec"), module.__dict__)
+sys.exit(module.main(take))""".replace("'", '"')
 _AGENT = '"$HOME"/.cloudgpu/agent'
 # A workstation of one's own may have no agent of ours.
 COMMAND = "sh -c " + shlex.quote(
@@ -32,8 +41,6 @@ COMMAND = "sh -c " + shlex.quote(
 )
 MARK = b"\x1ecloudgpu "  # what an answer begins with: a login shell may have printed something before it
 LONGEST_HEAD = 256 * 1024 * 1024
-LONGEST_GREETING = 64 * 1024
-ERRORS_KEPT = 4096
 
 Sink = Callable[[memoryview], None]
 
@@ -50,57 +57,39 @@ class Refused(Exception):
 @cache
 def program() -> bytes:
     """Return the texts, each behind its length."""
-    texts = [Path(__file__).with_name(f"{name}.py").read_bytes() for name in PARTS]
-    return b"".join(b"%d\n%s" % (len(text), text) for text in texts)
+    return b"".join(_measured(Path(__file__).with_name(f"{name}.py").read_bytes()) for name in PARTS)
+
+
+def _measured(text: bytes) -> bytes:
+    return b"%08d%s" % (len(text), text)
 
 
 def request_of(verb: str, **values: Any) -> bytes:
-    """Return what is written to the machine before any file: the program and the request."""
-    return program() + json.dumps({"verb": verb, **values}).encode() + b"\n"
-
-
-class _Outgoing:
-    """Standard input of the program, made piece by piece while it is sent. `fault` is why it ended too soon."""
-
-    def __init__(self, request: bytes, pieces: Iterable[bytes]) -> None:
-        self._pieces = self._joined(request, pieces)
-        self.fault: Exception | None = None
-
-    @staticmethod
-    def _joined(request: bytes, pieces: Iterable[bytes]) -> Iterator[bytes]:
-        yield request
-        yield from pieces
-
-    def read(self, _size: int = -1) -> bytes:
-        """Return the next piece; nothing at the end."""
-        try:
-            return next((piece for piece in self._pieces if piece), b"")
-        except Exception as error:  # noqa: BLE001
-            self.fault = error
-            return b""
+    """Return a request behind its length; files may follow it."""
+    return _measured(json.dumps({"verb": verb, **values}).encode())
 
 
 class _Incoming:
-    """Standard output of the program: its head is kept, what follows goes to the sink."""
+    """An answer: its head is kept, what follows goes to the sink."""
 
     def __init__(self, sink: Sink | None) -> None:
         self._sink = sink
         self._buffer = bytearray()
         self.head: dict[str, Any] | None = None
 
-    def write(self, data: bytes | memoryview) -> int:
-        """Take all of it."""
+    def write(self, data: memoryview) -> None:
+        """Take all of it. Raises ValueError, TypeError for what is no answer, and what the sink raises."""
         if self.head is not None:
-            self._pass(memoryview(data))
-            return len(data)
+            return self._pass(data)
         self._buffer += data
-        at = self._buffer.find(MARK)
-        end = self._buffer.find(b"\n", at) if at >= 0 else -1
+        if not self._buffer.startswith(MARK[: len(self._buffer)]):
+            raise ValueError("no head")
+        end = self._buffer.find(b"\n")
         if end >= 0:
-            self._begin(at + len(MARK), end)
-        elif len(self._buffer) > (LONGEST_HEAD if at >= 0 else LONGEST_GREETING):
-            raise ValueError
-        return len(data)
+            self._begin(len(MARK), end)
+        elif len(self._buffer) > LONGEST_HEAD:
+            raise ValueError("a head is too long")
+        return None
 
     def _begin(self, at: int, end: int) -> None:
         head = json.loads(self._buffer[at:end])
@@ -116,23 +105,6 @@ class _Incoming:
         if self._sink is not None and data:
             self._sink(data)
 
-    def flush(self) -> None:
-        """Do nothing: there is no buffer behind it."""
-
-
-class _Errors:
-    """Standard error of the program: the first of it, for a sentence."""
-
-    def __init__(self) -> None:
-        self.text = b""
-
-    def write(self, data: bytes | memoryview) -> int:
-        self.text += bytes(data[: max(0, ERRORS_KEPT - len(self.text))])
-        return len(data)
-
-    def flush(self) -> None:
-        """Do nothing."""
-
 
 def ask(
     connection: Connection,
@@ -140,33 +112,46 @@ def ask(
     *,
     pieces: Iterable[bytes] = (),
     sink: Sink | None = None,
+    timeout: float | None = None,
     **values: Any,
 ) -> dict[str, Any]:
-    """Have one request carried out and return the head of its answer.
+    """Have one request carried out and return the head of its answer, within `timeout` seconds where it is given.
 
     `pieces` are sent behind the request while answers are taken; what follows the head of the answer goes to `sink`.
     Raises Refused for what the program refuses, InvalidRequest where the machine's disk is full, Unreachable when the
-    connection is lost or the program does not run, and whatever `pieces` and `sink` raise.
+    connection is lost or the program does not run or is too slow, and whatever `pieces` and `sink` raise.
     """
-    from cloudgpu.access.ssh.streams import converse
-
-    outgoing, incoming, errors = _Outgoing(request_of(verb, **values), pieces), _Incoming(sink), _Errors()
-    with Keepalive(connection, quiet=QUIET_S, deadline=DEADLINE_S) as alive, connection.session() as channel:
-        with connection.explained():
-            channel.exec_command(COMMAND)
-        try:
-            status = converse(channel, outgoing, incoming, errors)  # type: ignore[arg-type]  # it reads and writes alone
-        except (ValueError, TypeError):
-            raise _no_answer(connection, b"it is no answer of ours") from None
-    if outgoing.fault is not None:
-        raise outgoing.fault
+    request = request_of(verb, **values)
+    with Keepalive(connection, quiet=QUIET_S, deadline=DEADLINE_S) as alive:
+        while True:
+            served, is_new = served_over(connection, COMMAND, program(), MARK)
+            incoming = _Incoming(sink)
+            try:
+                whole = served.carry_out(request, pieces, incoming.write, timeout)
+            except (ValueError, TypeError):
+                raise _no_answer(connection, b"it is no answer of ours") from None
+            if whole or is_new or incoming.head or served.sent or served.is_late or not connection.stands():
+                break  # else the program had ended since the last request: once more, with a new one
+    if served.fault is not None:
+        raise served.fault
     if incoming.head is not None and "error" in incoming.head:
+        if pieces == ():
+            _spare(connection, served, whole=whole)
         raise _refused(connection, incoming.head)
-    if status is None:
+    if not whole and served.is_late:
+        raise _no_answer(connection, f"it was not done after {timeout:g} seconds".encode())
+    errors = b"" if whole else served.last_words()
+    if errors is None:
         raise alive.fault or connection.lost()
-    if incoming.head is None or status:
-        raise _no_answer(connection, errors.text)
+    if incoming.head is None or not whole:
+        raise _no_answer(connection, errors)
+    _spare(connection, served, whole=whole)
     return incoming.head
+
+
+def _spare(connection: Connection, served: Served, *, whole: bool) -> None:
+    if whole and served.is_open:
+        connection.spare.append(served)
 
 
 def _refused(connection: Connection, head: Mapping[str, Any]) -> Exception:

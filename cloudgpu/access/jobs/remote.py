@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol
@@ -17,6 +17,8 @@ from cloudgpu.access.jobs.copies import (
     CopiedFile,
     Copying,
     Manifest,
+    Progress,
+    contents,
     cut_short,
     has,
     local_files,
@@ -30,14 +32,12 @@ from cloudgpu.errors import InvalidRequest, Unreachable
 if TYPE_CHECKING:
     from cloudgpu.access.ssh.connection import Connection
 
-CHUNK = 256 * 1024
 GRACE_S = 10.0
+ANSWER_S = 60.0  # how long a machine may take for what is no transfer
 TRIES = 3  # rounds of a transfer whose files change, or are removed, meanwhile
 _HEAD = struct.Struct(">BI")
 _OUT, _ERR, _END = 1, 2, 3
 LONGEST_FRAME = 16 * 1024 * 1024
-
-Progress = Callable[[int, int], None]  # bytes done, bytes in all
 
 
 class File(Protocol):
@@ -192,27 +192,26 @@ class RemoteJob:
             "secrets": dict(secrets or {}),
             "restore": _restore(restored or Restored()),
         }
-        fault: Refused | None = None
-        for _ in range(TRIES):  # what another job's end removes between the two is sent again
-            self.upload(snapshot, store, progress=progress)
+        ours = {one.sha256: (one.size, store / one.sha256) for one in snapshot.files}
+        for left in reversed(range(TRIES)):  # what another job's end removes between the two is sent again
             try:
-                return _state(self._ask("start", **values))
+                return _state(self._ask("start", timeout=ANSWER_S, **values))
             except Refused as error:
-                if error.kind != "missing":
+                if error.kind != "missing" or not left:
                     raise self._fault(error) from error
-                fault = error
-        raise self._fault(fault) if fault else AssertionError
+                self._send_missing(error.answer.get("hashes", ()), ours, progress)
+        raise AssertionError
 
-    def look(self) -> RemoteState:
+    def look(self, *, timeout_s: float = ANSWER_S) -> RemoteState:
         """Return how far the attempt is. A supervisor that was killed is replaced."""
-        return _state(self._asked("look"))
+        return _state(self._asked("look", timeout=timeout_s))
 
     def cancel(self, reason: str, *, grace_s: float = GRACE_S) -> RemoteState:
         """Have the attempt ended: SIGTERM to its process group, SIGKILL after the grace; return what it looks like.
 
         It may still run then. Its exit has this `reason`, a word; the first one counts, and the shortest grace.
         """
-        return _state(self._asked("cancel", reason=reason, grace=grace_s))
+        return _state(self._asked("cancel", timeout=ANSWER_S, reason=reason, grace=grace_s))
 
     def tail(
         self,
@@ -256,7 +255,7 @@ class RemoteJob:
             copied = self.copy("results", before.files, into)
             sent += copied.bytes
             make_links(into, before)
-            after = self.manifest()
+            after = self.manifest() if copied.bytes else before  # nothing was read there since
             whole = after == before and not after.changed and not copied.torn
             if whole:
                 break
@@ -319,16 +318,21 @@ class RemoteJob:
 
         Raises InvalidRequest while one of them runs.
         """
-        return int(self._asked("clean")["freed"])
+        return int(self._asked("clean", timeout=ANSWER_S)["freed"])
 
     def _send(self, files: Mapping[str, tuple[int, Path]], progress: Progress | None) -> int:
         rows = [[digest, size] for digest, (size, _) in files.items()]
-        missing = self._asked("missing", files=rows)["missing"] if rows else []
+        missing = self._asked("missing", timeout=ANSWER_S, files=rows)["missing"] if rows else []
+        return self._send_missing(missing, files, progress)
+
+    def _send_missing(
+        self, missing: Sequence[str], files: Mapping[str, tuple[int, Path]], progress: Progress | None
+    ) -> int:
         wanted = [(digest, *files[digest]) for digest in missing if digest in files]
         if not wanted:
             return 0
         rows = [[digest, size] for digest, size, _ in wanted]
-        pieces = _contents([(size, path) for _, size, path in wanted], progress)
+        pieces = contents([(size, path) for _, size, path in wanted], progress)
         return int(self._asked("receive", pieces=pieces, files=rows)["bytes"])
 
     def _asked(self, verb: str, **values: Any) -> dict[str, Any]:
@@ -356,32 +360,7 @@ class RemoteJob:
 
 def busy(connection: Connection) -> tuple[tuple[str, int], ...]:
     """Return the jobs, with their attempts, that live on a machine. Raises Unreachable."""
-    return tuple((str(job), int(attempt)) for job, attempt in ask(connection, "busy")["busy"])
-
-
-def _contents(files: Sequence[tuple[int, Path]], progress: Progress | None) -> Iterator[bytes]:
-    """Yield the files one after the other, each exactly as long as announced. Small ones travel together."""
-    total, done, batch = sum(size for size, _ in files), 0, bytearray()
-    for size, path in files:
-        left = size
-        with path.open("rb") as file:
-            while left:
-                data = file.read(min(CHUNK, left))
-                if not data:
-                    raise InvalidRequest(
-                        f"{path} is shorter than it was.", field="snapshot", value=str(path), next="Run the job anew."
-                    )
-                left -= len(data)
-                batch += data
-                if len(batch) >= CHUNK:
-                    yield bytes(batch)
-                    done += len(batch)
-                    batch.clear()
-                    if progress is not None:
-                        progress(done, total)
-    yield bytes(batch)
-    if progress is not None:
-        progress(total, total)
+    return tuple((str(job), int(attempt)) for job, attempt in ask(connection, "busy", timeout=ANSWER_S)["busy"])
 
 
 class _Frames:

@@ -8,8 +8,9 @@ and writes exit.json. The supervisor is the keeper's parent and adopts what that
 ends the command by its timeout or when asked, and notes the times of output. When the supervisor is killed, the next
 look makes another; nothing ever starts the same attempt twice.
 
-A request is a line of JSON on standard input, with files behind it; an answer a line of JSON on standard output, with
-files behind it. Secrets come in the request alone and stay in the memory of the keeper.
+A request is JSON on standard input, with files behind it; an answer a line of JSON on standard output, with files
+behind it, in frames. One follows the other until standard input ends. Each is carried out by a process of its own, so
+what it locks, opens or remembers ends with it. Secrets come in the request alone and stay in the memory of the keeper.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import fcntl
+import io
 import json
 import os
 import select
@@ -25,12 +27,14 @@ import signal
 import struct
 import sys
 import time
+import traceback
 from pathlib import Path
 from typing import Any, Callable
 
 from cloudgpu.access.jobs.remote_attempt import Attempt, base, mark, send_signal, size_of
 from cloudgpu.access.jobs.remote_files import (
     CHUNK,
+    MARK,
     Blobs,
     Fault,
     Tree,
@@ -53,6 +57,9 @@ BEGIN_S = 2.0  # how long a start waits to say that the command has begun
 SWEEP_S = 2.0  # what a command left in its group has so long to end
 HEARTBEAT_S = 10.0
 TURN = 16  # chunks of one stream before the other has its turn
+FOLLOW_S, MOVED_S = 0.05, 0.01  # how long it waits for more output, and for more of what comes piece by piece
+PHASE_S = 0.2  # how often it looks whether there will be more
+OUT_OF_STEP = 3  # the status of a process that has answered, but not read all that came with its request
 
 
 # -- start
@@ -228,17 +235,18 @@ def tail(request: dict[str, Any]) -> None:
     if request.get("since") is not None:
         at[1:] = map(max, at[1:], attempt.offsets(float(request["since"])))
     answer({"out": at[1], "err": at[2]})
-    stream, said, pause = sys.stdout.buffer, time.monotonic(), 0.02
+    stream, said, looked, over = sys.stdout.buffer, time.monotonic(), 0.0, not request["follow"]
     while True:
-        over = not request["follow"] or attempt.phase() in ("absent", "exited", "lost")
+        if not over and (time.monotonic() - looked > PHASE_S or attempt.exit()):
+            over, looked = attempt.phase() in ("absent", "exited", "lost"), time.monotonic()
         moved = sum([pump(attempt.out, at, 1, stream), pump(attempt.err, at, 2, stream)])
         if moved:
             stream.flush()
-            said, pause = time.monotonic(), 0.02
-            continue
-        if over or hung_up(pause):
+            said = time.monotonic()
+            if over or moved > CHUNK:
+                continue
+        if over or hung_up(MOVED_S if moved else FOLLOW_S):
             break
-        pause = min(0.25, pause * 1.5)
         if time.monotonic() - said > HEARTBEAT_S:
             said = time.monotonic()
             stream.write(struct.pack(">BI", 0, 0))
@@ -325,7 +333,8 @@ def clean(request: dict[str, Any]) -> None:
     numbers = [int(path.name) for path in here.glob("[0-9]*")]
     for number in numbers:
         attempt = Attempt(request["job"], number)
-        if taken(attempt.supervisor, wait=2 * SWEEP_S) < 0 or attempt.phase() not in ("absent", "exited", "lost"):
+        over = attempt.phase() in ("absent", "exited", "lost")
+        if not over or taken(attempt.supervisor, wait=2 * SWEEP_S) < 0:  # which still ends what the command left
             raise Fault("busy", f"attempt {number} of {request['job']} still runs")
     with locked(blobs.base / ".lock"):
         mine = [one for number in numbers for one in load(here / str(number) / "files.json") or []]
@@ -338,15 +347,64 @@ def clean(request: dict[str, Any]) -> None:
 VERBS = {one.__name__: one for one in (start, look, cancel, tail, manifest, fetch, missing, receive, busy, clean)}
 
 
-def main() -> int:
-    """Carry out one request."""
+def main(take: Callable[[int], bytes]) -> int:
+    """Carry out requests until standard input ends; `take` reads so many bytes of it, and ends us at its end."""
+    os.write(1, MARK)
+    while True:
+        child = in_child(take(int(take(8))))
+        _, status = os.waitpid(child, 0)
+        if os.WIFEXITED(status) and os.WEXITSTATUS(status) in (0, OUT_OF_STEP):
+            os.write(1, struct.pack(">I", 0))
+        if status:
+            return 1
+
+
+def in_child(text: bytes) -> int:
+    """Have a process carry out a request; return its number."""
+    child = os.fork()
+    if child:
+        return child
+    status = 1
     try:
-        request = json.loads(sys.stdin.buffer.readline())
+        status = carry_out(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        pass  # nobody listens
+    except Exception:  # noqa: BLE001
+        traceback.print_exc()
+        sys.stderr.flush()
+    finally:
+        os._exit(status)
+
+
+def carry_out(text: bytes) -> int:
+    """Carry out a request; return 0, or OUT_OF_STEP where some of its input may still come."""
+    sys.stdout = io.TextIOWrapper(io.BufferedWriter(Frames(), CHUNK))
+    request = json.loads(text)
+    try:
         VERBS[request["verb"]](request)
     except BrokenPipeError:
-        os._exit(1)  # nobody listens; the streams cannot be closed in order
+        raise
     except Fault as fault:
         answer(fault.answer)
     except OSError as error:
         answer(told(error).answer)
-    return 0
+    else:
+        return 0
+    return OUT_OF_STEP if request["verb"] == "receive" else 0
+
+
+class Frames(io.RawIOBase):
+    """Standard output in frames: the length, the bytes. One of length 0, which `main` writes, ends an answer."""
+
+    def writable(self) -> bool:
+        """Say yes."""
+        return True
+
+    def write(self, data: Any) -> int:
+        """Write all of it as one frame."""
+        size = len(data)
+        rest = memoryview(struct.pack(">I", size) + bytes(data) if size else b"")
+        while rest:
+            rest = rest[os.write(1, rest) :]
+        return size

@@ -8,9 +8,11 @@ it starts, and nowhere else.
 from __future__ import annotations
 
 import contextlib
+import fnmatch
 import hashlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -24,13 +26,14 @@ from cloudgpu.access.jobs.remote_files import Blobs, Fault, build, create, save,
 POLL_S = 0.1
 SHUTDOWN_S = 0.3
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
+PACKAGES = ("requirements*.txt", "environment.yml", "environment.yaml", "pyproject.toml", "uv.lock")
 
 
 def keep(attempt: Attempt, request: dict[str, Any]) -> None:
     """Build the tree, set the machine up, run the command, and write how it ended."""
     try:
         environ = prepared(attempt, request)
-        failed = set_up(attempt, environ)
+        failed = set_up(attempt, environ, request["files"])
         if failed is not None:
             attempt.record(failed, "setup", "the setup failed: see setup.log")
         elif attempt.stop():
@@ -68,14 +71,14 @@ def prepared(attempt: Attempt, request: dict[str, Any]) -> dict[str, str]:
     return {"PYTHONUNBUFFERED": "1", **os.environ, **spec.get("env", {}), **request["secrets"], **own}
 
 
-def set_up(attempt: Attempt, environ: dict[str, str]) -> int | None:
+def set_up(attempt: Attempt, environ: dict[str, str], files: list[list[Any]]) -> int | None:
     """Run the setup where this machine has not had it yet; return its status where it failed, else None."""
     command = attempt.spec.get("setup")
     if not command:
         return None
     place = base() / "setup"
     place.mkdir(mode=0o700, exist_ok=True)
-    digest = hashlib.sha256(command.encode()).hexdigest()
+    digest = set_up_with(command, files)
     save(attempt.dir / "setup.json", {"s": None})
     lock = turn(attempt, place / f"{digest}.lock")
     if lock < 0:
@@ -92,6 +95,26 @@ def set_up(attempt: Attempt, environ: dict[str, str]) -> int | None:
         save(place / f"{digest}.done", {"s": took, "ended": time.time()})
     os.close(lock)
     return status or None
+
+
+def set_up_with(command: str, files: list[list[Any]]) -> str:
+    """Return what tells one setup from another: the hash of its command and of the files that it depends on.
+
+    Those are the ones it names, or whose directory it names, and the lists of packages at the top of the tree.
+    """
+    names = {os.path.normpath(word) for word in re.split(r"""[\s;&|()<>"'`=]+""", command) if word.strip("./")}
+    wanted = sorted((path, sha256) for path, _, _, sha256 in files if lists_packages(path) or named(path, names))
+    return hashlib.sha256(json.dumps([command, wanted]).encode()).hexdigest()
+
+
+def lists_packages(path: str) -> bool:
+    """Tell whether a path is a list of packages at the top of the tree."""
+    return "/" not in path and any(fnmatch.fnmatchcase(path, one) for one in PACKAGES)
+
+
+def named(path: str, names: set[str]) -> bool:
+    """Tell whether a path, or a directory that it is in, is one of these names."""
+    return path in names or any(path[:at] in names for at, letter in enumerate(path) if letter == "/")
 
 
 def turn(attempt: Attempt, path: Path) -> int:

@@ -45,8 +45,8 @@ def command(
     """Run the reaper once: stop idle and expired machines, warn, renew leases, and prove each stop.
 
     Prints nothing if nothing happened. Exit code 8 if a part did not answer or a policy cannot be resolved (all other
-    machines are handled), 9 if a stop could not be proved. If another run is at work, this one does nothing. Jobs are
-    carried on, too: interrupted ones start again, results of ended ones are fetched and their machines end.
+    machines are handled), 9 if a stop could not be proved. If another run is at work, this one does nothing. Jobs
+    continue, too: interrupted ones start again, results of ended ones are fetched and their machines end.
     """
     from cloudgpu.control.inputs.launch_request import duration
     from cloudgpu.control.jobs.watch import with_jobs

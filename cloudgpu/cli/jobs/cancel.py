@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cloudgpu.cli.common import Format, Output, Yes, confirm, emit, open_here
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from cloudgpu.views.documents.jobs.jobs import CancelDocument, JobDocument
 
 
 def command(
@@ -21,7 +26,6 @@ def command(
     The command gets SIGTERM, and SIGKILL ten seconds later. If its machine does not answer now, whoever watches ends
     the job later. A job that is over is left as it is: exit code 0.
     """
-    from cloudgpu.cli.jobs.text import cancelled_text
     from cloudgpu.control.jobs.cancel import cancel
     from cloudgpu.control.jobs.listing import find
 
@@ -31,3 +35,22 @@ def command(
         confirm(f"Cancel {job.name}? Its command is ended.", yes=yes)
     document = cancel(session, job.id, os.environ)
     emit(output, document, cancelled_text(document, session.clock()))
+
+
+def cancelled_text(value: CancelDocument, now: datetime) -> str:
+    """Return what became of the wish to end a job."""
+    from cloudgpu.cli.jobs.text import ended_text, state_text
+    from cloudgpu.cli.render import when
+
+    one = value["job"]
+    if value["was_over"]:
+        kept = f" Its machine is kept until {when(one['kept_until'], now)}: cloudgpu down {_machine_name(one)} ends it."
+        return f"{one['name']} is over already: {state_text(one)}.{kept if one['kept_until'] else ''}"
+    if value["waits"] is not None:
+        later = "It is ended by the next cloudgpu reap or watch that reaches it."
+        return f"{one['name']} is to be cancelled, and is not over yet: {value['waits']}. {later}"
+    return ended_text(one, now)
+
+
+def _machine_name(one: JobDocument) -> str:
+    return "NAME" if one["machine"] is None else one["machine"]["name"]

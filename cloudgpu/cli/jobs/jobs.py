@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import shlex
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cloudgpu.cli.common import Format, Output, emit, open_here
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from cloudgpu.views.documents.jobs.jobs import JobDocument, JobsDocument
+
+WIDEST_COMMAND = 40
 
 
 def command(
@@ -23,9 +31,47 @@ def command(
     The expected end goes by the progress that the command writes to $CLOUDGPU_PROGRESS, else by its --timeout. For one
     job: cloudgpu show NAME.
     """
-    from cloudgpu.cli.jobs.text import table_text
     from cloudgpu.control.jobs.listing import listed
 
     session = open_here()
     document = listed(session, ended=ended, mine=mine)
     emit(output, document, table_text(document, session.clock(), ended=ended))
+
+
+def table_text(value: JobsDocument, now: datetime, *, ended: bool) -> str:
+    """Return the table of `jobs`."""
+    if not value["jobs"]:
+        more = "" if ended else " Those that are over: cloudgpu jobs --all"
+        return f"No job {'is known' if ended else 'is running'}.{more}"
+    from cloudgpu.cli.render import table
+
+    rows = [_row(one, now) for one in value["jobs"]]
+    return table(rows, ["NAME", "STATE", "DONE", "ON", "SPENT", "END", "COMMAND"], [2, 4])
+
+
+def _row(one: JobDocument, now: datetime) -> list[str]:
+    from cloudgpu.cli.jobs.text import spent_text, state_text
+
+    command = shlex.join(one["command"])
+    short = command if len(command) <= WIDEST_COMMAND else f"{command[: WIDEST_COMMAND - 2]}.."
+    on = "" if one["machine"] is None else one["machine"]["name"]
+    return [one["name"], state_text(one), _percent(one), on, spent_text(one), _end(one, now), short]
+
+
+def _percent(one: JobDocument) -> str:
+    found = one["progress"]
+    if found is None:
+        return ""
+    return f"{found['done']:g}" if found["percent"] is None else f"{found['percent']:.0f} %"
+
+
+def _end(one: JobDocument, now: datetime) -> str:
+    from cloudgpu.cli.render import ago, rounded
+    from cloudgpu.core.values.times import from_iso
+
+    if one["ended_at"] is not None:
+        return ago(one["ended_at"], now)
+    if one["expected_end"] is None:
+        return "?"
+    left = max(0.0, (from_iso(one["expected_end"]) - now).total_seconds())
+    return f"in {rounded(left)}" if one["expected_by"] == "progress" else f"by {rounded(left)}"

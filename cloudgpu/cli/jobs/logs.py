@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def command(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The job's name, key or id.")],
     *,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the command is over.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Continue until the command is over.")] = False,
     since: Annotated[
         str | None, typer.Option("--since", metavar="TIME", help="Only what was written since, like 10m or a time.")
     ] = None,

@@ -12,7 +12,6 @@ import typer
 
 from cloudgpu.cli import interrupt, progress
 from cloudgpu.cli.common import Verbose, Yes, answered, confirm, on_terminal, open_here, shown, tell
-from cloudgpu.cli.jobs import options as of_a_job
 from cloudgpu.cli.launch import options
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable
 
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from cloudgpu.control.jobs.plan import PlannedRun
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.jobs.job import Job
+    from cloudgpu.views.documents.jobs.jobs import JobDocument
     from cloudgpu.views.documents.machines.plans import Plan
 
 # The parts of --help, the common options first.
@@ -83,27 +83,27 @@ def command(
     owner: options.Owner = None,
     project: options.Project = None,
     override: options.Override = None,
-    on: of_a_job.On = None,
-    workdir: of_a_job.Workdir = None,
-    include: of_a_job.Include = None,
-    setup: of_a_job.SetUp = None,
-    env: of_a_job.Env = None,
-    env_file: of_a_job.EnvFile = None,
-    secret: of_a_job.Secret = None,
-    data: of_a_job.Data = None,
-    port: of_a_job.Port = None,
-    results: of_a_job.Results = None,
-    checkpoint: of_a_job.Checkpoint = None,
-    every: of_a_job.Every = None,
-    timeout: of_a_job.Timeout = None,
-    max_cost: of_a_job.MaxCost = None,
-    stall: of_a_job.Stall = None,
-    retries: of_a_job.Retries = 0,
-    restarts: of_a_job.Restarts = 5,
-    keep: of_a_job.Keep = None,
-    results_wait: of_a_job.ResultsWait = None,
-    key: of_a_job.Key = None,
-    detach: of_a_job.Detach = False,
+    on: options.On = None,
+    workdir: options.Workdir = None,
+    include: options.Include = None,
+    setup: options.SetUp = None,
+    env: options.Env = None,
+    env_file: options.EnvFile = None,
+    secret: options.Secret = None,
+    data: options.Data = None,
+    port: options.Port = None,
+    results: options.Results = None,
+    checkpoint: options.Checkpoint = None,
+    every: options.Every = None,
+    timeout: options.Timeout = None,
+    max_cost: options.MaxCost = None,
+    stall: options.Stall = None,
+    retries: options.Retries = 0,
+    restarts: options.Restarts = 5,
+    keep: options.Keep = None,
+    results_wait: options.ResultsWait = None,
+    key: options.JobKey = None,
+    detach: options.Detach = False,
     dry_run: options.DryRun = False,
     verbose: Verbose = False,
     yes: Yes = False,
@@ -117,8 +117,8 @@ def command(
     Shows the plan and asks once. stdout and stderr are the command's own. Ctrl-C asks whether to leave the job running
     or to cancel it. The NAME or --key of a job that lives follows that job; otherwise every run is a new job.
 
-    Exit code: until the command has begun, as for every verb (3 if a budget does not allow it); then the command's own,
-    128 + N after signal N, and 255 if cloudgpu itself failed. 130 after Ctrl-C, if the job goes on.
+    Exit code: the command's own, and 128 + N after signal N; 255 if cloudgpu itself failed. Before the command has
+    begun, as for every verb: 3 if a budget does not allow it. 130 after Ctrl-C, if the job keeps running.
     """
     asked = locals()  # before anything else is one
     from cloudgpu.control.jobs.inputs.request import parse_run
@@ -147,7 +147,7 @@ def _asked(asked: dict[str, Any]) -> dict[str, Any]:
     if (words and words[0] != BEGINS) or (name is not None and not words):
         typed = [*filter(None, (name, *words))]
         raise InvalidRequest(
-            f"The command has to stand after --, and {typed[-1]!r} does not.",
+            f"The command has to follow --, and {typed[-1]!r} does not.",
             field="CMD",
             value=" ".join(typed),
             next=f"For example: cloudgpu run -- {' '.join(typed)}",
@@ -158,7 +158,7 @@ def _asked(asked: dict[str, Any]) -> dict[str, Any]:
 
 def _planned(session: Session, request: RunRequest, *, dry_run: bool, verbose: bool, yes: bool) -> PlannedRun:
     """Return the plan once it is agreed to; with `dry_run`, show it and no more."""
-    from cloudgpu.cli.jobs.text import plan_text
+    from cloudgpu.cli.jobs.planned import plan_text
     from cloudgpu.control.jobs.plan import plan_run
     from cloudgpu.control.launch.budget_preview import check_budgets
 
@@ -269,7 +269,6 @@ def _cancels(job: Job) -> bool:
 
 def tell_how(session: Session, job: Job) -> None:
     """Say how to follow a job that goes on without this process, and who has to watch."""
-    from cloudgpu.cli.jobs.text import detached_text
     from cloudgpu.control.jobs.listing import job_value
     from cloudgpu.control.jobs.store import the_job
 
@@ -277,10 +276,32 @@ def tell_how(session: Session, job: Job) -> None:
     sys.stderr.write(f"{shown(text, sys.stderr)}\n")
 
 
+def detached_text(one: JobDocument) -> str:
+    """Return how to follow a job that goes on without this process, and what happens if nobody watches."""
+    from cloudgpu.cli.jobs.text import state_text
+    from cloudgpu.cli.render import steps, wrapped
+
+    name, machine = one["name"], one["machine"]
+    on = f" on {machine['name']}" if machine is not None else ""
+    ways = steps([(f"logs -f {name}", "what it writes"), ("jobs", "how far it is"), (f"cancel {name}", "end it")])
+    watch = f"{_unwatched(one)[0]} while cloudgpu watch, or cloudgpu cron, runs on this computer. {_unwatched(one)[1]}"
+    return f"{wrapped(f'{name} is {state_text(one)}{on}.')}\n{ways}\n{wrapped(watch)}"
+
+
+def _unwatched(one: JobDocument) -> tuple[str, str]:
+    """Return what happens to a job while somebody watches, and what happens to it otherwise."""
+    machine = one["machine"]
+    if machine is None:
+        return "It gets its machine", "If neither runs, it waits."
+    stays = "they stay there" if not machine["own"] else "its machine stops by its policy"
+    return "Its results come back", f"If neither runs, {stays}."
+
+
 class Once:
     """A file descriptor to which each byte is written once, though a job is followed from its beginning again.
 
-    Ctrl-C comes between two writes, never between a write and its count; while nobody reads, it ends the wait.
+    One thread at a time writes. Ctrl-C comes between two writes, never between a write and its count; while nobody
+    reads, it ends the wait.
     """
 
     def __init__(self, number: int) -> None:
@@ -306,6 +327,10 @@ class Once:
                 signal.pthread_sigmask(signal.SIG_SETMASK, before)
             new = new[count:]
         return len(data)
+
+    def fileno(self) -> int:
+        """Return the descriptor, to wait for its reader."""
+        return self._number
 
     def flush(self) -> None:
         """Do nothing: there is no buffer."""

@@ -1,157 +1,17 @@
-"""Jobs as text: the plan of `run`, the table of `jobs`, one job, and what is said when one ends or goes on alone."""
+"""Jobs as text: one job, its state in words, and what is said of it when it has ended."""
 
 from __future__ import annotations
 
 import os
-import re
 import shlex
-from collections.abc import Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from cloudgpu.cli.render import ago, dollars, facts, minute, rounded, size, steps, table, when, wrapped
-from cloudgpu.core.values.times import duration_text, from_iso
+from cloudgpu.cli.render import ago, dollars, facts, rounded, size, when
+from cloudgpu.core.values.times import from_iso
 
 if TYPE_CHECKING:
-    from cloudgpu.control.jobs.plan import PlannedRun
-    from cloudgpu.core.jobs.snapshot import LeftOut, Snapshot
-    from cloudgpu.views.documents.jobs.jobs import CancelDocument, JobDocument, JobsDocument
-    from cloudgpu.views.documents.machines.plans import Plan
-
-WIDEST_COMMAND = 40
-ASLEEP = (
-    "a job goes on while this computer sleeps; its results are fetched when cloudgpu watch or reap runs here, else its "
-    "machine stops by its policy"
-)
-ASLEEP_THERE = "a job goes on while this computer sleeps; its results are fetched when cloudgpu watch or reap runs here"
-_SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|PRIVATE", re.IGNORECASE)
-MOST_SECRETS = 5
-
-
-def plan_text(planned: PlannedRun, launch: Plan | None, now: datetime, *, verbose: bool) -> str:
-    """Return the plan of a job: what, where, price, costs, time, what travels, and what happens without this computer.
-
-    `launch` is the plan of its machine, None for one that is there.
-    """
-    request = planned.request
-    text = facts(
-        [
-            ("job", f"{request.name}: {shlex.join(request.argv)}"),
-            *_machine(planned, launch),
-            ("costs", _costs(planned, launch)),
-            ("timeout", _timeout(planned, launch)),
-            ("upload", _upload(planned.snapshot)),
-            ("left out", _left_out(planned.snapshot)),
-            ("secrets", _secrets(planned.snapshot)),
-            ("results", _results(planned)),
-            ("asleep", ASLEEP if launch is not None else ASLEEP_THERE),
-            *_notes(planned),
-        ]
-    )
-    if not verbose or launch is None:
-        return text
-    from cloudgpu.cli.launch.planned import plan
-
-    return f"{text}\n\n{plan(launch, now)}"
-
-
-def _machine(planned: PlannedRun, launch: Plan | None) -> Iterator[tuple[str, str | None]]:
-    if launch is not None:
-        from cloudgpu.cli.launch.planned import of_a_job
-
-        yield from of_a_job(launch)
-        return
-    machine = planned.machine
-    if machine is not None:
-        yield "machine", f"{machine.name}, which is there ({machine.provider}), and stays"
-
-
-def _costs(planned: PlannedRun, launch: Plan | None) -> str | None:
-    limit = planned.request.max_cost
-    if limit is not None and planned.dearest is not None and planned.dearest.nanos == limit.nanos:
-        return f"at most {limit.text(2)} (--max-cost)"
-    if launch is None:
-        return "what the machine costs anyway"
-    until = minute(launch["renew_until"])
-    if planned.dearest is None:
-        return f"no limit is known: its price has none, and --max-cost is not set; its machine ends {until}"
-    return f"at most {planned.dearest.text(2)}, if it runs until {until}"
-
-
-def _timeout(planned: PlannedRun, launch: Plan | None) -> str:
-    timeout = planned.request.timeout
-    if timeout is not None:
-        return f"its command is ended after {duration_text(timeout)}"
-    if launch is None:
-        return "none: it runs until its command ends"
-    return f"none: it runs until its command ends, or its machine does ({minute(launch['renew_until'])})"
-
-
-def _upload(snapshot: Snapshot) -> str:
-    return f"{_files(len(snapshot.files))}, {size(snapshot.total_bytes)}; only what the machine lacks travels"
-
-
-def _files(count: int) -> str:
-    return f"{count:,} file{'s' * (count != 1)}"
-
-
-def _left_out(snapshot: Snapshot) -> str | None:
-    found = [one for one in snapshot.left_out if one.why not in ("secret", "excluded")]  # the results: said below
-    if not found:
-        return None
-    others = snapshot.left_out_count - len(found) - len(snapshot.secrets)
-    more = f", and {others:,} other{'s' * (others > 1)}" if others > 0 else ""
-    return f"{', '.join(map(_entry, found))}{more}"
-
-
-def _entry(one: LeftOut) -> str:
-    return f"{one.path} ({'at least ' if one.at_least else ''}{size(one.size)})"
-
-
-def _secrets(snapshot: Snapshot) -> str | None:
-    """Return which files stay here because of their names."""
-    if not snapshot.secrets:
-        return None
-    others = len(snapshot.secrets) - MOST_SECRETS
-    more = f" and {others:,} more" if others > 0 else ""
-    one = "it" if len(snapshot.secrets) == 1 else "they"
-    named = ", ".join(snapshot.secrets[:MOST_SECRETS])
-    return f"{named}{more}: by their names, {one} stay{'s' * (one == 'it')} here; --secret or --env-file passes values"
-
-
-def _results(planned: PlannedRun) -> str:
-    request = planned.request
-    also = "; so are checkpoints" if request.checkpoint else ""
-    return f"come back to {request.results}/{request.name}, copied every {duration_text(request.every)}{also}"
-
-
-def _notes(planned: PlannedRun) -> Iterator[tuple[str, str]]:
-    request = planned.request
-    if request.setup is None:
-        from cloudgpu.control.jobs.inputs.command import proposed_setup
-
-        found = proposed_setup(request.workdir)
-        if found is not None:
-            yield "setup", f"{found[0]} is there and nothing installs it: add --setup '{found[1]}'"
-    told = [key for key in request.env if _SECRET.search(key)]
-    if told:
-        yield "note", f"the ledger keeps the value of --env {told[0]}; --secret {told[0]} is kept nowhere"
-
-
-def table_text(value: JobsDocument, now: datetime, *, ended: bool) -> str:
-    """Return the table of `jobs`."""
-    if not value["jobs"]:
-        more = "" if ended else " Those that are over: cloudgpu jobs --all"
-        return f"No job {'is known' if ended else 'is running'}.{more}"
-    rows = [_row(one, now) for one in value["jobs"]]
-    return table(rows, ["NAME", "STATE", "DONE", "ON", "SPENT", "END", "COMMAND"], [2, 4])
-
-
-def _row(one: JobDocument, now: datetime) -> list[str]:
-    command = shlex.join(one["command"])
-    short = command if len(command) <= WIDEST_COMMAND else f"{command[: WIDEST_COMMAND - 2]}.."
-    on = "" if one["machine"] is None else one["machine"]["name"]
-    return [one["name"], state_text(one), _percent(one), on, _spent(one), _end(one, now), short]
+    from cloudgpu.views.documents.jobs.jobs import JobDocument
 
 
 def state_text(one: JobDocument) -> str:
@@ -161,24 +21,9 @@ def state_text(one: JobDocument) -> str:
     return f"{word} ({code['code']})" if one["state"] == "failed" and code is not None else word
 
 
-def _percent(one: JobDocument) -> str:
-    found = one["progress"]
-    if found is None:
-        return ""
-    return f"{found['done']:g}" if found["percent"] is None else f"{found['percent']:.0f} %"
-
-
-def _spent(one: JobDocument) -> str:
+def spent_text(one: JobDocument) -> str:
+    """Return what a job has cost, with a `+` where a part of it has no price."""
     return dollars(one["spent_usd"]) + "+" * bool(one["unpriced"])
-
-
-def _end(one: JobDocument, now: datetime) -> str:
-    if one["ended_at"] is not None:
-        return ago(one["ended_at"], now)
-    if one["expected_end"] is None:
-        return "?"
-    left = max(0.0, (from_iso(one["expected_end"]) - now).total_seconds())
-    return f"in {rounded(left)}" if one["expected_by"] == "progress" else f"by {rounded(left)}"
 
 
 def job_text(one: JobDocument, now: datetime) -> str:
@@ -253,7 +98,7 @@ def _came_back(one: JobDocument) -> str | None:
         return None
     where = found["directory"] if found["host"] == os.uname().nodename else f"{found['directory']} on {found['host']}"
     partly = "" if found["whole"] else f", not whole{': ' if found['why'] else ''}{found['why']}"
-    return f"{_files(found['files'])}, {size(found['bytes'])}, in {where}{partly}"
+    return f"{files_text(found['files'])}, {size(found['bytes'])}, in {where}{partly}"
 
 
 def _attempt(one: JobDocument, place: int, now: datetime) -> str:
@@ -292,28 +137,6 @@ _ENDED = {
 }
 
 
-def detached_text(one: JobDocument) -> str:
-    """Return how to follow a job that goes on without this process, and what happens if nobody watches."""
-    name, machine = one["name"], one["machine"]
-    on = f" on {machine['name']}" if machine is not None else ""
-    ways = steps([(f"logs -f {name}", "what it writes"), ("jobs", "how far it is"), (f"cancel {name}", "end it")])
-    stays = machine is not None and not machine["own"]
-    else_ = "If neither runs, they stay there." if stays else "If neither runs, its machine stops by its policy."
-    watch = f"Its results come back while cloudgpu watch, or cloudgpu cron, runs on this computer. {else_}"
-    return f"{wrapped(f'{name} is {state_text(one)}{on}.')}\n{ways}\n{wrapped(watch)}"
-
-
-def cancelled_text(value: CancelDocument, now: datetime) -> str:
-    """Return what became of the wish to end a job."""
-    one = value["job"]
-    if value["was_over"]:
-        kept = f" Its machine is kept until {when(one['kept_until'], now)}: cloudgpu down {_machine_name(one)} ends it."
-        return f"{one['name']} is over already: {state_text(one)}.{kept if one['kept_until'] else ''}"
-    if value["waits"] is not None:
-        later = "It is ended by the next cloudgpu reap or watch that reaches it."
-        return f"{one['name']} is to be cancelled, and is not over yet: {value['waits']}. {later}"
-    return ended_text(one, now)
-
-
-def _machine_name(one: JobDocument) -> str:
-    return "NAME" if one["machine"] is None else one["machine"]["name"]
+def files_text(count: int) -> str:
+    """Return a number of files: `1 file`, `2,000 files`."""
+    return f"{count:,} file{'s' * (count != 1)}"

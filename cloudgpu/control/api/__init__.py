@@ -1,1 +1,1 @@
-"""The library: what `cloudgpu.connect()` returns, in four parts."""
+"""The library: what `cloudgpu.connect()` returns, in five parts."""

@@ -1,4 +1,4 @@
-"""What the four capabilities of the library share: one session, whose ledger is up to date at each call."""
+"""What the five capabilities of the library share: one session, whose ledger is up to date at each call."""
 
 from __future__ import annotations
 

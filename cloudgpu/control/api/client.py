@@ -1,4 +1,4 @@
-"""The library's client: what `cloudgpu.connect()` returns, with its four capabilities."""
+"""The library's client: what `cloudgpu.connect()` returns, with its five capabilities."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Self
 from cloudgpu.control.api.advice import Advice
 from cloudgpu.control.api.automation import Automation
 from cloudgpu.control.api.capability import OpenSession
+from cloudgpu.control.api.jobs import Jobs
 from cloudgpu.control.api.machines import Machines
 from cloudgpu.control.api.money import Money
 from cloudgpu.control.session.base import silent, utc_now
@@ -22,10 +23,11 @@ if TYPE_CHECKING:
 
 
 class Cloudgpu:
-    """One user's machines, money, automation and advice: what `cloudgpu.connect()` returns.
+    """One user's machines, jobs, money, automation and advice: what `cloudgpu.connect()` returns.
 
-    `machines` launches, lists, reaches, stops and ends machines. `money` has what was spent, budgets, reports and the
-    ledger. `automation` has runs of the reaper and policies. `advice` has what can be bought and what is cheaper.
+    `machines` launches, lists, reaches, stops and ends machines. `jobs` runs commands to their end. `money` has what
+    was spent, budgets, reports and the ledger. `automation` has runs of the reaper and policies. `advice` has what can
+    be bought and what is cheaper.
 
     Every method returns the document that its verb prints with `-o json` (docs/reference/json.md) and raises the
     errors of `cloudgpu.errors`, whose `field` names the option of the command line. Nothing is ever asked: calling a
@@ -37,6 +39,8 @@ class Cloudgpu:
 
     machines: Machines
     """Launch, list, reach, stop and end machines, and the disks and images that outlive them."""
+    jobs: Jobs
+    """Run commands to their end, with their results brought back and their machines ended."""
     money: Money
     """What was spent, what may be, reports, exports, and the ledger behind them."""
     automation: Automation
@@ -47,6 +51,7 @@ class Cloudgpu:
     def __init__(self, environ: Mapping[str, str], tell: Callable[[str], None], clock: Callable[[], datetime]) -> None:
         self._opened = OpenSession(environ, clock=clock, tell=tell)
         self.machines = Machines(self._opened)
+        self.jobs = Jobs(self._opened)
         self.money = Money(self._opened)
         self.automation = Automation(self._opened)
         self.advice = Advice(self._opened)

@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING
 from cloudgpu.access.jobs.remote import RemoteSpec
 from cloudgpu.access.jobs.snapshot import load
 from cloudgpu.control.inputs.launch_request import parse_request
+from cloudgpu.control.inventory.settle import settle, settle_to_end
+from cloudgpu.control.inventory.stop_proof import PROVED_WITHIN
 from cloudgpu.control.jobs.store import directory_of, snapshots
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
+from cloudgpu.core.values.naming import lock_name
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
     from cloudgpu.core.jobs.snapshot import Snapshot
     from cloudgpu.core.model.machine import Machine
 
+_NOTHING_MADE = ("refused", "void")
+
 
 def launched(session: Session, job: Job, attempt: Attempt) -> Machine | None:
     """Return the machine of an attempt, launched where there is none for its key yet; None for a cancelled job.
@@ -30,13 +35,35 @@ def launched(session: Session, job: Job, attempt: Attempt) -> Machine | None:
     """
     if attempt.key is None:  # a machine that was there
         return session.ledger.machine(attempt.machine or "")
-    there = next((one for one in session.ledger.machines() if one.key == attempt.key), None)
+    there = made_for(session, attempt)
     if there is not None and (there.terminated_at is not None or job.cancel is not None):
-        return there
+        return settled(session, job, there)
     if there is None and job.cancel is not None:
         return None
     request = parse_request(**job.spec["launch"], name=_name(job, attempt), key=attempt.key)  # type: ignore[arg-type]
     return launch(session, prepare(session, request)).machine
+
+
+def made_for(session: Session, attempt: Attempt) -> Machine | None:
+    """Return the machine that was, or may have been, launched for an attempt; a launch that was refused made none."""
+    found = (one for one in session.ledger.machines() if one.key == attempt.key)
+    return next((one for one in found if one.launch_status not in _NOTHING_MADE), None)
+
+
+def settled(session: Session, job: Job, machine: Machine) -> Machine:
+    """Return a machine whose launch was interrupted once it is known whether that made it; any other as it is.
+
+    That of a job that was cancelled is not launched for it. Raises LaunchUncertain where nobody can tell yet, and what
+    the launch raises that is made again.
+    """
+    if machine.launch_status != "open":
+        return machine
+    with session.hold(lock_name(machine.key), wait=5):
+        found = session.ledger.machine(machine.id) or machine
+        if found.launch_status != "open":  # whoever had the lock has settled it
+            return found
+        do = settle if job.cancel is None else settle_to_end
+        return do(session, found, deadline=session.clock() + PROVED_WITHIN)
 
 
 def _name(job: Job, attempt: Attempt) -> str:

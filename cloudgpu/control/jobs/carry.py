@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.control.access.reach import open_connection
 from cloudgpu.control.inventory.sync import refresh
-from cloudgpu.control.jobs.attempt import launched, started
-from cloudgpu.control.jobs.ending import closed, fetched, stopped, terminated
+from cloudgpu.control.jobs.attempt import launched, made_for, settled, started
+from cloudgpu.control.jobs.ending import closed, fetched, not_fetched, resumed, stopped, terminated
 from cloudgpu.control.jobs.inputs.env_file import secret_values
+from cloudgpu.control.jobs.notices import note_secrets, note_stall, show_end
 from cloudgpu.control.jobs.results import sync
 from cloudgpu.control.jobs.store import directory_of, last_sync, the_job
 from cloudgpu.core.billing.totals import spent
@@ -117,9 +118,9 @@ class Carrier:
                 self.remote = self.at(job, machine).look()
             except CloudgpuError as error:  # whatever it is, of what runs there nothing is known
                 self.close()
-                machine, silent = self._refreshed(machine), error.message
+                machine, silent = self._refreshed(job, machine), error.message
         if machine is not None and machine.state in ("pending", "unknown"):
-            machine = self._refreshed(machine)
+            machine = self._refreshed(job, machine)
             silent = silent or f"{machine.name} is {machine.state}"
         return Seen(machine, self.remote, silent, self._spent(job))
 
@@ -134,13 +135,15 @@ class Carrier:
             raise ProviderUnavailable(f"The ledger lost the machine of {job.name}.", field="ledger", value=job.name)
         return machine
 
-    def _refreshed(self, machine: Machine) -> Machine:
+    def _refreshed(self, job: Job, machine: Machine) -> Machine:
+        """Return a machine as its provider has it now; one whose launch was interrupted is settled first."""
         try:
-            return refresh(self.session, machine)
+            found = settled(self.session, job, machine)
+            return refresh(self.session, found) if found.provider_id and found.terminated_at is None else found
         except LedgerUnavailable:
             raise
         except CloudgpuError:
-            return machine
+            return self.session.ledger.machine(machine.id) or machine
 
     def _spent(self, job: Job) -> Money | None:
         if job.spec["max_cost"] is None:
@@ -174,7 +177,7 @@ class Carrier:
                 self.close()
                 machine = self._machine(job)
                 if machine is not None:
-                    self._refreshed(machine)
+                    self._refreshed(job, machine)
             if step.do is Do.LAUNCH:
                 return self._not_launched(job, error)
             return Carried(job, error.message, LATER, self.remote, error)
@@ -189,6 +192,8 @@ class Carrier:
         there = None if last is None or last.machine is None else self.session.ledger.machine(last.machine)
         if last is not None and there is not None and there.terminated_at is None:  # it is tried again where it was
             machine, key = there.id, last.key
+        elif there is not None and there.retained:  # what an interrupted machine left costs money, and is of no use
+            terminated(self.session, job, there)
         self._append(lines.job_placed(job.id, number, self.session.clock(), key=key, machine=machine))
         self.remote = None  # what was seen was another attempt
 
@@ -204,7 +209,7 @@ class Carrier:
     def _not_launched(self, job: Job, error: CloudgpuError) -> Carried:
         """Return why a machine could not be had. A first one that was refused ends the job, and raises."""
         attempt = job.attempts[-1]
-        made = next((one for one in self.session.ledger.machines() if one.key == attempt.key), None)
+        made = made_for(self.session, attempt)
         if made is not None:
             now = self.session.clock()
             self._append(lines.job_machine(job.id, attempt.number, made.id, now))
@@ -217,7 +222,11 @@ class Carrier:
         try:
             values = secret_values(job.spec, self.environ)
         except InvalidRequest as error:
+            missing = [name for name in job.spec["secrets"] if name not in self.environ]
+            note_secrets(self.session, job, missing)
             return Carried(job, error.message, LATER, self.remote, error)
+        if job.spec["secrets"]:
+            note_secrets(self.session, job, ())
         machine = self._there(job)
         self.remote = started(self.session, job, self.at(job, machine), values)
         return None
@@ -230,6 +239,9 @@ class Carrier:
             at = datetime.fromtimestamp(remote.started, UTC)
             self._append(lines.job_began(job.id, attempt.number, remote.setup_s, at))
         self._note_progress(job, remote)
+        if job.spec["stall_s"] is not None:
+            last = remote.last_output
+            note_stall(self.session, job, None if last is None else datetime.fromtimestamp(last, UTC), remote.progress)
         self._sync_if_due(job)
         return Carried(the_job(self.session, self.id), "", SOON, remote)
 
@@ -256,7 +268,7 @@ class Carrier:
             self._append(lines.job_cancel_requested(job.id, outcome, step.why, host, self.session.clock()))  # type: ignore[arg-type]
         machine = self._there(job)
         self.at(job, machine).cancel(job.cancel[0] if job.cancel else (step.outcome or State.CANCELLED).value)
-        return Carried(job, "its command is being ended", SOON, self.remote)
+        return Carried(job, "its command is being ended", timedelta(seconds=1), self.remote)
 
     def _again(self, job: Job, step: Step) -> Carried | None:
         machine, now = self._machine(job), self.session.clock()
@@ -296,13 +308,25 @@ class Carrier:
 
     def _fetch(self, job: Job, _step: Step) -> Carried | None:
         machine = self._there(job)
-        self._append(fetched(self.session, job, machine, lambda: self.at(job, machine)))
+        try:
+            self._append(fetched(self.session, job, machine, lambda: self.at(job, machine)))
+        except InvalidRequest as error:  # this computer cannot take them
+            self._append(not_fetched(self.session, job, error.message))
+            raise
+        return None
+
+    def _resume(self, job: Job, step: Step) -> Carried | None:
+        machine, now = self._there(job), self.session.clock()
+        attempt, number = job.attempts[-1].number, job.resumes + 1
+        self._append(lines.job_resumed(job.id, attempt, number, machine.id, step.why, now))
+        resumed(self.session, job, machine)
         return None
 
     def _stop(self, job: Job, step: Step) -> Carried | None:
         machine = self._there(job)
         self.close()
         stopped(self.session, job, machine, step.why)
+        self._append(not_fetched(self.session, job, step.why))
         return None
 
     def _terminate(self, job: Job, _step: Step) -> Carried | None:
@@ -317,6 +341,7 @@ class Carrier:
         if machine is not None and machine.state == "running":
             remote = self.at(job, machine)
         self._append(*closed(self.session, job, remote, step.why))
+        show_end(self.session, the_job(self.session, self.id), self.environ)
         return None
 
     def _look(self, job: Job, _step: Step) -> Carried | None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import socket
 from contextlib import suppress
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from cloudgpu.access.jobs.snapshot import remove
 from cloudgpu.control.jobs.results import copied, deliver, sync
 from cloudgpu.control.jobs.store import all_jobs, directory_of, forget_copies, snapshots
+from cloudgpu.control.launch.restore import started
 from cloudgpu.control.lifecycle.lifecycle import end_all_of, stop
 from cloudgpu.core.events import job_lines as lines
 from cloudgpu.core.model.machine import is_owned
@@ -22,6 +24,14 @@ if TYPE_CHECKING:
     from cloudgpu.core.events.log import Draft
     from cloudgpu.core.jobs.job import Job
     from cloudgpu.core.model.machine import Machine
+
+DAY_S = 86_400.0  # a snapshot that is younger may be of a job that is not in the ledger yet
+
+
+def not_fetched(session: Session, job: Job, why: str) -> Draft:
+    """Return the line that a job's results could not be fetched, and why."""
+    directory, host = str(directory_of(session, job) / "results"), socket.gethostname()
+    return lines.job_results_fetched(job.id, 0, 0, directory, host, session.clock(), whole=False, why=why)
 
 
 def fetched(session: Session, job: Job, machine: Machine, remote: Callable[[], RemoteJob]) -> Draft:
@@ -63,6 +73,16 @@ def stopped(session: Session, job: Job, machine: Machine, why: str) -> None:
         terminated(session, job, machine)
 
 
+def resumed(session: Session, job: Job, machine: Machine) -> None:
+    """Start the machine again that has a job's results, for as long as they may be waited for.
+
+    Raises what `start` raises: a budget that refuses, no capacity, no answer.
+    """
+    wait = timedelta(seconds=max(job.spec["results_wait_s"], 600))
+    session.tell(f"{job.name}: starting {machine.name} again to fetch its results")
+    started(session, machine, wait, renew=wait)
+
+
 def terminated(session: Session, job: Job, machine: Machine) -> None:
     """End the machine of a job and all that belongs to it; raise StopUnproved where that is not proved."""
     end_all_of(session, machine, why=f"the job {job.name} is over")
@@ -85,5 +105,6 @@ def closed(session: Session, job: Job, remote: RemoteJob | None, why: str) -> li
             remote.clean()
     forget_copies(directory)
     needed = {one.spec["snapshot"] for one in all_jobs(session).values() if one.is_living and one.id != job.id}
-    remove(snapshots(session), needed)
+    with suppress(InvalidRequest):  # a damaged list: the next job's end tries again
+        remove(snapshots(session), needed, taken_before=now.timestamp() - DAY_S)
     return [*drafts, lines.job_closed(job.id, why, now)]

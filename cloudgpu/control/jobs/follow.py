@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from datetime import timedelta
-from typing import IO, TYPE_CHECKING
+import select
+import threading
+from contextlib import suppress
+from typing import IO, TYPE_CHECKING, Any, Self, cast
 
 from cloudgpu.control.jobs.carry import Carrier
 from cloudgpu.control.jobs.store import directory_of, log_file
@@ -14,78 +15,179 @@ from cloudgpu.errors import CloudgpuError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from types import TracebackType
 
+    from cloudgpu.access.jobs.remote import RemoteJob
     from cloudgpu.control.jobs.carry import Carried
     from cloudgpu.control.session.session import Session
-    from cloudgpu.core.jobs.job import Job
+    from cloudgpu.core.jobs.job import Attempt, Job
 
 _BEFORE = (State.PENDING, State.STARTING)
 MOST_PAUSE_S = 5.0
-LOOK_S = 0.5  # between two looks at a command that runs
-_RUNS = (Phase.RUNNING, Phase.ORPHANED)
-
-
-@dataclass
-class _Printed:
-    """How much of each attempt's output is printed, and where to."""
-
-    stdout: IO[bytes]
-    stderr: IO[bytes]
-    offsets: dict[int, tuple[int, int]] = field(default_factory=dict)
+AGAIN_S = 0.5  # before the next look at an attempt whose output could not be followed
+STOP_S = 0.1  # how soon a thread that waits for a reader sees that it is to stop
+_LIVES = (Phase.CLAIMED, Phase.SETUP, Phase.RUNNING, Phase.ORPHANED)
 
 
 def follow(session: Session, job: Job, environ: Mapping[str, str], *, stdout: IO[bytes], stderr: IO[bytes]) -> Job:
     """Carry a job on until nothing is left to do for it, and return it; its output goes to these binary files.
 
-    What cannot be done now is said by `session.tell` and tried again. KeyboardInterrupt passes: the job goes on.
-    Raises what the launch of its first machine raises: the job is over then. Raises LedgerUnavailable.
+    The output is written by a thread, as it comes. What cannot be done now is said by `session.tell` and tried again.
+    KeyboardInterrupt passes: the job goes on. Raises what the launch of its first machine raises: the job is over then.
+    Raises LedgerUnavailable, and the OSError with which writing the output failed.
     """
-    printed, said = _Printed(stdout, stderr), ""
-    with Carrier(session, job.id, environ) as carrier:
+    said = ""
+    with Carrier(session, job.id, environ) as carrier, _Printed(session, stdout, stderr) as printed:
         while True:
             carried = carrier.carry()
-            _print(carrier, carried, printed)
+            printed.update(carrier, carried)
             if not carried.job.is_living:
                 return carried.job
             if carried.why and carried.why != said:
                 session.tell(f"{job.name}: {carried.why}")
             said = carried.why
-            session.pause(LOOK_S if _runs(carried) else min(carried.wait, timedelta(seconds=5)).total_seconds())
+            printed.wait(min(carried.wait.total_seconds(), MOST_PAUSE_S))
 
 
-def _runs(carried: Carried) -> bool:
-    return carried.remote is not None and carried.remote.phase in _RUNS
+class _Printed:
+    """What is printed of each attempt: live while it runs, from the copies here what was missing then."""
+
+    def __init__(self, session: Session, stdout: IO[bytes], stderr: IO[bytes]) -> None:
+        self._session, self._files = session, (stdout, stderr)
+        self._offsets: dict[int, tuple[int, int]] = {}
+        self._live: _Live | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def update(self, carrier: Carrier, carried: Carried) -> None:
+        """Follow the open attempt, where nothing does yet, and print what is left of ended ones."""
+        job, remote = carried.job, carried.remote
+        for attempt in job.attempts:
+            if attempt.ended_at is not None:
+                self._finish(attempt.number)
+                done = self._offsets.get(attempt.number, (0, 0))
+                self._offsets[attempt.number] = _copied(self._session, job, attempt.number, self._files, done)
+            elif attempt is job.attempts[-1] and remote is not None and remote.phase in _LIVES:
+                self._begin(carrier, job, attempt)
+
+    def wait(self, seconds: float) -> None:
+        """Wait so long for the next look; less, where the output of the attempt has ended."""
+        live = self._live
+        if live is None:
+            self._session.pause(seconds)
+        elif live.over.wait(seconds) and live.is_cut:
+            self._session.pause(AGAIN_S)
+
+    def _begin(self, carrier: Carrier, job: Job, attempt: Attempt) -> None:
+        if self._live is not None and not self._live.over.is_set():
+            return
+        self._finish()
+        machine = self._session.ledger.machine(attempt.machine or "")
+        if machine is None:
+            return
+        try:
+            remote = carrier.at(job, machine)
+        except CloudgpuError:  # the next look says what is wrong
+            carrier.close()
+            return
+        self._live = _Live(remote, self._files, self._offsets.get(attempt.number, (0, 0)))
+
+    def _finish(self, number: int | None = None) -> None:
+        """Wait for what is followed of this attempt, of any without a number, and note how far that came."""
+        live = self._live
+        if live is not None and number in (None, live.attempt):
+            live.over.wait()
+            self._offsets[live.attempt], self._live = live.offsets, None
+            if live.fault is not None:
+                raise live.fault
 
 
-def _print(carrier: Carrier, carried: Carried, printed: _Printed) -> None:
-    """Print what is new of the open attempt from its machine, and what is left of ended ones from the copies here."""
-    job = carried.job
-    for attempt in job.attempts:
-        done = printed.offsets.get(attempt.number, (0, 0))
-        last = attempt.number == len(job.attempts)
-        if last and _runs(carried) and carrier.connection is not None:
-            printed.offsets[attempt.number] = _tailed(carrier, job, printed, done)
-        elif attempt.ended_at is not None:
-            printed.offsets[attempt.number] = _copied(carrier.session, job, attempt.number, printed, done)
+class _Live:
+    """A thread that prints what an attempt writes until that has ended, or its connection."""
+
+    def __init__(self, remote: RemoteJob, files: tuple[IO[bytes], IO[bytes]], begin: tuple[int, int]) -> None:
+        self.attempt, self.is_cut = remote.attempt, False
+        self.over = threading.Event()
+        self.fault: Exception | None = None
+        self._remote, self._stopped = remote, threading.Event()
+        self._out, self._err = (_Stream(*one, self._stopped) for one in zip(files, begin, strict=True))
+        threading.Thread(target=self._follow, name=f"follow-{remote.job}", daemon=True).start()
+
+    @property
+    def offsets(self) -> tuple[int, int]:
+        """How many bytes of each stream are printed."""
+        return self._out.count, self._err.count
+
+    def stop(self) -> None:
+        """End it, and the connection with it; nothing is printed afterwards."""
+        self._stopped.set()
+        self._remote.connection.close()
+        self.over.wait()
+
+    def _follow(self) -> None:
+        begin = self.offsets
+        try:
+            self._remote.tail(self._out.file, self._err.file, out_from=begin[0], err_from=begin[1], follow=True)
+        except CloudgpuError:  # the next look says what is wrong
+            self.is_cut = True
+        except _Stop:
+            pass
+        except Exception as error:  # noqa: BLE001  (raised where this is waited for)
+            self.fault = error
+        finally:
+            self.over.set()
 
 
-def _tailed(carrier: Carrier, job: Job, printed: _Printed, done: tuple[int, int]) -> tuple[int, int]:
-    machine = carrier.session.ledger.machine(job.attempts[-1].machine or "")
-    if machine is None:
-        return done
-    try:
-        found = carrier.at(job, machine).tail(printed.stdout, printed.stderr, out_from=done[0], err_from=done[1])
-    except CloudgpuError:  # the next look says what is wrong
-        carrier.close()
-        return done
-    printed.stdout.flush()
-    return found.out, found.err
+class _Stop(Exception):
+    """Nothing more is to be printed."""
 
 
-def _copied(session: Session, job: Job, attempt: int, printed: _Printed, done: tuple[int, int]) -> tuple[int, int]:
+class _Stream:
+    """A file that counts what was written to it, and waits for its reader only until it is stopped."""
+
+    def __init__(self, file: IO[bytes], count: int, stopped: threading.Event) -> None:
+        self._file, self.count, self._stopped = file, count, stopped
+        self._poll: select.poll | None = None
+        with suppress(OSError, AttributeError):  # a file in memory
+            number = file.fileno()
+            self._poll = select.poll()
+            self._poll.register(number, select.POLLOUT)
+        self.file = cast("IO[bytes]", self)  # it is only ever written to
+
+    def write(self, data: Any) -> int:
+        """Write all of it, in pieces that a pipe takes at once. Raises _Stop, OSError."""
+        rest = memoryview(data)
+        while rest:
+            self._wait()
+            written = self._file.write(rest[: select.PIPE_BUF] if self._poll else rest)
+            self.count += written
+            rest = rest[written:]
+        return len(data)
+
+    def flush(self) -> None:
+        """Have it shown."""
+        self._file.flush()
+
+    def _wait(self) -> None:
+        while not self._stopped.is_set():
+            if self._poll is None or self._poll.poll(STOP_S * 1000):
+                return
+        raise _Stop
+
+
+def _copied(
+    session: Session, job: Job, attempt: int, files: tuple[IO[bytes], IO[bytes]], done: tuple[int, int]
+) -> tuple[int, int]:
     directory = directory_of(session, job)
     ends = []
-    for stream, file, begin in zip(("out", "err"), (printed.stdout, printed.stderr), done, strict=True):
+    for stream, file, begin in zip(("out", "err"), files, done, strict=True):
         path = log_file(directory, attempt, stream)
         end = begin
         if path.exists():

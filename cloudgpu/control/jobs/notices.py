@@ -33,14 +33,23 @@ LONGEST = 500  # characters of a notice
 _SCRIPT = "on run argv\ndisplay notification (item 2 of argv) with title (item 1 of argv)\nend run"
 
 
-def note_stall(session: Session, job: Job, last_output_at: datetime | None) -> bool:
-    """Raise the alert that a job stalls, or clear it once it goes on or is over; say whether that is new.
+def note_stall(
+    session: Session,
+    job: Job,
+    last_output_at: datetime | None,
+    progress: tuple[float, float | None] | None = None,
+) -> bool:
+    """Raise the alert that a job stalls, or clear it once it continues or is over; say whether that is new.
 
-    `last_output_at` is when its command last wrote anything, by the last look at it. Nothing is sent: the next run of
-    `reap` or `watch` does that.
+    `last_output_at` is when its command last wrote anything, `progress` what it says of itself, both by the last look
+    at it. Progress that the ledger does not have yet counts as made now. Nothing is sent: the next run of `reap` or
+    `watch` does that.
     """
-    now, since = session.clock(), stalled_since(job, last_output_at)
-    silent = since is not None and stalled(job, last_output_at, now)
+    now = session.clock()
+    moved = progress is not None and (job.progress is None or job.progress[:2] != progress)
+    seen = now if moved else last_output_at
+    since = stalled_since(job, seen)
+    silent = since is not None and stalled(job, seen, now)
     finding = stalled_finding(job, since, now) if silent and since is not None else None
     return note_one(session, waits_key(job, "stalled"), finding)
 

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 LOCK = "jobs"  # under which a job's name is taken
 POLICY = "job"  # of a machine that is launched for a job, where the request names none
 SETUP_TIME = timedelta(hours=1)  # added to --timeout: boot, upload and setup count against the lease, too
+AFTER_COST = timedelta(minutes=15)  # a watcher sees --max-cost reached within minutes, and results come back first
 LEASE = timedelta(hours=2)  # a running job renews it
 
 
@@ -68,14 +69,15 @@ def plan_run(session: Session, request: RunRequest, environ: Mapping[str, str]) 
     _check_results(request)
     machine = None if request.on is None else _there(session, request.on)
     launch = None if machine is not None else _launch_options(request)
-    prepared = None if launch is None else prepare(session, parse_request(**launch))
-    if prepared is not None:
+    prepared = None
+    if launch is not None:
+        prepared, launch = _within_cost(session, request, launch)
         look_for_budgets(session, prepared)
     snapshot = take(
         request.workdir,
         snapshots(session),
         include=request.include,
-        exclude_dirs=[one for one in (request.results, request.checkpoint) if one],
+        exclude_dirs=[*(one for one in (request.results, request.checkpoint) if one), session.home.root],
     )
     spec = _spec(session, request, snapshot, machine, launch, prepared)
     secret_values(spec, environ)
@@ -105,6 +107,23 @@ def _launch_options(request: RunRequest) -> UpOptions:
         options["renew_until"] = _typed(longest)
         options.setdefault("lease", _typed(min(longest, LEASE)))
     return options
+
+
+def _within_cost(session: Session, request: RunRequest, launch: UpOptions) -> tuple[Prepared, UpOptions]:
+    """Return the plan of the launch, and its options, with a renew-until that --max-cost allows.
+
+    The watcher ends a job at --max-cost. Where none is awake, the machine's own end comes a quarter of an hour later.
+    """
+    prepared = prepare(session, parse_request(**launch))
+    plan, most = prepared.plan, request.max_cost
+    cost = plan.to_renew_until.amount
+    if most is None or cost.nanos <= most.nanos:
+        return prepared, launch
+    minutes = plan.request.renew_s * most.nanos // cost.nanos // 60
+    span = timedelta(minutes=max(1, minutes)) + AFTER_COST
+    usual = timedelta(seconds=plan.request.lease_s)
+    bounded: UpOptions = {**launch, "renew_until": _typed(span), "lease": _typed(min(usual, span))}
+    return prepare(session, parse_request(**bounded)), bounded
 
 
 def _typed(span: timedelta) -> str:
@@ -161,11 +180,10 @@ def _as_text(launch: UpOptions) -> dict[str, str | bool]:
 
 
 def _dearest(request: RunRequest, prepared: Prepared | None) -> int | None:
-    """Return the most that the job may cost, in nano-dollars: to renew-until, or --max-cost where that is less."""
+    """Return the most that the job may cost, in nano-dollars: to renew-until, which --max-cost bounds."""
     if prepared is None:
         return None if request.max_cost is None else request.max_cost.nanos
-    most = prepared.plan.to_renew_until.amount.nanos
-    return most if request.max_cost is None else min(most, request.max_cost.nanos)
+    return prepared.plan.to_renew_until.amount.nanos
 
 
 def _check_cost(request: RunRequest, prepared: Prepared | None, machine: Machine | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -9,10 +10,11 @@ from typing import TYPE_CHECKING
 from cloudgpu.control.jobs.carry import LATER, Carried, Carrier
 from cloudgpu.control.jobs.store import all_jobs
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable
-from cloudgpu.parallel import Pool
+from cloudgpu.parallel import Pool, is_abandoned
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from datetime import datetime
 
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.jobs.job import Job
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 
 AT_ONCE = 8
 EVERY = timedelta(minutes=1)  # how often `watch` carries them on while one lives
+MOST_SHARES = 16  # threads of `carry_to_end`
+LEAST_PAUSE, MOST_PAUSE = timedelta(seconds=0.5), timedelta(seconds=5)  # between two looks
 
 
 def living(session: Session) -> list[Job]:
@@ -39,16 +43,77 @@ def carry_all(session: Session, environ: Mapping[str, str]) -> list[tuple[Job, C
 
     def carried(job: Job) -> Carried:
         with session.beside() as own, Carrier(own, job.id, environ) as carrier:
-            try:
-                return carrier.carry()
-            except LedgerUnavailable:
-                raise
-            except CloudgpuError as error:
-                return Carried(job, error.message, LATER, None, error)
+            return _carried(carrier, job)
 
     with Pool(min(AT_ONCE, len(jobs))) as pool:
         calls = [(job, pool.submit(carried, job)) for job in jobs]
         return [(job, call.result()) for job, call in calls]
+
+
+def _carried(carrier: Carrier, job: Job) -> Carried:
+    """Carry a job on; return what goes wrong with it, too. Raises LedgerUnavailable."""
+    try:
+        return carrier.carry()
+    except LedgerUnavailable:
+        raise
+    except CloudgpuError as error:
+        return Carried(job, error.message, LATER, None, error)
+
+
+def carry_to_end(
+    session: Session, jobs: Sequence[Job], environ: Mapping[str, str], *, until: datetime | None = None
+) -> None:
+    """Carry these jobs on, side by side, until nothing is left to do for any of them, or until this time.
+
+    A step that has begun by then is taken to its end. What goes wrong with one is said by `session.tell`, tried again,
+    and keeps no other on. `environ` has the values of secrets. KeyboardInterrupt passes: the jobs go on. Raises
+    LedgerUnavailable.
+    """
+    shares = [jobs[first::MOST_SHARES] for first in range(min(MOST_SHARES, len(jobs)))]
+
+    def carried(share: Sequence[Job]) -> None:
+        with session.beside() as own, ExitStack() as stack:
+            carriers = [stack.enter_context(Carrier(own, job.id, environ)) for job in share]
+            _Share(own, list(zip(carriers, share, strict=True)), until).to_the_end()
+
+    with Pool(max(1, len(shares))) as pool:
+        for call in [pool.submit(carried, share) for share in shares]:
+            call.result()
+
+
+class _Share:
+    """The jobs that one thread carries on, each with its open connection: looked at often at first, then less."""
+
+    def __init__(self, session: Session, left: list[tuple[Carrier, Job]], until: datetime | None) -> None:
+        self._session, self._left, self._until = session, left, until
+        self._began, self._said = session.clock(), dict[str, str]()
+
+    def to_the_end(self) -> None:
+        """Carry them on until none is left, the time has come, or nobody waits for this thread."""
+        while self._left and not is_abandoned():
+            now = self._session.clock()
+            if self._until is not None and now >= self._until:
+                return
+            found = [(carrier, job, _carried(carrier, job)) for carrier, job in self._left]
+            for _, job, carried in found:
+                self._tell(job, carried)
+            self._left = [(carrier, carried.job) for carrier, _, carried in found if carried.job.is_living]
+            if self._left:
+                self._pause([carried for *_, carried in found if carried.job.is_living], now)
+
+    def _tell(self, before: Job, carried: Carried) -> None:
+        for sentence in sentences([(before, carried)]):
+            if self._said.get(before.id) != sentence:
+                self._session.tell(sentence)
+                self._said[before.id] = sentence
+
+    def _pause(self, found: Sequence[Carried], now: datetime) -> None:
+        longest = min(MOST_PAUSE, *(one.wait for one in found))
+        if any(one.error is None for one in found):
+            longest = min(longest, max(LEAST_PAUSE, (now - self._began) / 20))  # a short job is not made long
+        if self._until is not None:
+            longest = min(longest, max(timedelta(0), self._until - self._session.clock()))
+        self._session.pause(longest.total_seconds())
 
 
 def sentences(found: Sequence[tuple[Job, Carried]]) -> list[str]:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import NamedTuple
 
-from cloudgpu.core.billing.charges import Charge, billed_span, charge, micros_of
-from cloudgpu.core.billing.granularity import stamp
+from cloudgpu.core.billing.charges import Charge, billed_span, charge
+from cloudgpu.core.billing.granularity import MICRO
 from cloudgpu.core.model.usage import Resource, Usage
+from cloudgpu.core.values.times import from_iso
 
 
 class Assignment(NamedTuple):
@@ -23,6 +25,7 @@ class Assignment(NamedTuple):
 
 Assigned = Mapping[str, Sequence[Assignment]]  # by a machine's id, in order; those of one machine cover all of time
 NO_JOBS: Assigned = MappingProxyType({})
+_FOREVER = datetime.max.replace(tzinfo=UTC)
 NOBODY = (Assignment(None, None, ""),)  # of a machine that is not assigned
 
 
@@ -50,12 +53,16 @@ def charges_by_key(
     return found
 
 
-def key_at(assignments: Iterable[Assignment], use: Usage, moment: datetime) -> str:
+def key_at(assignments: Sequence[Assignment], use: Usage, moment: datetime) -> str:
     """Return the key of a use at `moment`; bytes belong to the key of the microsecond in which they are billed."""
-    at = micros_of(moment)
     if use.resource is Resource.TRAFFIC:
-        at = stamp(use.begin) if use.end is None else max(stamp(use.begin), stamp(use.end) - 1)
-    return next((one.key for one in assignments if one.until is None or at < micros_of(one.until)), "")
+        begin = from_iso(use.begin)
+        moment = begin if use.end is None else max(begin, from_iso(use.end) - MICRO)
+    return assignments[bisect_right(assignments, moment, key=_until)].key
+
+
+def _until(one: Assignment) -> datetime:
+    return one.until or _FOREVER
 
 
 def cuts_of(assignments: Iterable[Assignment]) -> list[datetime]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, TypedDict
 
-from cloudgpu.core.events.bodies import Nanos, Time
+from cloudgpu.core.events.bodies import Nanos
 from cloudgpu.core.events.log import MACHINE, OWN, Draft
 from cloudgpu.core.values.times import iso
 
@@ -155,11 +155,13 @@ class JobClosed(TypedDict):
     why: str
 
 
-class JobKept(TypedDict):
-    """The machine of a failed job is kept until then, for a look."""
+class JobResumed(TypedDict):
+    """A stopped machine is about to be started again, for the results of a job that are on it."""
 
     job: str
-    until: Time
+    attempt: int
+    machine: str
+    why: str
 
 
 def job_requested(job: str, name: str, key: str | None, host: str, spec: JobSpec, now: datetime) -> Draft:
@@ -250,10 +252,10 @@ def job_results_fetched(
     return Draft("job_results_fetched", SUBJECT, body, now, dedupe)
 
 
-def job_kept(job: str, until: datetime, now: datetime) -> Draft:
-    """Return the line that the machine of a failed job is kept for a look."""
-    body: JobKept = {"job": job, "until": iso(until)}
-    return Draft("job_kept", SUBJECT, body, now, f"job:{job}:kept")
+def job_resumed(job: str, attempt: int, number: int, machine: str, why: str, now: datetime) -> Draft:
+    """Return the line that a stopped machine is about to be started again for a job's results, for the n-th time."""
+    body: JobResumed = {"job": job, "attempt": attempt, "machine": machine, "why": why}
+    return Draft("job_resumed", SUBJECT, body, now, f"job:{job}:resumed:{number}")
 
 
 def job_closed(job: str, why: str, now: datetime) -> Draft:

@@ -76,6 +76,6 @@ KINDS = {
     "job_ended": Kind("jobs", job_lines.JobEnded),
     "job_cancel_requested": Kind("jobs", job_lines.JobCancelRequested),
     "job_results_fetched": Kind("jobs", job_lines.JobResultsFetched),
-    "job_kept": Kind("jobs", job_lines.JobKept),
+    "job_resumed": Kind("jobs", job_lines.JobResumed),
     "job_closed": Kind("jobs", job_lines.JobClosed),
 }

@@ -109,8 +109,8 @@ def secret_finding(job: Job, names: Sequence[str]) -> Finding:
         waits_key(job, "secret"),
         "job waits for a secret",
         f"Job {job.name} waits for {wanted}",
-        f"It has to be started again, and no watcher has the value of {wanted}. Set {wanted} in a shell, on {job.host} "
-        f"say, and attach to the job there by its name: cloudgpu run --help",
+        f"It has to be started again, and the computer that tried has no value for {wanted}. Any computer on this "
+        f"ledger that has {wanted} in its environment starts it: there, run cloudgpu watch, or cloudgpu reap.",
         _facts(job),
         urgent=True,
     )

@@ -83,7 +83,7 @@ class Job:
     why: str = ""
     ended_at: datetime | None = None
     fetched: Fetched | None = None
-    kept_until: datetime | None = None
+    resumes: int = 0  # how often a stopped machine was started again for its results
     closed_at: datetime | None = None
     progress: tuple[float, float | None, datetime] | None = None  # done, of, and when that was said
 
@@ -210,8 +210,8 @@ def _fetched(job: Job, body: Body, at: datetime) -> Job:
     return replace(job, fetched=Fetched(at=at, **said))
 
 
-def _kept(job: Job, body: Body, _at: datetime) -> Job:
-    return replace(job, kept_until=from_iso(body["until"]))
+def _resumed(job: Job, _body: Body, _at: datetime) -> Job:
+    return replace(job, resumes=job.resumes + 1)
 
 
 def _closed(job: Job, _body: Body, at: datetime) -> Job:
@@ -227,6 +227,6 @@ _STEPS: Mapping[str, Callable[[Job, Body, datetime], Job]] = {
     "job_ended": _ended,
     "job_cancel_requested": _cancel,
     "job_results_fetched": _fetched,
-    "job_kept": _kept,
+    "job_resumed": _resumed,
     "job_closed": _closed,
 }

@@ -15,6 +15,7 @@ from cloudgpu.core.jobs.job import Attempt, Job, State
 from cloudgpu.core.jobs.remote_state import Exit, Phase, RemoteState
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.times import from_iso
 
 
 class Do(StrEnum):
@@ -30,6 +31,7 @@ class Do(StrEnum):
     END = "end"  # write how the job ended
     FETCH = "fetch"  # bring the results back
     STOP = "stop"  # end compute, and keep the disk: nobody has fetched the results in time
+    RESUME = "resume"  # start the machine again that has the results
     TERMINATE = "terminate"  # end the job's machine
     CLOSE = "close"  # write that nothing is left to do
     WAIT = "wait"
@@ -60,6 +62,7 @@ class Seen:
     spent: Money | None = None
 
 
+MOST_RESUMES = 2  # each costs the time of a boot, at least
 RUNS = ("pending", "running", "stopping", "unknown")
 OF_REASON = {
     "exited": State.FAILED,
@@ -78,21 +81,32 @@ def next_step(job: Job, seen: Seen, now: datetime) -> Step:
     if job.outcome is not None:
         return _after_the_end(job, seen, now)
     if job.attempt is None:
-        return _cancelled(job) or Step(Do.PLACE)
+        return _cancelled(job) or _over_cost(job, seen.spent, Do.END) or Step(Do.PLACE)
     if job.attempt.machine is None or seen.machine is None:
         return Step(Do.LAUNCH)  # a cancelled one, too: only its launch settles whether there is a machine
     return _with_a_machine(job, job.attempt, seen.machine, seen)
 
 
 def _with_a_machine(job: Job, attempt: Attempt, machine: Machine, seen: Seen) -> Step:
+    if machine.state in ("stopped", "deallocated") or machine.parked:
+        return _machine_stopped(job, machine)
     if machine.terminated_at is not None or machine.state == "terminated":
         return _cancelled(job) or _machine_gone(job, machine)
-    if machine.state in ("stopped", "deallocated"):
-        why = f"{machine.name} was stopped: {machine.action_reason or machine.state_reason or 'nobody said why'}"
-        return _cancelled(job) or Step(Do.END, why, State.LOST)
     if seen.remote is None:
         return Step(Do.WAIT, seen.silent) if seen.silent else Step(Do.LOOK)
     return _by_what_runs(job, attempt, seen.remote, seen.spent)
+
+
+def _machine_stopped(job: Job, machine: Machine) -> Step:
+    """Return what follows a stop: a look at what an idle machine has, or the end of a job that was stopped under.
+
+    A running job is use of its machine: where idle time has stopped it, or nobody of ours, its command may be over.
+    """
+    why = f"{machine.name} was stopped: {machine.action_reason or machine.state_reason or 'nobody said why'}"
+    was_idle = machine.unrequested_stop or (machine.decision is not None and machine.decision.rule == "idle")
+    if was_idle and job.spec["machine"] is None and job.resumes < MOST_RESUMES:
+        return Step(Do.RESUME, "its command may have ended before its machine was stopped for idle time")
+    return _cancelled(job) or Step(Do.END, why, State.LOST)
 
 
 def _machine_gone(job: Job, machine: Machine) -> Step:
@@ -109,15 +123,18 @@ def _by_what_runs(job: Job, attempt: Attempt, remote: RemoteState, spent: Money 
         return _cancelled(job) or Step(Do.START)
     if remote.phase in (Phase.LOST, Phase.ABSENT):  # it was there: a disk that was replaced, say
         return _cancelled(job) or _lost(job)
-    return Step(Do.CANCEL, job.cancel[1]) if job.cancel is not None else _within_its_cost(job, spent)
+    if job.cancel is not None:
+        return Step(Do.CANCEL, job.cancel[1])
+    return _over_cost(job, spent, Do.CANCEL) or Step(Do.WATCH)
 
 
-def _within_its_cost(job: Job, spent: Money | None) -> Step:
+def _over_cost(job: Job, spent: Money | None, do: Do) -> Step | None:
+    """Return the end of a job whose machines have cost as much as it may; None for another one."""
     limit = job.spec["max_cost"]
     if limit is None or spent is None or spent.nanos < limit:
-        return Step(Do.WATCH)
+        return None
     why = f"it has cost {spent.text(2)}, and --max-cost is {Money(limit).text(2)}"
-    return Step(Do.CANCEL, why, State.OVER_COST)
+    return Step(do, why, State.OVER_COST)
 
 
 def _lost(job: Job) -> Step:
@@ -146,22 +163,30 @@ def _cancelled(job: Job) -> Step | None:
 def _after_the_end(job: Job, seen: Seen, now: datetime) -> Step:
     """Return what is left to do for a job whose command is over: its results, then its machine."""
     machine, whole = seen.machine, job.fetched is not None and job.fetched.whole
-    gone = machine is None or machine.terminated_at is not None
-    if not whole and not gone and _had_a_command(job):
-        if machine is not None and machine.state not in RUNS:
-            return Step(Do.WAIT, f"its results are on {machine.name}, which is {machine.state}")
-        return _fetched_in_time(job, now)
+    gone = machine is None or (machine.terminated_at is not None and not machine.parked)
+    if not whole and not gone and machine is not None and _had_a_command(job):
+        return _fetch(job, machine, now)
     if gone or job.spec["machine"] is not None:
         return Step(Do.CLOSE, "" if whole else "its results are those of the last copy")
-    if _is_kept(job) and now < kept_until(job):
+    if is_kept(job) and now < kept_until(job):
         return Step(Do.WAIT, "its machine is kept for a look")
     return Step(Do.TERMINATE)
 
 
-def _fetched_in_time(job: Job, now: datetime) -> Step:
-    """Return the fetch, or the stop of a machine whose results nobody has fetched within `--results-wait`."""
-    waits = timedelta(seconds=job.spec["results_wait_s"])
-    if job.spec["machine"] is None and job.ended_at is not None and now >= job.ended_at + waits:
+def _fetch(job: Job, machine: Machine, now: datetime) -> Step:
+    """Return how results come back: from a machine that runs, or from one that is started once more for them.
+
+    One that somebody stopped under a command that ran is left to them, and so is one from which a fetch has failed: to
+    start it again and again would cost more each time.
+    """
+    if machine.parked or machine.state not in RUNS:
+        may = job.outcome is not State.LOST and job.fetched is None and job.resumes < MOST_RESUMES
+        if job.spec["machine"] is None and may:
+            return Step(Do.RESUME, "nobody had fetched its results when its machine was stopped")
+        state = "parked" if machine.parked else machine.state
+        return Step(Do.WAIT, f"its results are on {machine.name}, which is {state}")
+    since = max(filter(None, (job.ended_at, from_iso(machine.since) if machine.since else None)), default=now)
+    if job.spec["machine"] is None and now >= since + timedelta(seconds=job.spec["results_wait_s"]):
         return Step(Do.STOP, "nobody has fetched its results in time")
     return Step(Do.FETCH)
 
@@ -170,10 +195,11 @@ def _had_a_command(job: Job) -> bool:
     return any(one.began_at is not None for one in job.attempts) or job.outcome is State.SETUP_FAILED
 
 
-def _is_kept(job: Job) -> bool:
+def is_kept(job: Job) -> bool:
+    """Say whether the machine of this job, which is over, is kept for a look."""
     return job.spec["keep_s"] > 0 and job.outcome in (State.FAILED, State.SETUP_FAILED, State.TIMED_OUT, State.LOST)
 
 
 def kept_until(job: Job) -> datetime:
     """Return until when a failed job's machine is kept: `--keep` from its end, or from its request before that."""
-    return job.kept_until or (job.ended_at or job.requested_at) + timedelta(seconds=job.spec["keep_s"])
+    return (job.ended_at or job.requested_at) + timedelta(seconds=job.spec["keep_s"])

@@ -41,7 +41,9 @@ class Bench:
             (self.store / digest).write_bytes(data)
             mode = 0o755 if name in executable else 0o644
             listed.append(SimpleNamespace(path=name, size=len(data), mode=mode, sha256=digest))
-        return SimpleNamespace(files=listed, links=list(links))
+        return SimpleNamespace(
+            files=listed, links=[SimpleNamespace(path=path, target=target) for path, target in links]
+        )
 
     def start(self, script, *, job=None, restored=None, files=None, **spec):
         """Start a script of the shell; return the job."""
@@ -100,9 +102,12 @@ def lives(pid):
         return False
 
 
-def ended(job, seconds=20):
-    """Return the look that first sees the end."""
-    return wait_for(lambda: (seen := job.look()).phase in (Phase.EXITED, Phase.LOST) and seen, seconds)
+def ended(job):
+    """Wait for the end without asking again and again; return what the attempt looks like then."""
+    job.tail(BytesIO(), BytesIO(), follow=True)
+    seen = job.look()
+    assert seen.phase in (Phase.EXITED, Phase.LOST), seen
+    return seen
 
 
 def output(job, **more):

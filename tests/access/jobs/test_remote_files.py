@@ -177,6 +177,14 @@ def test_a_job_can_be_cancelled_on_a_full_disk(bench):
         assert ended(job).exit.reason == "over_cost"
 
 
+def test_a_disk_that_is_full_before_the_command_begins_is_why_it_did_not(bench):
+    with small_disk(bench.home / ".cloudgpu"):
+        bench.run(("touch", "ran"), files={"large": os.urandom(1_200_000)})  # it fits once
+        seen = ended(bench.job())
+        assert (seen.exit.status, seen.exit.reason, seen.started) == (None, "start", None)
+        assert "No space left" in seen.exit.why
+
+
 def test_an_upload_to_a_full_disk_is_said_with_a_way_out(bench):
     snapshot = bench.snapshot({"large": os.urandom(4 << 20)})
     with small_disk(bench.home / ".cloudgpu") as disk:
@@ -325,6 +333,29 @@ def planted_in_process_lists():
 def test_an_answer_behind_a_greeting_of_the_shell_is_understood(bench):
     (bench.home / ".bashrc").write_text("echo Welcome; echo here\n")
     assert bench.job().look().phase is Phase.ABSENT
+
+
+def agent(bench, text):
+    path = bench.home / ".cloudgpu" / "agent"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o700)
+
+
+def test_a_machine_that_does_not_answer_is_given_up(bench):
+    agent(bench, "exec sleep 1000")
+    with pytest.raises(Unreachable, match="not done after"):
+        bench.job().look(timeout_s=0.3)
+
+
+ODD = ["exit 3", "echo no Python >&2; exit 1", "head -c 200000 /dev/zero", "printf '\\036cloudgpu [1]\\n'"]
+
+
+@pytest.mark.parametrize("text", ODD)
+def test_a_machine_that_answers_something_else_is_unreachable_and_says_what(bench, text):
+    agent(bench, text)
+    with pytest.raises(Unreachable, match="does not run on box"):
+        bench.job().look()
 
 
 def test_a_file_in_the_home_stands_in_for_no_module(bench):

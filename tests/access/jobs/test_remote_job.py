@@ -126,6 +126,27 @@ def test_a_setup_runs_once_per_machine_and_says_how_long_it_took(bench):
     assert bench.job(2).look().setup_s == 0
 
 
+def test_a_setup_runs_again_when_a_file_that_it_depends_on_has_changed(bench):
+    named, dirs = "sh tools/set-up.sh", "cd ./lib && echo lib >> $HOME/count"
+    tree = {"tools/set-up.sh": "echo named >> $HOME/count", "lib/a.c": "1", "other": "1", "requirements-gpu.txt": "a"}
+    turns = [
+        (named, {}, "named"),
+        (named, {"other": "2", "lib/a.c": "2"}, ""),
+        (named, {"tools/set-up.sh": "echo changed >> $HOME/count"}, "changed"),
+        (named, {"requirements-gpu.txt": "b"}, "named"),
+        (dirs, {}, "lib"),
+        (dirs, {"other": "2"}, ""),
+        (dirs, {"lib/a.c": "2"}, "lib"),
+        (named, {}, ""),
+    ]
+    count = bench.home / "count"
+    for number, (setup, change, wanted) in enumerate(turns, 1):
+        count.write_text("")
+        job = bench.start("true", job=bench.job(number), setup=setup, files={**tree, **change})
+        assert ended(job).exit.status == 0
+        assert count.read_text().strip() == wanted, (setup, change)
+
+
 def test_two_jobs_do_not_run_one_setup_at_once(bench):
     setup = "mkdir $HOME/only || exit 9; sleep 0.3; rmdir $HOME/only"
     jobs = [bench.start("true", job=bench.job(1, f"job-000000000{number}"), setup=setup) for number in range(3)]
@@ -382,25 +403,25 @@ def test_a_follower_that_goes_away_leaves_no_process_behind(bench, server):
 # -- what it says of itself
 
 
-@pytest.mark.parametrize(
-    ("text", "progress"),
-    [
-        ('{"done": 3, "of": 10}', (3.0, 10.0)),
-        ('{"done": 0.5}', (0.5, None)),
-        ('{"done": "3", "of": 10}', None),
-        ('{"done": true}', None),
-        ('{"done": 1e999}', None),
-        ('{"done": NaN}', None),
-        ("[1, 2]", None),
-        ('{"done": 3', None),
-        ('{"done": 3, "x": "' + 5000 * "y" + '"}', None),
-    ],
-)
-def test_progress_is_two_finite_numbers_or_nothing(bench, text, progress):
+PROGRESS = [
+    ('{"done": 3, "of": 10}', (3.0, 10.0)),
+    ('{"done": 0.5}', (0.5, None)),
+    ('{"done": "3", "of": 10}', None),
+    ('{"done": true}', None),
+    ('{"done": 1e999}', None),
+    ('{"done": NaN}', None),
+    ("[1, 2]", None),
+    ('{"done": 3', None),
+    ('{"done": 3, "x": "' + 5000 * "y" + '"}', None),
+]
+
+
+def test_progress_is_two_finite_numbers_or_nothing(bench):
     job = bench.start("true")
     ended(job)
-    bench.file("progress.json").write_text(text)
-    assert job.look().progress == progress
+    for text, progress in PROGRESS:
+        bench.file("progress.json").write_text(text)
+        assert job.look().progress == progress, text
 
 
 def test_a_machine_names_its_living_jobs(bench):

@@ -201,8 +201,8 @@ def test_a_second_ctrl_c_detaches(desk):
 
 BAD = [
     (["--", "python", "nope.py"], "is not in the workdir"),
-    (["train", "python", "x.py"], "has to stand after --"),
-    (["train"], "has to stand after --"),
+    (["train", "python", "x.py"], "has to follow --"),
+    (["train"], "has to follow --"),
     ([], "There is no command to run."),
     (["--"], "There is no command to run."),
     (["--gpu", "v100", "--", "true"], "--on desk uses one that is there"),

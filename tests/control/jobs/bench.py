@@ -120,6 +120,14 @@ class Bench:
             found.append([int(line.split()[1]) for line in lines if line.startswith("step ")])
         return found
 
+    def steps_more(self, job, count, most_s=20):
+        """Wait until the running attempt has done so many more steps, or is over; nobody watches meanwhile."""
+        number, end = len(self.now(job).attempts), time.monotonic() + most_s
+        outs = lambda: sum(one.read_text().count("step ") for one in self.home.rglob(f"jobs/{job.id}/{number}/out"))  # noqa: E731
+        begin = outs()
+        while begin < STEPS and outs() < min(STEPS, begin + count) and time.monotonic() < end:
+            time.sleep(0.02)
+
     def machine_of(self, job):
         return self.session.ledger.machine(self.now(job).attempts[-1].machine)
 

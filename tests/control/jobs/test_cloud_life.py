@@ -1,4 +1,4 @@
-"""Jobs on machines of a cloud, whose watchers are killed: one machine at a time, one run of the command, whole results."""
+"""Jobs on machines of a cloud, whose watchers are killed: one machine, one run of the command, whole results."""
 
 from __future__ import annotations
 

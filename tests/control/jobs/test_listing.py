@@ -16,10 +16,13 @@ from cloudgpu.control.jobs.store import directory_of, log_file
 from cloudgpu.core.billing.totals import spent
 from cloudgpu.core.events import job_lines as lines
 from cloudgpu.core.values.money import usd
-from cloudgpu.errors import InstanceNotFound, InvalidRequest
+from cloudgpu.errors import InstanceNotFound, InvalidRequest, RoleNeeded
 from tests.cli.documents import faults_under
 from tests.control.conftest import Lab
+from tests.control.team.colleagues import team
 from tests.core.jobs.worlds import spec
+
+__all__ = ["team"]
 
 
 class Jobs(Lab):
@@ -212,3 +215,16 @@ def test_output_that_is_on_another_computer_is_looked_for_there(lab):
     with pytest.raises(InstanceNotFound, match="has no output of fox") as missing:
         printed(lab, "fox")
     assert missing.value.next == "It was run on elsewhere: look there."
+
+
+def test_a_colleagues_job_is_cancelled_by_its_owner_or_a_payer_alone(team):
+    spec_ = spec(owner="ada@lab.org")
+    for id_, name in (("job-1", "fox"), ("job-2", "wolf")):
+        line = lines.job_requested(id_, name, None, "here", spec_, team["ada"].clock())
+        team["ada"].session.ledger.append([line])
+    with pytest.raises(RoleNeeded, match=r"The job fox is ada@lab.org's \(ada\).*may cancel it") as refused:
+        cancel(team["bo"].session, "fox", {})
+    assert refused.value.next == "Ask its owner, or a payer: pia."
+    assert find(team["bo"].session, "fox").cancel is None
+    assert cancel(team["ada"].session, "fox", {})["job"]["state"] == "cancelled"
+    assert cancel(team["pia"].session, "wolf", {})["job"]["state"] == "cancelled"

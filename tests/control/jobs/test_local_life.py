@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -182,17 +183,17 @@ def strike(bench, job, fault):
         return
     if fault == "watcher":
         watcher = bench.watcher(job)
-        time.sleep(0.2)
+        bench.steps_more(job, 2)
         os.kill(watcher.pid, signal.SIGKILL)
         watcher.join()
         return
     lock = {"supervisor": "supervisor.lock", "keeper": "keeper.lock"}[fault]
     number = len(bench.now(job).attempts)
-    (path,) = [*bench.home.rglob(f"jobs/{job.id}/{number}/{lock}")] or [None]
-    holder = None if path is None else _holder(path)
-    if holder is not None:
-        with suppress(ProcessLookupError):  # it has just ended
-            os.kill(holder, signal.SIGKILL)
+    for path in bench.home.rglob(f"jobs/{job.id}/{number}/{lock}"):
+        holder = _holder(path)
+        if holder is not None:
+            with suppress(ProcessLookupError):  # it has just ended
+                os.kill(holder, signal.SIGKILL)
 
 
 def _holder(path):
@@ -208,32 +209,28 @@ def _holder(path):
 def interrupted(bench, seed, strikes):
     """A training that is struck at random moments: it ends with the same answer, and loses at most one interval."""
     chance = random.Random(seed)
-    job = bench.begun(restarts=20, name="train")
-    bench.environ["PAUSE"] = "0.05"
+    job = bench.begun(restarts=20, name="train", env=["PAUSE=0.05"])
     hit = []
     for _ in range(strikes):
-        found = bench.running(job)
-        if not found.job.is_living:
+        if not bench.running(job).job.is_living:
             break
-        time.sleep(chance.uniform(0, 2.5))
+        bench.steps_more(job, chance.randint(0, 25))
         hit.append(chance.choice(FAULTS))
         strike(bench, job, hit[-1])
         bench.carried(job, lambda _found: True)
     bench.followed(job)
     is_right(bench, job)
-    job = bench.now(job)
-    for before, after in zip(bench.steps(job), bench.steps(job)[1:], strict=False):
-        if before and after:  # what was done and is done again: since the last copy, and up to the next checkpoint
-            assert max(before) - min(after) + 1 <= EACH + 2.5 / 0.05, (hit, before, after)
+    for before, after in pairwise(bench.steps(job)):
+        if before and after:  # done twice: at most what came since the last copy, a second old, and its checkpoint
+            assert max(before) - min(after) + 1 <= EACH + 2 / 0.05, (hit, before, after)
     return hit
 
 
 @pytest.mark.parametrize("fault", ["machine", "watcher", "keeper"])
 def test_whatever_dies_the_training_ends_with_the_same_answer(bench, fault):
-    bench.environ["PAUSE"] = "0.05"
-    job = bench.begun(name="train")
+    job = bench.begun(name="train", env=["PAUSE=0.05"])
     bench.running(job)
-    time.sleep(0.5)
+    bench.steps_more(job, 8)
     strike(bench, job, fault)
     bench.followed(job)
     is_right(bench, job)
@@ -259,6 +256,6 @@ def test_a_pass_of_the_reaper_carries_a_detached_job_to_its_end(bench):
     said = []
     while bench.now(job).is_living and time.monotonic() < end:
         said += sentences(carry_all(bench.session, bench.environ))
-        time.sleep(0.2)
+        time.sleep(0.1)
     is_right(bench, job)
     assert said[-1].startswith(f"job {job.name}: succeeded; its results are in ")

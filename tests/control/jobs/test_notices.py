@@ -12,7 +12,15 @@ import pytest
 from cloudgpu.control.alerts.alerts import deliver
 from cloudgpu.control.cost.job_cost import all_jobs
 from cloudgpu.control.jobs.notices import note_secrets, note_stall, show, show_end
-from cloudgpu.core.events.job_lines import job_began, job_closed, job_ended, job_machine, job_placed, job_requested
+from cloudgpu.core.events.job_lines import (
+    job_began,
+    job_closed,
+    job_ended,
+    job_machine,
+    job_placed,
+    job_progressed,
+    job_requested,
+)
 from tests.core.jobs.writing import spec
 
 JOB = "job-00000000a1"
@@ -93,6 +101,17 @@ def test_a_stalled_job_is_told_once_and_again_only_after_it_went_on(told):
     told.later(minutes=11)
     assert note_stall(told.session, job_of(told), None)
     assert [kind for kind, _ in kinds(told)].count("alert_raised") == 2
+
+
+def test_progress_that_is_in_no_line_yet_is_a_sign_of_life(told):
+    begun(told, stall_s=600)
+    told.later(minutes=11)
+    assert not note_stall(told.session, job_of(told), None, (3.0, 10.0))
+    told.session.ledger.append([job_progressed(JOB, 1, 3.0, 10.0, told.clock())])
+    told.later(minutes=9)
+    assert not note_stall(told.session, job_of(told), None, (3.0, 10.0))
+    told.later(minutes=2)
+    assert note_stall(told.session, job_of(told), None, (3.0, 10.0))
 
 
 def test_a_stall_is_over_with_its_job(told):

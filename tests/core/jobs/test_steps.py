@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,9 +13,13 @@ from cloudgpu.core.events import job_lines as lines
 from cloudgpu.core.jobs.job import State
 from cloudgpu.core.jobs.remote_state import Exit, Phase
 from cloudgpu.core.jobs.steps import Do
+from cloudgpu.core.model.facts import LastDecision
 from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.times import iso
 from tests.core.jobs.worlds import START, World, machine, spec
 from tests.examples import some
+
+PARKED = {"state": "terminated", "parked": True, "terminated_at": iso(START)}
 
 
 def until(world, do, most=30):
@@ -122,6 +127,14 @@ def test_a_job_that_has_cost_its_most_is_ended_and_its_results_come_back():
     assert (world.job.outcome, world.whole) == (State.OVER_COST, {1})
 
 
+def test_a_job_that_has_cost_its_most_gets_no_further_machine():
+    world = begun(World(spec(max_cost=Money.usd(2).nanos)))
+    world.vanishes()
+    world.spent = Money.usd(2)
+    until(world, Do.CLOSE)
+    assert (world.job.outcome, len(world.job.attempts)) == (State.OVER_COST, 1)
+
+
 def test_a_cancelled_job_that_never_had_a_machine_launches_none():
     world = World(spec())
     world.step()
@@ -140,6 +153,49 @@ def test_a_machine_that_somebody_stopped_ends_the_job_and_its_results_wait_there
     assert world.step().do is Do.WAIT
     world.machines[there.id] = there
     assert [world.step().do for _ in range(3)] == [Do.FETCH, Do.TERMINATE, Do.CLOSE]
+
+
+@pytest.mark.parametrize("how", [{"state": "stopped"}, PARKED])
+def test_a_machine_that_its_policy_stopped_before_anybody_fetched_is_started_once_more(how):
+    world = begun(World(spec()))
+    world.ends(1, status=0)
+    until(world, Do.END)
+    there = world.machine_of(world.job)
+    world.machines[there.id] = there._replace(**how)
+    assert [world.step().do for _ in range(4)] == [Do.RESUME, Do.FETCH, Do.TERMINATE, Do.CLOSE]
+
+
+def idle(at=START):
+    return LastDecision("stop", "idle", "idle for 10m", "IDLE", iso(at), iso(at), iso(at))
+
+
+@pytest.mark.parametrize("how", [{"state": "stopped"}, PARKED])
+def test_a_machine_that_was_stopped_for_idle_time_is_looked_at_as_its_command_has_ended(how):
+    world = begun(World(spec()))
+    world.ends(1, status=5)
+    there = world.machine_of(world.job)
+    world.machines[there.id] = there._replace(decision=idle(), **how)
+    assert [world.step().do for _ in range(5)] == [Do.RESUME, Do.END, Do.FETCH, Do.TERMINATE, Do.CLOSE]
+    assert world.job.status == 5
+
+
+def test_a_machine_that_is_stopped_for_idle_time_again_and_again_is_not_started_for_ever():
+    world = begun(World(spec()))
+    taken = []
+    for _ in range(12):
+        there = world.machine_of(world.job)
+        world.machines[there.id] = there._replace(decision=idle(), state="stopped")
+        taken.append(world.step().do)
+    assert (taken.count(Do.RESUME), world.job.outcome, taken[-1]) == (2, State.LOST, Do.WAIT)
+
+
+def test_results_that_nobody_fetches_in_time_end_compute_and_are_not_started_for_again():
+    world = begun(World(spec(results_wait_s=7200)))
+    world.ends(1, status=0)
+    until(world, Do.END)
+    world.now += timedelta(hours=2)
+    assert [world.step().do for _ in range(3)] == [Do.STOP, Do.WAIT, Do.WAIT]
+    assert world.resumed == 0
 
 
 def test_a_failed_job_keeps_its_machine_as_long_as_that_was_asked():

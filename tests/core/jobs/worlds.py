@@ -80,6 +80,7 @@ class World:
     ended_machines: list = field(default_factory=list)
     whole: set = field(default_factory=set)  # attempts whose results were brought back whole
     spent: Money | None = None
+    resumed: int = 0
 
     def __post_init__(self):
         self.write(lines.job_requested("job-1", "otter", None, "desk", self.spec, self.now))
@@ -190,6 +191,18 @@ class World:
         if not killed:
             self.machines[there.id] = there._replace(state="terminated", terminated_at=iso(self.now))
             self.ended_machines.append(there.id)
+
+    def do_stop(self, job, step, *, killed):
+        there = self.machine_of(job)
+        self.machines[there.id] = there._replace(state="stopped", since=iso(self.now))
+        if not killed:
+            self.write(lines.job_results_fetched("job-1", 0, 0, "/here", "desk", self.now, whole=False, why=step.why))
+
+    def do_resume(self, job, step, *, killed):
+        there = self.machine_of(job)
+        self.write(lines.job_resumed("job-1", len(job.attempts), job.resumes + 1, there.id, step.why, self.now))
+        self.machines[there.id] = there._replace(state="running", parked=False, terminated_at=None, since=iso(self.now))
+        self.resumed += 1
 
     def do_close(self, job, step, *, killed):
         if not killed:

@@ -69,7 +69,7 @@ def _path_of(word: str, workdir: Path) -> Path | None:
         if Path(word).is_relative_to(workdir):
             inner = Path(word).relative_to(workdir)
             raise InvalidRequest(
-                f"{shown(word)} is a path of this computer: on the machine the workdir lies elsewhere.",
+                f"{shown(word)} is a path of this computer: on the machine the workdir is elsewhere.",
                 field="CMD",
                 value=shown(word),
                 next=f"Name it relative to the workdir: {inner if '/' in str(inner) else f'./{inner}'}",
@@ -79,7 +79,7 @@ def _path_of(word: str, workdir: Path) -> Path | None:
     if path.is_relative_to(workdir):
         return path
     raise InvalidRequest(
-        f"{shown(word)} lies outside the workdir {workdir}, and only the workdir travels.",
+        f"{shown(word)} is outside the workdir {workdir}, and only the workdir travels.",
         field="CMD",
         value=shown(word),
         next="Name a directory that has it inside with --workdir.",

@@ -35,8 +35,8 @@ USUAL_RESULTS = "results"
 _OF_A_JOB_TOO = frozenset({"owner", "project"})  # options of `up` that mean something on a machine that is there, too
 
 
-class RunOptions(UpOptions, total=False):
-    """What `run` takes: all of `up` but `new`, and what a job is. Text is read as the command line reads it."""
+class JobOptions(UpOptions, total=False):
+    """What a job may be given: all of `up` but `new`, and its own. Text is read as the command line reads it."""
 
     on: str | None  # a machine that is there, by name or id
     workdir: Path | str | None  # None: the working directory
@@ -56,8 +56,13 @@ class RunOptions(UpOptions, total=False):
     restarts: int
     keep: timedelta | str | None
     results_wait: timedelta | str | None
-    detach: bool
     include: Sequence[str] | None
+
+
+class RunOptions(JobOptions, total=False):
+    """What `run` takes: the options of a job, its command, and whether to leave it once it has begun."""
+
+    detach: bool
     argv: Sequence[str]
 
 
@@ -145,7 +150,7 @@ def _name(name: str | None) -> str | None:
         f"{shown(name)!r} cannot be a job's name: {NAME_RULE}.",
         field="NAME",
         value=shown(name),
-        next="Choose a name like train-7, or leave it out. The command stands after --",
+        next="Choose a name like train-7, or leave it out. The command comes after --",
     )
 
 

@@ -1,0 +1,132 @@
+"""The plan that `run` shows before it acts, as text."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from cloudgpu.cli.jobs.text import files_text
+from cloudgpu.cli.render import facts, minute, size
+from cloudgpu.core.values.times import duration_text
+
+if TYPE_CHECKING:
+    from cloudgpu.control.jobs.plan import PlannedRun
+    from cloudgpu.core.jobs.snapshot import LeftOut, Snapshot
+    from cloudgpu.views.documents.machines.plans import Plan
+
+ASLEEP = (
+    "a job goes on while this computer sleeps; its results are fetched when cloudgpu watch or reap runs here, else its "
+    "machine stops by its policy"
+)
+ASLEEP_THERE = "a job goes on while this computer sleeps; its results are fetched when cloudgpu watch or reap runs here"
+_SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|PRIVATE", re.IGNORECASE)
+MOST_SECRETS = 5
+
+
+def plan_text(planned: PlannedRun, launch: Plan | None, now: datetime, *, verbose: bool) -> str:
+    """Return the plan of a job: what, where, price, costs, time, what travels, and what happens without this computer.
+
+    `launch` is the plan of its machine, None for one that is there.
+    """
+    request = planned.request
+    text = facts(
+        [
+            ("job", f"{request.name}: {shlex.join(request.argv)}"),
+            *_machine(planned, launch),
+            ("costs", _costs(planned, launch)),
+            ("timeout", _timeout(planned, launch)),
+            ("upload", _upload(planned.snapshot)),
+            ("left out", _left_out(planned.snapshot)),
+            ("secrets", _secrets(planned.snapshot)),
+            ("results", _results(planned)),
+            ("asleep", ASLEEP if launch is not None else ASLEEP_THERE),
+            *_notes(planned),
+        ]
+    )
+    if not verbose or launch is None:
+        return text
+    from cloudgpu.cli.launch.planned import plan
+
+    return f"{text}\n\n{plan(launch, now)}"
+
+
+def _machine(planned: PlannedRun, launch: Plan | None) -> Iterator[tuple[str, str | None]]:
+    if launch is not None:
+        from cloudgpu.cli.launch.planned import of_a_job
+
+        yield from of_a_job(launch)
+        return
+    machine = planned.machine
+    if machine is not None:
+        yield "machine", f"{machine.name}, which is there ({machine.provider}), and stays"
+
+
+def _costs(planned: PlannedRun, launch: Plan | None) -> str | None:
+    limit = planned.request.max_cost
+    if limit is not None and planned.dearest is not None and planned.dearest.nanos == limit.nanos:
+        return f"at most {limit.text(2)} (--max-cost)"
+    if launch is None:
+        return "what the machine costs anyway"
+    until = minute(launch["renew_until"])
+    if planned.dearest is None:
+        return f"no limit is known: its price has none, and --max-cost is not set; its machine ends {until}"
+    return f"at most {planned.dearest.text(2)}, if it runs until {until}"
+
+
+def _timeout(planned: PlannedRun, launch: Plan | None) -> str:
+    timeout = planned.request.timeout
+    if timeout is not None:
+        return f"its command is ended after {duration_text(timeout)}"
+    if launch is None:
+        return "none: it runs until its command ends"
+    return f"none: it runs until its command ends, or its machine does ({minute(launch['renew_until'])})"
+
+
+def _upload(snapshot: Snapshot) -> str:
+    return f"{files_text(len(snapshot.files))}, {size(snapshot.total_bytes)}; only what the machine lacks travels"
+
+
+def _left_out(snapshot: Snapshot) -> str | None:
+    found = [one for one in snapshot.left_out if one.why not in ("secret", "excluded")]  # the results: said below
+    if not found:
+        return None
+    others = snapshot.left_out_count - len(found) - len(snapshot.secrets)
+    more = f", and {others:,} other{'s' * (others > 1)}" if others > 0 else ""
+    return f"{', '.join(map(_entry, found))}{more}"
+
+
+def _entry(one: LeftOut) -> str:
+    return f"{one.path} ({'at least ' if one.at_least else ''}{size(one.size)})"
+
+
+def _secrets(snapshot: Snapshot) -> str | None:
+    """Return which files stay here because of their names."""
+    if not snapshot.secrets:
+        return None
+    others = len(snapshot.secrets) - MOST_SECRETS
+    more = f" and {others:,} more" if others > 0 else ""
+    one = "it" if len(snapshot.secrets) == 1 else "they"
+    named = ", ".join(snapshot.secrets[:MOST_SECRETS])
+    return f"{named}{more}: by their names, {one} stay{'s' * (one == 'it')} here; --secret or --env-file passes values"
+
+
+def _results(planned: PlannedRun) -> str:
+    request = planned.request
+    also = "; so are checkpoints" if request.checkpoint else ""
+    return f"come back to {request.results}/{request.name}, copied every {duration_text(request.every)}{also}"
+
+
+def _notes(planned: PlannedRun) -> Iterator[tuple[str, str]]:
+    request = planned.request
+    if request.setup is None:
+        from cloudgpu.control.jobs.inputs.command import proposed_setup
+
+        found = proposed_setup(request.workdir)
+        if found is not None:
+            yield "setup", f"{found[0]} is there and nothing installs it: add --setup '{found[1]}'"
+    told = [key for key in request.env if _SECRET.search(key)]
+    if told:
+        yield "note", f"the ledger keeps the value of --env {told[0]}; --secret {told[0]} is kept nowhere"

@@ -1,0 +1,74 @@
+"""A job whose launch was cut off, before or after the cloud had made its machine: one machine for it, or none."""
+
+from __future__ import annotations
+
+import pytest
+
+from cloudgpu.control.jobs.cancel import cancel
+from cloudgpu.control.jobs.carry import Carrier
+from cloudgpu.control.jobs.inputs.request import parse_run
+from cloudgpu.control.jobs.plan import begin, plan_run
+from cloudgpu.control.jobs.store import the_job
+from cloudgpu.core.events.job_lines import job_machine
+from tests.control.conftest import Lab
+
+
+@pytest.fixture
+def lab(tmp_path, monkeypatch):
+    return Lab(tmp_path, monkeypatch)
+
+
+@pytest.fixture(params=["before", "after"])
+def cut_off(lab, tmp_path, monkeypatch, request):
+    """A job whose first watcher died in the call that launches its machine."""
+    (tmp_path / "work").mkdir()
+    asked = parse_run(workdir=tmp_path / "work", argv=["true"], environ={}, gpu="v100", policy="default", name="fox")
+    job = begin(lab.session, plan_run(lab.session, asked, {}))
+    launch = lab.cloud.launch
+
+    def dies(*args, **more):
+        if request.param == "after":
+            launch(*args, **more)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(lab.cloud, "launch", dies)
+        with Carrier(lab.session, job.id, {}) as carrier, pytest.raises(KeyboardInterrupt):
+            carrier.carry()
+    assert the_job(lab.session, job.id).attempts[0].machine is None
+    return job
+
+
+def settled(lab):
+    """The one machine of the job in the ledger; its launch is not in doubt any more, and the cloud has no other."""
+    (row,) = lab.session.ledger.machines()
+    assert row.launch_status != "open"
+    there = [one.id for one in lab.machines()]
+    assert there == ([row.provider_id] if row.terminated_at is None else [])
+    return row
+
+
+def test_cancelling_it_settles_its_launch_and_launches_nothing(lab, cut_off):
+    found = cancel(lab.session, "fox", {})
+    row = settled(lab)
+    if row.launch_status == "made":  # the fake's machines answer nobody: it waits for its machine to say what runs
+        assert (found["job"]["machine"]["id"], found["job"]["why"]) == (row.id, "cancelled by ada")
+        assert "has no address" in found["waits"]
+    else:
+        assert (found["job"]["state"], found["waits"]) == ("cancelled", None)
+
+
+def test_a_machine_that_is_known_and_not_settled_is_settled_first(lab, cut_off):
+    (row,) = lab.rows()
+    lab.session.ledger.append([job_machine(cut_off.id, 1, row.id, lab.clock())])
+    with Carrier(lab.session, cut_off.id, {}) as carrier:
+        carrier.carry()
+    assert settled(lab).launch_status == "made"
+
+
+def test_the_next_watcher_sends_the_same_launch_again(lab, cut_off):
+    with Carrier(lab.session, cut_off.id, {}) as carrier:
+        carried = carrier.carry()
+    row = settled(lab)
+    assert (row.launch_status, row.key) == ("made", f"{cut_off.id}-1")
+    assert len(carried.job.attempts) == 1

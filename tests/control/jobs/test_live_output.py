@@ -1,0 +1,126 @@
+"""What a command writes is shown while it runs: soon, and each byte once, whatever becomes of the connection."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+import time
+from io import BytesIO
+
+import psutil
+import pytest
+
+from cloudgpu.control.jobs import follow as following
+from cloudgpu.control.jobs.cancel import request_cancel
+from cloudgpu.control.jobs.follow import follow
+from cloudgpu.core.jobs.job import State
+from tests.access.sshserver import wait_for
+from tests.control.jobs.test_local_life import desk  # noqa: F401  (a fixture)
+
+SAYS_WHEN = "import time\nfor _ in range(20):\n    print(time.time(), flush=True)\n    time.sleep(0.06)"
+COUNTS = "import sys\nfor one in range(60000):\n    print(one, file=(sys.stdout, sys.stderr)[one % 2], flush=True)"
+
+
+class Timed(BytesIO):
+    """Notes when each line came."""
+
+    def __init__(self):
+        super().__init__()
+        self.late = []
+
+    def write(self, data):
+        now = time.time()
+        self.late += [now - float(line) for line in bytes(data).split()]
+        return super().write(data)
+
+
+def python(desk, text, **options):  # noqa: F811
+    return desk.begun(sys.executable, "-c", text, on="desk", **options)
+
+
+def test_a_line_is_shown_within_a_tenth_of_a_second(desk):  # noqa: F811
+    seen = Timed()
+    job = follow(desk.session, python(desk, SAYS_WHEN), desk.environ, stdout=seen, stderr=BytesIO())
+    assert job.state is State.SUCCEEDED
+    assert len(seen.late) == 20
+    late = sorted(seen.late[2:])  # the first may have been written before anything followed it
+    assert late[len(late) // 2] < 0.1, late
+
+
+class Cuts(BytesIO):
+    """Closes the connections to this computer's machines after so many bytes, a few times."""
+
+    def __init__(self, every, most):
+        super().__init__()
+        self._every, self.left, self._since = every, most, 0
+
+    def write(self, data):
+        self._since += len(data)
+        if self.left and self._since > self._every:
+            self._since, self.left = 0, self.left - 1
+            cut()
+        return super().write(data)
+
+
+def cut():
+    """Shut the sockets over which this process talks SSH."""
+    for thread in threading.enumerate():
+        sock = getattr(thread, "sock", None)
+        if sock is not None:
+            with contextlib.suppress(OSError):
+                sock.shutdown(2)
+
+
+def test_a_connection_that_is_cut_loses_no_byte_and_doubles_none(desk, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(following, "AGAIN_S", 0.01)
+    out, err = Cuts(20_000, 4), BytesIO()
+    job = follow(desk.session, python(desk, COUNTS), desk.environ, stdout=out, stderr=err)
+    assert (job.state, out.left) == (State.SUCCEEDED, 0)
+    assert out.getvalue().split() == [b"%d" % one for one in range(0, 60_000, 2)]
+    assert err.getvalue().split() == [b"%d" % one for one in range(1, 60_000, 2)]
+
+
+def test_while_nobody_reads_ctrl_c_ends_the_following_and_the_rest_is_shown_once_by_the_next(desk):  # noqa: F811
+    from cloudgpu.cli.jobs.run import Once
+
+    read, write = os.pipe()
+    stream, job = Once(write), python(desk, "print('x' * 300_000 + 'end')")
+    timer = threading.Timer(2.0, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        follow(desk.session, job, desk.environ, stdout=stream.again(), stderr=BytesIO())
+    got = bytearray()
+    reader = threading.Thread(target=lambda: [got.extend(part) for part in iter(lambda: os.read(read, 65536), b"")])
+    reader.start()
+    job = follow(desk.session, job, desk.environ, stdout=stream.again(), stderr=BytesIO())
+    os.close(write)
+    reader.join(10)
+    os.close(read)
+    assert (job.state, bytes(got)) == (State.SUCCEEDED, b"x" * 300_000 + b"end\n")
+
+
+def test_a_reader_that_went_away_is_an_error_of_the_following_and_none_of_the_job(desk):  # noqa: F811
+    read, write = os.pipe()
+    os.close(read)
+    job = python(desk, "import time\nprint('one', flush=True)\ntime.sleep(60)")
+    with os.fdopen(write, "wb", 0) as gone, pytest.raises(BrokenPipeError):
+        follow(desk.session, job, desk.environ, stdout=gone, stderr=BytesIO())
+    assert desk.now(job).state is State.RUNNING
+    request_cancel(desk.session, desk.now(job))
+    assert desk.followed(job)[0].state is State.CANCELLED
+
+
+def test_nothing_is_left_of_the_programs_that_answered(desk):  # noqa: F811
+    before = {one.pid for one in psutil.process_iter()}
+    desk.run("true", on="desk")
+    sent = lambda: [one for one in psutil.process_iter() if one.pid not in before and "take(int" in " ".join(line(one))]  # noqa: E731
+    wait_for(lambda: not sent())
+
+
+def line(process):
+    with contextlib.suppress(psutil.Error):
+        return process.cmdline()
+    return []
