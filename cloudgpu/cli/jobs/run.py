@@ -126,7 +126,7 @@ def command(
 
     request = parse_run(**_asked(asked))
     session = open_here()
-    job = attached(session, request)
+    job = None if dry_run else attached(session, request)
     if job is None:
         planned = _planned(session, request, dry_run=dry_run, verbose=verbose, yes=yes)
         if dry_run:

@@ -39,13 +39,17 @@ class Do(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What to do and why. `outcome`, `exit` and `interrupted` say how a job, or one attempt of it, ended."""
+    """What to do and why. `outcome`, `exit` and `interrupted` say how a job, or one attempt of it, ended.
+
+    `kept_until`: nothing is left to do until then, but to keep the machine from being ended.
+    """
 
     do: Do
     why: str = ""
     outcome: State | None = None
     exit: Exit | None = None
     interrupted: bool = False
+    kept_until: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +183,7 @@ def _after_the_end(job: Job, seen: Seen, now: datetime) -> Step:
     if gone or job.spec["machine"] is not None:
         return Step(Do.CLOSE, "" if whole else "its results are those of the last copy")
     if is_kept(job) and now < kept_until(job):
-        return Step(Do.WAIT, "its machine is kept for a look")
+        return Step(Do.WAIT, "its machine is kept for a look", kept_until=kept_until(job))
     return Step(Do.TERMINATE)
 
 
