@@ -14,8 +14,7 @@ from cloudgpu.access.jupyter.notebook import CellResult
 from cloudgpu.control.api.jobs import JobOutput
 from cloudgpu.views.documents.automation.backtest import BacktestDocument
 from cloudgpu.views.documents.automation.reap import ReapDocument
-from cloudgpu.views.documents.jobs.jobs import CancelDocument, JobDocument, JobExit, JobsDocument
-from cloudgpu.views.documents.jobs.plans import JobPlan
+from cloudgpu.views.documents.jobs.jobs import CancelDocument, JobDocument, JobExit, JobPlan, JobsDocument
 from cloudgpu.views.documents.machines.access import CopyDocument
 from cloudgpu.views.documents.machines.machines import (
     DownDocument,

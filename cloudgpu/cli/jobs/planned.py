@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from cloudgpu.cli.jobs.text import files_text
-from cloudgpu.cli.render import facts, minute, size
+from cloudgpu.cli.render import facts, minute, size, wrapped
 from cloudgpu.core.values.times import duration_text
 
 if TYPE_CHECKING:
@@ -17,11 +17,8 @@ if TYPE_CHECKING:
     from cloudgpu.core.jobs.snapshot import LeftOut, Snapshot
     from cloudgpu.views.documents.machines.plans import Plan
 
-ASLEEP = (
-    "a job goes on while this computer sleeps; its results are fetched when cloudgpu watch or reap runs here, else its "
-    "machine stops by its policy"
-)
-ASLEEP_THERE = "a job goes on while this computer sleeps; its results are fetched when cloudgpu watch or reap runs here"
+ASLEEP = "it goes on; cloudgpu watch or reap here fetches its results, else its machine stops by its policy"
+ASLEEP_THERE = "it goes on; cloudgpu watch or reap here fetches its results"
 _SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|PRIVATE", re.IGNORECASE)
 MOST_SECRETS = 5
 
@@ -37,7 +34,7 @@ def plan_text(planned: PlannedRun, launch: Plan | None, now: datetime, *, verbos
             ("job", f"{request.name}: {shlex.join(request.argv)}"),
             *_machine(planned, launch),
             ("costs", _costs(planned, launch)),
-            ("timeout", _timeout(planned, launch)),
+            ("timeout", _timeout(planned)),
             ("upload", _upload(planned.snapshot)),
             ("left out", _left_out(planned.snapshot)),
             ("secrets", _secrets(planned.snapshot)),
@@ -51,6 +48,20 @@ def plan_text(planned: PlannedRun, launch: Plan | None, now: datetime, *, verbos
     from cloudgpu.cli.launch.planned import plan
 
     return f"{text}\n\n{plan(launch, now)}"
+
+
+def brief_text(planned: PlannedRun, launch: Plan | None) -> str:
+    """Return the plan of a job that nobody is asked about: a line on its machine, one on it, and every warning."""
+    from cloudgpu.cli.launch.planned import line
+
+    request, machine = planned.request, planned.machine
+    where = [] if launch is None else [line(launch)]
+    on = "" if machine is None else f" on {machine.name}"
+    costs = "" if planned.dearest is None else f", costs at most {planned.dearest.text(2)}"
+    upload = f"{files_text(len(planned.snapshot.files))}, {size(planned.snapshot.total_bytes)}"
+    said = f"{request.name}{on}: {shlex.join(request.argv)}; sends {upload}{costs}"
+    notes = facts([("secrets", _secrets(planned.snapshot)), *_notes(planned)])
+    return "\n".join(filter(None, [*where, wrapped(said), notes]))
 
 
 def _machine(planned: PlannedRun, launch: Plan | None) -> Iterator[tuple[str, str | None]]:
@@ -76,13 +87,9 @@ def _costs(planned: PlannedRun, launch: Plan | None) -> str | None:
     return f"at most {planned.dearest.text(2)}, if it runs until {until}"
 
 
-def _timeout(planned: PlannedRun, launch: Plan | None) -> str:
+def _timeout(planned: PlannedRun) -> str | None:
     timeout = planned.request.timeout
-    if timeout is not None:
-        return f"its command is ended after {duration_text(timeout)}"
-    if launch is None:
-        return "none: it runs until its command ends"
-    return f"none: it runs until its command ends, or its machine does ({minute(launch['renew_until'])})"
+    return None if timeout is None else f"its command is ended after {duration_text(timeout)}"
 
 
 def _upload(snapshot: Snapshot) -> str:

@@ -126,7 +126,7 @@ def command(
 
     request = parse_run(**_asked(asked))
     session = open_here()
-    job = attached(session, request)
+    job = None if dry_run else attached(session, request)
     if job is None:
         planned = _planned(session, request, dry_run=dry_run, verbose=verbose, yes=yes)
         if dry_run:
@@ -158,13 +158,14 @@ def _asked(asked: dict[str, Any]) -> dict[str, Any]:
 
 def _planned(session: Session, request: RunRequest, *, dry_run: bool, verbose: bool, yes: bool) -> PlannedRun:
     """Return the plan once it is agreed to; with `dry_run`, show it and no more."""
-    from cloudgpu.cli.jobs.planned import plan_text
+    from cloudgpu.cli.jobs.planned import brief_text, plan_text
     from cloudgpu.control.jobs.plan import plan_run
     from cloudgpu.control.launch.budget_preview import check_budgets
 
     planned = plan_run(session, request, os.environ)
     document = _launch_document(session, planned)
-    text = plan_text(planned, document, session.clock(), verbose=verbose)
+    brief = yes and not verbose and not dry_run
+    text = brief_text(planned, document) if brief else plan_text(planned, document, session.clock(), verbose=verbose)
     stream = sys.stdout if dry_run else sys.stderr
     stream.write(f"{shown(text, stream)}\n")
     stream.flush()

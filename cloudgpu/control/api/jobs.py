@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.api.capability import Capability
-from cloudgpu.control.jobs.listing import attached, find, job_value, listed
-from cloudgpu.control.jobs.store import the_job
 from cloudgpu.errors import CloudgpuError
 
 if TYPE_CHECKING:
@@ -24,8 +22,13 @@ if TYPE_CHECKING:
     from cloudgpu.control.jobs.plan import PlannedRun
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.jobs.job import Job
-    from cloudgpu.views.documents.jobs.jobs import CancelDocument, JobDocument, JobsDocument
-    from cloudgpu.views.documents.jobs.plans import JobPlan, PlannedJobDocument
+    from cloudgpu.views.documents.jobs.jobs import (
+        CancelDocument,
+        JobDocument,
+        JobPlan,
+        JobsDocument,
+        PlannedJobDocument,
+    )
 
     JobDocuments = list[JobDocument]  # `list` is a method below
 
@@ -51,12 +54,13 @@ class Jobs(Capability):
         Keeps a snapshot of the workdir in the home; launches nothing. Raises what `run` raises before it begins, but
         BudgetRefused: `plan["launch"]["budgets"]` says what fits.
         """
+        from cloudgpu.control.jobs.listing import attached
         from cloudgpu.control.jobs.plan import plan_run
 
         session, request = self._session, self._request(argv, asked)
         job = attached(session, request)
         if job is not None:
-            return {"plan": None, "existing": job_value(session, job)}
+            return {"plan": None, "existing": self._job(job)}
         return {"plan": _plan_value(session, plan_run(session, request, self._opened.environ)), "existing": None}
 
     def run(
@@ -79,7 +83,7 @@ class Jobs(Capability):
         """
         job = self._begun(argv, asked)
         try:
-            return job_value(self._session, self._carried(job, stdout, stderr, detach=detach))
+            return self._job(self._carried(job, stdout, stderr, detach=detach))
         except CloudgpuError:
             self._close_refused(job)
             raise
@@ -90,7 +94,7 @@ class Jobs(Capability):
         So several start side by side. The name or key of a living job returns that job. Raises InvalidRequest,
         BudgetRefused, LedgerUnavailable; what its launch meets later is its `state` and `why`.
         """
-        return job_value(self._session, self._begun(argv, asked))
+        return self._job(self._begun(argv, asked))
 
     def wait(self, *names: str, timeout: timedelta | str | None = None) -> JobDocuments:
         """Carry jobs on, side by side, until nothing is left to do for any of them; without names, all that live.
@@ -100,21 +104,24 @@ class Jobs(Capability):
         LedgerUnavailable.
         """
         from cloudgpu.control.inputs.launch_request import duration
+        from cloudgpu.control.jobs.store import the_job
         from cloudgpu.control.jobs.watch import carry_to_end, living
 
         session, span = self._session, duration(timeout, "timeout")
         until = None if span is None else session.clock() + span
-        jobs = [find(session, name) for name in names] if names else living(session)
+        jobs = [self._find(name) for name in names] if names else living(session)
         carry_to_end(session, jobs, self._opened.environ, until=until)
-        return [job_value(session, the_job(session, job.id)) for job in jobs]
+        return [self._job(the_job(session, job.id)) for job in jobs]
 
     def list(self, *, ended: bool = False, mine: bool = False) -> JobsDocument:
         """Return the living jobs (with `ended` every one), as last seen; with `mine` those of the settings' owner."""
+        from cloudgpu.control.jobs.listing import listed
+
         return listed(self._session, ended=ended, mine=mine)
 
     def show(self, name: str) -> JobDocument:
         """Return one job, ended ones too; raise InstanceNotFound for one that there is not."""
-        return job_value(self._session, find(self._session, name))
+        return self._job(self._find(name))
 
     def logs(
         self,
@@ -137,7 +144,7 @@ class Jobs(Capability):
         from cloudgpu.control.jobs.logs import logs
 
         session, out, err = self._session, BytesIO(), BytesIO()
-        job, zone = find(session, name), zone_of(session.settings.tz)
+        job, zone = self._find(name), zone_of(session.settings.tz)
         begin = None if since is None else moment_of(since, "--since", session.clock(), zone)
         logs(session, job, stdout or out, stderr or err, follow=follow, since=begin)
         return JobOutput(out.getvalue(), err.getvalue())
@@ -152,6 +159,16 @@ class Jobs(Capability):
 
         return cancel(self._session, name, self._opened.environ)
 
+    def _find(self, name: str) -> Job:
+        from cloudgpu.control.jobs.listing import find
+
+        return find(self._session, name)
+
+    def _job(self, job: Job) -> JobDocument:
+        from cloudgpu.control.jobs.listing import job_value
+
+        return job_value(self._session, job)
+
     def _request(self, argv: Sequence[str], asked: JobOptions) -> RunRequest:
         from cloudgpu.control.jobs.inputs.request import parse_run
 
@@ -159,6 +176,7 @@ class Jobs(Capability):
 
     def _begun(self, argv: Sequence[str], asked: JobOptions) -> Job:
         """Return the job that is written down: the living one that is meant, else a new one."""
+        from cloudgpu.control.jobs.listing import attached
         from cloudgpu.control.jobs.plan import begin, plan_run
         from cloudgpu.control.launch.budget_preview import check_budgets
 
@@ -187,6 +205,7 @@ class Jobs(Capability):
     def _close_refused(self, job: Job) -> None:
         """Settle a job that got no machine, so that its name is free; what can be raised was raised."""
         from cloudgpu.control.jobs.carry import Carrier
+        from cloudgpu.control.jobs.store import the_job
 
         with suppress(CloudgpuError):
             if the_job(self._session, job.id).outcome is not None:

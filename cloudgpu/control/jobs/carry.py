@@ -19,12 +19,14 @@ from cloudgpu.control.jobs.inputs.env_file import secret_values
 from cloudgpu.control.jobs.notices import note_secrets, note_stall, show_end
 from cloudgpu.control.jobs.results import sync
 from cloudgpu.control.jobs.store import directory_of, last_sync, the_job
+from cloudgpu.control.lifecycle.lease import set_hold
 from cloudgpu.core.billing.totals import spent
 from cloudgpu.core.events import job_lines as lines
 from cloudgpu.core.jobs.job import Job, State
 from cloudgpu.core.jobs.remote_state import Phase
 from cloudgpu.core.jobs.steps import Do, Seen, Step, next_step
 from cloudgpu.core.values.money import ZERO, Money
+from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import (
     BudgetRefused,
     CloudgpuError,
@@ -55,7 +57,8 @@ MOST_STEPS = 50  # in one go: more would be a circle
 class Carried:
     """How far a job was carried: why it waits, and how long before the next step is worth taking.
 
-    `error` is what kept a step from being done; the next watcher tries it again.
+    `error` is what kept a step from being done; the next watcher tries it again. `kept_until`: nothing is left to do
+    before that but to keep the machine for a look.
     """
 
     job: Job
@@ -63,6 +66,12 @@ class Carried:
     wait: timedelta = LATER
     remote: RemoteState | None = None
     error: CloudgpuError | None = None
+    kept_until: datetime | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nobody has to wait for it any more."""
+        return not self.job.is_living or self.kept_until is not None
 
 
 @dataclass
@@ -173,9 +182,11 @@ class Carrier:
 
     def _done(self, job: Job, step: Step) -> Carried | None:
         """Do a step; return what is waited for then, None where the next one can be taken at once."""
-        if step.do is Do.WAIT:
+        if step.do is Do.WAIT and step.kept_until is None:
             return Carried(job, step.why, SOON if job.is_living else LATER, self.remote)
         try:
+            if step.kept_until is not None:
+                return self._kept(job, step, step.kept_until)
             act: Callable[[Job, Step], Carried | None] = getattr(self, f"_{step.do}")
             return act(job, step)
         except LedgerUnavailable:
@@ -189,6 +200,13 @@ class Carrier:
             if step.do is Do.LAUNCH:
                 return self._not_launched(job, error)
             return Carried(job, error.message, LATER, self.remote, error)
+
+    def _kept(self, job: Job, step: Step, until: datetime) -> Carried:
+        """Hold the machine of a failed job, so that no idle time ends it before the look."""
+        machine = self._there(job)
+        if machine.hold_until is None or from_iso(machine.hold_until) < until.replace(microsecond=0):
+            set_hold(self.session, machine, until)
+        return Carried(job, step.why, LATER, self.remote, kept_until=until)
 
     def _append(self, *drafts: Draft) -> None:
         self.session.ledger.append(list(drafts))
@@ -223,6 +241,7 @@ class Carrier:
             self._append(lines.job_machine(job.id, attempt.number, made.id, now))
         elif attempt.number == 1 and not isinstance(error, ProviderUnavailable):
             self._append(self._ended(job, Step(Do.END, error.message, State.NOT_LAUNCHED)))
+            self._append(*closed(self.session, the_job(self.session, self.id), None, error.message))
             raise error
         elif isinstance(error, (BudgetRefused, InvalidRequest)):  # no time that passes changes that
             why = f"{job.attempts[-2].why}; it got no other machine: {error.message}"

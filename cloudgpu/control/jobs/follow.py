@@ -30,7 +30,7 @@ _LIVES = (Phase.CLAIMED, Phase.SETUP, Phase.RUNNING, Phase.ORPHANED)
 
 
 def follow(session: Session, job: Job, environ: Mapping[str, str], *, stdout: IO[bytes], stderr: IO[bytes]) -> Job:
-    """Carry a job on until nothing is left to do for it, and return it; its output goes to these binary files.
+    """Carry a job on until nothing is left to do for it now, and return it; its output goes to these binary files.
 
     The output is written by a thread, as it comes. What cannot be done now is said by `session.tell` and tried again.
     KeyboardInterrupt passes: the job goes on. Raises what the launch of its first machine raises: the job is over then.
@@ -41,7 +41,7 @@ def follow(session: Session, job: Job, environ: Mapping[str, str], *, stdout: IO
         while True:
             carried = carrier.carry()
             printed.update(carrier, carried)
-            if not carried.job.is_living:
+            if carried.is_over:
                 return carried.job
             if carried.why and carried.why != said:
                 session.tell(f"{job.name}: {carried.why}")

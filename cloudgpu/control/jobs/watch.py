@@ -97,9 +97,9 @@ class _Share:
             found = [(carrier, job, _carried(carrier, job)) for carrier, job in self._left]
             for _, job, carried in found:
                 self._tell(job, carried)
-            self._left = [(carrier, carried.job) for carrier, _, carried in found if carried.job.is_living]
+            self._left = [(carrier, carried.job) for carrier, _, carried in found if not carried.is_over]
             if self._left:
-                self._pause([carried for *_, carried in found if carried.job.is_living], now)
+                self._pause([carried for *_, carried in found if not carried.is_over], now)
 
     def _tell(self, before: Job, carried: Carried) -> None:
         for sentence in sentences([(before, carried)]):

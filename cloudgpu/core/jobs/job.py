@@ -77,6 +77,7 @@ class Job:
     requested_at: datetime
     attempts: tuple[Attempt, ...] = ()
     cancel: tuple[Outcome, str] | None = None  # what it is to end as, and why
+    cancel_at: datetime | None = None
     outcome: State | None = None
     status: int | None = None
     signal: int | None = None
@@ -199,8 +200,8 @@ def _ended(job: Job, body: Body, at: datetime) -> Job:
     return replace(job, outcome=outcome, ended_at=at, **said)
 
 
-def _cancel(job: Job, body: Body, _at: datetime) -> Job:
-    return job if job.cancel else replace(job, cancel=(body["outcome"], body["why"]))
+def _cancel(job: Job, body: Body, at: datetime) -> Job:
+    return job if job.cancel else replace(job, cancel=(body["outcome"], body["why"]), cancel_at=at)
 
 
 def _fetched(job: Job, body: Body, at: datetime) -> Job:

@@ -39,13 +39,17 @@ class Do(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What to do and why. `outcome`, `exit` and `interrupted` say how a job, or one attempt of it, ended."""
+    """What to do and why. `outcome`, `exit` and `interrupted` say how a job, or one attempt of it, ended.
+
+    `kept_until`: nothing is left to do until then, but to keep the machine from being ended.
+    """
 
     do: Do
     why: str = ""
     outcome: State | None = None
     exit: Exit | None = None
     interrupted: bool = False
+    kept_until: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,7 @@ class Seen:
     unfetched: bool = False
 
 
+CANCEL_PATIENCE = timedelta(minutes=10)  # that a machine has to answer before its cancelled job is over all the same
 MOST_RESUMES = 2  # each costs the time of a boot, at least
 RUNS = ("pending", "running", "stopping", "unknown")
 OF_REASON = {
@@ -86,17 +91,26 @@ def next_step(job: Job, seen: Seen, now: datetime) -> Step:
         return _cancelled(job) or _over_cost(job, seen.spent, Do.END) or Step(Do.PLACE)
     if job.attempt.machine is None or seen.machine is None:
         return Step(Do.LAUNCH)  # a cancelled one, too: only its launch settles whether there is a machine
-    return _with_a_machine(job, job.attempt, seen.machine, seen)
+    return _with_a_machine(job, job.attempt, seen.machine, seen, now)
 
 
-def _with_a_machine(job: Job, attempt: Attempt, machine: Machine, seen: Seen) -> Step:
+def _with_a_machine(job: Job, attempt: Attempt, machine: Machine, seen: Seen, now: datetime) -> Step:
     if machine.state in ("stopped", "deallocated") or machine.parked:
         return _machine_stopped(job, machine)
     if machine.terminated_at is not None or machine.state == "terminated":
         return _cancelled(job) or _machine_gone(job, machine)
     if seen.remote is None:
-        return Step(Do.WAIT, seen.silent) if seen.silent else Step(Do.LOOK)
+        return _silent(job, attempt, seen.silent, now) if seen.silent else Step(Do.LOOK)
     return _by_what_runs(job, attempt, seen.remote, seen.spent)
+
+
+def _silent(job: Job, attempt: Attempt, why: str, now: datetime) -> Step:
+    """Return what follows where the machine does not answer: a cancelled job does not wait for it for ever."""
+    if job.cancel is None or job.cancel_at is None:
+        return Step(Do.WAIT, why)
+    if attempt.began_at is None or now - job.cancel_at >= CANCEL_PATIENCE:
+        return Step(Do.END, f"{job.cancel[1]}; its machine does not answer", State(job.cancel[0]))
+    return Step(Do.WAIT, why)
 
 
 def _machine_stopped(job: Job, machine: Machine) -> Step:
@@ -178,7 +192,7 @@ def _after_the_end(job: Job, seen: Seen, now: datetime) -> Step:
     if gone or job.spec["machine"] is not None:
         return Step(Do.CLOSE, "" if whole else "its results are those of the last copy")
     if is_kept(job) and now < kept_until(job):
-        return Step(Do.WAIT, "its machine is kept for a look")
+        return Step(Do.WAIT, "its machine is kept for a look", kept_until=kept_until(job))
     return Step(Do.TERMINATE)
 
 

@@ -21,7 +21,16 @@ from tests.access.sshserver import wait_for
 from tests.control.jobs.test_local_life import desk  # noqa: F401  (a fixture)
 
 SAYS_WHEN = "import time\nfor _ in range(20):\n    print(time.time(), flush=True)\n    time.sleep(0.06)"
-COUNTS = "import sys\nfor one in range(60000):\n    print(one, file=(sys.stdout, sys.stderr)[one % 2], flush=True)"
+COUNTS = """
+import itertools, os, sys, time
+for one in itertools.count():
+    print(one, file=sys.stdout, flush=True)
+    print(one, file=sys.stderr, flush=True)
+    if one % 100 == 0:
+        time.sleep(0.01)
+        if os.path.exists(sys.argv[1]):
+            break
+"""
 
 
 class Timed(BytesIO):
@@ -37,8 +46,8 @@ class Timed(BytesIO):
         return super().write(data)
 
 
-def python(desk, text, **options):  # noqa: F811
-    return desk.begun(sys.executable, "-c", text, on="desk", **options)
+def python(desk, text, *words):  # noqa: F811
+    return desk.begun(sys.executable, "-c", text, *words, on="desk")
 
 
 def test_a_line_is_shown_within_a_tenth_of_a_second(desk):  # noqa: F811
@@ -51,17 +60,19 @@ def test_a_line_is_shown_within_a_tenth_of_a_second(desk):  # noqa: F811
 
 
 class Cuts(BytesIO):
-    """Closes the connections to this computer's machines after so many bytes, a few times."""
+    """Closes the connections to this computer's machines after so many bytes, a few times; makes a file after that."""
 
-    def __init__(self, every, most):
+    def __init__(self, every, most, done):
         super().__init__()
-        self._every, self.left, self._since = every, most, 0
+        self._every, self._left, self._since, self._done = every, most, 0, done
 
     def write(self, data):
         self._since += len(data)
-        if self.left and self._since > self._every:
-            self._since, self.left = 0, self.left - 1
+        if self._left and self._since > self._every:
+            self._since, self._left = 0, self._left - 1
             cut()
+        if not self._left:
+            self._done.touch()
         return super().write(data)
 
 
@@ -74,13 +85,17 @@ def cut():
                 sock.shutdown(2)
 
 
-def test_a_connection_that_is_cut_loses_no_byte_and_doubles_none(desk, monkeypatch):  # noqa: F811
+def test_a_connection_that_is_cut_loses_no_byte_and_doubles_none(desk, monkeypatch, tmp_path):  # noqa: F811
     monkeypatch.setattr(following, "AGAIN_S", 0.01)
-    out, err = Cuts(20_000, 4), BytesIO()
-    job = follow(desk.session, python(desk, COUNTS), desk.environ, stdout=out, stderr=err)
-    assert (job.state, out.left) == (State.SUCCEEDED, 0)
-    assert out.getvalue().split() == [b"%d" % one for one in range(0, 60_000, 2)]
-    assert err.getvalue().split() == [b"%d" % one for one in range(1, 60_000, 2)]
+    done = tmp_path / "done"
+    out, err = Cuts(20_000, 4, done), BytesIO()
+    job = follow(desk.session, python(desk, COUNTS, str(done)), desk.environ, stdout=out, stderr=err)
+    assert (job.state, done.exists()) == (State.SUCCEEDED, True)
+    lines = out.getvalue().split()
+    assert lines == [b"%d" % one for one in range(len(lines))]
+    assert err.getvalue() == out.getvalue()
+    path = desk.home / "jobs" / job.id / "out-1"
+    assert path.read_bytes() == out.getvalue()
 
 
 def test_while_nobody_reads_ctrl_c_ends_the_following_and_the_rest_is_shown_once_by_the_next(desk):  # noqa: F811

@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from contextlib import suppress
+from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import pytest
 from cloudgpu.control.jobs.cancel import cancel
 from cloudgpu.control.jobs.watch import carry_all, sentences
 from cloudgpu.core.jobs.job import State
+from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest
 from tests.control.jobs.bench import EACH, Bench, answer
 
@@ -142,6 +144,20 @@ def test_data_that_is_on_the_machine_is_found_at_its_place(desk):
     (data / "rows.csv").write_text("1,2\n")
     job, out, _ = desk.run("cat", "in/rows.csv", on="desk", data=[f"{data}:in"])
     assert (job.state, out) == (State.SUCCEEDED, b"1,2\n")
+
+
+def test_the_machine_of_a_failed_job_is_kept_for_a_look_and_held_and_nobody_waits_for_that(bench):
+    job, _, _ = bench.run("sh", "-c", "exit 3", keep="2h")
+    machine = bench.machine_of(job)
+    assert (job.state, job.is_living, machine.state) == (State.FAILED, True, "running")
+    assert machine.hold_until[:16] == iso(job.ended_at + timedelta(hours=2))[:16]
+    late = bench.opened()
+    late.clock = lambda: job.ended_at + timedelta(hours=2, seconds=1)
+    try:
+        carry_all(late, bench.environ)
+    finally:
+        late.ledger.close()
+    assert (bench.now(job).is_living, bench.left()) == (False, [])
 
 
 def test_setup_runs_once_on_a_machine_and_its_failure_is_a_state_of_its_own(desk):

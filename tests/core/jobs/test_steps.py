@@ -143,6 +143,28 @@ def test_a_cancelled_job_that_never_had_a_machine_launches_none():
     assert (world.machines, world.job.outcome) == ({}, State.CANCELLED)
 
 
+def test_a_cancelled_job_does_not_wait_for_ever_for_a_machine_that_does_not_answer():
+    world = begun(World(spec()))
+    world.write(lines.job_began("job-1", 1, None, START))
+    there = world.machine_of(world.job)
+    world.machines[there.id] = there._replace(state="unknown")
+    world.write(lines.job_cancel_requested("job-1", "cancelled", "asked", "desk", world.now))
+    assert world.step().do is Do.WAIT
+    world.now += timedelta(minutes=10)
+    assert world.step().do is Do.END
+    world.now += timedelta(hours=2)
+    assert world.step().do is Do.STOP
+
+
+def test_a_cancelled_job_whose_machine_never_answered_ends_it_at_once():
+    world = World(spec())
+    until(world, Do.LAUNCH)
+    there = world.machine_of(world.job)
+    world.machines[there.id] = there._replace(state="pending")
+    world.write(lines.job_cancel_requested("job-1", "cancelled", "asked", "desk", world.now))
+    assert [world.step().do for _ in range(3)] == [Do.END, Do.TERMINATE, Do.CLOSE]
+
+
 def test_a_machine_that_somebody_stopped_ends_the_job_and_its_results_wait_there():
     world = begun(World(spec()))
     there = world.machine_of(world.job)

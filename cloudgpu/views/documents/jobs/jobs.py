@@ -1,8 +1,9 @@
-"""Documents of `jobs`, `cancel`, and of `show` for a job."""
+"""Documents of `jobs`, `cancel`, `show` for a job, and of what the library plans."""
 
 from typing import Annotated, Literal, TypedDict
 
 from cloudgpu.core.jobs.job import State as _State
+from cloudgpu.views.documents.machines.plans import Plan
 from cloudgpu.views.documents.parts import Market, State, Time, Usd
 
 JobState = Annotated[str, _State]
@@ -176,3 +177,46 @@ class CancelDocument(TypedDict):
     """It was over already: nothing was done."""
     waits: str | None
     """Why it has not ended yet; null where it has."""
+
+
+class StaysHere(TypedDict):
+    """A file or directory that does not travel."""
+
+    path: str
+    """Where it is, in the workdir."""
+    bytes: int
+    """How large it is; of a large directory, at least."""
+
+
+class JobPlan(TypedDict):
+    """A job as planned."""
+
+    name: str
+    """Its name."""
+    command: list[str]
+    """Its words."""
+    machine: str | None
+    """The machine that is there and is used; null: one is launched."""
+    launch: Plan | None
+    """The launch of its machine; null for one that is there."""
+    files: int
+    """How many files travel."""
+    bytes: int
+    """Their size."""
+    left_out: list[StaysHere]
+    """The five largest of what stays."""
+    secrets: list[str]
+    """The files that stay because their names look like secrets."""
+    results: str
+    """The directory on this computer to which results come back."""
+    dearest_usd: Usd | None
+    """The most that it may cost; null where that has no end, or its machine is there."""
+
+
+class PlannedJobDocument(TypedDict):
+    """What `run` would do."""
+
+    plan: JobPlan | None
+    """The new job; null where one that lives would be followed instead."""
+    existing: JobDocument | None
+    """The job of this name or key that lives; null: there is none."""
