@@ -27,7 +27,14 @@ from cloudgpu.core.jobs.remote_state import Phase
 from cloudgpu.core.jobs.steps import Do, Seen, Step, next_step
 from cloudgpu.core.values.money import ZERO, Money
 from cloudgpu.core.values.times import from_iso
-from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, ProviderUnavailable, Unreachable
+from cloudgpu.errors import (
+    BudgetRefused,
+    CloudgpuError,
+    InvalidRequest,
+    LedgerUnavailable,
+    ProviderUnavailable,
+    Unreachable,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -77,6 +84,7 @@ class Carrier:
     connection: Connection | None = None
     connected_to: str | None = None
     remote: RemoteState | None = None
+    unfetched: bool = False
 
     def __enter__(self) -> Self:
         return self
@@ -108,7 +116,7 @@ class Carrier:
             return Carried(the_job(self.session, self.id), "another process carries it on", SOON)
 
     def _carried(self) -> Carried:
-        self.remote = None
+        self.remote, self.unfetched = None, False
         for _ in range(MOST_STEPS):
             job = the_job(self.session, self.id)
             step = next_step(job, self._seen(job), self.session.clock())
@@ -131,7 +139,7 @@ class Carrier:
         if machine is not None and machine.state in ("pending", "unknown"):
             machine = self._refreshed(job, machine)
             silent = silent or f"{machine.name} is {machine.state}"
-        return Seen(machine, self.remote, silent, self._spent(job))
+        return Seen(machine, self.remote, silent, self._spent(job), self.unfetched)
 
     def _machine(self, job: Job) -> Machine | None:
         attempt = job.attempt or (job.attempts[-1] if job.attempts else None)
@@ -235,6 +243,9 @@ class Carrier:
             self._append(self._ended(job, Step(Do.END, error.message, State.NOT_LAUNCHED)))
             self._append(*closed(self.session, the_job(self.session, self.id), None, error.message))
             raise error
+        elif isinstance(error, (BudgetRefused, InvalidRequest)):  # no time that passes changes that
+            why = f"{job.attempts[-2].why}; it got no other machine: {error.message}"
+            self._append(self._ended(job, Step(Do.END, why, State.LOST)))
         return Carried(job, error.message, LATER, None, error)
 
     def _start(self, job: Job, _step: Step) -> Carried | None:
@@ -255,7 +266,7 @@ class Carrier:
         if remote is None:
             return None
         if remote.phase in (Phase.RUNNING, Phase.ORPHANED) and attempt.began_at is None and remote.started is not None:
-            at = datetime.fromtimestamp(remote.started, UTC)
+            at = self._at(remote, remote.started)
             self._append(lines.job_began(job.id, attempt.number, remote.setup_s, at))
         self._note_progress(job, remote)
         if job.spec["stall_s"] is not None:
@@ -302,16 +313,21 @@ class Carrier:
     def _end(self, job: Job, step: Step) -> Carried | None:
         remote, attempt = self.remote, job.attempts[-1] if job.attempts else None
         if remote is not None and remote.started is not None and attempt is not None and attempt.began_at is None:
-            at = datetime.fromtimestamp(remote.started, UTC)
+            at = self._at(remote, remote.started)
             self._append(lines.job_began(job.id, attempt.number, remote.setup_s, at))
         if remote is not None and remote.progress is not None:
             self._append(lines.job_progressed(job.id, len(job.attempts), *remote.progress, self.session.clock()))
         self._append(self._ended(job, step))
         return None
 
+    def _at(self, remote: RemoteState, moment: float) -> datetime:
+        """Return when that was by this computer's clock: a machine's own clock may be hours off."""
+        return self.session.clock() - timedelta(seconds=max(0.0, remote.now - moment))
+
     def _ended(self, job: Job, step: Step) -> Draft:
         ended, number = step.exit, len(job.attempts)
-        at = self.session.clock() if ended is None else datetime.fromtimestamp(ended.ended, UTC)
+        remote = self.remote
+        at = self.session.clock() if ended is None or remote is None else self._at(remote, ended.ended)
         outcome = (step.outcome or State.FAILED).value
         status, signal = (None, None) if ended is None else (ended.status, ended.signal)
         return lines.job_ended(
@@ -332,6 +348,10 @@ class Carrier:
         except InvalidRequest as error:  # this computer cannot take them
             self._append(not_fetched(self.session, job, error.message))
             raise
+        except Unreachable:
+            self.unfetched = True
+            if next_step(job, self._seen(job), self.session.clock()).do is not Do.STOP:
+                raise
         return None
 
     def _resume(self, job: Job, step: Step) -> Carried | None:

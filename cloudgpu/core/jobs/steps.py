@@ -58,12 +58,14 @@ class Seen:
 
     `machine` is that of the open attempt, None where none is known to have been made. `remote` is the last look at it,
     None where it was not asked; `silent` says why it did not answer. `spent` is what the job's machines have cost.
+    `unfetched`: a fetch of its results has just failed.
     """
 
     machine: Machine | None
     remote: RemoteState | None = None
     silent: str | None = None
     spent: Money | None = None
+    unfetched: bool = False
 
 
 CANCEL_PATIENCE = timedelta(minutes=10)  # that a machine has to answer before its cancelled job is over all the same
@@ -125,9 +127,16 @@ def _machine_stopped(job: Job, machine: Machine) -> Step:
 
 def _machine_gone(job: Job, machine: Machine) -> Step:
     why = f"{machine.name} is gone: {machine.action_reason or machine.state_reason or 'the cloud gives no reason'}"
-    if job.spec["machine"] is not None or job.interruptions >= job.spec["restarts"]:
+    limited = job.spec["machine"] is not None or job.interruptions >= job.spec["restarts"]
+    if limited or _ended_by_hand(machine):
         return Step(Do.END, why, State.LOST)
     return Step(Do.AGAIN, why, interrupted=True)
+
+
+def _ended_by_hand(machine: Machine) -> bool:
+    """Say whether somebody asked for a machine's end: no rule of the reaper's, and no launch that failed."""
+    by_rule = machine.decision is not None and machine.decision.why == machine.action_reason
+    return machine.action_reason is not None and not by_rule and not machine.launch_failed
 
 
 def _by_what_runs(job: Job, attempt: Attempt, remote: RemoteState, spent: Money | None) -> Step:
@@ -179,7 +188,7 @@ def _after_the_end(job: Job, seen: Seen, now: datetime) -> Step:
     machine, whole = seen.machine, job.fetched is not None and job.fetched.whole
     gone = machine is None or (machine.terminated_at is not None and not machine.parked)
     if not whole and not gone and machine is not None and _had_a_command(job):
-        return _fetch(job, machine, now)
+        return _fetch(job, machine, seen, now)
     if gone or job.spec["machine"] is not None:
         return Step(Do.CLOSE, "" if whole else "its results are those of the last copy")
     if is_kept(job) and now < kept_until(job):
@@ -187,7 +196,7 @@ def _after_the_end(job: Job, seen: Seen, now: datetime) -> Step:
     return Step(Do.TERMINATE)
 
 
-def _fetch(job: Job, machine: Machine, now: datetime) -> Step:
+def _fetch(job: Job, machine: Machine, seen: Seen, now: datetime) -> Step:
     """Return how results come back: from a machine that runs, or from one that is started once more for them.
 
     One that somebody stopped under a command that ran is left to them, and so is one from which a fetch has failed: to
@@ -200,7 +209,8 @@ def _fetch(job: Job, machine: Machine, now: datetime) -> Step:
         state = "parked" if machine.parked else machine.state
         return Step(Do.WAIT, f"its results are on {machine.name}, which is {state}")
     since = max(filter(None, (job.ended_at, from_iso(machine.since) if machine.since else None)), default=now)
-    if job.spec["machine"] is None and now >= since + timedelta(seconds=job.spec["results_wait_s"]):
+    waited = now >= since + timedelta(seconds=job.spec["results_wait_s"])
+    if job.spec["machine"] is None and waited and seen.unfetched:  # whoever comes late, from sleep say, fetches them
         return Step(Do.STOP, "nobody has fetched its results in time")
     return Step(Do.FETCH)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from cloudgpu.core.events import job_lines as lines
 from cloudgpu.core.jobs.job import State
 from cloudgpu.core.jobs.remote_state import Exit, Phase
-from cloudgpu.core.jobs.steps import Do
+from cloudgpu.core.jobs.steps import Do, next_step
 from cloudgpu.core.model.facts import LastDecision
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import iso
@@ -215,9 +215,37 @@ def test_results_that_nobody_fetches_in_time_end_compute_and_are_not_started_for
     world = begun(World(spec(results_wait_s=7200)))
     world.ends(1, status=0)
     until(world, Do.END)
-    world.now += timedelta(hours=2)
+    world.now += timedelta(hours=1)
+    world.unfetched = True
+    assert next_step(world.job, world.seen(world.job), world.now).do is Do.FETCH
+    world.now += timedelta(hours=1)
     assert [world.step().do for _ in range(3)] == [Do.STOP, Do.WAIT, Do.WAIT]
     assert world.resumed == 0
+
+
+def test_a_watcher_that_comes_too_late_fetches_results_that_are_still_there():
+    world = begun(World(spec(results_wait_s=7200)))
+    world.ends(1, status=0)
+    until(world, Do.END)
+    world.now += timedelta(hours=9)
+    assert [world.step().do for _ in range(3)] == [Do.FETCH, Do.TERMINATE, Do.CLOSE]
+
+
+def test_a_machine_that_somebody_ended_is_not_replaced_and_one_that_a_rule_ended_is():
+    for how, follows in (
+        ({"action_reason": "asked by the user"}, Do.END),
+        ({"action_reason": "it never came up", "launch_failed": True}, Do.AGAIN),
+        ({"action_reason": "its lease is over", "decision": ended("its lease is over")}, Do.AGAIN),
+        ({}, Do.AGAIN),
+    ):
+        world = begun(World(spec()))
+        there = world.machine_of(world.job)
+        world.machines[there.id] = there._replace(state="terminated", terminated_at=iso(START), **how)
+        assert world.step().do is follows
+
+
+def ended(why):
+    return LastDecision("terminate", "lease", why, "IDLE", iso(START), iso(START), iso(START))
 
 
 def test_a_failed_job_keeps_its_machine_as_long_as_that_was_asked():

@@ -74,6 +74,7 @@ class World:
     spec: dict
     now: datetime = START
     drafts: list = field(default_factory=list)
+    unfetched: bool = False  # a fetch has just failed
     machines: dict = field(default_factory=dict)  # by id
     remotes: dict = field(default_factory=dict)  # by attempt number
     begun: list = field(default_factory=list)  # (attempt, machine)
@@ -104,7 +105,7 @@ class World:
             remote = self.remotes.get(job.attempts[-1].number, RemoteState(Phase.ABSENT, self.now.timestamp()))
         elif there is not None:
             silent = "it does not answer"
-        return Seen(there, remote, silent, self.spent)
+        return Seen(there, remote, silent, self.spent, self.unfetched)
 
     def step(self, *, killed=False):
         """Do one step of a watcher; `killed`: it dies when the step is done and not written down."""
