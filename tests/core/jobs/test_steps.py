@@ -153,6 +153,7 @@ def test_a_cancelled_job_does_not_wait_for_ever_for_a_machine_that_does_not_answ
     world.now += timedelta(minutes=10)
     assert world.step().do is Do.END
     world.now += timedelta(hours=2)
+    world.unfetched = True
     assert world.step().do is Do.STOP
 
 
