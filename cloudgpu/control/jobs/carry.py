@@ -348,7 +348,9 @@ class Carrier:
         except InvalidRequest as error:  # this computer cannot take them
             self._append(not_fetched(self.session, job, error.message))
             raise
-        except Unreachable:
+        except LedgerUnavailable:
+            raise
+        except CloudgpuError:
             self.unfetched = True
             if next_step(job, self._seen(job), self.session.clock()).do is not Do.STOP:
                 raise

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import json
 import os
 import shutil
@@ -26,6 +27,7 @@ from tests.forked import Forked, until_closed
 
 KIND = "tests.control.jobs.ssh_cloud:make"
 LOOK_S = 0.01
+END_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 CHANGES = ("launch", "terminate", "stop", "start", "tag", "set_timer", "drop_timer", "save_image", "end_keeping_disk")
 STRIKES = []  # called before each changing call of the cloud
 
@@ -71,15 +73,20 @@ class Machines:
     def home(self, machine):
         return self.root / machine / "home"
 
+    def off(self):
+        """Let none of them answer any more, whatever the cloud says of them."""
+        if self._process is not None:
+            self._process.kill()
+            self._process = None
+
     def end(self):
         """End all of them."""
-        self._process.kill()
+        self.off()
         for path in self.root.iterdir():
             _kill(path)
 
 
 def _run(ours, root, private, public, port, path):
-    # A process of its own session: what it begins may outlive it for a moment, and `Machines.end` kills that, too.
     import threading
 
     ours.send(port)
@@ -121,6 +128,7 @@ def _begin(place, host, private, public, port, path):
     if child:
         return child
     with contextlib.suppress(BaseException):
+        ctypes.CDLL(None).prctl(END_WITH_PARENT, signal.SIGKILL)
         asyncio.run(_serve(place / "home", host, private, public, port, path))
     os._exit(1)
 

@@ -149,6 +149,22 @@ def test_a_watcher_that_wakes_long_after_the_end_fetches_what_is_there(world):
     world.nothing_left()
 
 
+def test_a_machine_that_does_not_answer_after_the_end_of_its_job_is_stopped_with_its_results(world):
+    job = world.asked()
+    for at in range(1, 100):
+        world.child(job, at)
+        if world.now(job).outcome is not None:
+            break
+    assert world.now(job).fetched is None
+    world.machines.off()
+    found = again(world, job)
+    assert (found.error is not None, len(world.billed())) == (True, 1)
+    world.clock.advance(3600 * 2)
+    found = again(world, job)
+    assert (found.job.state, found.job.is_living, world.billed()) == (State.SUCCEEDED, True, []), found
+    assert world.machine_of(job).state == "stopped"
+
+
 def test_a_machine_that_its_user_ends_is_not_replaced(world):
     job = world.asked(pause=20)
     world.child(job, until=runs)
