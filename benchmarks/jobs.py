@@ -37,7 +37,7 @@ Pair = tuple[float, float]
 
 def measure(turns: int = 5) -> dict[str, Any]:
     """Return the rows. One turn more is made of each than counts: it pays for what the others find ready."""
-    rows = [_row("run --on a machine -- true", _commands(turns), "<= 12")]
+    rows = _commands(turns)
     with tempfile.TemporaryDirectory(dir=_place()) as directory, _server(Path(directory)) as server:
         for what, fill, aim in (("10,000 small files", _small, "<= 2"), ("2 GiB in one file", _large, "<= 2")):
             source = Path(directory, "source")
@@ -70,19 +70,20 @@ def _timed(act: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
-def _row(what: str, pairs: Sequence[Pair], aim: str) -> dict[str, Any]:
+def _row(what: str, pairs: Sequence[Pair], aim: str | None) -> dict[str, Any]:
     ours, against = (statistics.median(values) for values in zip(*pairs, strict=True))
     ratios = [one / other for one, other in pairs]
     ratio = statistics.median(ratios)
     found = {"what": what, "unit": "s", "ours": ours, "against": against, "ratio": ratio, "n": len(pairs)}
-    met = ratio <= float(aim.removeprefix("<= "))
-    return found | {"aim": aim, "met": met, "spread": f"{min(ratios):.2f} to {max(ratios):.2f}"}
+    found["spread"] = f"{min(ratios):.2f} to {max(ratios):.2f}"
+    return found if aim is None else found | {"aim": aim, "met": ratio <= float(aim.removeprefix("<= "))}
 
 
 # -- the command line
 
 
-def _commands(turns: int) -> list[Pair]:
+def _commands(turns: int) -> list[dict[str, Any]]:
+    """Return the rows of a job that does nothing, beside ssh and beside `cloudgpu exec`, which loads as much."""
     with tempfile.TemporaryDirectory() as directory:
         place = Path(directory)
         (place / "work").mkdir()
@@ -94,12 +95,14 @@ def _commands(turns: int) -> list[Pair]:
 
         ours("up", "--name", "desk", "--provider", "local", "--template", "bare", "--policy", "default", "--yes")
         try:
-            run = ("run", "--on", "desk", "--yes", "--", "true")
             host = SshHost(*_desk(environ))
             config = place / "config"
             home = place / "home"
             write(config, [host], key_file=_key(home), known_hosts=home / "known_hosts")
-            return _pairs(turns, lambda: ours(*run), lambda: _ssh(config, host.name, "true"))
+            run, what = (lambda: ours("run", "--on", "desk", "--yes", "--", "true")), "run --on a machine -- true"
+            by_ssh = _pairs(turns, run, lambda: _ssh(config, host.name, "true"))
+            by_exec = _pairs(turns, run, lambda: ours("exec", "desk", "--", "true"))
+            return [_row(f"{what}, ssh", by_ssh, None), _row(f"{what}, exec", by_exec, "<= 3")]
         finally:
             ours("down", "desk", "--yes")
 

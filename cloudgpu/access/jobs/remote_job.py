@@ -27,7 +27,6 @@ import signal
 import struct
 import sys
 import time
-import traceback
 from pathlib import Path
 from typing import Any, Callable
 
@@ -371,7 +370,7 @@ def in_child(text: bytes) -> int:
     except BrokenPipeError:
         pass  # nobody listens
     except Exception:  # noqa: BLE001
-        traceback.print_exc()
+        sys.excepthook(*sys.exc_info())
         sys.stderr.flush()
     finally:
         os._exit(status)

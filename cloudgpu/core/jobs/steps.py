@@ -108,7 +108,9 @@ def _silent(job: Job, attempt: Attempt, why: str, now: datetime) -> Step:
     """Return what follows where the machine does not answer: a cancelled job does not wait for it for ever."""
     if job.cancel is None or job.cancel_at is None:
         return Step(Do.WAIT, why)
-    if attempt.began_at is None or now - job.cancel_at >= CANCEL_PATIENCE:
+    if attempt.began_at is None:
+        return _cancelled(job) or Step(Do.WAIT, why)
+    if now - job.cancel_at >= CANCEL_PATIENCE:
         return Step(Do.END, f"{job.cancel[1]}; its machine does not answer", State(job.cancel[0]))
     return Step(Do.WAIT, why)
 
