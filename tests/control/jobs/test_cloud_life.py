@@ -55,7 +55,7 @@ def killed(world, job, chance, times):
         world.at_most_one()
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.soak)])
 def test_watchers_that_are_killed_one_after_another_run_the_command_once(world, seed):
     job = world.asked(status=7 * seed)
     killed(world, job, random.Random(seed), 6)
@@ -175,7 +175,7 @@ def test_a_machine_that_its_user_ends_is_not_replaced(world):
     world.nothing_left()
 
 
-@pytest.mark.parametrize("runs_before", [False, True])
+@pytest.mark.parametrize("runs_before", [False, pytest.param(True, marks=pytest.mark.soak)])
 def test_a_ledger_from_a_backup_goes_on_and_never_runs_the_command_twice_at_once(world, runs_before):
     job = world.asked(pause=1)
     if runs_before:
