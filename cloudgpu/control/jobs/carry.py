@@ -7,6 +7,7 @@ done and not written down, because a process was killed in between, is done agai
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -377,10 +378,13 @@ class Carrier:
         return None
 
     def _close(self, job: Job, step: Step) -> Carried | None:
-        machine = self._machine(job)
+        machine, own = self._machine(job), job.spec["machine"] is None
         remote = None
-        if machine is not None and machine.state == "running":
-            remote = self.at(job, machine)
+        if machine is not None and own and machine.terminated_at is not None and machine.retained:
+            terminated(self.session, job, machine)  # the disk of one that was taken away
+        if machine is not None and not own and machine.state == "running":
+            with suppress(CloudgpuError):  # the next job there cleans up, too
+                remote = self.at(job, machine)
         self._append(*closed(self.session, job, remote, step.why))
         show_end(self.session, the_job(self.session, self.id), self.environ)
         return None

@@ -119,8 +119,9 @@ def test_results_that_lead_out_of_their_directory_are_named_and_not_sent(bench, 
 
 
 def test_results_that_change_while_they_are_fetched_are_not_called_whole(bench, tmp_path):
-    job = bench.start("while :; do date +%N > results/now; dd if=/dev/urandom of=results/big bs=1M count=1 2>&-; done")
-    wait_for(lambda: bench.file("work/results/big").exists())
+    writer = "while :; do date +%N > results/now$one; done"
+    job = bench.start(f"for one in 1 2 3 4; do ({writer}) & done; head -c 2000000 /dev/urandom > results/big; wait")
+    wait_for(lambda: bench.file("work/results/now4").exists())
     found = job.fetch_results(tmp_path / "here")
     assert not found.whole
     assert "changed while" in found.why
