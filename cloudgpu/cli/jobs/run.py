@@ -308,6 +308,8 @@ class Once:
     def __init__(self, number: int) -> None:
         self._number = number
         self._written = self._skip = 0
+        self._poll = select.poll()
+        self._poll.register(number, select.POLLOUT)
 
     def again(self) -> Any:
         """Return it for one more run over the same bytes."""
@@ -319,7 +321,7 @@ class Once:
         new = memoryview(data)[self._skip :]
         self._skip -= len(data) - len(new)
         while new:
-            select.select([], [self._number], [])  # from here on, so few bytes do not block
+            self._poll.poll()  # from here on, so few bytes do not block
             before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGALRM})
             try:
                 count = os.write(self._number, new[: select.PIPE_BUF])

@@ -54,7 +54,13 @@ def test_without_a_cloud_no_price_list_is_asked(lab):
 
 
 def test_prices_can_be_left_alone():
-    assert {one.name for one in the_jobs(DAY, None, urge=lambda: None)} == {"pass", "budgets", "alerts", "report"}
+    assert {one.name for one in the_jobs(DAY, None, urge=lambda: None)} == {
+        "pass",
+        "budgets",
+        "alerts",
+        "jobs",
+        "report",
+    }
 
 
 def test_a_budget_that_stops_and_is_passed_calls_a_pass_at_once(lab):
