@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.access.reach import open_connection
+from cloudgpu.control.cost.job_cost import job_spent
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.jobs.attempt import launched, made_for, settled, started
 from cloudgpu.control.jobs.ending import closed, fetched, not_fetched, resumed, stopped, terminated
@@ -21,12 +22,10 @@ from cloudgpu.control.jobs.notices import note_secrets, note_stall, show_end
 from cloudgpu.control.jobs.results import sync
 from cloudgpu.control.jobs.store import directory_of, last_sync, the_job
 from cloudgpu.control.lifecycle.lease import set_hold
-from cloudgpu.core.billing.totals import spent
 from cloudgpu.core.events import job_lines as lines
 from cloudgpu.core.jobs.job import Job, State
 from cloudgpu.core.jobs.remote_state import Phase
 from cloudgpu.core.jobs.steps import Do, Seen, Step, next_step
-from cloudgpu.core.values.money import ZERO, Money
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import (
     BudgetRefused,
@@ -48,6 +47,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.events.log import Draft
     from cloudgpu.core.jobs.remote_state import RemoteState
     from cloudgpu.core.model.machine import Machine
+    from cloudgpu.core.values.money import Money
 
 SOON, LATER = timedelta(seconds=5), timedelta(minutes=1)
 PROGRESS_EVERY = timedelta(minutes=10)  # how often progress is a line of the ledger
@@ -164,11 +164,8 @@ class Carrier:
             return self.session.ledger.machine(machine.id) or machine
 
     def _spent(self, job: Job) -> Money | None:
-        if job.spec["max_cost"] is None:
-            return None
-        now = self.session.clock()
-        found = (self.session.ledger.machine(one) for one in job.machines)
-        return sum((spent(one, now) for one in found if one is not None), ZERO)
+        """Return what the job has cost so far, as `cost --by job` says it; not asked where that bounds nothing."""
+        return None if job.spec["max_cost"] is None else job_spent(self.session, job)
 
     def at(self, job: Job, machine: Machine) -> RemoteJob:
         """Return the open attempt on its machine, over a connection that stands. Raises Unreachable."""

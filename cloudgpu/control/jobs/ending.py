@@ -8,8 +8,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from cloudgpu.access.jobs.snapshot import remove
+from cloudgpu.control.cost.job_cost import all_jobs
 from cloudgpu.control.jobs.results import copied, deliver, sync
-from cloudgpu.control.jobs.store import all_jobs, directory_of, forget_copies, snapshots
+from cloudgpu.control.jobs.store import directory_of, forget_copies, snapshots
 from cloudgpu.control.launch.restore import started
 from cloudgpu.control.lifecycle.lifecycle import end_all_of, stop
 from cloudgpu.core.events import job_lines as lines

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cloudgpu.access.jobs.snapshot import take
+from cloudgpu.control.cost.job_cost import all_jobs
 from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.jobs.inputs.env_file import secret_values
-from cloudgpu.control.jobs.store import all_jobs, check_free, directory_of, snapshots, the_job
+from cloudgpu.control.jobs.store import check_free, directory_of, snapshots, the_job
 from cloudgpu.control.launch.budget_preview import look_for_budgets
 from cloudgpu.control.launch.plan import Prepared, prepare
 from cloudgpu.core.events.job_lines import job_requested

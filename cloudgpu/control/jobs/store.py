@@ -8,8 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from cloudgpu.access.files import write_whole
-from cloudgpu.core.events.job_lines import SUBJECT
-from cloudgpu.core.jobs.job import jobs_of
+from cloudgpu.control.cost.job_cost import all_jobs
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
 
 if TYPE_CHECKING:
@@ -19,11 +18,6 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.jobs.job import Job
     from cloudgpu.core.model.machine import Machine
-
-
-def all_jobs(session: Session) -> dict[str, Job]:
-    """Return every job of the ledger by id, in the order in which they were asked for."""
-    return jobs_of(session.ledger.events(SUBJECT))
 
 
 def the_job(session: Session, job: str) -> Job:

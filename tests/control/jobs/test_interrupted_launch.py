@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from cloudgpu.control.jobs.cancel import cancel
@@ -9,7 +11,9 @@ from cloudgpu.control.jobs.carry import Carrier
 from cloudgpu.control.jobs.inputs.request import parse_run
 from cloudgpu.control.jobs.plan import begin, plan_run
 from cloudgpu.control.jobs.store import the_job
+from cloudgpu.core.billing.totals import spent as bill_spent
 from cloudgpu.core.events.job_lines import job_machine
+from cloudgpu.core.values.money import Money
 from tests.control.conftest import Lab
 
 
@@ -71,3 +75,18 @@ def test_the_next_watcher_sends_the_same_launch_again(lab, cut_off):
     row = settled(lab)
     assert (row.launch_status, row.key) == ("made", f"{cut_off.id}-1")
     assert len(carried.job.attempts) == 1
+
+
+def test_what_a_machine_has_cost_before_a_job_came_counts_not_against_its_max_cost(lab, tmp_path):
+    (tmp_path / "work").mkdir()
+    lab.up(name="fox", policy="never", renew_until=timedelta(days=30))
+    lab.later(hours=100)
+    words = {"argv": ["true"], "environ": {}, "on": "fox", "max_cost": "10"}
+    job = begin(lab.session, plan_run(lab.session, parse_run(workdir=tmp_path / "work", **words), {}))
+    with Carrier(lab.session, job.id, {}) as carrier:
+        carrier.carry()
+        lab.later(minutes=6)
+        spent = carrier._spent(the_job(lab.session, job.id))
+    (row,) = lab.session.ledger.machines()
+    assert bill_spent(row, lab.clock()) > Money.usd(10)
+    assert Money(0) < spent < Money.usd(1)
