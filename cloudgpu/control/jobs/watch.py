@@ -142,4 +142,8 @@ def with_jobs(session: Session, found: Pass, environ: Mapping[str, str]) -> Pass
     """Carry jobs on after a run of the reaper, unless it changed nothing; return it with what became of them."""
     if found.dry_run or found.busy:
         return found
-    return replace(found, sentences=(*found.sentences, *sentences(carry_all(session, environ))))
+    try:
+        said = sentences(carry_all(session, environ))
+    except LedgerUnavailable as error:  # what the run itself has done is told all the same
+        return replace(found, faults=(*found.faults, f"jobs were left as they are: {error.message}"))
+    return replace(found, sentences=(*found.sentences, *said))
