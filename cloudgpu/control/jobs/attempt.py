@@ -77,7 +77,7 @@ def started(session: Session, job: Job, remote: RemoteJob, values: Mapping[str, 
     An attempt begins once: where it has begun already, it is only looked at. Raises Unreachable where the connection
     is lost on the way, InvalidRequest for a snapshot that is on another computer or a machine without room.
     """
-    snapshot = _snapshot(session, job)
+    snapshot = snapshot_of(session, job)
     session.tell(f"{job.name}: sending {len(snapshot.files):,} files")
     own = directory_of(session, job)
     restored = None if len(job.attempts) == 1 else remote.restore(own / "results", own / "checkpoints")
@@ -98,7 +98,8 @@ def _remote_spec(job: Job) -> RemoteSpec:
     )
 
 
-def _snapshot(session: Session, job: Job) -> Snapshot:
+def snapshot_of(session: Session, job: Job) -> Snapshot:
+    """Return the files of a job; raise InvalidRequest where they are on another computer."""
     try:
         return load(snapshots(session), job.spec["snapshot"])
     except InvalidRequest as error:

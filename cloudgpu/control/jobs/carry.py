@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.control.access.reach import open_connection
 from cloudgpu.control.cost.job_cost import job_spent
 from cloudgpu.control.inventory.sync import refresh
-from cloudgpu.control.jobs.attempt import launched, made_for, settled, started
+from cloudgpu.control.jobs.attempt import launched, made_for, settled, snapshot_of, started
 from cloudgpu.control.jobs.ending import closed, fetched, not_fetched, resumed, stopped, terminated
 from cloudgpu.control.jobs.inputs.env_file import secret_values
 from cloudgpu.control.jobs.notices import note_secrets, note_stall, show_end
@@ -210,6 +210,7 @@ class Carrier:
         self.session.ledger.append(list(drafts))
 
     def _place(self, job: Job, _step: Step) -> None:
+        snapshot_of(self.session, job)  # who cannot begin it launches nothing for it
         number, last = len(job.attempts) + 1, job.attempts[-1] if job.attempts else None
         machine = job.spec["machine"]
         key = None if machine is not None else f"{job.id}-{number}"

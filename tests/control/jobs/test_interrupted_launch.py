@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from datetime import timedelta
 
 import pytest
@@ -90,3 +91,15 @@ def test_what_a_machine_has_cost_before_a_job_came_counts_not_against_its_max_co
     (row,) = lab.session.ledger.machines()
     assert bill_spent(row, lab.clock()) > Money.usd(10)
     assert Money(0) < spent < Money.usd(1)
+
+
+def test_a_computer_that_has_not_the_files_of_a_job_launches_nothing_for_it(lab, tmp_path):
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "train.py").write_text("pass")
+    asked = parse_run(workdir=tmp_path / "work", argv=["true"], environ={}, gpu="v100", policy="default", name="fox")
+    job = begin(lab.session, plan_run(lab.session, asked, {}))
+    shutil.rmtree(lab.home / "jobs" / "snapshots")
+    with Carrier(lab.session, job.id, {}) as carrier:
+        found = carrier.carry()
+    assert found.why == "The files of fox are not on this computer, so it cannot be started from here."
+    assert (lab.session.ledger.machines(), lab.machines()) == ([], [])
