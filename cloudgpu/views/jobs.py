@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Literal
 
 from cloudgpu.core.jobs.job import State
-from cloudgpu.core.jobs.steps import is_kept, kept_until
+from cloudgpu.core.jobs.steps import is_retained, retained_until
 from cloudgpu.core.values.money import Money, usd
 from cloudgpu.core.values.times import iso
 
@@ -192,8 +192,8 @@ def _results(job: Job) -> JobResults | None:
 
 
 def _kept(job: Job) -> str | None:
-    keeps = job.outcome is not None and is_kept(job) and job.closed_at is None
-    return iso(kept_until(job)) if keeps else None
+    keeps = job.outcome is not None and is_retained(job) and job.closed_at is None
+    return iso(retained_until(job)) if keeps else None
 
 
 def _time(at: datetime | None) -> str | None:

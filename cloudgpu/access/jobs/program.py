@@ -140,7 +140,7 @@ def ask(
         raise _refused(connection, incoming.head)
     if not whole and served.is_late:
         raise _no_answer(connection, f"it was not done after {timeout:g} seconds".encode())
-    errors = b"" if whole else served.last_words()
+    errors = b"" if whole else served.last_errors()
     if errors is None:
         raise alive.fault or connection.lost()
     if incoming.head is None or not whole:

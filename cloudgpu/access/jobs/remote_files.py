@@ -48,7 +48,7 @@ class Entry(NamedTuple):
     sha256: str
 
 
-def told(error: OSError) -> Fault:
+def explained(error: OSError) -> Fault:
     """Return the fault for what the system refused; a full disk has a kind of its own."""
     where = f" ({error.filename})" if error.filename else ""
     return Fault("disk_full" if error.errno in FULL else "failed", f"{error.strerror or error}{where}")
@@ -203,7 +203,7 @@ class Blobs:
                 remove(waiting.pop()[0])
             self.name(waiting)
             if isinstance(error, OSError):
-                raise told(error) from None
+                raise explained(error) from None
             raise
         self.name(waiting)
         return total

@@ -38,6 +38,7 @@ from cloudgpu.access.jobs.remote_files import (
     Fault,
     Tree,
     answer,
+    explained,
     held,
     inside,
     load,
@@ -46,7 +47,6 @@ from cloudgpu.access.jobs.remote_files import (
     save,
     send,
     taken,
-    told,
 )
 from cloudgpu.access.jobs.remote_keeper import keep, pause_at_shutdown
 
@@ -387,7 +387,7 @@ def carry_out(text: bytes) -> int:
     except Fault as fault:
         answer(fault.answer)
     except OSError as error:
-        answer(told(error).answer)
+        answer(explained(error).answer)
     else:
         return 0
     return OUT_OF_STEP if request["verb"] == "receive" else 0

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from cloudgpu.access.jobs.remote_attempt import Attempt, base, boot, facts, monotonic, send_signal
-from cloudgpu.access.jobs.remote_files import Blobs, Fault, build, create, save, taken, told
+from cloudgpu.access.jobs.remote_files import Blobs, Fault, build, create, explained, save, taken
 
 POLL_S = 0.1
 SHUTDOWN_S = 0.25  # at most, between two signals to all processes of a machine
@@ -41,7 +41,7 @@ def keep(attempt: Attempt, request: dict[str, Any]) -> None:
         else:
             run(attempt, environ)
     except OSError as error:
-        attempt.record(None, "start", str(told(error)))
+        attempt.record(None, "start", str(explained(error)))
     except Fault as fault:
         attempt.record(None, "start", str(fault))
 

@@ -68,7 +68,7 @@ class Served:
 
         hang_up(self._channel)
 
-    def last_words(self) -> bytes | None:
+    def last_errors(self) -> bytes | None:
         """Return what a program that has ended complained of; None where it is only the connection that ended."""
         if self._channel.exit_status < 0:
             return None

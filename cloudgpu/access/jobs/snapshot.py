@@ -41,14 +41,14 @@ def take(
     include: Sequence[str] = (),
     exclude_dirs: Sequence[str | Path] = (),
     at_most: int = AT_MOST,
-    told: Told | None = None,
+    progress: Told | None = None,
     now: Callable[[], float] = time.time,
 ) -> Snapshot:
     """Copy what a job needs of `root` into `store`, by content, and return the snapshot, which is named by its hash.
 
     What is taken is what `survey` says. An unchanged directory copies nothing, and its files are not read again where
-    their times say that they are as they were. `at_most` is in bytes, `told` gets bytes done and in all, `now` is in
-    seconds since the epoch. The store itself stays out if it lies in the directory.
+    their times say that they are as they were. `at_most` is in bytes, `progress` gets bytes done and in all, `now`
+    is in seconds since the epoch. The store itself stays out if it lies in the directory.
 
     Raises InvalidRequest as `survey` does, for a file that cannot be read or does not come to rest, and for a store
     that cannot be written.
@@ -56,7 +56,7 @@ def take(
     began_ns = int(now() * 1e9)
     found = survey(root, include=include, exclude_dirs=[*exclude_dirs, store.absolute()], at_most=at_most)
     with held(store, fcntl.LOCK_SH), files.explained(store):
-        taking = _Taking(found, store, told)
+        taking = _Taking(found, store, progress)
         taken = taking.run()
         made = make_snapshot((file for _, file in taken), found.links, found.directories, found.omissions)
         read = {file.path: (seen, file.sha256) for seen, file in taken}

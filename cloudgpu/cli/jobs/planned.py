@@ -81,7 +81,7 @@ def _costs(planned: PlannedRun, launch: Plan | None) -> str | None:
         return f"at most {limit.text(2)} (--max-cost)"
     if launch is None:
         return "what the machine costs anyway"
-    until = minute(launch["renew_until"])
+    until = minute(launch.get("renew_until"))
     if planned.dearest is None:
         return f"no limit is known: its price has none, and --max-cost is not set; its machine ends {until}"
     return f"at most {planned.dearest.text(2)}, if it runs until {until}"

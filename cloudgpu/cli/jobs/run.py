@@ -44,7 +44,7 @@ GROUPS = {
 }  # fmt: skip
 CONTEXT = {"ignore_unknown_options": False}
 BEGINS = "\0"  # stands where the command begins: nobody can type it
-_NOT_OURS = {"words", "dry_run", "verbose", "yes", "ssh_from_any"}
+_NOT_OURS = {"argv", "dry_run", "verbose", "yes", "ssh_from_any"}
 
 
 def arranged(args: list[str]) -> list[str]:
@@ -55,7 +55,7 @@ def arranged(args: list[str]) -> list[str]:
 
 def command(
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="The job's name; without one, two words.")] = None,
-    words: Annotated[list[str] | None, typer.Argument(metavar="-- CMD [ARG]...", help="The command.")] = None,
+    argv: Annotated[list[str] | None, typer.Argument(metavar="-- CMD [ARG]...", help="The command.")] = None,
     *,
     provider: options.Provider = None,
     account: options.Account = None,
@@ -141,7 +141,7 @@ def command(
 
 def _asked(asked: dict[str, Any]) -> dict[str, Any]:
     """Return what was typed as `parse_run` takes it."""
-    name, words = asked["name"], asked["words"] or []
+    name, words = asked["name"], asked["argv"] or []
     if name == BEGINS:
         name, words = None, [BEGINS, *words]
     if (words and words[0] != BEGINS) or (name is not None and not words):

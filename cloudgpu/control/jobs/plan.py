@@ -105,8 +105,7 @@ def _launch_options(request: RunRequest) -> UpOptions:
     options: UpOptions = {"policy": POLICY, **request.launch, "name": request.name}  # type: ignore[typeddict-item]
     if request.timeout is not None and "renew_until" not in request.launch:
         longest = request.timeout + SETUP_TIME + request.results_wait
-        options["renew_until"] = _typed(longest)
-        options.setdefault("lease", _typed(min(longest, LEASE)))
+        options = {"lease": _typed(min(longest, LEASE)), **options, "renew_until": _typed(longest)}
     return options
 
 

@@ -36,12 +36,12 @@ def job_findings(jobs: Iterable[Job], lasting: Mapping[str, News], now: datetime
         if job.outcome is None:
             keys = (waits_key(job, "stalled"), waits_key(job, "secret"))
             yield from (lasting[key].finding for key in keys if key in lasting)
-        elif is_told(job, now):
+        elif is_reported(job, now):
             key = ended_key(job)
             yield lasting[key].finding if key in lasting else ended_finding(job, cost(job))
 
 
-def is_told(job: Job, now: datetime) -> bool:
+def is_reported(job: Job, now: datetime) -> bool:
     """Say whether people are to hear how a job ended.
 
     A failure is told at once. What succeeded is told when its results are here and its machine has ended, or a quarter

@@ -162,16 +162,18 @@ def _requested(line: Line) -> Job:
 
 
 def _placed(job: Job, body: Body, at: datetime) -> Job:
-    number = body["attempt"]
+    number = body.get("attempt")
     if job.outcome is not None or any(one.number == number for one in job.attempts):
         return job
-    made = Attempt(number, body["key"], body["machine"], at)
+    made = Attempt(int(number or 0), body["key"], body["machine"], at)
     return replace(job, attempts=(*job.attempts, made))
 
 
 def _changed(job: Job, body: Body, change: Callable[[Attempt], Attempt]) -> Job:
     """Return the job with the attempt that a line is about changed."""
-    return replace(job, attempts=tuple(change(one) if one.number == body["attempt"] else one for one in job.attempts))
+    return replace(
+        job, attempts=tuple(change(one) if one.number == body.get("attempt") else one for one in job.attempts)
+    )
 
 
 def _machine(job: Job, body: Body, _at: datetime) -> Job:

@@ -193,8 +193,8 @@ def _after_the_end(job: Job, seen: Seen, now: datetime) -> Step:
         return _fetch(job, machine, seen, now)
     if gone or job.spec["machine"] is not None:
         return Step(Do.CLOSE, "" if whole else "its results are those of the last copy")
-    if is_kept(job) and now < kept_until(job):
-        return Step(Do.WAIT, "its machine is kept for a look", kept_until=kept_until(job))
+    if is_retained(job) and now < retained_until(job):
+        return Step(Do.WAIT, "its machine is kept for a look", kept_until=retained_until(job))
     return Step(Do.TERMINATE)
 
 
@@ -221,11 +221,11 @@ def _had_a_command(job: Job) -> bool:
     return any(one.began_at is not None for one in job.attempts) or job.outcome is State.SETUP_FAILED
 
 
-def is_kept(job: Job) -> bool:
+def is_retained(job: Job) -> bool:
     """Say whether the machine of this job, which is over, is kept for a look."""
     return job.spec["keep_s"] > 0 and job.outcome in (State.FAILED, State.SETUP_FAILED, State.TIMED_OUT, State.LOST)
 
 
-def kept_until(job: Job) -> datetime:
+def retained_until(job: Job) -> datetime:
     """Return until when a failed job's machine is kept: `--keep` from its end, or from its request before that."""
     return (job.ended_at or job.requested_at) + timedelta(seconds=job.spec["keep_s"])

@@ -119,7 +119,7 @@ def test_results_that_lead_out_of_their_directory_are_named_and_not_sent(bench, 
 
 
 def test_results_that_change_while_they_are_fetched_are_not_called_whole(bench, tmp_path):
-    writer = "while :; do date +%N > results/now$one; done"
+    writer = "while :; do n=$((n + 1)); echo $n > results/now$one; done"
     job = bench.start(f"for one in 1 2 3 4; do ({writer}) & done; head -c 2000000 /dev/urandom > results/big; wait")
     wait_for(lambda: bench.file("work/results/now4").exists())
     found = job.fetch_results(tmp_path / "here")

@@ -222,7 +222,9 @@ def test_an_orphan_can_be_cancelled(bench):
     job = bench.start("exec sleep 1000")
     kill(*reversed(bench.watchers()))
     job.cancel("cancelled")
-    assert ended(job).exit.reason == "cancelled"
+    ended(job)
+    wait_for(lambda: job.look().exit is not None)  # its process is gone a moment before that is written
+    assert job.look().exit.reason == "cancelled"
 
 
 def test_a_machine_that_lost_its_power_has_lost_the_attempt(bench):

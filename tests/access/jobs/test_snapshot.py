@@ -175,7 +175,7 @@ def changing(monkeypatch, file: Path, times: int, content: bytes) -> None:
 def test_a_file_that_changes_while_it_is_read_is_read_again(root, tmp_path, monkeypatch, name):
     changing(monkeypatch, root / name, 3, b"+")
     told = []
-    made = take(root, tmp_path / "store", told=lambda done, total: told.append((done, total)))
+    made = take(root, tmp_path / "store", progress=lambda done, total: told.append((done, total)))
     monkeypatch.undo()
     content = (root / name).read_bytes()
     assert content.endswith(b"+++")
@@ -222,7 +222,7 @@ def test_a_pipe_that_takes_the_place_of_a_file_does_not_hang(root, tmp_path, mon
 
 def test_progress_counts_every_byte_once(root, tmp_path):
     told = []
-    take(root, tmp_path / "store", told=lambda done, total: told.append((done, total)))
+    take(root, tmp_path / "store", progress=lambda done, total: told.append((done, total)))
     assert told[-1] == (len(LARGE) + 16, len(LARGE) + 16)
     assert [done for done, _ in told] == sorted(done for done, _ in told)
 
