@@ -344,12 +344,12 @@ class Carrier:
         machine = self._there(job)
         try:
             self._append(fetched(self.session, job, machine, lambda: self.at(job, machine)))
-        except InvalidRequest as error:  # this computer cannot take them
-            self._append(not_fetched(self.session, job, error.message))
-            raise
         except LedgerUnavailable:
             raise
-        except CloudgpuError:
+        except CloudgpuError as error:
+            known = job.fetched is not None and job.fetched.why == error.message
+            if isinstance(error, InvalidRequest) and not known:  # this computer cannot take them
+                self._append(not_fetched(self.session, job, error.message))
             self.unfetched = True
             if next_step(job, self._seen(job), self.session.clock()).do is not Do.STOP:
                 raise

@@ -174,6 +174,9 @@ def test_results_that_this_computer_has_no_place_for_stay_where_they_are_until_i
     (desk.work / "out").write_text("a file in the way")
     found = desk.carried(job, lambda found: found.error is not None)
     assert f"cannot be written to {desk.work / 'out' / 'blocked'}" in found.why
+    desk.carried(job, lambda found: found.error is not None)
+    said = [line.body["job"] for line in desk.session.ledger.events("jobs") if line.kind == "job_results_fetched"]
+    assert said.count(job.id) == 1  # not a line each minute
     (desk.work / "out").unlink()
     job, _, _ = desk.followed(job)
     assert job.fetched.whole
