@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from cloudgpu.access.computer import node
 from cloudgpu.control.access.reach import open_connection
 from cloudgpu.control.cost.job_cost import job_spent
 from cloudgpu.control.inventory.sync import refresh
@@ -292,9 +293,8 @@ class Carrier:
 
     def _cancel(self, job: Job, step: Step) -> Carried | None:
         if job.cancel is None:
-            host = os.uname().nodename
             outcome = (step.outcome or State.CANCELLED).value
-            self._append(lines.job_cancel_requested(job.id, outcome, step.why, host, self.session.clock()))  # type: ignore[arg-type]
+            self._append(lines.job_cancel_requested(job.id, outcome, step.why, node(), self.session.clock()))  # type: ignore[arg-type]
         machine = self._there(job)
         self.at(job, machine).cancel(job.cancel[0] if job.cancel else (step.outcome or State.CANCELLED).value)
         return Carried(job, "its command is being ended", timedelta(seconds=1), self.remote)
