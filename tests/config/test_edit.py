@@ -64,7 +64,9 @@ def test_a_value_that_toml_has_no_words_for_is_refused_by_its_name_and_type(valu
     assert refused.value.field == "config.toml: accounts.local.watts"
 
 
-@pytest.mark.parametrize(("text", "name"), [('accounts = "a"\n', "accounts"), ("[accounts]\nlocal = 3\n", "accounts.local")])
+@pytest.mark.parametrize(
+    ("text", "name"), [('accounts = "a"\n', "accounts"), ("[accounts]\nlocal = 3\n", "accounts.local")]
+)
 def test_a_value_where_a_table_has_to_be_is_named(text, name):
     with pytest.raises(InvalidRequest) as refused:
         with_value(text, ("accounts", "local", "watts"), 300)

@@ -135,8 +135,8 @@ class Jobs(Capability):
         """Return what a job's command has written: from its machine while it runs there, else from the copy here.
 
         A stream for which there is a binary file goes there piece by piece; the other is held in memory. `follow` goes
-        on until the command is over, and needs somebody who carries the job on. `since` goes by the machine's clock; a
-        copy does not say when each line was written. Raises InstanceNotFound where this computer has no output of it,
+        on until the command is over, and needs somebody who carries the job on. `since` goes by the machine's clock,
+        to the second. Raises InstanceNotFound where this computer has no output of it,
         InvalidRequest for a time that is none.
         """
         from cloudgpu.config.files.zones import zone_of

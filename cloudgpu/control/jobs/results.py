@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.access.computer import node
 from cloudgpu.access.files import write_whole
-from cloudgpu.control.jobs.store import directory_of, log_file, note_sync
+from cloudgpu.control.jobs.store import directory_of, log_file, note_sync, times_file
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.jobs.job import Job
 
 CHECKPOINTS = 2  # how many complete ones are kept here
+MORE = 512 * 1024  # bytes: an answer that is shorter is the last of an index
 
 
 def sync(remote: RemoteJob, directory: Path, now: float) -> FetchedResults:
@@ -35,12 +36,15 @@ def sync(remote: RemoteJob, directory: Path, now: float) -> FetchedResults:
 
 
 def fetch_output(remote: RemoteJob, directory: Path) -> None:
-    """Append what is new of the command's output to its copies here. Raises as `sync`."""
+    """Append what is new of the command's output, and of when it was written, to its copies here. Raises as `sync`."""
     out, err = (log_file(directory, remote.attempt, stream) for stream in ("out", "err"))
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
         with out.open("ab") as to_out, err.open("ab") as to_err:
             remote.tail(to_out, to_err, out_from=to_out.tell(), err_from=to_err.tell())
+        with times_file(directory, remote.attempt).open("ab") as to_times:
+            while to_times.write(remote.times(to_times.tell())) >= MORE:
+                pass
     except OSError as error:
         raise InvalidRequest(
             f"The output cannot be written to {directory}: {error.strerror}.",

@@ -56,6 +56,11 @@ def log_file(directory: Path, attempt: int, stream: str) -> Path:
     return directory / f"{stream}-{attempt}"
 
 
+def times_file(directory: Path, attempt: int) -> Path:
+    """Return where the index of when the output of an attempt was written is copied to; it stays with the output."""
+    return directory / f"times-{attempt}"
+
+
 def last_sync(directory: Path) -> float | None:
     """Return when results were last copied from the job's machine, as seconds since 1970; None for never."""
     with suppress(OSError, ValueError, TypeError):

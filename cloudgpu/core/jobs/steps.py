@@ -73,6 +73,7 @@ MOST_RESUMES = 2  # each costs the time of a boot, at least
 RUNS = ("pending", "running", "stopping", "unknown")
 OF_REASON = {
     "exited": State.FAILED,
+    "no_command": State.FAILED,  # it is not on the machine: another try would not find it either
     "setup": State.SETUP_FAILED,
     "start": State.SETUP_FAILED,  # it could not be begun: a full disk, say
     "timeout": State.TIMED_OUT,
