@@ -25,17 +25,17 @@ Path = tuple[str, ...]  # of a key: `("owner",)`, `("accounts", "local", "watts"
 def with_value(text: str, path: Path, value: object) -> str:
     """Return the text with the key at `path` set to `value`; the same text where it has that value already.
 
-    Raises InvalidRequest for a file that is laid out in a way that this cannot edit safely, or that has a value where a
-    table of the path has to be, and for a value that is neither text, number, truth value nor a list of tables of these.
+    Raises InvalidRequest for a file that is laid out in a way that this cannot edit safely, or that has a value where
+    a table of the path has to be; and for a value that is no text, number, truth value or list of tables of these.
     """
-    *above, key = path
+    above = path[:-1]
     line, meant = _line(path, value)
     table = tomllib.loads(text)
     _check_tables(table, path)
     if value_at(table, path) == meant:
         return text
     header = f"[{'.'.join(above)}]"
-    if value_at(table, tuple(above)) is None:
+    if value_at(table, above) is None:
         text = f"{text.rstrip()}\n\n{header}\n".lstrip()
     _put(table, path, meant)
     by_hand = f"Set it by hand: {f'under {header}, ' * bool(above)}{line.rstrip()}"
@@ -45,9 +45,7 @@ def with_value(text: str, path: Path, value: object) -> str:
 def _line(path: Path, value: object) -> tuple[str, object]:
     """Return the line that sets a key, and what it means; raise InvalidRequest for what TOML has no words for."""
     try:
-        if isinstance(value, bytes | bytearray):  # as a sequence, it would be a list of numbers
-            raise TypeError
-        line = f"{path[-1]} = {literal(value)}\n"
+        line = f"{path[-1]} = {literal(None if isinstance(value, bytes) else value)}\n"  # else a list of numbers
         return line, tomllib.loads(line)[path[-1]]
     except (TypeError, tomllib.TOMLDecodeError):
         name = ".".join(path)

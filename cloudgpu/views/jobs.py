@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Literal
 
 from cloudgpu.core.jobs.job import State
-from cloudgpu.core.jobs.steps import is_retained, retained_until
+from cloudgpu.core.jobs.steps import CAPACITY_WAIT, is_retained, retained_until
 from cloudgpu.core.values.money import Money, usd
 from cloudgpu.core.values.times import iso
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         JobMachine,
         JobProgress,
         JobResults,
+        JobWaits,
     )
 
 CODE_OF_OURS = 255  # what `run` exits with for a failure of ours, once the command has begun
@@ -33,10 +34,12 @@ def exit_code(job: Job) -> int | None:
 
     The command's own status, 128 + n after signal n, once the command has begun; where that is not known, 255. Before
     it has begun: 2 for a failed setup, 4 where no machine was to be had, 8 where machines went away, 130 when it was
-    cancelled.
+    cancelled; 127 where the machine does not have the command, 126 where it cannot be executed, as a shell says it.
     """
     if job.outcome is None:
         return None
+    if job.outcome is State.FAILED and job.shell_status is not None:
+        return job.shell_status
     if job.outcome is State.SETUP_FAILED or first_began(job) is None:
         return _UNBEGUN.get(job.outcome, CODE_OF_OURS)
     return CODE_OF_OURS if job.shell_status is None else job.shell_status
@@ -101,6 +104,7 @@ def job_value(
         "living": job.is_living,
         "command": list(job.spec["argv"]),
         "machine": None if machine is None else machine_value(machine, own=job.spec["machine"] is None),
+        "waits": _waits(job),
         "attempt": None if last is None else last.number,
         "attempts": [_attempt(one, machines) for one in job.attempts],
         "progress": _progress(job),
@@ -145,6 +149,13 @@ def _why(job: Job) -> str:
     return job.why
 
 
+def _waits(job: Job) -> JobWaits | None:
+    if job.waits is None:
+        return None
+    since, why = job.waits
+    return {"since": iso(since), "until": iso(since + CAPACITY_WAIT), "why": why}
+
+
 def _attempt(one: Attempt, machines: Mapping[str, Machine]) -> JobAttempt:
     machine = machines.get(one.machine or "")
     return {
@@ -172,8 +183,12 @@ def _exit(job: Job) -> JobExit | None:
     code = exit_code(job)
     if code is None:
         return None
-    by: Literal["command", "cloudgpu"] = "command" if job.outcome in _BY_COMMAND else "cloudgpu"
+    by: Literal["command", "cloudgpu"] = "command" if _ended_itself(job) else "cloudgpu"
     return {"status": job.status, "signal": job.signal, "code": code, "by": by}
+
+
+def _ended_itself(job: Job) -> bool:
+    return job.outcome in _BY_COMMAND and first_began(job) is not None
 
 
 def _results(job: Job) -> JobResults | None:

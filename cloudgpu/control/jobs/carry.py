@@ -19,15 +19,15 @@ from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.jobs.attempt import launched, made_for, settled, snapshot_of, started
 from cloudgpu.control.jobs.ending import closed, fetched, not_fetched, resumed, stopped, terminated
 from cloudgpu.control.jobs.inputs.env_file import secret_values
-from cloudgpu.control.jobs.notices import note_secrets, note_stall, show_end
+from cloudgpu.control.jobs.notices import note_machine, note_secrets, note_stall, show_end
 from cloudgpu.control.jobs.results import sync
 from cloudgpu.control.jobs.store import directory_of, last_sync, the_job
 from cloudgpu.control.lifecycle.lease import set_hold
 from cloudgpu.core.events import job_lines as lines
 from cloudgpu.core.jobs.job import Job, State
 from cloudgpu.core.jobs.remote_state import Phase
-from cloudgpu.core.jobs.steps import Do, Seen, Step, next_step
-from cloudgpu.core.values.times import from_iso
+from cloudgpu.core.jobs.steps import CAPACITY_WAIT, Do, Seen, Step, gives_up, next_step
+from cloudgpu.core.values.times import duration_text, from_iso
 from cloudgpu.errors import (
     BudgetRefused,
     CloudgpuError,
@@ -230,23 +230,34 @@ class Carrier:
             self._append(self._ended(job, Step(Do.END, job.cancel[1] if job.cancel else "", State.CANCELLED)))
         else:
             self._append(lines.job_machine(job.id, attempt.number, machine.id, self.session.clock()))
+        if job.waits is not None:
+            note_machine(self.session, job, None)
         return None
 
     def _not_launched(self, job: Job, error: CloudgpuError) -> Carried:
-        """Return why a machine could not be had. A first one that was refused ends the job, and raises."""
-        attempt = job.attempts[-1]
+        """Return why a machine could not be had. A first one that was refused ends the job, and raises.
+
+        What may pass is waited for, a day at most.
+        """
+        attempt, now = job.attempts[-1], self.session.clock()
         made = made_for(self.session, attempt)
+        final = not isinstance(error, ProviderUnavailable) or gives_up(attempt, now)
         if made is not None:
-            now = self.session.clock()
             self._append(lines.job_machine(job.id, attempt.number, made.id, now))
-        elif attempt.number == 1 and not isinstance(error, ProviderUnavailable):
+            note_machine(self.session, job, None)
+        elif attempt.number == 1 and final:
             self._append(self._ended(job, Step(Do.END, error.message, State.NOT_LAUNCHED)))
             self._append(*closed(self.session, the_job(self.session, self.id), None, error.message))
             raise error
-        elif isinstance(error, (BudgetRefused, InvalidRequest)):  # no time that passes changes that
-            why = f"{job.attempts[-2].why}; it got no other machine: {error.message}"
+        elif isinstance(error, (BudgetRefused, InvalidRequest)) or gives_up(attempt, now):
+            span = f" in {duration_text(CAPACITY_WAIT)}" if gives_up(attempt, now) else ""
+            before = f"{job.attempts[-2].why}; " if attempt.number > 1 else ""
+            why = f"{before}it got no other machine{span}: {error.message}"
             self._append(self._ended(job, Step(Do.END, why, State.LOST)))
-        return Carried(job, error.message, LATER, None, error)
+        else:
+            self._append(lines.job_waits(job.id, attempt.number, error.message, now))
+            note_machine(self.session, the_job(self.session, self.id), error.message)
+        return Carried(the_job(self.session, self.id), error.message, LATER, None, error)
 
     def _start(self, job: Job, _step: Step) -> Carried | None:
         try:

@@ -116,7 +116,7 @@ def launched(session: Session, prepared: Prepared, done: Launched, on_start: str
 
 @contextmanager
 def _another_each_time(prepared: Prepared) -> Iterator[None]:
-    """Say what a repeated `--new` does after a launch whose outcome is not known: it is settled first, but only once."""
+    """Say what a repeated `--new` does after a launch whose outcome is not known: it settles that, but only once."""
     try:
         yield
     except ProviderUnavailable as error:

@@ -224,9 +224,9 @@ def _after_all_known(session: Session, machine: Machine) -> datetime:
     """Return now, or a moment after the latest line of a machine's holds and leases where this clock is behind it.
 
     Lines are folded by their time, and a tag that says that nothing holds it is no news: a release with an earlier time
-    than the hold itself, or than a look that saw it, would keep the machine, and its bill, until that hold ends. A lease
-    with an earlier time than the one before it would not count, and the machine would be ended by that; two with the
-    same time and the same renew-until are one line.
+    than the hold itself, or than a look that saw it, would keep the machine, and its bill, until that hold ends. A
+    lease with an earlier time than the one before it would not count, and the machine would be ended by that; two with
+    the same time and the same renew-until are one line.
     """
     lines = session.ledger.events(machine.id)
     known = (from_iso(line.occurred_at) for line in lines if line.kind in ("hold_set", "lease_set"))

@@ -20,7 +20,7 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How a command ended: `reason` is exited, no_command, setup, start, timeout, lost or a word of whoever cancelled it.
+    """How a command ended: `reason` is exited, no_command, setup, start, timeout, lost, or a canceller's own word.
 
     `no_command`: the machine does not have it. `start`: it could not be begun, for a full disk, say. `why` says more in
     words.

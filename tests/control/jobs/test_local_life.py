@@ -19,6 +19,7 @@ from cloudgpu.control.jobs.watch import carry_all, sentences
 from cloudgpu.core.jobs.job import State
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest
+from cloudgpu.views.jobs import exit_code
 from tests.control.jobs.bench import EACH, Bench, answer
 
 
@@ -79,8 +80,10 @@ def test_a_failing_command_and_a_signal_are_its_own_exit_status(desk):
     assert (job.state, job.shell_status) == (State.FAILED, 7)
     job, _, _ = desk.run("sh", "-c", "kill -SEGV $$", on="desk")
     assert (job.state, job.shell_status) == (State.FAILED, 139)
-    job, _, _ = desk.run("no-such-command", on="desk")
-    assert (job.state, job.shell_status) == (State.FAILED, 127)
+    job, _, _ = desk.run("no-such-command", on="desk", retries=2)
+    assert (job.state, job.shell_status, exit_code(job), len(job.attempts)) == (State.FAILED, 127, 127, 1)
+    assert job.why.startswith("no-such-command: command not found in the PATH of the machine (")
+    assert job.why.endswith("; install it with --setup")
 
 
 def test_a_failing_command_is_tried_again_as_often_as_that_was_asked(desk):

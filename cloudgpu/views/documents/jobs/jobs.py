@@ -74,6 +74,17 @@ class JobProgress(TypedDict):
     """When that was read."""
 
 
+class JobWaits(TypedDict):
+    """What a job without a machine waits for."""
+
+    since: Time
+    """When its launch was refused for the first time."""
+    until: Time
+    """When it gives up: the next refused launch ends it."""
+    why: str
+    """Why it was refused."""
+
+
 class JobExit(TypedDict):
     """How a job ended."""
 
@@ -125,6 +136,8 @@ class JobDocument(TypedDict):
     """Its words."""
     machine: JobMachine | None
     """Where it runs, or ran last; null before it has a machine."""
+    waits: JobWaits | None
+    """Its launch is refused, for lack of capacity say, and is tried again; null: it waits for no machine."""
     attempt: int | None
     """The number of the latest attempt; null before the first."""
     attempts: list[JobAttempt]
