@@ -21,7 +21,7 @@ from cloudgpu.control.jobs.ending import closed, fetched, not_fetched, resumed, 
 from cloudgpu.control.jobs.inputs.env_file import secret_values
 from cloudgpu.control.jobs.notices import note_machine, note_secrets, note_stall, show_end
 from cloudgpu.control.jobs.results import sync
-from cloudgpu.control.jobs.store import directory_of, last_sync, the_job
+from cloudgpu.control.jobs.store import append, directory_of, last_sync, put_back, the_job
 from cloudgpu.control.lifecycle.lease import set_hold
 from cloudgpu.core.events import job_lines as lines
 from cloudgpu.core.jobs.job import Job, State
@@ -87,6 +87,7 @@ class Carrier:
     connected_to: str | None = None
     remote: RemoteState | None = None
     unfetched: bool = False
+    compared: bool = False  # whether the ledger has all lines of the job that this computer has
 
     def __enter__(self) -> Self:
         return self
@@ -119,6 +120,9 @@ class Carrier:
 
     def _carried(self) -> Carried:
         self.remote, self.unfetched = None, False
+        if not self.compared:
+            put_back(self.session, self.id)
+            self.compared = True
         for _ in range(MOST_STEPS):
             job = the_job(self.session, self.id)
             step = next_step(job, self._seen(job), self.session.clock())
@@ -208,7 +212,7 @@ class Carrier:
         return Carried(job, step.why, LATER, self.remote, kept_until=until)
 
     def _append(self, *drafts: Draft) -> None:
-        self.session.ledger.append(list(drafts))
+        append(self.session, self.id, drafts)
 
     def _place(self, job: Job, _step: Step) -> None:
         snapshot_of(self.session, job)  # who cannot begin it launches nothing for it

@@ -17,7 +17,7 @@ from cloudgpu.access.jobs.snapshot import take
 from cloudgpu.control.cost.job_cost import all_jobs
 from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.jobs.inputs.env_file import secret_values
-from cloudgpu.control.jobs.store import check_free, directory_of, snapshots, the_job
+from cloudgpu.control.jobs.store import PREFIX, append, check_free, directory_of, snapshots, the_job
 from cloudgpu.control.launch.budget_preview import look_for_budgets
 from cloudgpu.control.launch.plan import Prepared, prepare
 from cloudgpu.core.events.job_lines import job_requested
@@ -223,14 +223,14 @@ def begin(session: Session, planned: PlannedRun) -> Job:
 
     Raises InvalidRequest where a job of that name or key lives by now.
     """
-    id_, request = f"job-{secrets.token_hex(5)}", planned.request
+    id_, request = f"{PREFIX}{secrets.token_hex(5)}", planned.request
     with session.hold(LOCK, wait=60):
         jobs = list(all_jobs(session).values())
         _check_name(jobs, request.name, request.key)
         if planned.machine is not None:
             check_free(planned.machine, jobs)
         line = job_requested(id_, request.name, request.key, node(), planned.spec, session.clock())
-        session.ledger.append([line])
+        append(session, id_, [line])
     job = the_job(session, id_)
     directory_of(session, job).mkdir(mode=0o700, parents=True, exist_ok=True)
     return job

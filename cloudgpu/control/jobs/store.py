@@ -8,16 +8,21 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from cloudgpu.access.files import write_whole
+from cloudgpu.access.jobs.journal import note, noted
 from cloudgpu.control.cost.job_cost import all_jobs
+from cloudgpu.core.events.job_lines import SUBJECT
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from cloudgpu.control.session.session import Session
+    from cloudgpu.core.events.log import Draft
     from cloudgpu.core.jobs.job import Job
     from cloudgpu.core.model.machine import Machine
+
+PREFIX = "job-"  # of the id of every job
 
 
 def the_job(session: Session, job: str) -> Job:
@@ -26,6 +31,38 @@ def the_job(session: Session, job: str) -> Job:
     if found is None:
         raise InstanceNotFound(f"No job has the id {job}.", field="NAME", value=job, next="See: cloudgpu jobs --all")
     return found
+
+
+def append(session: Session, job: str, drafts: Sequence[Draft]) -> None:
+    """Write lines of the job with this id: into the ledger, then into the copy in its own directory."""
+    session.ledger.append(drafts)
+    note(_journal(session, job), session.ledger.id, drafts)
+
+
+def put_back(session: Session, job: str) -> bool:
+    """Write the lines of a job that this computer has and the ledger lacks; say whether there were any.
+
+    A ledger that was put back from a backup may lack the end of a job, and its command would be run once more.
+    """
+    drafts = noted(_journal(session, job), session.ledger.id)
+    known = {line.dedupe for line in session.ledger.events(SUBJECT)} if drafts else set()
+    lacking = [one for one in drafts if one.dedupe not in known]
+    if lacking:
+        session.ledger.append(lacking)
+        session.tell(f"{job}: the ledger lacked {len(lacking)} of its lines; this computer had them")
+    return bool(lacking)
+
+
+def put_back_unknown(session: Session) -> None:
+    """Write the lines of all jobs that have a directory in this home, and that the ledger does not know at all."""
+    here = session.home.jobs
+    ids = {path.name for path in here.iterdir() if path.name.startswith(PREFIX)} if here.is_dir() else set()
+    for job in sorted(ids - set(all_jobs(session)) if ids else ids):
+        put_back(session, job)
+
+
+def _journal(session: Session, job: str) -> Path:
+    return session.home.jobs / job / "ledger.jsonl"
 
 
 def check_free(machine: Machine, jobs: Iterable[Job]) -> None:
