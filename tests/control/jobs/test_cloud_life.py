@@ -165,6 +165,47 @@ def test_a_machine_that_does_not_answer_after_the_end_of_its_job_is_stopped_with
     assert world.machine_of(job).state == "stopped"
 
 
+NEITHER = 'lacks = ["Pausable", "Imageable"]\n'
+
+
+@pytest.mark.parametrize("silent", [False, True])
+def test_a_machine_that_can_neither_stop_nor_park_is_ended_when_its_results_were_waited_for_long_enough(worlds, silent):
+    world = worlds(NEITHER)
+    job = world.asked(results_wait="1h")
+    world.child(job, until=runs)
+    if silent:
+        watched_to_the_end(world, job)
+        world.machines.off()
+    else:  # this computer has no place for them
+        (world.work / "results").write_text("a file in the way")
+    world.child(job, until=lambda found: found.job.outcome is not None and found.error is not None)
+    assert (world.now(job).state, world.now(job).is_living, len(world.billed())) == (State.SUCCEEDED, True, 1)
+    world.clock.advance(3500)
+    found = again(world, job)
+    assert (found.error is not None, found.job.is_living, len(world.billed())) == (True, True, 1)
+    world.clock.advance(200)
+    again(world, job)
+    (world.work / "results").unlink(missing_ok=True)
+    world.child(job)
+    found = world.now(job)
+    assert (found.state, found.is_living, found.fetched.whole) == (State.SUCCEEDED, False, False)
+    assert [one.action_reason for one in world.session.ledger.machines()] == ["the job train is over"]
+    world.machines.end()
+    world.nothing_left()
+
+
+def watched_to_the_end(world, job):
+    """Wait until the command has said that it is over; its end is not written down."""
+    until = time.monotonic() + 20
+    while not world.events()["end"]:
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    for at in range(1, 100):
+        world.child(job, at)
+        if world.now(job).outcome is not None:
+            return
+
+
 def test_a_machine_that_its_user_ends_is_not_replaced(world):
     job = world.asked(pause=20)
     world.child(job, until=runs)
