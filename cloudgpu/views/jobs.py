@@ -13,6 +13,7 @@ from cloudgpu.core.values.times import iso
 
 if TYPE_CHECKING:
     from cloudgpu.core.jobs.job import Attempt, Job
+    from cloudgpu.core.jobs.notice import Fit
     from cloudgpu.core.model.machine import Machine
     from cloudgpu.views.documents.jobs.jobs import (
         JobAttempt,
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
         JobProgress,
         JobResults,
         JobWaits,
+        NoticeFit,
     )
 
 CODE_OF_OURS = 255  # what `run` exits with for a failure of ours, once the command has begun
@@ -122,6 +124,19 @@ def job_value(
         "kept_until": _kept(job),
         "owner": job.spec["owner"],
         "project": job.spec["project"],
+    }
+
+
+def notice_value(fit: Fit) -> NoticeFit:
+    """Return what fits the notice of a spot machine."""
+    return {
+        "seconds": fit.notice.seconds,
+        "begins_s": fit.notice.begins_s,
+        "bytes_per_s": int(fit.bytes_per_s),
+        "measured_on": fit.measured_on,
+        "fits_bytes": fit.fits_bytes,
+        "last_bytes": fit.last_bytes,
+        "last_of": fit.last_of or None,
     }
 
 

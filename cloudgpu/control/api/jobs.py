@@ -216,6 +216,7 @@ class Jobs(Capability):
 def _plan_value(session: Session, planned: PlannedRun) -> JobPlan:
     from cloudgpu.control.launch.budget_preview import planned as launch_of
     from cloudgpu.core.values.money import usd
+    from cloudgpu.views.jobs import notice_value
 
     request, snapshot = planned.request, planned.snapshot
     return {
@@ -228,5 +229,6 @@ def _plan_value(session: Session, planned: PlannedRun) -> JobPlan:
         "left_out": [{"path": one.path, "bytes": one.size} for one in snapshot.left_out],
         "secrets": [*snapshot.secrets],
         "results": str(request.workdir / request.results / request.name),
+        "notice": None if planned.fit is None else notice_value(planned.fit),
         "dearest_usd": None if planned.dearest is None else usd(planned.dearest),
     }

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.access.computer import node
 from cloudgpu.access.files import write_whole
-from cloudgpu.control.jobs.store import directory_of, log_file, note_sync, times_file
+from cloudgpu.access.jobs.copies import metered
+from cloudgpu.control.jobs.store import directory_of, log_file, note_measured, note_sync, times_file
+from cloudgpu.core.jobs.notice import Measured
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -29,8 +31,10 @@ def sync(remote: RemoteJob, directory: Path, now: float) -> FetchedResults:
     `now` is seconds since 1970. Raises Unreachable, and InvalidRequest where this computer has no room.
     """
     fetch_output(remote, directory)
-    remote.sync_checkpoints(directory / "checkpoints", keep=CHECKPOINTS)
-    found = remote.fetch_results(directory / "results")
+    with metered() as meter:
+        copies = remote.sync_checkpoints(directory / "checkpoints", keep=CHECKPOINTS)
+        found = remote.fetch_results(directory / "results")
+    note_measured(directory, Measured(meter.bytes_per_s, copies[-1].bytes if copies else None, found.bytes))
     note_sync(directory, now)
     return found
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 from contextlib import suppress
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from cloudgpu.access.files import write_whole
 from cloudgpu.access.jobs.journal import note, noted
 from cloudgpu.control.cost.job_cost import all_jobs
 from cloudgpu.core.events.job_lines import SUBJECT
+from cloudgpu.core.jobs.notice import Measured
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
 
 if TYPE_CHECKING:
@@ -108,6 +110,21 @@ def last_sync(directory: Path) -> float | None:
 def note_sync(directory: Path, now: float) -> None:
     """Write down that results were copied just now."""
     write_whole(directory / "synced", json.dumps(now).encode())
+
+
+def measured_of(directory: Path) -> Measured:
+    """Return what was seen of the copies of a job on this computer; it stays when the job is over."""
+    with suppress(OSError, ValueError, TypeError):
+        return Measured(**json.loads((directory / "measured.json").read_text()))
+    return Measured()
+
+
+def note_measured(directory: Path, seen: Measured) -> None:
+    """Write down what was seen of a job's copies; where nothing is new, what is known stays."""
+    known = measured_of(directory)
+    found = {name: value if value is not None else getattr(known, name) for name, value in asdict(seen).items()}
+    with suppress(OSError):  # it is told in plans alone
+        write_whole(directory / "measured.json", json.dumps(found).encode())
 
 
 def forget_copies(directory: Path) -> None:

@@ -7,15 +7,18 @@ from datetime import timedelta
 import pytest
 
 from cloudgpu.cli.jobs.jobs import table_text
+from cloudgpu.cli.jobs.planned import plan_text
 from cloudgpu.cli.jobs.text import job_text
 from cloudgpu.control.jobs.carry import Carrier
 from cloudgpu.control.jobs.inputs.request import parse_run
 from cloudgpu.control.jobs.listing import job_value, listed
 from cloudgpu.control.jobs.plan import begin, plan_run
-from cloudgpu.control.jobs.store import the_job
+from cloudgpu.control.jobs.store import note_measured, the_job
 from cloudgpu.core.events import job_lines as lines
 from cloudgpu.core.jobs.job import State
+from cloudgpu.core.jobs.notice import NOTICES, Measured, Notice
 from cloudgpu.errors import NoCapacity, ProviderUnavailable
+from cloudgpu.views.machines import plan_value
 from tests.control.conftest import Lab
 
 ZONES = ("north-a", "north-b", "south-a", "south-b")
@@ -109,6 +112,33 @@ def test_who_comes_back_after_days_tries_once_more_before_the_job_is_lost(lab, i
     for zone in ZONES:
         lab.cloud.refill(zone)
     assert carry(lab, interrupted).job.attempt.machine is not None
+
+
+def test_the_plan_of_a_spot_machine_goes_by_what_was_copied_from_its_type_and_by_the_last_checkpoint(
+    lab, job, tmp_path, monkeypatch
+):
+    monkeypatch.setitem(NOTICES, "fake", Notice(120, 35))
+    words = {"argv": ["true"], "environ": {}, "gpu": "v100", "policy": "default", "workdir": tmp_path / "work"}
+
+    def planned(**more):
+        return plan_run(lab.session, parse_run(**words, **more), {})
+
+    assert planned(name="fox-2").fit is None
+    assert (planned(spot=True).fit.measured_on, planned(spot=True).fit.last_bytes) == (None, None)
+    machine = lab.up(name="fox", policy="default").machine
+    place = lines.job_placed(job.id, 1, lab.clock(), key="k", machine=machine.id)
+    lab.session.ledger.append([place])
+    note_measured(lab.home / "jobs" / job.id, Measured(20e6, 3_000_000_000, None))
+    note_measured(lab.home / "jobs" / job.id, Measured(None, None, 7))
+    fit = planned(name="other", spot=True).fit
+    assert (fit.measured_on, fit.bytes_per_s, fit.fits_bytes) == (machine.instance_type, 20e6, 80 * 20_000_000)
+    assert (fit.last_bytes, fit.last_of, fit.last_fits) == (3_000_000_000, "fox", False)
+    text = plan_text(planned(spot=True), {**plan_of(lab), "market": "spot"}, lab.clock(), verbose=False)
+    assert "up to 5 times when its machine is taken, and waits at most 1d for another" in " ".join(text.split())
+
+
+def plan_of(lab):
+    return plan_value(lab.prepare(policy="default").plan)
 
 
 def test_without_capacity_the_first_machine_is_not_waited_for(lab, job):
