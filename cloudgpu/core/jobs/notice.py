@@ -27,7 +27,7 @@ class Notice:
 
 
 NOTICES = {
-    "aws": Notice(120, 60 + 30),  # its lease script looks each minute, the agent each half
+    "aws": Notice(120, 5 + 10),  # the machine's lease script looks every 5 s, its agent every 10 s
     "gcp": Notice(30, 5 + 10),
     "azure": Notice(30, 5 + 10),
 }

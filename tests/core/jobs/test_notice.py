@@ -16,7 +16,7 @@ EVERY = timedelta(minutes=10)
 
 def test_what_fits_is_the_rate_times_what_is_left_of_the_notice_when_a_copy_begins():
     fit = fit_of("aws", 25 * MB, "g4dn.xlarge", None, "")
-    assert (fit.notice.seconds, fit.notice.begins_s, fit.fits_bytes) == (120, 95, 25 * 25 * MB)
+    assert (fit.notice.seconds, fit.notice.begins_s, fit.fits_bytes) == (120, 20, 100 * 25 * MB)
     fit = fit_of("gcp", 25 * MB, "n1-standard-4", None, "")
     assert (fit.notice.seconds, fit.notice.begins_s, fit.fits_bytes) == (30, 20, 10 * 25 * MB)
 
@@ -36,15 +36,15 @@ def test_a_provider_whose_notice_is_not_known_says_nothing():
 @pytest.mark.parametrize(
     ("last", "fits", "says"),
     [
-        (625 * MB, True, "; the last one of lr-3 had 625 MB: it fits"),
-        (625 * MB + 1, False, "; the last one of lr-3 had 625 MB: it does not fit: the copy of every 10m counts"),
+        (2500 * MB, True, "; the last one of lr-3 had 2.5 GB: it fits"),
+        (2501 * MB, False, "; the last one of lr-3 had 2.5 GB: it does not fit: the copy of every 10m counts"),
     ],
 )
 def test_the_last_checkpoint_fits_or_does_not(last, fits, says):
     fit = fit_of("aws", 25 * MB, "g4dn.xlarge", last, "lr-3")
     assert fit.last_fits is fits
     text = notice_text(fit, EVERY)
-    assert text.startswith("120 s before the end; a last copy begins within 95 s while run is in front, and ")
-    assert "a checkpoint of up to about 625 MB fits at 25 MB/s (measured on g4dn.xlarge)" in text
+    assert text.startswith("120 s before the end; a last copy begins within 20 s while run is in front, and ")
+    assert "a checkpoint of up to about 2.5 GB fits at 25 MB/s (measured on g4dn.xlarge)" in text
     assert text.endswith(says)
     assert notice_value(fit)["last_bytes"] == last
