@@ -442,4 +442,5 @@ def _state(said: Mapping[str, Any]) -> RemoteState:
         disk_free=said["disk_free"],
         results_bytes=int(said["results_bytes"]),
         checkpoints=tuple(map(str, said["checkpoints"])),
+        notice=bool(said.get("notice")),
     )

@@ -284,6 +284,7 @@ class Attempt:
             "disk_free": disk_free(self.dir),
             "results_bytes": size_below(self.results) if self.dir.exists() else 0,
             "checkpoints": list(self.checkpoints()) if self.dir.exists() else [],
+            "notice": (base() / "notice").exists(),
         }
 
     def said(self) -> list[float | None] | None:

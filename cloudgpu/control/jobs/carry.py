@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 
 SOON, LATER = timedelta(seconds=5), timedelta(minutes=1)
 PROGRESS_EVERY = timedelta(minutes=10)  # how often progress is a line of the ledger
+NOTICED_EVERY_S = 20.0  # between two copies from a machine that is about to be taken
 MOST_STEPS = 50  # in one go: more would be a circle
 
 
@@ -303,7 +304,8 @@ class Carrier:
         began = job.attempts[-1].began_at
         since = last if last is not None else (began.timestamp() if began else now)
         machine = self._machine(job)
-        if machine is not None and now - since >= job.spec["every_s"]:
+        noticed = self.remote is not None and self.remote.notice and now - since >= NOTICED_EVERY_S
+        if machine is not None and (noticed or now - since >= job.spec["every_s"]):
             sync(self.at(job, machine), directory, now)
 
     def _cancel(self, job: Job, step: Step) -> Carried | None:

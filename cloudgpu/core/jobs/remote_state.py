@@ -49,3 +49,4 @@ class RemoteState:
     disk_free: int | None = None
     results_bytes: int = 0
     checkpoints: tuple[str, ...] = ()
+    notice: bool = False  # the provider has given notice that it takes the machine

@@ -165,6 +165,22 @@ def test_a_machine_that_does_not_answer_after_the_end_of_its_job_is_stopped_with
     assert world.machine_of(job).state == "stopped"
 
 
+def test_a_notice_brings_a_copy_at_once_although_the_next_one_is_due_in_an_hour(world):
+    job = world.asked(pause=20, every="1h")
+    world.child(job, until=runs)
+    copied = world.home / "jobs" / job.id / "results" / "early"
+    world.clock.advance(60)
+    again(world, job)
+    assert not copied.exists()
+    machine = world.machine_of(job)
+    (world.machines.home(machine.provider_id) / ".cloudgpu" / "notice").write_text("{}")
+    again(world, job)
+    assert copied.read_text() == "early"
+    request_cancel(world.session, job)
+    world.child(job)
+    world.nothing_left()
+
+
 NEITHER = 'lacks = ["Pausable", "Imageable"]\n'
 
 
