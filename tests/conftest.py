@@ -128,7 +128,7 @@ def pytest_collection_finish():
 
 def pytest_runtest_logfinish():
     """Close what tests have left to the garbage collector before a process has too many files open."""
-    if len(os.listdir("/dev/fd")) > _MANY_FILES:
+    if sum(1 for _ in Path("/dev/fd").iterdir()) > _MANY_FILES:
         gc.collect()
 
 
