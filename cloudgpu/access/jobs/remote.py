@@ -234,6 +234,15 @@ class RemoteJob:
             raise cut_short(self.connection.target.name)
         return Tailed(int(frames.end["out"]), int(frames.end["err"]), Phase(frames.end["phase"]))
 
+    def written_by(self, since: float) -> tuple[int, int]:
+        """Return how many bytes of stdout and stderr were written by then (epoch seconds by the machine's clock)."""
+        said = self._asked("written", timeout=ANSWER_S, since=since)
+        return int(said["out"]), int(said["err"])
+
+    def times(self, place: int) -> bytes:
+        """Return what is new of the index of when output was written, from this byte of it on; empty for nothing."""
+        return str(self._asked("times", timeout=ANSWER_S, place=place)["times"]).encode()
+
     def manifest(self, which: str = "results", names: Sequence[str] | None = None) -> Manifest:
         """Return what the results, or these checkpoints (`which` is `checkpoint`), hold, with hashes."""
         said = self._asked("manifest", which=which, names=None if names is None else list(names))
@@ -433,4 +442,5 @@ def _state(said: Mapping[str, Any]) -> RemoteState:
         disk_free=said["disk_free"],
         results_bytes=int(said["results_bytes"]),
         checkpoints=tuple(map(str, said["checkpoints"])),
+        notice=bool(said.get("notice")),
     )

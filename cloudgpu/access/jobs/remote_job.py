@@ -30,7 +30,7 @@ import time
 from pathlib import Path
 from typing import Any, Callable
 
-from cloudgpu.access.jobs.remote_attempt import Attempt, base, mark, send_signal, size_of
+from cloudgpu.access.jobs.remote_attempt import Attempt, base, mark, size_of, written_by
 from cloudgpu.access.jobs.remote_files import (
     CHUNK,
     MARK,
@@ -48,15 +48,16 @@ from cloudgpu.access.jobs.remote_files import (
     send,
     taken,
 )
-from cloudgpu.access.jobs.remote_keeper import keep, pause_at_shutdown
+from cloudgpu.access.jobs.remote_keeper import given, keep, lacks_command, no_command, pause_at_shutdown
 
 SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER, of linux/prctl.h
 POLL_S = 0.1
 BEGIN_S = 2.0  # how long a start waits to say that the command has begun
-SWEEP_S = 2.0  # what a command left in its group has so long to end
+SWEEP_S = 2.0  # what a command left has so long to end
 HEARTBEAT_S = 10.0
 TURN = 16  # chunks of one stream before the other has its turn
 FOLLOW_S, MOVED_S = 0.05, 0.01  # how long it waits for more output, and for more of what comes piece by piece
+INDEX = 1024 * 1024  # bytes of the index of times in one answer
 PHASE_S = 0.2  # how often it looks whether there will be more
 OUT_OF_STEP = 3  # the status of a process that has answered, but not read all that came with its request
 
@@ -73,6 +74,12 @@ def start(request: dict[str, Any]) -> None:
         watch(attempt)
         return answer({"claimed": False, **attempt.look()})
     mark(keeper, "keeper")
+    if lacks_command(request):  # known before anything travels
+        attempt.reserve()
+        save(attempt.dir / "spec.json", request["spec"])
+        no_command(attempt, given(request))
+        os.close(keeper)
+        return answer({"claimed": True, **attempt.look()})
     blobs = Blobs(base())
     with locked(blobs.base / ".lock", fcntl.LOCK_SH):  # nobody removes them before it is written that they are needed
         parts = [request["files"], *(part["files"] for part in request["restore"].values())]
@@ -193,15 +200,15 @@ def reap(statuses: dict[int, int]) -> None:
 
 
 def sweep(attempt: Attempt) -> None:
-    """End what the command left in its group: it would keep a machine busy."""
+    """End what the command left, in its group and outside: it would keep a machine busy."""
     begun, end = attempt.begun(), time.monotonic() + SWEEP_S
-    if begun and attempt.lives(begun):
-        send_signal(begun["pid"], signal.SIGTERM)
-        while attempt.lives(begun) and time.monotonic() < end:
+    if begun and (attempt.lives(begun) or attempt.strays()):
+        attempt.signal_all(begun, signal.SIGTERM)
+        attempt.signal_all(begun, signal.SIGCONT)
+        while (attempt.lives(begun) or attempt.strays()) and time.monotonic() < end:
             reap({})
             time.sleep(0.05)
-        if attempt.lives(begun):
-            send_signal(begun["pid"], signal.SIGKILL)
+        attempt.kill(begun)
 
 
 # -- what is asked of an attempt
@@ -232,7 +239,7 @@ def tail(request: dict[str, Any]) -> None:
     watch(attempt)
     at = [0, int(request["out"]), int(request["err"])]
     if request.get("since") is not None:
-        at[1:] = map(max, at[1:], attempt.offsets(float(request["since"])))
+        at[1:] = map(max, at[1:], written_by(attempt.times, float(request["since"])))
     answer({"out": at[1], "err": at[2]})
     stream, said, looked, over = sys.stdout.buffer, time.monotonic(), 0.0, not request["follow"]
     while True:
@@ -253,6 +260,23 @@ def tail(request: dict[str, Any]) -> None:
     end = json.dumps({"phase": attempt.phase(), "out": at[1], "err": at[2]}).encode()
     stream.write(struct.pack(">BI", 3, len(end)) + end)
     stream.flush()
+
+
+def written(request: dict[str, Any]) -> None:
+    """Answer with how much of each stream had been written by then."""
+    out, err = written_by(Attempt(request["job"], request["attempt"]).times, float(request["since"]))
+    answer({"out": out, "err": err})
+
+
+def times(request: dict[str, Any]) -> None:
+    """Answer with what the index of times has from this byte on: whole lines, and one of now if there was output."""
+    attempt, text = Attempt(request["job"], request["attempt"]), b""
+    if attempt.dir.exists():
+        attempt.index_rest()
+    with contextlib.suppress(FileNotFoundError), attempt.times.open("rb") as file:
+        file.seek(int(request["place"]))
+        text = file.read(INDEX)
+    answer({"times": text[: text.rfind(b"\n") + 1].decode()})
 
 
 def pump(path: Path, at: list[int], number: int, stream: Any) -> int:
@@ -335,6 +359,7 @@ def clean(request: dict[str, Any]) -> None:
         over = attempt.phase() in ("absent", "exited", "lost")
         if not over or taken(attempt.supervisor, wait=2 * SWEEP_S) < 0:  # which still ends what the command left
             raise Fault("busy", f"attempt {number} of {request['job']} still runs")
+        attempt.kill(attempt.begun())  # what a supervisor that was killed did not end
     with locked(blobs.base / ".lock"):
         mine = [one for number in numbers for one in load(here / str(number) / "files.json") or []]
         others = [path for path in here.parent.glob("*/*/files.json") if path.parent.parent != here]
@@ -343,7 +368,10 @@ def clean(request: dict[str, Any]) -> None:
     answer({"freed": freed, "removed": not here.exists()})
 
 
-VERBS = {one.__name__: one for one in (start, look, cancel, tail, manifest, fetch, missing, receive, busy, clean)}
+VERBS = {
+    one.__name__: one
+    for one in (start, look, cancel, tail, written, times, manifest, fetch, missing, receive, busy, clean)
+}
 
 
 def main(take: Callable[[int], bytes]) -> int:

@@ -12,21 +12,22 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from cloudgpu.access.computer import node
 from cloudgpu.control.access.reach import open_connection
 from cloudgpu.control.cost.job_cost import job_spent
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.jobs.attempt import launched, made_for, settled, snapshot_of, started
 from cloudgpu.control.jobs.ending import closed, fetched, not_fetched, resumed, stopped, terminated
 from cloudgpu.control.jobs.inputs.env_file import secret_values
-from cloudgpu.control.jobs.notices import note_secrets, note_stall, show_end
+from cloudgpu.control.jobs.notices import note_machine, note_secrets, note_stall, show_end
 from cloudgpu.control.jobs.results import sync
-from cloudgpu.control.jobs.store import directory_of, last_sync, the_job
+from cloudgpu.control.jobs.store import append, directory_of, last_sync, put_back, the_job
 from cloudgpu.control.lifecycle.lease import set_hold
 from cloudgpu.core.events import job_lines as lines
 from cloudgpu.core.jobs.job import Job, State
 from cloudgpu.core.jobs.remote_state import Phase
-from cloudgpu.core.jobs.steps import Do, Seen, Step, next_step
-from cloudgpu.core.values.times import from_iso
+from cloudgpu.core.jobs.steps import CAPACITY_WAIT, Do, Seen, Step, gives_up, next_step
+from cloudgpu.core.values.times import duration_text, from_iso
 from cloudgpu.errors import (
     BudgetRefused,
     CloudgpuError,
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 
 SOON, LATER = timedelta(seconds=5), timedelta(minutes=1)
 PROGRESS_EVERY = timedelta(minutes=10)  # how often progress is a line of the ledger
+NOTICED_EVERY_S = 20.0  # between two copies from a machine that is about to be taken
 MOST_STEPS = 50  # in one go: more would be a circle
 
 
@@ -86,6 +88,7 @@ class Carrier:
     connected_to: str | None = None
     remote: RemoteState | None = None
     unfetched: bool = False
+    compared: bool = False  # whether the ledger has all lines of the job that this computer has
 
     def __enter__(self) -> Self:
         return self
@@ -118,6 +121,9 @@ class Carrier:
 
     def _carried(self) -> Carried:
         self.remote, self.unfetched = None, False
+        if not self.compared:
+            put_back(self.session, self.id)
+            self.compared = True
         for _ in range(MOST_STEPS):
             job = the_job(self.session, self.id)
             step = next_step(job, self._seen(job), self.session.clock())
@@ -207,7 +213,7 @@ class Carrier:
         return Carried(job, step.why, LATER, self.remote, kept_until=until)
 
     def _append(self, *drafts: Draft) -> None:
-        self.session.ledger.append(list(drafts))
+        append(self.session, self.id, drafts)
 
     def _place(self, job: Job, _step: Step) -> None:
         snapshot_of(self.session, job)  # who cannot begin it launches nothing for it
@@ -229,23 +235,34 @@ class Carrier:
             self._append(self._ended(job, Step(Do.END, job.cancel[1] if job.cancel else "", State.CANCELLED)))
         else:
             self._append(lines.job_machine(job.id, attempt.number, machine.id, self.session.clock()))
+        if job.waits is not None:
+            note_machine(self.session, job, None)
         return None
 
     def _not_launched(self, job: Job, error: CloudgpuError) -> Carried:
-        """Return why a machine could not be had. A first one that was refused ends the job, and raises."""
-        attempt = job.attempts[-1]
+        """Return why a machine could not be had. A first one that was refused ends the job, and raises.
+
+        What may pass is waited for, a day at most.
+        """
+        attempt, now = job.attempts[-1], self.session.clock()
         made = made_for(self.session, attempt)
+        final = not isinstance(error, ProviderUnavailable) or gives_up(attempt, now)
         if made is not None:
-            now = self.session.clock()
             self._append(lines.job_machine(job.id, attempt.number, made.id, now))
-        elif attempt.number == 1 and not isinstance(error, ProviderUnavailable):
+            note_machine(self.session, job, None)
+        elif attempt.number == 1 and final:
             self._append(self._ended(job, Step(Do.END, error.message, State.NOT_LAUNCHED)))
             self._append(*closed(self.session, the_job(self.session, self.id), None, error.message))
             raise error
-        elif isinstance(error, (BudgetRefused, InvalidRequest)):  # no time that passes changes that
-            why = f"{job.attempts[-2].why}; it got no other machine: {error.message}"
+        elif isinstance(error, (BudgetRefused, InvalidRequest)) or gives_up(attempt, now):
+            span = f" in {duration_text(CAPACITY_WAIT)}" if gives_up(attempt, now) else ""
+            before = f"{job.attempts[-2].why}; " if attempt.number > 1 else ""
+            why = f"{before}it got no other machine{span}: {error.message}"
             self._append(self._ended(job, Step(Do.END, why, State.LOST)))
-        return Carried(job, error.message, LATER, None, error)
+        else:
+            self._append(lines.job_waits(job.id, attempt.number, error.message, now))
+            note_machine(self.session, the_job(self.session, self.id), error.message)
+        return Carried(the_job(self.session, self.id), error.message, LATER, None, error)
 
     def _start(self, job: Job, _step: Step) -> Carried | None:
         try:
@@ -287,14 +304,14 @@ class Carrier:
         began = job.attempts[-1].began_at
         since = last if last is not None else (began.timestamp() if began else now)
         machine = self._machine(job)
-        if machine is not None and now - since >= job.spec["every_s"]:
+        noticed = self.remote is not None and self.remote.notice and now - since >= NOTICED_EVERY_S
+        if machine is not None and (noticed or now - since >= job.spec["every_s"]):
             sync(self.at(job, machine), directory, now)
 
     def _cancel(self, job: Job, step: Step) -> Carried | None:
         if job.cancel is None:
-            host = os.uname().nodename
             outcome = (step.outcome or State.CANCELLED).value
-            self._append(lines.job_cancel_requested(job.id, outcome, step.why, host, self.session.clock()))  # type: ignore[arg-type]
+            self._append(lines.job_cancel_requested(job.id, outcome, step.why, node(), self.session.clock()))  # type: ignore[arg-type]
         machine = self._there(job)
         self.at(job, machine).cancel(job.cancel[0] if job.cancel else (step.outcome or State.CANCELLED).value)
         return Carried(job, "its command is being ended", timedelta(seconds=1), self.remote)

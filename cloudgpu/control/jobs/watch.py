@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.control.cost.job_cost import all_jobs
 from cloudgpu.control.jobs.carry import LATER, Carried, Carrier
+from cloudgpu.control.jobs.store import put_back_unknown
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable
 from cloudgpu.parallel import Pool, is_abandoned
 
@@ -37,6 +38,7 @@ def carry_all(session: Session, environ: Mapping[str, str]) -> list[tuple[Job, C
     What goes wrong with one is in its entry and keeps no other on. `environ` has the values of secrets. Raises
     LedgerUnavailable.
     """
+    put_back_unknown(session)
     jobs = living(session)
     if not jobs:
         return []

@@ -20,9 +20,10 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How a command ended: `reason` is exited, setup, start, timeout, lost or a word of whoever cancelled it.
+    """How a command ended: `reason` is exited, no_command, setup, start, timeout, lost, or a canceller's own word.
 
-    `start`: it could not be begun, for a full disk, say; `why` says more in words.
+    `no_command`: the machine does not have it. `start`: it could not be begun, for a full disk, say. `why` says more in
+    words.
     """
 
     status: int | None
@@ -48,3 +49,4 @@ class RemoteState:
     disk_free: int | None = None
     results_bytes: int = 0
     checkpoints: tuple[str, ...] = ()
+    notice: bool = False  # the provider has given notice that it takes the machine

@@ -69,10 +69,12 @@ class Seen:
 
 
 CANCEL_PATIENCE = timedelta(minutes=10)  # that a machine has to answer before its cancelled job is over all the same
+CAPACITY_WAIT = timedelta(hours=24)  # that a job waits for a machine, for a restart say
 MOST_RESUMES = 2  # each costs the time of a boot, at least
 RUNS = ("pending", "running", "stopping", "unknown")
 OF_REASON = {
     "exited": State.FAILED,
+    "no_command": State.FAILED,  # it is not on the machine: another try would not find it either
     "setup": State.SETUP_FAILED,
     "start": State.SETUP_FAILED,  # it could not be begun: a full disk, say
     "timeout": State.TIMED_OUT,
@@ -92,6 +94,11 @@ def next_step(job: Job, seen: Seen, now: datetime) -> Step:
     if job.attempt.machine is None or seen.machine is None:
         return Step(Do.LAUNCH)  # a cancelled one, too: only its launch settles whether there is a machine
     return _with_a_machine(job, job.attempt, seen.machine, seen, now)
+
+
+def gives_up(attempt: Attempt, now: datetime) -> bool:
+    """Say whether an attempt whose launch is refused once more has waited for its machine as long as a job may."""
+    return now - (attempt.waits[0] if attempt.waits else now) >= CAPACITY_WAIT
 
 
 def _with_a_machine(job: Job, attempt: Attempt, machine: Machine, seen: Seen, now: datetime) -> Step:
