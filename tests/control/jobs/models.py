@@ -23,7 +23,7 @@ from tests.control.jobs.clouds import SAYS, Rented
 from tests.soak.crash_azure import is_read as azure_is_read
 
 CALLER = "203.0.113.7/32"
-MOST_S = 30.0  # that a watcher may take to the end of a job
+MOST_S = 120.0  # that a watcher may take to the end of a job
 MOST_WATCHERS = 150
 LOCAL = ("127.0.0.1", "localhost")
 
@@ -55,10 +55,18 @@ class Strike:
         return "drop"
 
 
-class OnModel(Rented):
-    """A bench whose machines are those of a model of a cloud."""
+def both(*actions):
+    """Just before each of these calls, and just after it."""
+    return {(phase, action) for action in actions for phase in ("before", "after")}
 
-    kind, account, region, spot_options = "", "", "", {}
+
+class OnModel(Rented):
+    """A bench whose machines are those of a model of a cloud.
+
+    `changes` are moments in the life of a job at which a sweep has to kill, `changes_of_restart` those of a restart.
+    """
+
+    kind, region, changes, changes_of_restart = "", "", set(), set()
 
     def __init__(self, root, server, *, spot=True):
         root.mkdir(exist_ok=True)
@@ -184,6 +192,8 @@ class OnAws(OnModel):
     """AWS's: a spot machine is ended when it is taken."""
 
     kind, region = "aws", "us-east-1"
+    changes = both("RunInstances", "TerminateInstances")
+    changes_of_restart = both("RunInstances", "TerminateInstances", "DeleteVolume")
 
     def __init__(self, root, server, **options):
         self._role = role_of_timers()
@@ -223,6 +233,8 @@ class OnGcp(OnModel):
     """Google's: a spot machine is stopped when it is taken, and its disk stays."""
 
     kind, region = "gcp", "us-central1"
+    changes = both("compute.instances.insert", "compute.instances.delete")
+    changes_of_restart = both("compute.instances.start", "compute.instances.delete")
 
     def __init__(self, root, server, **options):
         server.dwell(operation=-1.0)  # done when it is answered
@@ -249,6 +261,8 @@ class OnAzure(OnModel):
     """Azure's: a spot machine is deallocated when it is taken, and its disk and address stay."""
 
     kind, region = "azure", "eastus"
+    changes = both("VirtualMachines.CreateOrUpdate", "ResourceGroups.Delete")
+    changes_of_restart = both("VirtualMachines.Start", "ResourceGroups.Delete")
 
     def is_read(self, action):
         return azure_is_read(action)
