@@ -12,6 +12,7 @@ import signal
 import sys
 import threading
 import time
+from collections import Counter
 from concurrent.futures import Future
 
 from cloudgpu.control.jobs.carry import Carrier
@@ -25,39 +26,41 @@ from tests.soak.crash_azure import is_read as azure_is_read
 CALLER = "203.0.113.7/32"
 MOST_S = 120.0  # that a watcher may take to the end of a job
 MOST_WATCHERS = 150
-LOCAL = ("127.0.0.1", "localhost")
 
 
 class Strike:
-    """What the server tells of each call: kills the watcher at its `at`-th change, before or after it is done.
+    """What the server tells of each call: kills the watcher at its first moment that is not among `done`, and adds it.
 
-    Changes are counted as they arrive; `seen` names all of them. One that is done is counted when it arrived.
+    A moment is just before, or just after, the N-th call of an action that changes something. Without `done` nobody is
+    killed.
     """
 
-    def __init__(self, is_read, at=None, phase="before"):
-        self.seen, self.struck = [], False
-        self.watcher = Future()
-        self._is_read, self._at, self._phase = is_read, at, phase
-        self._numbers, self._lock = {}, threading.Lock()
+    def __init__(self, is_read, done=None):
+        self.watcher, self.at = Future(), None
+        self._is_read, self._done = is_read, done
+        self._numbers, self._names, self._lock = Counter(), {}, threading.Lock()
 
     def __call__(self, number, action, phase):
         if self._is_read(action):
             return None
         with self._lock:
+            if self.at is not None:
+                return "drop"  # the dead send nothing more
             if phase == "before":
-                self.seen.append(action)
-                self._numbers[number] = len(self.seen)
-            meant = (self._numbers.get(number), phase) == (self._at, self._phase)
-            self.struck |= meant
-        if not meant:
-            return "drop" if self.struck else None  # the dead send nothing more
+                self._numbers[action] += 1
+                self._names[number] = action, self._numbers[action]
+            moment = (phase, *self._names.get(number, (action, 0)))
+            if self._done is None or moment in self._done:
+                return None
+            self.at = moment
+            self._done.add(moment)
         os.kill(self.watcher.result(MOST_S), signal.SIGKILL)
         return "drop"
 
 
 def both(*actions):
     """Just before each of these calls, and just after it."""
-    return {(phase, action) for action in actions for phase in ("before", "after")}
+    return {(phase, action, 1) for action in actions for phase in ("before", "after")}
 
 
 class OnModel(Rented):
@@ -91,9 +94,6 @@ class OnModel(Rented):
         options = {"policy": "default", "template": "bare", **options}
         return self.begun(sys.executable, "train.py", str(self.record), str(pause), str(status), **options)
 
-    def advance(self, seconds):
-        self.server.advance(seconds)
-
     # What the cloud has, without the product.
 
     def _clock(self):
@@ -119,9 +119,6 @@ class OnModel(Rented):
     def restocks(self):
         self.server.faults.clear()
 
-    def progress(self, job):
-        return self.now(job), self.machines_made(), self.costs(), self.events()
-
     def takes(self, job):
         """The cloud takes the job's machine back once its command has said that it has begun."""
         self.begins(job)
@@ -137,9 +134,9 @@ class OnModel(Rented):
 
     # Watchers.
 
-    def child(self, job, at=None, *, until=None, most_s=MOST_S, phase="before"):
-        """Carry a job on in a process of its own, killed at its change number `at`; return the changes it came to."""
-        self.server.on_call = strike = Strike(self.is_read, at, phase)
+    def child(self, job, done=None, *, until=None, most_s=MOST_S):
+        """Carry a job on in a process of its own, killed as `Strike` says; return at which moment it was."""
+        self.server.on_call = strike = Strike(self.is_read, done)
         number = os.fork()
         if number == 0:
             _child(self, job, until, most_s)
@@ -147,22 +144,16 @@ class OnModel(Rented):
         _, status = os.waitpid(number, 0)
         self.server.on_call = None
         code = os.waitstatus_to_exitcode(status)
-        assert code == (-signal.SIGKILL if strike.struck else 0), (at, phase, code, strike.seen)
-        return strike.seen
+        assert code == (0 if strike.at is None else -signal.SIGKILL), (strike.at, code)
+        return strike.at
 
     def killed_at_every_step(self, job):
         """Kill watchers before and after each change, until one carries the job to its end; return these moments."""
-        at, died, before = 0, [], self.progress(job)
-        for _ in range(MOST_WATCHERS):
-            nth, phase = 1 + at // 2, ("before", "after")[at % 2]
-            seen = self.child(job, nth, phase=phase)
+        done = set()
+        while self.child(job, done) is not None:
             self.at_most_one()
-            if len(seen) < nth:
-                return died
-            died.append((phase, seen[nth - 1]))
-            now = self.progress(job)
-            at, before = (at + 1 if now == before or phase == "before" else 0), now
-        raise AssertionError(f"it never ends: {died}")
+            assert len(done) < MOST_WATCHERS, done
+        return done
 
     # What must hold.
 
