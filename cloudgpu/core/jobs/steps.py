@@ -72,6 +72,7 @@ class Seen:
 
 CANCEL_PATIENCE = timedelta(minutes=10)  # that a machine has to answer before its cancelled job is over all the same
 MOST_RESUMES = 2  # each costs the time of a boot, at least
+TAKEN = "interrupted"  # a provider's reason for a spot machine that it took
 RUNS = ("pending", "running", "stopping", "unknown")
 OF_REASON = {
     "exited": State.FAILED,
@@ -125,10 +126,12 @@ def _machine_stopped(job: Job, machine: Machine, seen: Seen) -> Step:
     """
     why = f"{machine.name} was stopped: {machine.action_reason or machine.state_reason or 'nobody said why'}"
     was_idle = machine.unrequested_stop or (machine.decision is not None and machine.decision.rule == "idle")
-    if was_idle and seen.sold_out and job.cancel is None and job.interruptions < job.spec["restarts"]:
-        return Step(Do.AGAIN, f"{why}; it cannot be started again now", interrupted=True)
-    if was_idle and job.spec["machine"] is None and job.resumes < MOST_RESUMES and not seen.sold_out:
-        return Step(Do.RESUME, "its command may have ended before its machine was stopped for idle time")
+    if was_idle and job.spec["machine"] is None and job.resumes < MOST_RESUMES:
+        taken = machine.state_reason == TAKEN
+        if taken and seen.sold_out and job.cancel is None and job.interruptions < job.spec["restarts"]:
+            return Step(Do.AGAIN, f"{why}; it cannot be started again now", interrupted=True)
+        what = "taken" if taken else "stopped for idle time"
+        return Step(Do.RESUME, f"its command may have ended before its machine was {what}")
     return _cancelled(job) or Step(Do.END, why, State.LOST)
 
 

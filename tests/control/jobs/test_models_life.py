@@ -44,7 +44,7 @@ def test_a_restart_waits_for_capacity_and_then_goes_on(world):
     world.child(job, until=runs)
     world.takes(job)
     world.sells_out()
-    for _ in range(4):
+    for _ in range(3):
         found = again(world, job)
         assert (found.job.is_living, found.job.outcome, world.billed()) == (True, None, []), found
     world.restocks()
