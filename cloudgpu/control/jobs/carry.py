@@ -17,6 +17,7 @@ from cloudgpu.control.access.reach import open_connection
 from cloudgpu.control.cost.job_cost import job_spent
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.jobs.attempt import launched, made_for, settled, snapshot_of, started
+from cloudgpu.control.jobs.carried import LATER, SOON, Carried
 from cloudgpu.control.jobs.ending import closed, fetched, not_fetched, resumed, stopped, terminated
 from cloudgpu.control.jobs.inputs.env_file import secret_values
 from cloudgpu.control.jobs.notices import note_machine, note_secrets, note_stall, show_end
@@ -33,7 +34,9 @@ from cloudgpu.errors import (
     CloudgpuError,
     InvalidRequest,
     LedgerUnavailable,
+    NoCapacity,
     ProviderUnavailable,
+    QuotaExceeded,
     Unreachable,
 )
 
@@ -50,31 +53,9 @@ if TYPE_CHECKING:
     from cloudgpu.core.model.machine import Machine
     from cloudgpu.core.values.money import Money
 
-SOON, LATER = timedelta(seconds=5), timedelta(minutes=1)
 PROGRESS_EVERY = timedelta(minutes=10)  # how often progress is a line of the ledger
 NOTICED_EVERY_S = 20.0  # between two copies from a machine that is about to be taken
 MOST_STEPS = 50  # in one go: more would be a circle
-
-
-@dataclass(frozen=True, slots=True)
-class Carried:
-    """How far a job was carried: why it waits, and how long before the next step is worth taking.
-
-    `error` is what kept a step from being done; the next watcher tries it again. `kept_until`: nothing is left to do
-    before that but to keep the machine for a look.
-    """
-
-    job: Job
-    why: str = ""
-    wait: timedelta = LATER
-    remote: RemoteState | None = None
-    error: CloudgpuError | None = None
-    kept_until: datetime | None = None
-
-    @property
-    def is_over(self) -> bool:
-        """Whether nobody has to wait for it any more."""
-        return not self.job.is_living or self.kept_until is not None
 
 
 @dataclass
@@ -89,6 +70,8 @@ class Carrier:
     remote: RemoteState | None = None
     unfetched: bool = False
     compared: bool = False  # whether the ledger has all lines of the job that this computer has
+    sold_out: bool = False
+    cleared: set[str] = field(default_factory=set)  # machines of which this process has seen that nothing is left
 
     def __enter__(self) -> Self:
         return self
@@ -120,7 +103,7 @@ class Carrier:
             return Carried(the_job(self.session, self.id), "another process carries it on", SOON)
 
     def _carried(self) -> Carried:
-        self.remote, self.unfetched = None, False
+        self.remote, self.unfetched, self.sold_out = None, False, False
         if not self.compared:
             put_back(self.session, self.id)
             self.compared = True
@@ -146,7 +129,7 @@ class Carrier:
         if machine is not None and machine.state in ("pending", "unknown"):
             machine = self._refreshed(job, machine)
             silent = silent or f"{machine.name} is {machine.state}"
-        return Seen(machine, self.remote, silent, self._spent(job), self.unfetched)
+        return Seen(machine, self.remote, silent, self._spent(job), self.unfetched, self.sold_out)
 
     def _machine(self, job: Job) -> Machine | None:
         attempt = job.attempt or (job.attempts[-1] if job.attempts else None)
@@ -221,12 +204,35 @@ class Carrier:
         machine = job.spec["machine"]
         key = None if machine is not None else f"{job.id}-{number}"
         there = None if last is None or last.machine is None else self.session.ledger.machine(last.machine)
-        if last is not None and there is not None and there.terminated_at is None:  # it is tried again where it was
-            machine, key = there.id, last.key
-        elif there is not None and there.retained:  # what an interrupted machine left costs money, and is of no use
-            terminated(self.session, job, there)
+        if last is not None and there is not None and there.terminated_at is None and not _is_stopped(there):
+            machine, key = there.id, last.key  # it is tried again where it was
+        elif there is not None and key is not None:
+            self._given_up(job, there)
         self._append(lines.job_placed(job.id, number, self.session.clock(), key=key, machine=machine))
         self.remote = None  # what was seen was another attempt
+
+    def _given_up(self, job: Job, machine: Machine) -> None:
+        """End what is left of an interrupted machine: it costs money, and is of no use any more.
+
+        Where one that is gone has left what cannot be removed yet, the job need not wait: its end tries again.
+        """
+        try:
+            self._cleared(job, machine)
+        except LedgerUnavailable:
+            raise
+        except CloudgpuError as error:
+            if machine.terminated_at is None:
+                raise
+            self.session.tell(f"{job.name}: {error.message}")
+
+    def _cleared(self, job: Job, machine: Machine) -> None:
+        terminated(self.session, job, machine)
+        self.cleared.add(machine.id)
+
+    def _own_machines(self, job: Job) -> list[Machine]:
+        """Return the machines that were made for a job."""
+        own = job.machines if job.spec["machine"] is None else ()
+        return [one for one in map(self.session.ledger.machine, own) if one is not None and one.provider_id]
 
     def _launch(self, job: Job, _step: Step) -> Carried | None:
         attempt = job.attempts[-1]
@@ -375,8 +381,20 @@ class Carrier:
     def _resume(self, job: Job, step: Step) -> Carried | None:
         machine, now = self._there(job), self.session.clock()
         attempt, number = job.attempts[-1].number, job.resumes + 1
-        self._append(lines.job_resumed(job.id, attempt, number, machine.id, step.why, now))
-        resumed(self.session, job, machine)
+        line = lines.job_resumed(job.id, attempt, number, machine.id, step.why, now)
+        try:
+            resumed(self.session, job, machine)
+        except (NoCapacity, QuotaExceeded):  # nothing was started, so it does not count
+            self.sold_out = True
+            if next_step(job, self._seen(job), now).do is Do.RESUME:
+                raise
+            return None
+        except LedgerUnavailable:
+            raise
+        except CloudgpuError:
+            self._append(line)
+            raise
+        self._append(line)
         return None
 
     def _stop(self, job: Job, step: Step) -> Carried | None:
@@ -389,14 +407,15 @@ class Carrier:
     def _terminate(self, job: Job, _step: Step) -> Carried | None:
         machine = self._there(job)
         self.close()
-        terminated(self.session, job, machine)
+        self._cleared(job, machine)
         return None
 
     def _close(self, job: Job, step: Step) -> Carried | None:
         machine, own = self._machine(job), job.spec["machine"] is None
         remote = None
-        if machine is not None and own and machine.terminated_at is not None and machine.retained:
-            terminated(self.session, job, machine)  # the disk of one that was taken away
+        for one in self._own_machines(job):
+            if one.terminated_at is not None and one.id not in self.cleared:  # its disk, or its timer, may be there
+                self._cleared(job, one)
         if machine is not None and not own and machine.state == "running":
             with suppress(CloudgpuError):  # the next job there cleans up, too
                 remote = self.at(job, machine)
@@ -406,6 +425,10 @@ class Carrier:
 
     def _look(self, job: Job, _step: Step) -> Carried | None:
         return Carried(job, "its machine was not asked", SOON)
+
+
+def _is_stopped(machine: Machine) -> bool:
+    return machine.parked or machine.state in ("stopped", "deallocated")
 
 
 def _asks(job: Job) -> bool:

@@ -86,7 +86,8 @@ def resumed(session: Session, job: Job, machine: Machine) -> None:
 
 def terminated(session: Session, job: Job, machine: Machine) -> None:
     """End the machine of a job and all that belongs to it; raise StopUnproved where that is not proved."""
-    end_all_of(session, machine, why=f"the job {job.name} is over")
+    goes_on = job.outcome is None
+    end_all_of(session, machine, why=f"the job {job.name} {'goes on elsewhere' if goes_on else 'is over'}")
 
 
 def closed(session: Session, job: Job, remote: RemoteJob | None, why: str) -> list[Draft]:

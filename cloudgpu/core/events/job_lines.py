@@ -263,7 +263,7 @@ def job_results_fetched(
 def job_resumed(job: str, attempt: int, number: int, machine: str, why: str, now: datetime) -> Draft:
     """Return the line that a stopped machine is about to be started again for a job's results, for the n-th time."""
     body: JobResumed = {"job": job, "attempt": attempt, "machine": machine, "why": why}
-    return Draft("job_resumed", SUBJECT, body, now, f"job:{job}:resumed:{number}")
+    return Draft("job_resumed", SUBJECT, body, now, f"job:{job}:resumed:{attempt}:{number}")
 
 
 def job_waits(job: str, attempt: int, why: str, now: datetime) -> Draft:

@@ -88,7 +88,7 @@ class Job:
     why: str = ""
     ended_at: datetime | None = None
     fetched: Fetched | None = None
-    resumes: int = 0  # how often a stopped machine was started again for its results
+    resumes: int = 0  # how often the machine of the last attempt was started again
     closed_at: datetime | None = None
     progress: tuple[float, float | None, datetime] | None = None  # done, of, and when that was said
 
@@ -176,7 +176,7 @@ def _placed(job: Job, body: Body, at: datetime) -> Job:
     if job.outcome is not None or any(one.number == number for one in job.attempts):
         return job
     made = Attempt(int(number or 0), body["key"], body["machine"], at)
-    return replace(job, attempts=(*job.attempts, made))
+    return replace(job, attempts=(*job.attempts, made), resumes=0)
 
 
 def _changed(job: Job, body: Body, change: Callable[[Attempt], Attempt]) -> Job:

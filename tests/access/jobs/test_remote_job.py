@@ -273,7 +273,9 @@ def test_when_both_are_killed_the_command_goes_on_and_is_never_begun_again(bench
     assert job.look().phase is Phase.ORPHANED
     assert bench.start(script).look().phase is Phase.ORPHANED
     (bench.home / "go").touch()
-    seen = ended(job)
+    ended(job)
+    wait_for(lambda: job.look().exit is not None)  # its process is gone a moment before that is written
+    seen = job.look()
     assert (seen.phase, seen.exit.status, seen.exit.reason) == (Phase.LOST, None, "lost")
     assert bench.start(script).look().phase is Phase.LOST
     assert output(job)[0] == "began\nended\n"
