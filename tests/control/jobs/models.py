@@ -262,7 +262,9 @@ class OnAzure(OnModel):
         return sorted(one.id for one in self.server.instances())
 
     def billed(self):
-        return [one.id for one in self.server.instances() if one.state in ("starting", "running", "stopped", "stopping")]
+        return [
+            one.id for one in self.server.instances() if one.state in ("starting", "running", "stopped", "stopping")
+        ]
 
     def costs(self):
         return [*self.server.billable(), *self.server.resources()]
