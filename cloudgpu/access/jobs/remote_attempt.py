@@ -113,7 +113,7 @@ class Attempt:
         self.work, self.out, self.err = self.dir / "work", self.dir / "out", self.dir / "err"
         self.keeper, self.supervisor = self.dir / "keeper.lock", self.dir / "supervisor.lock"
         self.progress, self.times = self.dir / "progress.json", self.dir / "times"
-        self.mark = f"{job}-{self.number}"
+        self.mark = str(self.dir)  # whole: other homes of this user may have a job of the same number
         self.known: dict[str, Any] = {}
         self.signalled = False
         self.sizes = (0, 0)

@@ -78,7 +78,8 @@ def started(session: Session, job: Job, remote: RemoteJob, values: Mapping[str, 
     is lost on the way, InvalidRequest for a snapshot that is on another computer or a machine without room.
     """
     snapshot = snapshot_of(session, job)
-    session.tell(f"{job.name}: sending {len(snapshot.files):,} files")
+    count = len(snapshot.files)
+    session.tell(f"{job.name}: sending {count:,} file{'s' if count != 1 else ''}")
     own = directory_of(session, job)
     restored = None if len(job.attempts) == 1 else remote.restore(own / "results", own / "checkpoints")
     return remote.start(_remote_spec(job), snapshot, snapshots(session), secrets=values, restored=restored)
