@@ -189,7 +189,7 @@ class Attempt:
         """Tell whether the command, or anything that it started in its group, runs."""
         return begun.get("boot") == boot() and group_lives(begun["pid"], begun["start"])
 
-    def strays(self) -> list[int]:
+    def outside_group(self) -> list[int]:
         """Return the processes that the command started and that have left its group: by setsid, say."""
         return list(marked(f"{MARK}={self.mark}".encode()))
 
@@ -197,7 +197,7 @@ class Attempt:
         """Send a signal to the command and to all that it has started."""
         if self.lives(begun):
             send_signal(begun["pid"], number)
-        for pid in self.strays():
+        for pid in self.outside_group():
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, number)
 
@@ -205,7 +205,7 @@ class Attempt:
         """Kill the command and all that it has started, until nothing is left or something cannot be killed."""
         end = monotonic() + KILLED_S
         self.signal_all(begun, signal.SIGKILL)
-        while (self.lives(begun) or self.strays()) and monotonic() < end:
+        while (self.lives(begun) or self.outside_group()) and monotonic() < end:
             time.sleep(0.02)
             self.signal_all(begun, signal.SIGKILL)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from cloudgpu.access.computer import node
 from cloudgpu.cli.render import ago, dollars, facts, rounded, size, when
 from cloudgpu.core.values.times import from_iso
 
@@ -105,7 +105,7 @@ def _came_back(one: JobDocument) -> str | None:
     found = one["results"]
     if found is None:
         return None
-    where = found["directory"] if found["host"] == os.uname().nodename else f"{found['directory']} on {found['host']}"
+    where = found["directory"] if found["host"] == node() else f"{found['directory']} on {found['host']}"
     partly = "" if found["whole"] else f", not whole{': ' if found['why'] else ''}{found['why']}"
     return f"{files_text(found['files'])}, {size(found['bytes'])}, in {where}{partly}"
 
