@@ -229,7 +229,7 @@ class Carrier:
     def _given_up(self, job: Job, machine: Machine) -> None:
         """End what is left of an interrupted machine: it costs money, and is of no use any more.
 
-        Where one that is gone has left something that cannot be removed yet, the job need not wait: its end tries again.
+        What one that is gone has left, and cannot be removed yet, keeps no job waiting: its end tries again.
         """
         try:
             self._cleared(job, machine)

@@ -22,6 +22,7 @@ from cloudgpu.control.outage.opening import open_session
 from cloudgpu.errors import CloudgpuError
 from tests.clouds.aws.iam import Judge
 from tests.clouds.aws.plain import client, role_of_timers
+from tests.clouds.azure.power import BILLED
 from tests.control.jobs.bench import Bench
 from tests.control.jobs.clouds import SAYS, Rented
 from tests.soak.crash_azure import is_read as azure_is_read
@@ -297,7 +298,7 @@ class OnAzure(OnModel):
         return sorted(one.id for one in self.server.instances())
 
     def billed(self):
-        return [one.id for one in self.server.instances() if one.state in ("starting", "running", "stopped", "stopping")]
+        return [one.id for one in self.server.instances() if one.state in BILLED]
 
     def costs(self):
         return [*self.server.billable(), *self.server.resources()]
