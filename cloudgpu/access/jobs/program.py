@@ -17,7 +17,14 @@ from cloudgpu.errors import InvalidRequest, Unreachable
 if TYPE_CHECKING:
     from cloudgpu.access.ssh.connection import Connection
 
-PARTS = ("remote_files", "remote_attempt", "remote_keeper", "remote_job")  # each may import those before it
+PARTS = (
+    "remote_files",
+    "remote_attempt",
+    "remote_download",
+    "remote_upload",
+    "remote_keeper",
+    "remote_job",
+)  # each may import those before it
 # Isolated: no file in the user's home may stand in for a module. Unbuffered: what comes behind a request is read by
 # the process that carries it out. Behind the texts come requests.
 _BEGIN = f"""import os, sys, types

@@ -26,6 +26,7 @@ from cloudgpu.access.jobs.copies import (
     read_manifest,
 )
 from cloudgpu.access.jobs.program import Refused, ask
+from cloudgpu.access.jobs.transfers import Transfers, read_storing
 from cloudgpu.core.jobs.remote_state import Exit, Phase, RemoteState
 from cloudgpu.errors import InvalidRequest, Unreachable
 
@@ -89,7 +90,8 @@ class RemoteSpec:
     """What an attempt runs. `env` is stored on the machine: secrets go to `start`. Times are in seconds.
 
     `results` and `checkpoint` are below the working directory; without one, checkpoints lie beside it. `data` are
-    links in the working directory to what is on the machine already: (link, path there).
+    links to what is on the machine already: (link, absolute or in the working directory; path there). `volume` names
+    the directory of both on a volume; `mounts`: the volume has to be mounted before the command begins.
     """
 
     argv: tuple[str, ...]
@@ -101,6 +103,8 @@ class RemoteSpec:
     results: str = "results"
     checkpoint: str | None = None
     data: tuple[tuple[str, str], ...] = ()
+    volume: str | None = None
+    mounts: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         """Return what the machine stores."""
@@ -113,6 +117,8 @@ class RemoteSpec:
             "grace": self.grace_s,
             "results": self.results,
             "checkpoint": self.checkpoint,
+            "volume": self.volume,
+            "mounts": self.mounts,
         }
 
 
@@ -178,19 +184,22 @@ class RemoteJob:
         *,
         secrets: Mapping[str, str] | None = None,
         restored: Restored | None = None,
+        transfers: Transfers | None = None,
         progress: Progress | None = None,
     ) -> RemoteState:
         """Send what is missing and begin the attempt, at most once; return what it looks like.
 
-        An attempt that has begun, or ended, is only looked at. `secrets` travel on standard input and are stored
-        nowhere. Raises InvalidRequest (a full disk, a damaged store).
+        An attempt that has begun, or ended, is only looked at. `secrets` and the addresses of `transfers` travel on
+        standard input and are stored nowhere. Raises InvalidRequest (a full disk, a damaged store).
         """
         values = {
             "spec": spec.as_dict(),
             "files": [_row(one) for one in snapshot.files],
-            "links": [*([one.path, one.target] for one in snapshot.links), *map(list, spec.data)],
+            "links": [[one.path, one.target] for one in snapshot.links]
+            + [[*one] for one in spec.data if one[0][0] != "/"],
             "secrets": dict(secrets or {}),
             "restore": _restore(restored or Restored()),
+            **(transfers or Transfers()).as_dict([one for one in spec.data if one[0][0] == "/"]),
         }
         ours = {one.sha256: (one.size, store / one.sha256) for one in snapshot.files}
         for left in reversed(range(TRIES)):  # what another job's end removes between the two is sent again
@@ -313,6 +322,10 @@ class RemoteJob:
             tuple(link for _, links in listed.values() for link in links),
         )
 
+    def told(self, verb: str, **values: Any) -> dict[str, Any]:
+        """Have a verb of the program carried out that moves no files over this connection; return its answer."""
+        return self._asked(verb, timeout=ANSWER_S, **values)
+
     def clean(self) -> int:
         """Remove the job's attempts from the machine, and the files that no other job needs; return bytes freed.
 
@@ -433,4 +446,6 @@ def _state(said: Mapping[str, Any]) -> RemoteState:
         disk_free=said["disk_free"],
         results_bytes=int(said["results_bytes"]),
         checkpoints=tuple(map(str, said["checkpoints"])),
+        data=(int(said["data"][0]), int(said["data"][1])) if said.get("data") else None,
+        storing=read_storing(said.get("storing") or {}),
     )

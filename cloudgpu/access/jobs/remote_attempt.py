@@ -27,11 +27,22 @@ PROC = Path("/proc")
 RESERVED = 4096  # bytes of exit.json: they are there before the disk can be full
 PROGRESS = 4096  # bytes of the command's own word that are read
 UNFINISHED = (".tmp", ".part")
+VOLUME = "/data"  # where a volume is mounted; CLOUDGPU_VOLUME names another directory
 
 
 def base() -> Path:
     """Return the directory of ours on this machine."""
     return Path.home() / ".cloudgpu"
+
+
+def volume() -> Path:
+    """Return where a volume is mounted."""
+    return Path(os.environ.get("CLOUDGPU_VOLUME") or VOLUME)
+
+
+def is_mounted() -> bool:
+    """Tell whether a volume is there; another directory that is named for it counts as it is."""
+    return volume().is_dir() if os.environ.get("CLOUDGPU_VOLUME") else os.path.ismount(VOLUME)
 
 
 def monotonic() -> float:
@@ -104,13 +115,23 @@ class Attempt:
         return self.known
 
     @property
+    def volume(self) -> Path | None:
+        """Return the job's directory on a volume, None where results do not go there."""
+        own = self.spec.get("volume")
+        return volume() / "cloudgpu" / inside(str(own)) if own else None
+
+    @property
     def results(self) -> Path:
         """Where the command writes its results."""
+        if self.volume is not None:
+            return self.volume / "results"
         return self.work / inside(str(self.spec.get("results") or "results"))
 
     @property
     def checkpoint(self) -> Path:
         """Where the command writes its checkpoints."""
+        if self.volume is not None:
+            return self.volume / "checkpoints"
         own = self.spec.get("checkpoint")
         return self.work / inside(str(own)) if own else self.dir / "checkpoint"
 
@@ -245,6 +266,7 @@ class Attempt:
             "disk_free": disk_free(self.dir),
             "results_bytes": size_below(self.results) if self.dir.exists() else 0,
             "checkpoints": list(self.checkpoints()) if self.dir.exists() else [],
+            "data": load(self.dir / "data.json"),
         }
 
     def said(self) -> list[float | None] | None:

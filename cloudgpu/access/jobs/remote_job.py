@@ -1,7 +1,7 @@
 """Runs a job's command on the machine it runs on, so that it outlives every connection and its end is known.
 
-This file's text is sent over SSH behind those of `remote_files.py`, `remote_attempt.py` and `remote_keeper.py`, and run
-there by the agent's interpreter (`access/jobs/program.py` does it). Standard library only, Python 3.8+.
+This file's text is sent over SSH behind those of the other modules `remote_*` that it imports, and run there by the
+agent's interpreter (`access/jobs/program.py` does it). Standard library only, Python 3.8+.
 
 Two processes watch a command. The keeper is its parent: it builds the tree, runs the setup, starts the command, waits
 and writes exit.json. The supervisor is the keeper's parent and adopts what that leaves behind when it is killed. It
@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any, Callable
 
 from cloudgpu.access.jobs.remote_attempt import Attempt, base, mark, send_signal, size_of
+from cloudgpu.access.jobs.remote_download import forget_data
 from cloudgpu.access.jobs.remote_files import (
     CHUNK,
     MARK,
@@ -46,9 +47,11 @@ from cloudgpu.access.jobs.remote_files import (
     remove,
     save,
     send,
+    sync,
     taken,
 )
 from cloudgpu.access.jobs.remote_keeper import keep, pause_at_shutdown
+from cloudgpu.access.jobs.remote_upload import end_earlier, storing, take_turn, upload
 
 SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER, of linux/prctl.h
 POLL_S = 0.1
@@ -71,18 +74,20 @@ def start(request: dict[str, Any]) -> None:
     keeper = taken(attempt.keeper)
     if keeper < 0 or attempt.begun() or attempt.exit():
         watch(attempt)
-        return answer({"claimed": False, **attempt.look()})
+        return answer({"claimed": False, **seen(attempt)})
+    end_earlier(attempt)
     mark(keeper, "keeper")
     blobs = Blobs(base())
     with locked(blobs.base / ".lock", fcntl.LOCK_SH):  # nobody removes them before it is written that they are needed
         parts = [request["files"], *(part["files"] for part in request["restore"].values())]
-        wanted = [(one[3], one[1]) for part in parts for one in part]
+        comes = {one["name"] for one in (request.get("bring") or {"files": ()})["files"]}
+        wanted = [(one[3], one[1]) for part in parts for one in part if one[3] not in comes]
         gone = blobs.missing(wanted)
         if gone:
             raise Fault("missing", f"{len(gone)} files of the job are not on the machine", hashes=gone)
         attempt.reserve()
         remove(attempt.dir / "setup.json")
-        save(attempt.dir / "files.json", sorted(dict(wanted)))
+        save(attempt.dir / "files.json", sorted({*dict(wanted), *comes}))
         save(attempt.dir / "spec.json", request["spec"])
     supervisor = taken(attempt.supervisor, wait=SWEEP_S)
     if supervisor < 0:
@@ -93,7 +98,7 @@ def start(request: dict[str, Any]) -> None:
     end = time.monotonic() + BEGIN_S
     while not attempt.begun() and not attempt.exit() and held(attempt.keeper) and time.monotonic() < end:
         time.sleep(0.005)
-    return answer({"claimed": True, **attempt.look()})
+    return answer({"claimed": True, **seen(attempt)})
 
 
 def detached(work: Callable[[], object]) -> None:
@@ -211,7 +216,30 @@ def look(request: dict[str, Any]) -> None:
     """Answer with what an attempt looks like."""
     attempt = Attempt(request["job"], request["attempt"])
     watch(attempt)
-    answer(attempt.look())
+    answer(seen(attempt))
+
+
+def seen(attempt: Attempt) -> dict[str, Any]:
+    """Return all that can be seen of an attempt, and of its uploads."""
+    return {**attempt.look(), "storing": storing(attempt)}
+
+
+def store(request: dict[str, Any]) -> None:
+    """Have a process upload what the attempt writes, by the form of this request, in place of any other."""
+    attempt = Attempt(request["job"], request["attempt"])
+    if not attempt.dir.exists():
+        raise Fault("failed", "there is no such attempt")
+    turn = take_turn(attempt)
+    detached(lambda: upload(attempt, {**request, "turn": turn}))
+    answer(seen(attempt))
+
+
+def settle(request: dict[str, Any]) -> None:
+    """Have the results on a volume reach its disk; answer with how many files and bytes they are."""
+    root = Attempt(request["job"], request["attempt"]).results
+    sizes = [os.lstat(os.path.join(here, name)).st_size for here, _, names in os.walk(str(root)) for name in names]  # noqa: PTH118
+    sync(root)
+    answer({"files": len(sizes), "bytes": sum(sizes)})
 
 
 def cancel(request: dict[str, Any]) -> None:
@@ -223,7 +251,7 @@ def cancel(request: dict[str, Any]) -> None:
     keeper = taken(attempt.keeper) if attempt.dir.exists() else -1
     if keeper >= 0 and not attempt.begun():
         attempt.record(None, "cancelled")
-    answer(attempt.look())
+    answer(seen(attempt))
 
 
 def tail(request: dict[str, Any]) -> None:
@@ -338,12 +366,16 @@ def clean(request: dict[str, Any]) -> None:
     with locked(blobs.base / ".lock"):
         mine = [one for number in numbers for one in load(here / str(number) / "files.json") or []]
         others = [path for path in here.parent.glob("*/*/files.json") if path.parent.parent != here]
-        freed = blobs.clean(mine, [one for path in others for one in load(path) or []])
+        needed = [one for path in others for one in load(path) or []]
+        freed = blobs.clean(mine, needed) + forget_data({*mine, *needed})
         shutil.rmtree(str(here), ignore_errors=True)
     answer({"freed": freed, "removed": not here.exists()})
 
 
-VERBS = {one.__name__: one for one in (start, look, cancel, tail, manifest, fetch, missing, receive, busy, clean)}
+VERBS = {
+    one.__name__: one
+    for one in (start, look, store, settle, cancel, tail, manifest, fetch, missing, receive, busy, clean)
+}
 
 
 def main(take: Callable[[int], bytes]) -> int:

@@ -16,6 +16,16 @@ from cloudgpu.control.access.reach import open_connection
 from cloudgpu.control.cost.job_cost import job_spent
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.jobs.attempt import launched, made_for, settled, snapshot_of, started
+from cloudgpu.control.jobs.elsewhere import (
+    at_most_now,
+    began_by,
+    fetched_elsewhere,
+    is_elsewhere,
+    left_to_store,
+    stored,
+    stored_or_why,
+    sync_elsewhere,
+)
 from cloudgpu.control.jobs.ending import closed, fetched, not_fetched, resumed, stopped, terminated
 from cloudgpu.control.jobs.inputs.env_file import secret_values
 from cloudgpu.control.jobs.notices import note_secrets, note_stall, show_end
@@ -46,6 +56,7 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.events.log import Draft
     from cloudgpu.core.jobs.remote_state import RemoteState
+    from cloudgpu.core.jobs.stored import StoredResults
     from cloudgpu.core.model.machine import Machine
     from cloudgpu.core.values.money import Money
 
@@ -86,6 +97,7 @@ class Carrier:
     connected_to: str | None = None
     remote: RemoteState | None = None
     unfetched: bool = False
+    results: StoredResults | None = None  # that are whole in the job's bucket
 
     def __enter__(self) -> Self:
         return self
@@ -140,7 +152,8 @@ class Carrier:
         if machine is not None and machine.state in ("pending", "unknown"):
             machine = self._refreshed(job, machine)
             silent = silent or f"{machine.name} is {machine.state}"
-        return Seen(machine, self.remote, silent, self._spent(job), self.unfetched)
+        self.results, unread = stored_or_why(self.session, job, machine)
+        return Seen(machine, self.remote, silent, self._spent(job), self.unfetched, self.results, unread)
 
     def _machine(self, job: Job) -> Machine | None:
         attempt = job.attempt or (job.attempts[-1] if job.attempts else None)
@@ -271,8 +284,8 @@ class Carrier:
         if job.spec["stall_s"] is not None:
             last = remote.last_output
             note_stall(self.session, job, None if last is None else datetime.fromtimestamp(last, UTC), remote.progress)
-        self._sync_if_due(job)
-        return Carried(the_job(self.session, self.id), "", SOON, remote)
+        self._sync_if_due(job, remote)
+        return Carried(the_job(self.session, self.id), _data_text(remote), SOON, remote)
 
     def _note_progress(self, job: Job, remote: RemoteState) -> None:
         said, now = remote.progress, self.session.clock()
@@ -281,13 +294,15 @@ class Carrier:
         if job.progress is None or now - job.progress[2] >= PROGRESS_EVERY:
             self._append(lines.job_progressed(job.id, job.attempts[-1].number, *said, now))
 
-    def _sync_if_due(self, job: Job) -> None:
+    def _sync_if_due(self, job: Job, remote: RemoteState) -> None:
         directory, now = directory_of(self.session, job), self.session.clock().timestamp()
         last = last_sync(directory)
         began = job.attempts[-1].began_at
         since = last if last is not None else (began.timestamp() if began else now)
         machine = self._machine(job)
-        if machine is not None and now - since >= job.spec["every_s"]:
+        if machine is not None and is_elsewhere(job):
+            sync_elsewhere(self.session, job, self.at(job, machine), remote)
+        elif machine is not None and now - since >= job.spec["every_s"]:
             sync(self.at(job, machine), directory, now)
 
     def _cancel(self, job: Job, step: Step) -> Carried | None:
@@ -301,7 +316,11 @@ class Carrier:
 
     def _again(self, job: Job, step: Step) -> Carried | None:
         machine, now = self._machine(job), self.session.clock()
-        if machine is not None and machine.state == "running":
+        if machine is not None and machine.state == "running" and is_elsewhere(job) and self.remote is not None:
+            waits = left_to_store(self.session, job, self.at(job, machine), self.remote)
+            if waits is not None:
+                return Carried(job, waits, timedelta(seconds=1), self.remote)
+        elif machine is not None and machine.state == "running" and not is_elsewhere(job):
             sync(self.at(job, machine), directory_of(self.session, job), now.timestamp())
         attempt, status = job.attempts[-1].number, None if step.exit is None else step.exit.status
         line = lines.job_try_ended(job.id, attempt, now, interrupted=step.interrupted, status=status, why=step.why)
@@ -314,6 +333,8 @@ class Carrier:
         if remote is not None and remote.started is not None and attempt is not None and attempt.began_at is None:
             at = self._at(remote, remote.started)
             self._append(lines.job_began(job.id, attempt.number, remote.setup_s, at))
+        elif remote is None and self.results is not None:
+            self._append(*began_by(self.session, job, self.results))
         if remote is not None and remote.progress is not None:
             self._append(lines.job_progressed(job.id, len(job.attempts), *remote.progress, self.session.clock()))
         self._append(self._ended(job, step))
@@ -326,7 +347,9 @@ class Carrier:
     def _ended(self, job: Job, step: Step) -> Draft:
         ended, number = step.exit, len(job.attempts)
         remote = self.remote
-        at = self.session.clock() if ended is None or remote is None else self._at(remote, ended.ended)
+        at = self.session.clock() if ended is None else at_most_now(self.session, ended.ended)
+        if ended is not None and remote is not None:
+            at = self._at(remote, ended.ended)
         outcome = (step.outcome or State.FAILED).value
         status, signal = (None, None) if ended is None else (ended.status, ended.signal)
         return lines.job_ended(
@@ -343,7 +366,13 @@ class Carrier:
     def _fetch(self, job: Job, _step: Step) -> Carried | None:
         machine = self._there(job)
         try:
-            self._append(fetched(self.session, job, machine, lambda: self.at(job, machine)))
+            if is_elsewhere(job):
+                line = fetched_elsewhere(self.session, job, self.at(job, machine))
+                if line is None:
+                    return Carried(job, "its results are being uploaded", timedelta(seconds=1))
+                self._append(line)
+            else:
+                self._append(fetched(self.session, job, machine, lambda: self.at(job, machine)))
         except LedgerUnavailable:
             raise
         except CloudgpuError as error:
@@ -353,6 +382,14 @@ class Carrier:
             self.unfetched = True
             if next_step(job, self._seen(job), self.session.clock()).do is not Do.STOP:
                 raise
+        return None
+
+    def _stored(self, job: Job, _step: Step) -> Carried | None:
+        machine = self._machine(job)
+        runs = machine is not None and machine.state == "running"
+        remote = (lambda: self.at(job, self._there(job))) if runs else None
+        if self.results is not None:
+            self._append(*stored(self.session, job, self.results, remote))
         return None
 
     def _resume(self, job: Job, step: Step) -> Carried | None:
@@ -394,3 +431,11 @@ class Carrier:
 def _asks(job: Job) -> bool:
     """Say whether the machine is to be asked: an attempt is open, and its command is not known to be over."""
     return job.outcome is None and job.attempt is not None
+
+
+def _data_text(remote: RemoteState) -> str:
+    """Return how far the data of an attempt is that has not begun; empty where there is none to wait for."""
+    if remote.phase is not Phase.CLAIMED or remote.data is None or not remote.data[1]:
+        return ""
+    done, of = remote.data
+    return f"fetching its data: {done / 10**9:.2f} of {of / 10**9:.2f} GB"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.access.jobs.snapshot import remove
 from cloudgpu.control.cost.job_cost import all_jobs
+from cloudgpu.control.jobs.elsewhere import left_elsewhere
 from cloudgpu.control.jobs.results import copied, deliver, sync
 from cloudgpu.control.jobs.store import directory_of, forget_copies, snapshots
 from cloudgpu.control.launch.restore import started
@@ -94,9 +95,11 @@ def closed(session: Session, job: Job, remote: RemoteJob | None, why: str) -> li
 
     `remote` is the attempt on a machine that was there, which is cleaned up.
     """
-    drafts, now = [], session.clock()
+    drafts: list[Draft] = []
+    now = session.clock()
     whole = job.fetched is not None and job.fetched.whole
     directory = directory_of(session, job)
+    drafts += [] if whole else left_elsewhere(session, job, why)
     if not whole and (directory / "results").is_dir():
         place, files, size = deliver(session, job, copied(directory))
         host = socket.gethostname()

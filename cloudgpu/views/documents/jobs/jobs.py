@@ -93,7 +93,7 @@ class JobResults(TypedDict):
     directory: str
     """Where they are."""
     host: str
-    """On which computer."""
+    """On which computer; empty: in a bucket, or on a volume."""
     files: int
     """How many files."""
     bytes: int
@@ -188,6 +188,23 @@ class StaysHere(TypedDict):
     """How large it is; of a large directory, at least."""
 
 
+class JobData(TypedDict):
+    """Data that the machine fetches from a bucket."""
+
+    source: str
+    """Where it is."""
+    target: str
+    """Where the command finds it."""
+    objects: int
+    """How many objects."""
+    bytes: int
+    """Their size."""
+    region: str | None
+    """The region of the bucket; null where its cloud does not say."""
+    traffic: str
+    """What its way to the machine costs, in words; empty where nothing is known to be charged."""
+
+
 class JobPlan(TypedDict):
     """A job as planned."""
 
@@ -208,7 +225,9 @@ class JobPlan(TypedDict):
     secrets: list[str]
     """The files that stay because their names look like secrets."""
     results: str
-    """The directory on this computer to which results come back."""
+    """The directory on this computer to which results come back, or the bucket or volume that they go to."""
+    data: list[JobData]
+    """What is fetched from buckets."""
     dearest_usd: Usd | None
     """The most that it may cost; null where that has no end, or its machine is there."""
 
