@@ -17,7 +17,6 @@ An object appears whole or not at all, and a list after all that it names: where
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import http.client
 import json
@@ -171,7 +170,7 @@ class Upload:
         """Upload files side by side; return those that are there, and the paths of those that changed meanwhile."""
         left, there, torn, faults = list(files), list[Any](), list[str](), list[Exception]()
 
-        def one(file: dict[str, Any]) -> None:
+        def upload_one(file: dict[str, Any]) -> None:
             try:
                 there.append(put(root, file))
             except (Torn, FileNotFoundError):
@@ -181,7 +180,7 @@ class Upload:
             try:
                 file = next_of(left)
                 while file is not None and not faults:
-                    one(file)
+                    upload_one(file)
                     file = next_of(left)
             except Exception as error:  # noqa: BLE001  (raised where the threads are waited for)
                 faults.append(error)
@@ -369,8 +368,13 @@ def upload(attempt: Attempt, request: dict[str, Any]) -> None:
                 return
         if one.number < attempt.number:
             os.close(lock)
-    with contextlib.suppress(Replaced):
-        Upload(attempt, request).run()
+    work = Upload(attempt, request)
+    try:
+        work.run()
+    except Replaced:
+        pass
+    except Exception as error:  # noqa: BLE001  (nobody reads what this process complains of)
+        work.note(error=f"the upload failed: {type(error).__name__}")
 
 
 def storing(attempt: Attempt) -> dict[str, Any]:

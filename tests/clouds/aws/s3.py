@@ -61,7 +61,7 @@ class BucketServer:
         return {one["Key"]: one["Size"] for one in client.list_objects_v2(Bucket=bucket).get("Contents", ())}
 
     def asked(self, method, part=""):
-        """The requests of machines by this method whose key has this part: key, status, and what range was asked."""
+        """The requests of machines by this method whose key has this part: key, status, what range was asked, by what policy."""
         return [one for one in self.seen if one[0] == method and part in one[1]]
 
     def _now(self):
@@ -84,7 +84,7 @@ class BucketServer:
         status = wrong if isinstance(wrong, int) else 200
         if status == 200:
             status = self._form_status(fields, size) if method == "POST" else self._address_status(environ, query)
-        self.seen.append((method, key, status, environ.get("HTTP_RANGE", "")))
+        self.seen.append((method, key, status, environ.get("HTTP_RANGE", ""), fields.get("policy")))
         if status != 200:
             return _said(start, status, b"<Error><Code>AccessDenied</Code></Error>")
         environ = {**environ, "wsgi.input": io.BytesIO(body)} if method == "POST" else environ

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 ADDRESS_S = 12 * 3600  # how long a machine may fetch with the addresses of one start
 MOST_OBJECTS = 50_000  # an address each: more would be too much for one request
-GB = 10**9
+GB, CENT = 10**9, 10**7  # bytes, nano-dollars
 
 Listed = list[tuple[str, BucketObject]]  # the path below the destination, empty for the destination itself
 
@@ -155,4 +155,4 @@ def traffic_text(cloud: str, region: str | None, size: int, place: tuple[str, st
     if rate is None or rate.price is None:
         return ""
     amount = Money(int(rate.price.nanos * Decimal(size) / GB))
-    return f"{name} charges at most ${amount.text(2).removeprefix('$')} for what leaves it"
+    return f"{name} charges at most {amount.text(2)} for what leaves it" if amount.nanos >= CENT else ""
