@@ -90,8 +90,8 @@ class RemoteSpec:
     """What an attempt runs. `env` is stored on the machine: secrets go to `start`. Times are in seconds.
 
     `results` and `checkpoint` are below the working directory; without one, checkpoints lie beside it. `data` are
-    links to what is on the machine already: (link, absolute or in the working directory; path there). `volume` names
-    the directory of both on a volume; `mounts`: the volume has to be mounted before the command begins.
+    links to what is on the machine already: (link, absolute or in the working directory; path there, or `volume:NAME`).
+    `volume` names the directory of both on a volume; `mounts`: one has to be mounted before the command begins.
     """
 
     argv: tuple[str, ...]
@@ -195,11 +195,10 @@ class RemoteJob:
         values = {
             "spec": spec.as_dict(),
             "files": [_row(one) for one in snapshot.files],
-            "links": [[one.path, one.target] for one in snapshot.links]
-            + [[*one] for one in spec.data if one[0][0] != "/"],
+            "links": [[one.path, one.target] for one in snapshot.links],
             "secrets": dict(secrets or {}),
             "restore": _restore(restored or Restored()),
-            **(transfers or Transfers()).as_dict([one for one in spec.data if one[0][0] == "/"]),
+            **(transfers or Transfers()).as_dict(spec.data),
         }
         ours = {one.sha256: (one.size, store / one.sha256) for one in snapshot.files}
         for left in reversed(range(TRIES)):  # what another job's end removes between the two is sent again

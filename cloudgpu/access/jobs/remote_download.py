@@ -21,7 +21,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from cloudgpu.access.jobs.remote_attempt import Attempt, base
+from cloudgpu.access.jobs.remote_attempt import Attempt, base, volume
 from cloudgpu.access.jobs.remote_files import CHUNK, Fault, create, hashed, inside, remove, save, sync_directory
 
 AT_ONCE = 8
@@ -220,22 +220,25 @@ def place(attempt: Attempt, shown: list[dict[str, Any]]) -> None:
     for one in shown:
         root = attempt.work / str(one["target"])  # joined with an absolute one, it is that one
         root.parent.mkdir(parents=True, exist_ok=True)
-        if "source" in one and one["source"] != str(root):
-            link(Path(one["source"]), root)
+        if "source" in one:
+            source = volume() if one["source"].startswith("volume:") else Path(one["source"])
+            if source != root:
+                link(source, root, ours=attempt.work in root.parents)
         for path, name in one.get("files", ()):
             where = root / inside(path) if path else root
             where.parent.mkdir(parents=True, exist_ok=True)
-            link(base() / "data" / name, where, hard=True)
+            source = base() / "data" / name
+            try:
+                remove(where)
+                os.link(str(source), str(where))
+            except OSError:  # another file system
+                link(source, where, ours=True)
 
 
-def link(source: Path, where: Path, *, hard: bool = False) -> None:
-    """Make a link in place of one that is there; what stands there as a file or directory of somebody's stays."""
-    if where.is_symlink() or (hard and where.is_file()):
+def link(source: Path, where: Path, *, ours: bool) -> None:
+    """Make a link in place of one that is there, and of a file where the place is `ours`."""
+    if where.is_symlink() or (ours and where.is_file()):
         where.unlink()
-    if hard:
-        with contextlib.suppress(OSError):  # another file system
-            os.link(str(source), str(where))
-            return
     where.symlink_to(source)
 
 

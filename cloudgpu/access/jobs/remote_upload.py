@@ -168,7 +168,10 @@ class Upload:
         self, root: Path, files: list[dict[str, Any]], put: Callable[[Path, dict[str, Any]], dict[str, Any]]
     ) -> tuple[list[dict[str, Any]], list[str]]:
         """Upload files side by side; return those that are there, and the paths of those that changed meanwhile."""
-        left, there, torn, faults = list(files), list[Any](), list[str](), list[Exception]()
+        left = list(files)
+        there: list[dict[str, Any]] = []
+        torn: list[str] = []
+        faults: list[Exception] = []
 
         def upload_one(file: dict[str, Any]) -> None:
             try:

@@ -65,7 +65,7 @@ class Transfers:
         return Transfers(self.downloads + other.downloads, self.shown + other.shown, min(ends, default=None))
 
     def as_dict(self, links: Sequence[tuple[str, str]] = ()) -> dict[str, Any]:
-        """Return what `start` sends; `links` are paths of the machine at absolute places there: (place, path)."""
+        """Return what `start` sends; `links` are paths and volumes of the machine: (place, path)."""
         files = {(one.store, one.name): one.as_dict() for one in self.downloads}
         until = 0.0 if self.until is None else self.until.timestamp()
         data: list[dict[str, Any]] = [{"target": target, "source": source} for target, source in links]

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from cloudgpu.core.jobs.snapshot import Snapshot
     from cloudgpu.core.model.machine import Machine
 
-MOUNT = "/data"  # as `providers/machine/volume.sh` mounts a volume
 _NOTHING_MADE = ("refused", "void")
 
 
@@ -116,15 +115,10 @@ def _remote_spec(job: Job) -> RemoteSpec:
         timeout_s=spec["timeout_s"],
         results=spec["results"],
         checkpoint=spec["checkpoint"],
-        data=tuple((one["target"], _path(one["source"])) for one in spec["data"] if not bucket_address(one["source"])),
+        data=tuple((one["target"], one["source"]) for one in spec["data"] if not bucket_address(one["source"])),
         volume=None if volume_of(spec["results_to"]) is None else folder(job.name, job.id),
         mounts=any(one is not None and one.startswith(VOLUME) for one in sources),
     )
-
-
-def _path(source: str) -> str:
-    """Return the path of data on the machine: a volume is mounted at one place, whatever its name."""
-    return MOUNT if source.startswith(VOLUME) else source
 
 
 def snapshot_of(session: Session, job: Job) -> Snapshot:
