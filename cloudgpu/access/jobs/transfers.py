@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from cloudgpu.core.jobs.remote_state import Storing
 
@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from cloudgpu.access.jobs.remote import RemoteJob
     from cloudgpu.core.model.buckets import SignedForm
 
 
@@ -73,8 +72,16 @@ class Transfers:
         return {"bring": {"files": list(files.values()), "until": until} if files else None, "data": data}
 
 
+class Attempt(Protocol):
+    """An attempt on its machine (`cloudgpu.access.jobs.remote.RemoteJob`), as far as transfers need it."""
+
+    def told(self, verb: str, **values: Any) -> dict[str, Any]:
+        """Have a verb of the program carried out there; return its answer."""
+        ...
+
+
 def store(
-    remote: RemoteJob, form: SignedForm, every_s: int, part_bytes: int, known: Mapping[str, Any] | None = None
+    remote: Attempt, form: SignedForm, every_s: int, part_bytes: int, known: Mapping[str, Any] | None = None
 ) -> None:
     """Have the machine upload what an attempt writes, each `every_s` seconds and when its command is over.
 
@@ -87,7 +94,7 @@ def store(
     )
 
 
-def settle(remote: RemoteJob) -> tuple[int, int]:
+def settle(remote: Attempt) -> tuple[int, int]:
     """Have the results on a volume reach its disk; return how many files and bytes they are."""
     said = remote.told("settle")
     return int(said["files"]), int(said["bytes"])

@@ -17,7 +17,7 @@ from cloudgpu.control.jobs.buckets.results import (
     send_form,
 )
 from cloudgpu.control.jobs.results import fetch_output
-from cloudgpu.control.jobs.store import directory_of, last_sync, note_sync
+from cloudgpu.control.jobs.store import directory_of, last_sync, log_file, note_sync
 from cloudgpu.core.events import job_lines as lines
 from cloudgpu.core.jobs import stored as lists
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, Unreachable
@@ -131,7 +131,8 @@ def stored(session: Session, job: Job, found: StoredResults, remote: Callable[[]
         with suppress(CloudgpuError):
             fetch_output(remote(), directory)
     if there is not None:
-        fetch_stored_output(there, found, directory)
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fetch_stored_output(there, found, lambda stream: log_file(directory, found.attempt, stream))
         clear(there, found, session.tell)
     return [_line(session, job, len(found.results.files), found.bytes, whole=True)]
 

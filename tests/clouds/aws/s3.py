@@ -61,7 +61,7 @@ class BucketServer:
         return {one["Key"]: one["Size"] for one in client.list_objects_v2(Bucket=bucket).get("Contents", ())}
 
     def asked(self, method, part=""):
-        """The requests of machines by this method whose key has this part: key, status, what range was asked, by what policy."""
+        """The requests of machines by this method whose key has this part: key, status, range, policy."""
         return [one for one in self.seen if one[0] == method and part in one[1]]
 
     def _now(self):
@@ -97,9 +97,8 @@ class BucketServer:
         socket = environ["werkzeug.socket"]
         if environ["REQUEST_METHOD"] == "GET":
             seen = {}
-            data = b"".join(
-                self._moto(environ, lambda status, headers, *_: seen.update(status=status, headers=headers))
-            )
+            note = lambda status, headers, *_: seen.update(status=status, headers=headers)  # noqa: E731
+            data = b"".join(self._moto(environ, note))
             head = "".join(f"{name}: {value}\r\n" for name, value in seen["headers"])
             socket.sendall(f"HTTP/1.1 {seen['status']}\r\n{head}\r\n".encode() + data[: len(data) // 2])
         socket.shutdown(2)

@@ -1,15 +1,17 @@
-"""Jobs that read data from a bucket and send results there: real boto3, real machines, a server that checks signatures."""
+"""Jobs that read data from a bucket and send results there: real boto3, a server that checks what was signed."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
+import random
 import signal
 import sys
 import threading
 import time
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 
 import boto3
@@ -141,10 +143,9 @@ def test_a_download_that_is_cut_goes_on_where_it_was(desk, s3, server):
 
 
 def test_addresses_that_have_expired_are_signed_anew(desk, s3, server, monkeypatch):
-    monkeypatch.setattr(data_of_jobs, "ADDRESS_S", 1)
+    monkeypatch.setattr(data_of_jobs, "ADDRESS_S", 0)
     put(s3, **{"set/one": "1\n"})
-    slow = iter([1.5])
-    server.hook = lambda method, key: time.sleep(next(slow, 0))
+    server.hook = lambda method, key: setattr(data_of_jobs, "ADDRESS_S", 3600)  # from the next one on
     job, out, _ = desk.run("cat", "in/one", on="desk", data=["s3://lab/set:in"])
     assert (job.state, out) == (State.SUCCEEDED, b"1\n"), job.why
     assert [one[2] for one in server.asked("GET")] == [403, 200]
@@ -206,7 +207,6 @@ class Stalled:
         if method == "POST" and self._part in key:
             self.there.set()
             self.go.wait(20)
-        return None
 
 
 def test_an_uploader_that_is_killed_leaves_nothing_that_is_taken_as_whole_and_another_goes_on(world, s3, server):
@@ -299,6 +299,52 @@ def test_the_next_machine_takes_the_checkpoint_from_the_bucket(world, s3, monkey
     world.nothing_left()
 
 
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.soak)])
+def test_watchers_that_are_killed_run_the_command_once_and_its_results_are_whole_in_the_bucket(world, s3, seed):
+    chance, job = random.Random(seed), world.asked(results_to=TO, every="1s")
+    for _ in range(6):
+        world.child(job, chance.randrange(1, 9))
+        world.at_most_one()
+    world.child(job)
+    job = world.now(job)
+    assert (job.state, job.fetched.whole) == (State.SUCCEEDED, True)
+    assert world.events()["begin"] == 1
+    assert in_bucket(s3, job)["results/answer"] == b"42\n" * 10_000
+    world.nothing_left()
+
+
+@pytest.mark.soak
+def test_a_watcher_may_be_killed_at_every_step_of_a_job_with_a_bucket(world, s3):
+    job = world.asked(results_to=TO, every="1s")
+    died = world.killed_at_every_step(job)
+    assert len(died) > 10
+    job = world.now(job)
+    assert (job.state, job.fetched.whole) == (State.SUCCEEDED, True)
+    assert world.events()["begin"] == 1
+    world.nothing_left()
+
+
+@pytest.fixture
+def older(monkeypatch):
+    """Let machines have Python 3.8, the oldest that the program runs with."""
+    found = sorted(Path.home().glob(".pyenv/versions/3.8*/bin"))
+    if not found:
+        pytest.skip("no Python 3.8 is here")
+    monkeypatch.setenv("PATH", f"{found[-1]}:{os.environ['PATH']}")
+
+
+def test_a_machine_with_python_3_8_fetches_and_uploads(older, world, s3):
+    put(s3, **{"set/one": "1\n"})
+    says = "python3 --version && cp in/one $CLOUDGPU_RESULTS"
+    options = {"provider": "fake", "gpu": "v100", "name": "old", "policy": "default"}
+    job = world.begun("sh", "-c", says, results_to=TO, data=["s3://lab/set:in"], **options)
+    world.child(job)
+    job = world.now(job)
+    assert (job.state, job.fetched.whole) == (State.SUCCEEDED, True), job.why
+    assert in_bucket(s3, job)["results/one"] == b"1\n"
+    assert in_bucket(s3, job)["output/1/out"].startswith(b"Python 3.8")
+
+
 def test_a_form_that_expires_is_renewed_and_old_copies_are_removed(world, s3, server, monkeypatch):
     monkeypatch.setattr(results_of_jobs, "FORM_S", 4)
     monkeypatch.setattr("cloudgpu.control.jobs.elsewhere.RENEWED_S", 2)
@@ -345,13 +391,13 @@ def test_a_form_allows_objects_of_its_own_job_and_nothing_else(s3, server):
     from cloudgpu.providers.buckets import open_results_bucket
 
     address = bucket_address(TO)
-    made = ProviderSettings("aws", {}, Path("/nowhere"), lambda: results_clock())
+    made = ProviderSettings("aws", {}, Path("/nowhere"), lambda: datetime.now(UTC))
     form = open_results_bucket(address, made).form("runs/mine/", 3600, 1000)
-    sent = lambda key, size, **more: (
-        requests.post(  # noqa: E731
-            form.url, data={**form.fields, "key": key, **more}, files={"file": b"x" * size}, timeout=5
-        ).status_code
-    )
+
+    def sent(key, size, **more):
+        fields, files = {**form.fields, "key": key, **more}, {"file": b"x" * size}
+        return requests.post(form.url, data=fields, files=files, timeout=5).status_code
+
     assert sent("runs/mine/a", 10) == 204
     assert sent("runs/other/a", 10) == 403
     assert sent("runs/mine/a", 2000) == 403
@@ -360,15 +406,9 @@ def test_a_form_allows_objects_of_its_own_job_and_nothing_else(s3, server):
     assert form.fields["policy"] not in repr(form)
 
 
-def results_clock():
-    from datetime import UTC, datetime
-
-    return datetime.now(UTC)
-
-
 def test_no_address_form_or_key_is_in_a_file_a_command_line_an_environment_or_the_ledger(world, s3):
     put(s3, **{"set/one": "1\n"})
-    job = world.asked(results_to=TO, data=["s3://lab/set:in"], pause=2, every="1s")
+    job = world.asked(results_to=TO, data=["s3://lab/set:in"], pause=5, every="1s")
     world.child(job, until=lambda found: found.remote is not None and found.remote.storing is not None)
     until(lambda: "state/1.json" in in_bucket(s3, job))
     planted = (SECRET.encode(), b"X-Amz-Signature", b"x-amz-signature", b"eyJleHBpcmF0aW9uI")

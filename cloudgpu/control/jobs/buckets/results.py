@@ -11,7 +11,6 @@ from cloudgpu.access.jobs.copies import CopiedFile
 from cloudgpu.access.jobs.remote import Restored
 from cloudgpu.access.jobs.transfers import Download, Transfers, store
 from cloudgpu.control.jobs.buckets.data import ADDRESS_S, settings_of
-from cloudgpu.control.jobs.store import log_file
 from cloudgpu.core.jobs import stored as lists
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.providers.buckets import ResultsBucket, open_results_bucket
@@ -134,11 +133,13 @@ def _copied(some: StoredFiles) -> tuple[CopiedFile, ...]:
     return tuple(CopiedFile(one.path, one.size, one.mode, one.sha256) for one in some.files)
 
 
-def fetch_stored_output(there: JobBucket, results: StoredResults, directory: Path) -> None:
-    """Complete the copies here of what a command wrote, whose machine is gone. Raises as every look at a bucket."""
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+def fetch_stored_output(there: JobBucket, results: StoredResults, file_of: Callable[[str], Path]) -> None:
+    """Complete the copies here of what a command wrote, whose machine is gone; `file_of` says where a stream's is.
+
+    Raises as every look at a bucket.
+    """
     for one in results.output:
-        path = log_file(directory, results.attempt, one.path)
+        path = file_of(one.path)
         if not path.exists() or path.stat().st_size < one.size:
             _written(there, one, path)
 
