@@ -321,7 +321,7 @@ class RemoteJob:
             tuple(link for _, links in listed.values() for link in links),
         )
 
-    def told(self, verb: str, **values: Any) -> dict[str, Any]:
+    def call(self, verb: str, **values: Any) -> dict[str, Any]:
         """Have a verb of the program carried out that moves no files over this connection; return its answer."""
         return self._asked(verb, timeout=ANSWER_S, **values)
 

@@ -75,7 +75,7 @@ class Transfers:
 class Attempt(Protocol):
     """An attempt on its machine (`cloudgpu.access.jobs.remote.RemoteJob`), as far as transfers need it."""
 
-    def told(self, verb: str, **values: Any) -> dict[str, Any]:
+    def call(self, verb: str, **values: Any) -> dict[str, Any]:
         """Have a verb of the program carried out there; return its answer."""
         ...
 
@@ -89,14 +89,14 @@ def store(
     form travels on standard input and is written nowhere. Raises as every method of RemoteJob.
     """
     said = {"url": form.url, "fields": dict(form.fields), "prefix": form.prefix}
-    remote.told(
+    remote.call(
         "store", form=said, until=form.until.timestamp(), every=every_s, part=part_bytes, known=dict(known or {})
     )
 
 
 def settle(remote: Attempt) -> tuple[int, int]:
     """Have the results on a volume reach its disk; return how many files and bytes they are."""
-    said = remote.told("settle")
+    said = remote.call("settle")
     return int(said["files"]), int(said["bytes"])
 
 

@@ -15,17 +15,8 @@ from typing import TYPE_CHECKING
 from cloudgpu.control.access.reach import open_connection
 from cloudgpu.control.cost.job_cost import job_spent
 from cloudgpu.control.inventory.sync import refresh
+from cloudgpu.control.jobs import elsewhere
 from cloudgpu.control.jobs.attempt import launched, made_for, settled, snapshot_of, started
-from cloudgpu.control.jobs.elsewhere import (
-    at_most_now,
-    began_by,
-    fetched_elsewhere,
-    is_elsewhere,
-    left_to_store,
-    stored,
-    stored_or_why,
-    sync_elsewhere,
-)
 from cloudgpu.control.jobs.ending import closed, fetched, not_fetched, resumed, stopped, terminated
 from cloudgpu.control.jobs.inputs.env_file import secret_values
 from cloudgpu.control.jobs.notices import note_secrets, note_stall, show_end
@@ -152,7 +143,7 @@ class Carrier:
         if machine is not None and machine.state in ("pending", "unknown"):
             machine = self._refreshed(job, machine)
             silent = silent or f"{machine.name} is {machine.state}"
-        self.results, unread = stored_or_why(self.session, job, machine)
+        self.results, unread = elsewhere.stored_or_why(self.session, job, machine)
         return Seen(machine, self.remote, silent, self._spent(job), self.unfetched, self.results, unread)
 
     def _machine(self, job: Job) -> Machine | None:
@@ -285,7 +276,7 @@ class Carrier:
             last = remote.last_output
             note_stall(self.session, job, None if last is None else datetime.fromtimestamp(last, UTC), remote.progress)
         self._sync_if_due(job, remote)
-        return Carried(the_job(self.session, self.id), _data_text(remote), SOON, remote)
+        return Carried(the_job(self.session, self.id), elsewhere.data_text(remote), SOON, remote)
 
     def _note_progress(self, job: Job, remote: RemoteState) -> None:
         said, now = remote.progress, self.session.clock()
@@ -300,8 +291,8 @@ class Carrier:
         began = job.attempts[-1].began_at
         since = last if last is not None else (began.timestamp() if began else now)
         machine = self._machine(job)
-        if machine is not None and is_elsewhere(job):
-            sync_elsewhere(self.session, job, self.at(job, machine), remote)
+        if machine is not None and elsewhere.is_elsewhere(job):
+            elsewhere.sync_elsewhere(self.session, job, self.at(job, machine), remote)
         elif machine is not None and now - since >= job.spec["every_s"]:
             sync(self.at(job, machine), directory, now)
 
@@ -316,11 +307,16 @@ class Carrier:
 
     def _again(self, job: Job, step: Step) -> Carried | None:
         machine, now = self._machine(job), self.session.clock()
-        if machine is not None and machine.state == "running" and is_elsewhere(job) and self.remote is not None:
-            waits = left_to_store(self.session, job, self.at(job, machine), self.remote)
+        if (
+            machine is not None
+            and machine.state == "running"
+            and elsewhere.is_elsewhere(job)
+            and self.remote is not None
+        ):
+            waits = elsewhere.left_to_store(self.session, job, self.at(job, machine), self.remote)
             if waits is not None:
                 return Carried(job, waits, timedelta(seconds=1), self.remote)
-        elif machine is not None and machine.state == "running" and not is_elsewhere(job):
+        elif machine is not None and machine.state == "running" and not elsewhere.is_elsewhere(job):
             sync(self.at(job, machine), directory_of(self.session, job), now.timestamp())
         attempt, status = job.attempts[-1].number, None if step.exit is None else step.exit.status
         line = lines.job_try_ended(job.id, attempt, now, interrupted=step.interrupted, status=status, why=step.why)
@@ -334,7 +330,7 @@ class Carrier:
             at = self._at(remote, remote.started)
             self._append(lines.job_began(job.id, attempt.number, remote.setup_s, at))
         elif remote is None and self.results is not None:
-            self._append(*began_by(self.session, job, self.results))
+            self._append(*elsewhere.began_by(self.session, job, self.results))
         if remote is not None and remote.progress is not None:
             self._append(lines.job_progressed(job.id, len(job.attempts), *remote.progress, self.session.clock()))
         self._append(self._ended(job, step))
@@ -347,7 +343,7 @@ class Carrier:
     def _ended(self, job: Job, step: Step) -> Draft:
         ended, number = step.exit, len(job.attempts)
         remote = self.remote
-        at = self.session.clock() if ended is None else at_most_now(self.session, ended.ended)
+        at = self.session.clock() if ended is None else elsewhere.at_most_now(self.session, ended.ended)
         if ended is not None and remote is not None:
             at = self._at(remote, ended.ended)
         outcome = (step.outcome or State.FAILED).value
@@ -366,8 +362,8 @@ class Carrier:
     def _fetch(self, job: Job, _step: Step) -> Carried | None:
         machine = self._there(job)
         try:
-            if is_elsewhere(job):
-                line = fetched_elsewhere(self.session, job, self.at(job, machine))
+            if elsewhere.is_elsewhere(job):
+                line = elsewhere.fetched_elsewhere(self.session, job, self.at(job, machine))
                 if line is None:
                     return Carried(job, "its results are being uploaded", timedelta(seconds=1))
                 self._append(line)
@@ -389,7 +385,7 @@ class Carrier:
         runs = machine is not None and machine.state == "running"
         remote = (lambda: self.at(job, self._there(job))) if runs else None
         if self.results is not None:
-            self._append(*stored(self.session, job, self.results, remote))
+            self._append(*elsewhere.stored(self.session, job, self.results, remote))
         return None
 
     def _resume(self, job: Job, step: Step) -> Carried | None:
@@ -431,11 +427,3 @@ class Carrier:
 def _asks(job: Job) -> bool:
     """Say whether the machine is to be asked: an attempt is open, and its command is not known to be over."""
     return job.outcome is None and job.attempt is not None
-
-
-def _data_text(remote: RemoteState) -> str:
-    """Return how far the data of an attempt is that has not begun; empty where there is none to wait for."""
-    if remote.phase is not Phase.CLAIMED or remote.data is None or not remote.data[1]:
-        return ""
-    done, of = remote.data
-    return f"fetching its data: {done / 10**9:.2f} of {of / 10**9:.2f} GB"

@@ -20,6 +20,7 @@ from cloudgpu.control.jobs.results import fetch_output
 from cloudgpu.control.jobs.store import directory_of, last_sync, log_file, note_sync
 from cloudgpu.core.events import job_lines as lines
 from cloudgpu.core.jobs import stored as lists
+from cloudgpu.core.jobs.remote_state import Phase
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, Unreachable
 
 if TYPE_CHECKING:
@@ -193,3 +194,11 @@ def check_there(machine: Machine, named: Mapping[str, str | None]) -> None:
                 value=place,
                 next=f"Leave --on out: {option} {place} attaches it to a machine that is launched.",
             )
+
+
+def data_text(remote: RemoteState) -> str:
+    """Return how far the data of an attempt is that has not begun; empty where there is none to wait for."""
+    if remote.phase is not Phase.CLAIMED or remote.data is None or not remote.data[1]:
+        return ""
+    done, of = remote.data
+    return f"fetching its data: {done / 10**9:.2f} of {of / 10**9:.2f} GB"

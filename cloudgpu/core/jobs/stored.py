@@ -19,6 +19,7 @@ RESULTS, STATE, OUTPUT, LIST = "results/", "state/", "output/", "results.json"
 VOLUME = "volume:"
 PART_BYTES = 4 * 10**9  # a form takes 5 GB at most; a larger file is made of several objects
 STREAMS = ("out", "err")
+Said = Mapping[str, Any]  # JSON of a machine: nothing of it is believed
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,14 +104,12 @@ def read_results(text: bytes) -> StoredResults | None:
     """Return what the list of the results says; None for what is no list of ours."""
     try:
         found = _of_ours(text)
-        ended = found["exit"]
-        signal, status = (None if ended[name] is None else int(ended[name]) for name in ("signal", "status"))
-        exit_ = Exit(status, signal, str(ended["reason"]), float(ended["ended"]), str(ended["why"]))
         started, setup_s = (None if found[name] is None else float(found[name]) for name in ("started", "setup_s"))
         output = tuple(_file(one, OUTPUT) for one in found["output"])
         if any(one.path not in STREAMS for one in output):
             return None
-        return StoredResults(int(found["attempt"]), exit_, started, setup_s, _files(found, RESULTS), output)
+        number, results = int(_of(found, "attempt")), _files(found, RESULTS)
+        return StoredResults(number, _exit(found["exit"]), started, setup_s, results, output)
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
 
@@ -142,19 +141,29 @@ def _place(key: str) -> tuple[int, int] | None:
     return (int(number), int(count)) if dash and number.isdecimal() and count.isdecimal() else None
 
 
-def _of_ours(text: bytes) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = json.loads(text)
+def _of_ours(text: bytes) -> Said:
+    found: Said = json.loads(text)
     if found["version"] != VERSION:
         raise ValueError
     return found
 
 
-def _files(found: Mapping[str, Any], start: str, name: str = "") -> StoredFiles:
+def _of(found: Said, name: str) -> Any:
+    return found[name]
+
+
+def _exit(found: Said) -> Exit:
+    status, signal, reason, ended, why = (_of(found, name) for name in ("status", "signal", "reason", "ended", "why"))
+    code, number = (None if one is None else int(one) for one in (status, signal))
+    return Exit(code, number, str(reason), float(ended), str(why))
+
+
+def _files(found: Said, start: str, name: str = "") -> StoredFiles:
     files = tuple(_file(one, start) for one in found["files"])
     return StoredFiles(files, tuple((_below(path), _link(path, target)) for path, target in found["links"]), name)
 
 
-def _file(found: Mapping[str, Any], start: str) -> StoredFile:
+def _file(found: Said, start: str) -> StoredFile:
     parts = tuple((_key(key, start), int(size)) for key, size in found["parts"])
     one = StoredFile(_below(found["path"]), int(found["size"]), int(found["mode"]) & 0o777, str(found["sha256"]), parts)
     if one.size < 0 or sum(size for _, size in parts) != one.size or any(size < 0 for _, size in parts):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from cloudgpu.access.jobs.copies import CopiedFile
 from cloudgpu.access.jobs.remote import Restored
@@ -73,7 +73,7 @@ class JobBucket:
         for key, _ in file.parts:
             self.bucket.copy(self.prefix + key, to)
 
-    def tidy(self, results: StoredResults) -> None:
+    def remove_others(self, results: StoredResults) -> None:
         """Remove all that the list of the results does not name: copies on the way there, and what was torn."""
         named = {key for one in (*results.results.files, *results.output) for key, _ in one.parts}
         keys = [one.key for one in self.bucket.objects(self.prefix)]
@@ -106,7 +106,7 @@ def job_bucket(session: Session, job: Job) -> JobBucket | None:
 def send_form(there: JobBucket, job: Job, remote: RemoteJob) -> None:
     """Let the machine upload for some hours more. Raises Unreachable, AuthFailed, ProviderUnavailable."""
     found = there.state(remote.attempt)
-    known: dict[str, Any] = {} if found is None else json.loads(found[1])
+    known = {} if found is None else json.loads(found[1])
     form = there.bucket.form(there.prefix, FORM_S, lists.PART_BYTES + 10**9)
     store(remote, form, job.spec["every_s"], lists.PART_BYTES, known)
 
@@ -171,7 +171,7 @@ def _written(there: JobBucket, file: StoredFile, path: Path) -> None:
 def clear(there: JobBucket, results: StoredResults, tell: Callable[[str], object]) -> None:
     """Remove what is not needed beside the results; where that cannot be done, it is said, and costs a little."""
     try:
-        there.tidy(results)
+        there.remove_others(results)
     except CloudgpuError as error:
         tell(f"{there.address.text}/{lists.STATE} could not be removed: {error.message}")
 
