@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,9 +23,9 @@ from cloudgpu.access.jobs.copies import (
     make_links,
     read_manifest,
 )
-from cloudgpu.access.jobs.program import Refused, ask
-from cloudgpu.access.jobs.transfers import Transfers, read_storing
-from cloudgpu.core.jobs.remote_state import Exit, Phase, RemoteState
+from cloudgpu.access.jobs.program import Refused, StreamFrames, ask
+from cloudgpu.core.jobs.remote_state import Exit, Phase, RemoteState, Storing
+from cloudgpu.core.jobs.transfers import Transfers
 from cloudgpu.errors import InvalidRequest, Unreachable
 
 if TYPE_CHECKING:
@@ -36,9 +34,6 @@ if TYPE_CHECKING:
 GRACE_S = 10.0
 ANSWER_S = 60.0  # how long a machine may take for what is no transfer
 TRIES = 3  # rounds of a transfer whose files change, or are removed, meanwhile
-_HEAD = struct.Struct(">BI")
-_OUT, _ERR, _END = 1, 2, 3
-LONGEST_FRAME = 16 * 1024 * 1024
 
 
 class File(Protocol):
@@ -236,11 +231,20 @@ class RemoteJob:
         `since` leaves out what was written before (epoch seconds by the machine's clock). `follow`: until the attempt
         has ended. Memory is bounded: a slow file slows the machine's sending. Raises what writing raises.
         """
-        frames = _Frames(out, err)
+        frames = StreamFrames(out, err)
         self._asked("tail", sink=frames.write, out=out_from, err=err_from, since=since, follow=follow)
         if frames.end is None:
             raise cut_short(self.connection.target.name)
         return Tailed(int(frames.end["out"]), int(frames.end["err"]), Phase(frames.end["phase"]))
+
+    def written_by(self, since: float) -> tuple[int, int]:
+        """Return how many bytes of stdout and stderr were written by then (epoch seconds by the machine's clock)."""
+        said = self._asked("written", timeout=ANSWER_S, since=since)
+        return int(said["out"]), int(said["err"])
+
+    def times(self, place: int) -> bytes:
+        """Return what is new of the index of when output was written, from this byte of it on; empty for nothing."""
+        return str(self._asked("times", timeout=ANSWER_S, place=place)["times"]).encode()
 
     def manifest(self, which: str = "results", names: Sequence[str] | None = None) -> Manifest:
         """Return what the results, or these checkpoints (`which` is `checkpoint`), hold, with hashes."""
@@ -375,44 +379,6 @@ def busy(connection: Connection) -> tuple[tuple[str, int], ...]:
     return tuple((str(job), int(attempt)) for job, attempt in ask(connection, "busy", timeout=ANSWER_S)["busy"])
 
 
-class _Frames:
-    """Takes frames: the number of the stream, the length, the bytes."""
-
-    def __init__(self, out: IO[bytes], err: IO[bytes]) -> None:
-        self._files = {_OUT: out, _ERR: err}
-        self._head = bytearray()
-        self._number = self._left = 0
-        self._last = bytearray()
-        self.end: dict[str, Any] | None = None
-
-    def write(self, data: memoryview) -> None:
-        """Take the next bytes; what belongs to a stream is written to its file at once."""
-        while data:
-            if not self._left:
-                need = _HEAD.size - len(self._head)
-                self._head += data[:need]
-                data = data[need:]
-                if len(self._head) < _HEAD.size:
-                    return
-                self._number, self._left = _HEAD.unpack(self._head)
-                self._head.clear()
-                if self._left > LONGEST_FRAME:
-                    raise ValueError("a frame is too long")
-            part, data = data[: self._left], data[self._left :]
-            self._left -= len(part)
-            self._take(part)
-
-    def _take(self, part: memoryview) -> None:
-        file = self._files.get(self._number)
-        if file is not None and part:
-            file.write(part)
-            file.flush()
-        elif self._number == _END:
-            self._last += part
-            if not self._left:
-                self.end = json.loads(self._last)
-
-
 def _row(one: File) -> list[Any]:
     return [one.path, one.size, one.mode, one.sha256]
 
@@ -446,5 +412,14 @@ def _state(said: Mapping[str, Any]) -> RemoteState:
         results_bytes=int(said["results_bytes"]),
         checkpoints=tuple(map(str, said["checkpoints"])),
         data=(int(said["data"][0]), int(said["data"][1])) if said.get("data") else None,
-        storing=read_storing(said.get("storing") or {}),
+        storing=_storing(said.get("storing") or {}),
+        notice=bool(said.get("notice")),
     )
+
+
+def _storing(said: Mapping[str, Any]) -> Storing | None:
+    """Return how far the uploads are; None where nobody ever was to upload anything."""
+    if said.get("until") is None:
+        return None
+    at = None if said.get("at") is None else float(said["at"])
+    return Storing(bool(said["alive"]), float(said["until"]), at, bool(said.get("final")), str(said.get("error") or ""))

@@ -30,7 +30,7 @@ import time
 from pathlib import Path
 from typing import Any, Callable
 
-from cloudgpu.access.jobs.remote_attempt import Attempt, base, mark, send_signal, size_of
+from cloudgpu.access.jobs.remote_attempt import Attempt, base, detached, mark, size_of, written_by
 from cloudgpu.access.jobs.remote_download import forget_data
 from cloudgpu.access.jobs.remote_files import (
     CHUNK,
@@ -47,19 +47,19 @@ from cloudgpu.access.jobs.remote_files import (
     remove,
     save,
     send,
-    sync,
     taken,
 )
-from cloudgpu.access.jobs.remote_keeper import keep, pause_at_shutdown
-from cloudgpu.access.jobs.remote_upload import end_earlier, storing, take_turn, upload
+from cloudgpu.access.jobs.remote_keeper import given, keep, lacks_command, no_command, pause_at_shutdown
+from cloudgpu.access.jobs.remote_upload import end_earlier, seen, settle, store
 
 SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER, of linux/prctl.h
 POLL_S = 0.1
 BEGIN_S = 2.0  # how long a start waits to say that the command has begun
-SWEEP_S = 2.0  # what a command left in its group has so long to end
+SWEEP_S = 2.0  # what a command left has so long to end
 HEARTBEAT_S = 10.0
 TURN = 16  # chunks of one stream before the other has its turn
 FOLLOW_S, MOVED_S = 0.05, 0.01  # how long it waits for more output, and for more of what comes piece by piece
+INDEX = 1024 * 1024  # bytes of the index of times in one answer
 PHASE_S = 0.2  # how often it looks whether there will be more
 OUT_OF_STEP = 3  # the status of a process that has answered, but not read all that came with its request
 
@@ -77,6 +77,12 @@ def start(request: dict[str, Any]) -> None:
         return answer({"claimed": False, **seen(attempt)})
     end_earlier(attempt)
     mark(keeper, "keeper")
+    if lacks_command(request):  # known before anything travels
+        attempt.reserve()
+        save(attempt.dir / "spec.json", request["spec"])
+        no_command(attempt, given(request))
+        os.close(keeper)
+        return answer({"claimed": True, **seen(attempt)})
     blobs = Blobs(base())
     with locked(blobs.base / ".lock", fcntl.LOCK_SH):  # nobody removes them before it is written that they are needed
         parts = [request["files"], *(part["files"] for part in request["restore"].values())]
@@ -99,30 +105,6 @@ def start(request: dict[str, Any]) -> None:
     while not attempt.begun() and not attempt.exit() and held(attempt.keeper) and time.monotonic() < end:
         time.sleep(0.005)
     return answer({"claimed": True, **seen(attempt)})
-
-
-def detached(work: Callable[[], object]) -> None:
-    """Have a process do it that no terminal, connection or parent can end."""
-    sys.stdout.flush()
-    child = os.fork()
-    if child:
-        os.waitpid(child, 0)
-        return
-    try:
-        os.setsid()
-        if not os.fork():
-            quiet()
-            work()
-    finally:
-        os._exit(0)
-
-
-def quiet() -> None:
-    """Let go of the connection's streams, or it would stay open as long as we live."""
-    null = os.open(os.devnull, os.O_RDWR)
-    for number in range(3):
-        os.dup2(null, number)
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
 def first_supervisor(attempt: Attempt, request: dict[str, Any], keeper: int, lock: int) -> None:
@@ -198,15 +180,15 @@ def reap(statuses: dict[int, int]) -> None:
 
 
 def sweep(attempt: Attempt) -> None:
-    """End what the command left in its group: it would keep a machine busy."""
+    """End what the command left, in its group and outside: it would keep a machine busy."""
     begun, end = attempt.begun(), time.monotonic() + SWEEP_S
-    if begun and attempt.lives(begun):
-        send_signal(begun["pid"], signal.SIGTERM)
-        while attempt.lives(begun) and time.monotonic() < end:
+    if begun and (attempt.lives(begun) or attempt.strays()):
+        attempt.signal_all(begun, signal.SIGTERM)
+        attempt.signal_all(begun, signal.SIGCONT)
+        while (attempt.lives(begun) or attempt.strays()) and time.monotonic() < end:
             reap({})
             time.sleep(0.05)
-        if attempt.lives(begun):
-            send_signal(begun["pid"], signal.SIGKILL)
+        attempt.kill(begun)
 
 
 # -- what is asked of an attempt
@@ -217,29 +199,6 @@ def look(request: dict[str, Any]) -> None:
     attempt = Attempt(request["job"], request["attempt"])
     watch(attempt)
     answer(seen(attempt))
-
-
-def seen(attempt: Attempt) -> dict[str, Any]:
-    """Return all that can be seen of an attempt, and of its uploads."""
-    return {**attempt.look(), "storing": storing(attempt)}
-
-
-def store(request: dict[str, Any]) -> None:
-    """Have a process upload what the attempt writes, by the form of this request, in place of any other."""
-    attempt = Attempt(request["job"], request["attempt"])
-    if not attempt.dir.exists():
-        raise Fault("failed", "there is no such attempt")
-    turn = take_turn(attempt)
-    detached(lambda: upload(attempt, {**request, "turn": turn}))
-    answer(seen(attempt))
-
-
-def settle(request: dict[str, Any]) -> None:
-    """Have the results on a volume reach its disk; answer with how many files and bytes they are."""
-    root = Attempt(request["job"], request["attempt"]).results
-    sizes = [os.lstat(os.path.join(here, name)).st_size for here, _, names in os.walk(str(root)) for name in names]  # noqa: PTH118
-    sync(root)
-    answer({"files": len(sizes), "bytes": sum(sizes)})
 
 
 def cancel(request: dict[str, Any]) -> None:
@@ -260,7 +219,7 @@ def tail(request: dict[str, Any]) -> None:
     watch(attempt)
     at = [0, int(request["out"]), int(request["err"])]
     if request.get("since") is not None:
-        at[1:] = map(max, at[1:], attempt.offsets(float(request["since"])))
+        at[1:] = map(max, at[1:], written_by(attempt.times, float(request["since"])))
     answer({"out": at[1], "err": at[2]})
     stream, said, looked, over = sys.stdout.buffer, time.monotonic(), 0.0, not request["follow"]
     while True:
@@ -281,6 +240,23 @@ def tail(request: dict[str, Any]) -> None:
     end = json.dumps({"phase": attempt.phase(), "out": at[1], "err": at[2]}).encode()
     stream.write(struct.pack(">BI", 3, len(end)) + end)
     stream.flush()
+
+
+def written(request: dict[str, Any]) -> None:
+    """Answer with how much of each stream had been written by then."""
+    out, err = written_by(Attempt(request["job"], request["attempt"]).times, float(request["since"]))
+    answer({"out": out, "err": err})
+
+
+def times(request: dict[str, Any]) -> None:
+    """Answer with what the index of times has from this byte on: whole lines, and one of now if there was output."""
+    attempt, text = Attempt(request["job"], request["attempt"]), b""
+    if attempt.dir.exists():
+        attempt.index_rest()
+    with contextlib.suppress(FileNotFoundError), attempt.times.open("rb") as file:
+        file.seek(int(request["place"]))
+        text = file.read(INDEX)
+    answer({"times": text[: text.rfind(b"\n") + 1].decode()})
 
 
 def pump(path: Path, at: list[int], number: int, stream: Any) -> int:
@@ -363,6 +339,7 @@ def clean(request: dict[str, Any]) -> None:
         over = attempt.phase() in ("absent", "exited", "lost")
         if not over or taken(attempt.supervisor, wait=2 * SWEEP_S) < 0:  # which still ends what the command left
             raise Fault("busy", f"attempt {number} of {request['job']} still runs")
+        attempt.kill(attempt.begun())  # what a supervisor that was killed did not end
     with locked(blobs.base / ".lock"):
         mine = [one for number in numbers for one in load(here / str(number) / "files.json") or []]
         others = [path for path in here.parent.glob("*/*/files.json") if path.parent.parent != here]
@@ -374,7 +351,22 @@ def clean(request: dict[str, Any]) -> None:
 
 VERBS = {
     one.__name__: one
-    for one in (start, look, store, settle, cancel, tail, manifest, fetch, missing, receive, busy, clean)
+    for one in (
+        start,
+        look,
+        store,
+        settle,
+        cancel,
+        tail,
+        written,
+        times,
+        manifest,
+        fetch,
+        missing,
+        receive,
+        busy,
+        clean,
+    )
 }
 
 

@@ -28,14 +28,15 @@ import urllib.request
 from pathlib import Path
 from typing import Any, Callable, Iterable, Iterator
 
-from cloudgpu.access.jobs.remote_attempt import Attempt
+from cloudgpu.access.jobs.remote_attempt import Attempt, base, detached
 from cloudgpu.access.jobs.remote_download import next_of
-from cloudgpu.access.jobs.remote_files import CHUNK, Fault, Tree, held, load, save, taken
+from cloudgpu.access.jobs.remote_files import CHUNK, Fault, Tree, answer, held, load, save, sync, taken
 
 VERSION = 1
 AT_ONCE = 4
 TRIES, PAUSE_S = 5, 0.5  # of one object; the pause doubles
 QUIET_S = 60.0
+NOTICED_S = 5.0
 AGAIN_S = 10.0  # after a round that failed
 POLL_S = 0.1
 ROUNDS = 3  # of results that change, though their command is over
@@ -81,7 +82,8 @@ class Upload:
                 ended = self.attempt.exit()
                 if ended or time.monotonic() >= due:
                     self.round(ended)
-                    due = time.monotonic() + self.every
+                    due = time.monotonic() + self.pause()
+                due = min(due, time.monotonic() + self.pause())  # a notice comes between two rounds
                 if ended:
                     return
             except (Refused, Replaced) as end:
@@ -92,6 +94,10 @@ class Upload:
                 pause, due = AGAIN_S, time.monotonic()
             self.check_turn()
             time.sleep(pause)
+
+    def pause(self) -> float:
+        """Return the seconds to the next round: few where the provider has given notice that it takes the machine."""
+        return min(self.every, NOTICED_S) if (base() / "notice").exists() else self.every
 
     def round(self, ended: dict[str, Any]) -> None:
         """Upload what there is now. What another attempt may begin with is not needed of one that succeeded."""
@@ -385,3 +391,29 @@ def storing(attempt: Attempt) -> dict[str, Any]:
     said = load(attempt.dir / "store.json") or {}
     names = ("until", "at", "final", "error")
     return {"alive": held(attempt.dir / "store.lock"), **{name: said.get(name) for name in names}}
+
+
+# -- what is asked of it
+
+
+def seen(attempt: Attempt) -> dict[str, Any]:
+    """Return all that can be seen of an attempt, and of its uploads."""
+    return {**attempt.look(), "storing": storing(attempt)}
+
+
+def store(request: dict[str, Any]) -> None:
+    """Have a process upload what the attempt writes, by the form of this request, in place of any other."""
+    attempt = Attempt(request["job"], request["attempt"])
+    if not attempt.dir.exists():
+        raise Fault("failed", "there is no such attempt")
+    turn = take_turn(attempt)
+    detached(lambda: upload(attempt, {**request, "turn": turn}))
+    answer(seen(attempt))
+
+
+def settle(request: dict[str, Any]) -> None:
+    """Have the results on a volume reach its disk; answer with how many files and bytes they are."""
+    root = Attempt(request["job"], request["attempt"]).results
+    sizes = [os.lstat(os.path.join(here, name)).st_size for here, _, names in os.walk(str(root)) for name in names]  # noqa: PTH118
+    sync(root)
+    answer({"files": len(sizes), "bytes": sum(sizes)})

@@ -5,17 +5,19 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from cloudgpu.cli.jobs.text import files_text
 from cloudgpu.cli.render import facts, minute, size, wrapped
 from cloudgpu.control.jobs.buckets.results import FORM_S
+from cloudgpu.core.jobs.steps import CAPACITY_WAIT
 from cloudgpu.core.jobs.stored import bucket_of, volume_of
 from cloudgpu.core.values.times import duration_text
 
 if TYPE_CHECKING:
     from cloudgpu.control.jobs.plan import PlannedRun
+    from cloudgpu.core.jobs.notice import Fit
     from cloudgpu.core.jobs.snapshot import LeftOut, Snapshot
     from cloudgpu.views.documents.machines.plans import Plan
 
@@ -42,6 +44,8 @@ def plan_text(planned: PlannedRun, launch: Plan | None, now: datetime, *, verbos
             ("left out", _left_out(planned.snapshot)),
             ("secrets", _secrets(planned.snapshot)),
             ("results", _results(planned)),
+            ("restart", _restart(planned, launch)),
+            ("notice", notice_text(planned.fit, planned.request.every)),
             ("asleep", _asleep(planned, launch)),
             *_notes(planned),
         ]
@@ -149,6 +153,32 @@ def _results(planned: PlannedRun) -> str:
         return f"go to {request.results_to}, and so do checkpoints{often}{ties}{costs}"
     also = "; so are checkpoints" if request.checkpoint else ""
     return f"come back to {request.results}/{request.name}, copied every {duration_text(request.every)}{also}"
+
+
+def _restart(planned: PlannedRun, launch: Plan | None) -> str | None:
+    """Return what follows the loss of a spot machine; one on demand is hardly ever lost."""
+    if launch is None or launch["market"] != "spot":
+        return None
+    times, wait = planned.request.restarts, duration_text(CAPACITY_WAIT)
+    if not times:
+        return "none: when its machine is taken, the job is lost"
+    return f"up to {times} time{'s' * (times > 1)} when its machine is taken, and waits at most {wait} for another"
+
+
+def notice_text(fit: Fit | None, every: timedelta) -> str | None:
+    """Return what fits the notice of a spot machine, and whether the last checkpoint would; None where nobody knows."""
+    if fit is None:
+        return None
+    how = f"measured on {fit.measured_on}" if fit.measured_on else "assumed: nothing was measured yet"
+    says = (
+        f"{fit.notice.seconds} s before the end; a last copy begins within {fit.notice.begins_s} s while run is in "
+        f"front, and a checkpoint of up to about {size(fit.fits_bytes)} fits at {size(int(fit.bytes_per_s))}/s ({how})"
+    )
+    if fit.last_bytes is None:
+        return says
+    last = f"the last one of {fit.last_of} had {size(fit.last_bytes)}"
+    counts = "it fits" if fit.last_fits else f"it does not fit: the copy of every {duration_text(every)} counts"
+    return f"{says}; {last}: {counts}"
 
 
 def _notes(planned: PlannedRun) -> Iterator[tuple[str, str]]:

@@ -32,6 +32,7 @@ def job_text(one: JobDocument, now: datetime) -> str:
         [
             ("job", f"{one['name']}: {shlex.join(one['command'])}"),
             ("state", _state(one)),
+            ("waits", waits_text(one, now)),
             ("done", _progress(one, now)),
             ("machine", _where(one)),
             ("spent", _money(one)),
@@ -51,6 +52,14 @@ def _state(one: JobDocument) -> str:
     why = f": {one['why']}" if one["why"] else ""
     left = " (its results, or its machine, are not settled yet)" if one["living"] and one["exit"] is not None else ""
     return f"{state_text(one)}{why}{left}"
+
+
+def waits_text(one: JobDocument, now: datetime) -> str | None:
+    """Return for what a job without a machine waits, and how long it does; None where it does not."""
+    found = one["waits"]
+    if found is None:
+        return None
+    return f"for capacity since {when(found['since'], now)}, until {when(found['until'], now)} at most: {found['why']}"
 
 
 def _progress(one: JobDocument, now: datetime) -> str | None:

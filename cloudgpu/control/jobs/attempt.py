@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.access.jobs.remote import RemoteSpec
 from cloudgpu.access.jobs.snapshot import load
-from cloudgpu.access.jobs.transfers import Transfers
 from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.inventory.settle import settle, settle_to_end
 from cloudgpu.control.inventory.stop_proof import PROVED_WITHIN
@@ -16,6 +15,7 @@ from cloudgpu.control.jobs.store import directory_of, snapshots
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
 from cloudgpu.core.jobs.stored import VOLUME, folder, volume_of
+from cloudgpu.core.jobs.transfers import Transfers
 from cloudgpu.core.model.buckets import bucket_address
 from cloudgpu.core.values.naming import lock_name
 from cloudgpu.errors import InvalidRequest

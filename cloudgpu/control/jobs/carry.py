@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from cloudgpu.access.computer import node
 from cloudgpu.control.access.reach import open_connection
 from cloudgpu.control.cost.job_cost import job_spent
 from cloudgpu.control.inventory.sync import refresh
@@ -19,21 +20,23 @@ from cloudgpu.control.jobs import elsewhere
 from cloudgpu.control.jobs.attempt import launched, made_for, settled, snapshot_of, started
 from cloudgpu.control.jobs.ending import closed, fetched, not_fetched, resumed, stopped, terminated
 from cloudgpu.control.jobs.inputs.env_file import secret_values
-from cloudgpu.control.jobs.notices import note_secrets, note_stall, show_end
-from cloudgpu.control.jobs.results import sync
-from cloudgpu.control.jobs.store import directory_of, last_sync, the_job
+from cloudgpu.control.jobs.notices import note_machine, note_secrets, note_stall, show_end
+from cloudgpu.control.jobs.store import append, put_back, the_job
 from cloudgpu.control.lifecycle.lease import set_hold
 from cloudgpu.core.events import job_lines as lines
+from cloudgpu.core.jobs.carried import LATER, SOON, Carried, data_text
 from cloudgpu.core.jobs.job import Job, State
 from cloudgpu.core.jobs.remote_state import Phase
-from cloudgpu.core.jobs.steps import Do, Seen, Step, next_step
-from cloudgpu.core.values.times import from_iso
+from cloudgpu.core.jobs.steps import CAPACITY_WAIT, Do, Seen, Step, gives_up, next_step
+from cloudgpu.core.values.times import duration_text, from_iso
 from cloudgpu.errors import (
     BudgetRefused,
     CloudgpuError,
     InvalidRequest,
     LedgerUnavailable,
+    NoCapacity,
     ProviderUnavailable,
+    QuotaExceeded,
     Unreachable,
 )
 
@@ -51,30 +54,8 @@ if TYPE_CHECKING:
     from cloudgpu.core.model.machine import Machine
     from cloudgpu.core.values.money import Money
 
-SOON, LATER = timedelta(seconds=5), timedelta(minutes=1)
 PROGRESS_EVERY = timedelta(minutes=10)  # how often progress is a line of the ledger
 MOST_STEPS = 50  # in one go: more would be a circle
-
-
-@dataclass(frozen=True, slots=True)
-class Carried:
-    """How far a job was carried: why it waits, and how long before the next step is worth taking.
-
-    `error` is what kept a step from being done; the next watcher tries it again. `kept_until`: nothing is left to do
-    before that but to keep the machine for a look.
-    """
-
-    job: Job
-    why: str = ""
-    wait: timedelta = LATER
-    remote: RemoteState | None = None
-    error: CloudgpuError | None = None
-    kept_until: datetime | None = None
-
-    @property
-    def is_over(self) -> bool:
-        """Whether nobody has to wait for it any more."""
-        return not self.job.is_living or self.kept_until is not None
 
 
 @dataclass
@@ -89,6 +70,9 @@ class Carrier:
     remote: RemoteState | None = None
     unfetched: bool = False
     results: StoredResults | None = None  # that are whole in the job's bucket
+    compared: bool = False  # whether the ledger has all lines of the job that this computer has
+    sold_out: bool = False
+    cleared: set[str] = field(default_factory=set)  # machines of which this process has seen that nothing is left
 
     def __enter__(self) -> Self:
         return self
@@ -120,7 +104,10 @@ class Carrier:
             return Carried(the_job(self.session, self.id), "another process carries it on", SOON)
 
     def _carried(self) -> Carried:
-        self.remote, self.unfetched = None, False
+        self.remote, self.unfetched, self.sold_out = None, False, False
+        if not self.compared:
+            put_back(self.session, self.id)
+            self.compared = True
         for _ in range(MOST_STEPS):
             job = the_job(self.session, self.id)
             step = next_step(job, self._seen(job), self.session.clock())
@@ -144,7 +131,8 @@ class Carrier:
             machine = self._refreshed(job, machine)
             silent = silent or f"{machine.name} is {machine.state}"
         self.results, unread = elsewhere.stored_or_why(self.session, job, machine)
-        return Seen(machine, self.remote, silent, self._spent(job), self.unfetched, self.results, unread)
+        spent = self._spent(job)
+        return Seen(machine, self.remote, silent, spent, self.unfetched, self.sold_out, self.results, unread)
 
     def _machine(self, job: Job) -> Machine | None:
         attempt = job.attempt or (job.attempts[-1] if job.attempts else None)
@@ -211,7 +199,7 @@ class Carrier:
         return Carried(job, step.why, LATER, self.remote, kept_until=until)
 
     def _append(self, *drafts: Draft) -> None:
-        self.session.ledger.append(list(drafts))
+        append(self.session, self.id, drafts)
 
     def _place(self, job: Job, _step: Step) -> None:
         snapshot_of(self.session, job)  # who cannot begin it launches nothing for it
@@ -219,12 +207,35 @@ class Carrier:
         machine = job.spec["machine"]
         key = None if machine is not None else f"{job.id}-{number}"
         there = None if last is None or last.machine is None else self.session.ledger.machine(last.machine)
-        if last is not None and there is not None and there.terminated_at is None:  # it is tried again where it was
-            machine, key = there.id, last.key
-        elif there is not None and there.retained:  # what an interrupted machine left costs money, and is of no use
-            terminated(self.session, job, there)
+        if last is not None and there is not None and there.terminated_at is None and not _is_stopped(there):
+            machine, key = there.id, last.key  # it is tried again where it was
+        elif there is not None and key is not None:
+            self._given_up(job, there)
         self._append(lines.job_placed(job.id, number, self.session.clock(), key=key, machine=machine))
         self.remote = None  # what was seen was another attempt
+
+    def _given_up(self, job: Job, machine: Machine) -> None:
+        """End what is left of an interrupted machine: it costs money, and is of no use any more.
+
+        Where one that is gone has left something that cannot be removed yet, the job goes on: its end tries again.
+        """
+        try:
+            self._cleared(job, machine)
+        except LedgerUnavailable:
+            raise
+        except CloudgpuError as error:
+            if machine.terminated_at is None:
+                raise
+            self.session.tell(f"{job.name}: {error.message}")
+
+    def _cleared(self, job: Job, machine: Machine) -> None:
+        terminated(self.session, job, machine)
+        self.cleared.add(machine.id)
+
+    def _own_machines(self, job: Job) -> list[Machine]:
+        """Return the machines that were made for a job."""
+        own = job.machines if job.spec["machine"] is None else ()
+        return [one for one in map(self.session.ledger.machine, own) if one is not None and one.provider_id]
 
     def _launch(self, job: Job, _step: Step) -> Carried | None:
         attempt = job.attempts[-1]
@@ -233,23 +244,34 @@ class Carrier:
             self._append(self._ended(job, Step(Do.END, job.cancel[1] if job.cancel else "", State.CANCELLED)))
         else:
             self._append(lines.job_machine(job.id, attempt.number, machine.id, self.session.clock()))
+        if job.waits is not None:
+            note_machine(self.session, job, None)
         return None
 
     def _not_launched(self, job: Job, error: CloudgpuError) -> Carried:
-        """Return why a machine could not be had. A first one that was refused ends the job, and raises."""
-        attempt = job.attempts[-1]
+        """Return why a machine could not be had. A first one that was refused ends the job, and raises.
+
+        What may pass is waited for, a day at most.
+        """
+        attempt, now = job.attempts[-1], self.session.clock()
         made = made_for(self.session, attempt)
+        final = not isinstance(error, ProviderUnavailable) or gives_up(attempt, now)
         if made is not None:
-            now = self.session.clock()
             self._append(lines.job_machine(job.id, attempt.number, made.id, now))
-        elif attempt.number == 1 and not isinstance(error, ProviderUnavailable):
+            note_machine(self.session, job, None)
+        elif attempt.number == 1 and final:
             self._append(self._ended(job, Step(Do.END, error.message, State.NOT_LAUNCHED)))
             self._append(*closed(self.session, the_job(self.session, self.id), None, error.message))
             raise error
-        elif isinstance(error, (BudgetRefused, InvalidRequest)):  # no time that passes changes that
-            why = f"{job.attempts[-2].why}; it got no other machine: {error.message}"
+        elif isinstance(error, (BudgetRefused, InvalidRequest)) or gives_up(attempt, now):
+            span = f" in {duration_text(CAPACITY_WAIT)}" if gives_up(attempt, now) else ""
+            before = f"{job.attempts[-2].why}; " if attempt.number > 1 else ""
+            why = f"{before}it got no other machine{span}: {error.message}"
             self._append(self._ended(job, Step(Do.END, why, State.LOST)))
-        return Carried(job, error.message, LATER, None, error)
+        else:
+            self._append(lines.job_waits(job.id, attempt.number, error.message, now))
+            note_machine(self.session, the_job(self.session, self.id), error.message)
+        return Carried(the_job(self.session, self.id), error.message, LATER, None, error)
 
     def _start(self, job: Job, _step: Step) -> Carried | None:
         try:
@@ -275,8 +297,10 @@ class Carrier:
         if job.spec["stall_s"] is not None:
             last = remote.last_output
             note_stall(self.session, job, None if last is None else datetime.fromtimestamp(last, UTC), remote.progress)
-        self._sync_if_due(job, remote)
-        return Carried(the_job(self.session, self.id), elsewhere.data_text(remote), SOON, remote)
+        machine = self._machine(job)
+        if machine is not None:
+            elsewhere.sync_if_due(self.session, job, lambda: self.at(job, machine), remote)
+        return Carried(the_job(self.session, self.id), data_text(remote), SOON, remote)
 
     def _note_progress(self, job: Job, remote: RemoteState) -> None:
         said, now = remote.progress, self.session.clock()
@@ -285,39 +309,20 @@ class Carrier:
         if job.progress is None or now - job.progress[2] >= PROGRESS_EVERY:
             self._append(lines.job_progressed(job.id, job.attempts[-1].number, *said, now))
 
-    def _sync_if_due(self, job: Job, remote: RemoteState) -> None:
-        directory, now = directory_of(self.session, job), self.session.clock().timestamp()
-        last = last_sync(directory)
-        began = job.attempts[-1].began_at
-        since = last if last is not None else (began.timestamp() if began else now)
-        machine = self._machine(job)
-        if machine is not None and elsewhere.is_elsewhere(job):
-            elsewhere.sync_elsewhere(self.session, job, self.at(job, machine), remote)
-        elif machine is not None and now - since >= job.spec["every_s"]:
-            sync(self.at(job, machine), directory, now)
-
     def _cancel(self, job: Job, step: Step) -> Carried | None:
         if job.cancel is None:
-            host = os.uname().nodename
             outcome = (step.outcome or State.CANCELLED).value
-            self._append(lines.job_cancel_requested(job.id, outcome, step.why, host, self.session.clock()))  # type: ignore[arg-type]
+            self._append(lines.job_cancel_requested(job.id, outcome, step.why, node(), self.session.clock()))  # type: ignore[arg-type]
         machine = self._there(job)
         self.at(job, machine).cancel(job.cancel[0] if job.cancel else (step.outcome or State.CANCELLED).value)
         return Carried(job, "its command is being ended", timedelta(seconds=1), self.remote)
 
     def _again(self, job: Job, step: Step) -> Carried | None:
         machine, now = self._machine(job), self.session.clock()
-        if (
-            machine is not None
-            and machine.state == "running"
-            and elsewhere.is_elsewhere(job)
-            and self.remote is not None
-        ):
-            waits = elsewhere.left_to_store(self.session, job, self.at(job, machine), self.remote)
+        if machine is not None and machine.state == "running" and self.remote is not None:
+            waits = elsewhere.last_copy(self.session, job, self.at(job, machine), self.remote)
             if waits is not None:
                 return Carried(job, waits, timedelta(seconds=1), self.remote)
-        elif machine is not None and machine.state == "running" and not elsewhere.is_elsewhere(job):
-            sync(self.at(job, machine), directory_of(self.session, job), now.timestamp())
         attempt, status = job.attempts[-1].number, None if step.exit is None else step.exit.status
         line = lines.job_try_ended(job.id, attempt, now, interrupted=step.interrupted, status=status, why=step.why)
         self._append(line)
@@ -362,13 +367,10 @@ class Carrier:
     def _fetch(self, job: Job, _step: Step) -> Carried | None:
         machine = self._there(job)
         try:
-            if elsewhere.is_elsewhere(job):
-                line = elsewhere.fetched_elsewhere(self.session, job, self.at(job, machine))
-                if line is None:
-                    return Carried(job, "its results are being uploaded", timedelta(seconds=1))
-                self._append(line)
-            else:
-                self._append(fetched(self.session, job, machine, lambda: self.at(job, machine)))
+            line = fetched(self.session, job, machine, lambda: self.at(job, machine))
+            if line is None:
+                return Carried(job, "its results are being uploaded", timedelta(seconds=1))
+            self._append(line)
         except LedgerUnavailable:
             raise
         except CloudgpuError as error:
@@ -391,8 +393,20 @@ class Carrier:
     def _resume(self, job: Job, step: Step) -> Carried | None:
         machine, now = self._there(job), self.session.clock()
         attempt, number = job.attempts[-1].number, job.resumes + 1
-        self._append(lines.job_resumed(job.id, attempt, number, machine.id, step.why, now))
-        resumed(self.session, job, machine)
+        line = lines.job_resumed(job.id, attempt, number, machine.id, step.why, now)
+        try:
+            resumed(self.session, job, machine)
+        except (NoCapacity, QuotaExceeded):  # nothing was started, so it does not count
+            self.sold_out = True
+            if next_step(job, self._seen(job), now).do is Do.RESUME:
+                raise
+            return None
+        except LedgerUnavailable:
+            raise
+        except CloudgpuError:
+            self._append(line)
+            raise
+        self._append(line)
         return None
 
     def _stop(self, job: Job, step: Step) -> Carried | None:
@@ -405,14 +419,15 @@ class Carrier:
     def _terminate(self, job: Job, _step: Step) -> Carried | None:
         machine = self._there(job)
         self.close()
-        terminated(self.session, job, machine)
+        self._cleared(job, machine)
         return None
 
     def _close(self, job: Job, step: Step) -> Carried | None:
         machine, own = self._machine(job), job.spec["machine"] is None
         remote = None
-        if machine is not None and own and machine.terminated_at is not None and machine.retained:
-            terminated(self.session, job, machine)  # the disk of one that was taken away
+        for one in self._own_machines(job):
+            if one.terminated_at is not None and one.id not in self.cleared:  # its disk, or its timer, may be there
+                self._cleared(job, one)
         if machine is not None and not own and machine.state == "running":
             with suppress(CloudgpuError):  # the next job there cleans up, too
                 remote = self.at(job, machine)
@@ -422,6 +437,10 @@ class Carrier:
 
     def _look(self, job: Job, _step: Step) -> Carried | None:
         return Carried(job, "its machine was not asked", SOON)
+
+
+def _is_stopped(machine: Machine) -> bool:
+    return machine.parked or machine.state in ("stopped", "deallocated")
 
 
 def _asks(job: Job) -> bool:

@@ -6,7 +6,6 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from cloudgpu.access.jobs.transfers import settle
 from cloudgpu.control.jobs.buckets.results import (
     RENEWED_S,
     clear,
@@ -16,11 +15,10 @@ from cloudgpu.control.jobs.buckets.results import (
     pruned,
     send_form,
 )
-from cloudgpu.control.jobs.results import fetch_output
+from cloudgpu.control.jobs.results import fetch_output, sync
 from cloudgpu.control.jobs.store import directory_of, last_sync, log_file, note_sync
 from cloudgpu.core.events import job_lines as lines
 from cloudgpu.core.jobs import stored as lists
-from cloudgpu.core.jobs.remote_state import Phase
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, Unreachable
 
 if TYPE_CHECKING:
@@ -34,6 +32,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.jobs.stored import StoredResults
     from cloudgpu.core.model.machine import Machine
 
+NOTICED_EVERY_S = 20.0  # between two copies from a machine that is about to be taken
 NOWHERE = ""  # the host of results that are on no computer
 _RUNS = ("pending", "running", "stopping", "unknown")
 
@@ -73,26 +72,35 @@ def keep_storing(session: Session, job: Job, remote: RemoteJob, seen: RemoteStat
         send_form(there, job, remote)
 
 
-def sync_elsewhere(session: Session, job: Job, remote: RemoteJob, seen: RemoteState) -> None:
-    """Do what a copy of results is for others: see to the uploads; at the interval, copy the output here.
+def sync_if_due(session: Session, job: Job, remote: Callable[[], RemoteJob], seen: RemoteState) -> None:
+    """Copy what a running job has written, where it is time to: `--every`, and often once its machine is to be taken.
 
-    Raises Unreachable, InvalidRequest.
+    Where results go elsewhere, see to their uploads, and copy the output alone. Raises Unreachable, InvalidRequest.
     """
-    keep_storing(session, job, remote, seen)
     directory, now = directory_of(session, job), session.clock().timestamp()
-    if now - (last_sync(directory) or 0.0) >= job.spec["every_s"]:
-        fetch_output(remote, directory)
+    last, began = last_sync(directory), job.attempts[-1].began_at
+    since = last if last is not None else (began.timestamp() if began else now)
+    due = now - since >= (min(NOTICED_EVERY_S, job.spec["every_s"]) if seen.notice else job.spec["every_s"])
+    if is_elsewhere(job):
+        keep_storing(session, job, remote(), seen)
+    if due and not is_elsewhere(job):
+        sync(remote(), directory, now)
+    elif due or (last is None and is_elsewhere(job)):
+        fetch_output(remote(), directory)
         note_sync(directory, now)
         there = job_bucket(session, job)
         if there is not None:
-            pruned(there, remote.attempt)
+            pruned(there, len(job.attempts))
 
 
-def left_to_store(session: Session, job: Job, remote: RemoteJob, seen: RemoteState) -> str | None:
-    """Return what the next attempt has to wait for: its machine uploads what this one wrote; None for nothing.
+def last_copy(session: Session, job: Job, remote: RemoteJob, seen: RemoteState) -> str | None:
+    """Copy what an attempt wrote that another one follows; return what that one has to wait for, None for nothing.
 
-    No longer than `--results-wait` after the end of the command.
+    For uploads to a bucket no longer than `--results-wait` after the end of the command. Raises as `sync_if_due`.
     """
+    if not is_elsewhere(job):
+        sync(remote, directory_of(session, job), session.clock().timestamp())
+        return None
     fetch_output(remote, directory_of(session, job))
     ended = seen.exit
     if lists.bucket_of(job.spec["results_to"]) is None or ended is None:
@@ -111,8 +119,8 @@ def fetched_elsewhere(session: Session, job: Job, remote: RemoteJob) -> Draft | 
     """
     fetch_output(remote, directory_of(session, job))
     if lists.bucket_of(job.spec["results_to"]) is None:
-        files, size = settle(remote)
-        return _line(session, job, files, size, whole=True)
+        said = remote.call("settle")
+        return _line(session, job, int(said["files"]), int(said["bytes"]), whole=True)
     seen = remote.look()
     keep_storing(session, job, remote, seen)
     if seen.storing is not None and seen.storing.error:
@@ -194,11 +202,3 @@ def check_there(machine: Machine, named: Mapping[str, str | None]) -> None:
                 value=place,
                 next=f"Leave --on out: {option} {place} attaches it to a machine that is launched.",
             )
-
-
-def data_text(remote: RemoteState) -> str:
-    """Return how far the data of an attempt is that has not begun; empty where there is none to wait for."""
-    if remote.phase is not Phase.CLAIMED or remote.data is None or not remote.data[1]:
-        return ""
-    done, of = remote.data
-    return f"fetching its data: {done / 10**9:.2f} of {of / 10**9:.2f} GB"

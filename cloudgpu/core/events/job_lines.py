@@ -170,6 +170,14 @@ class JobResumed(TypedDict):
     why: str
 
 
+class JobWaits(TypedDict):
+    """An attempt waits for a machine: its launch was refused for the first time, for this reason."""
+
+    job: str
+    attempt: int
+    why: str
+
+
 def job_requested(job: str, name: str, key: str | None, host: str, spec: JobSpec, now: datetime) -> Draft:
     """Return the line that is written before anything is launched for a job."""
     body: JobRequested = {"job": job, "name": name, "key": key, "host": host, "spec": spec}
@@ -261,7 +269,13 @@ def job_results_fetched(
 def job_resumed(job: str, attempt: int, number: int, machine: str, why: str, now: datetime) -> Draft:
     """Return the line that a stopped machine is about to be started again for a job's results, for the n-th time."""
     body: JobResumed = {"job": job, "attempt": attempt, "machine": machine, "why": why}
-    return Draft("job_resumed", SUBJECT, body, now, f"job:{job}:resumed:{number}")
+    return Draft("job_resumed", SUBJECT, body, now, f"job:{job}:resumed:{attempt}:{number}")
+
+
+def job_waits(job: str, attempt: int, why: str, now: datetime) -> Draft:
+    """Return the line that an attempt waits for a machine: its launch was refused for the first time."""
+    body: JobWaits = {"job": job, "attempt": attempt, "why": why}
+    return Draft("job_waits", SUBJECT, body, now, f"job:{job}:{attempt}:waits")
 
 
 def job_closed(job: str, why: str, now: datetime) -> Draft:

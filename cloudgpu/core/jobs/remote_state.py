@@ -20,9 +20,10 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How a command ended: `reason` is exited, setup, start, timeout, lost or a word of whoever cancelled it.
+    """How a command ended: `reason` is exited, no_command, setup, start, timeout, lost, or a canceller's own word.
 
-    `start`: it could not be begun, for a full disk, say; `why` says more in words.
+    `no_command`: the machine does not have it. `start`: it could not be begun, for a full disk, say. `why` says more in
+    words.
     """
 
     status: int | None
@@ -65,3 +66,4 @@ class RemoteState:
     checkpoints: tuple[str, ...] = ()
     data: tuple[int, int] | None = None  # bytes that came from buckets, and in all
     storing: Storing | None = None
+    notice: bool = False  # the provider has given notice that it takes the machine

@@ -60,8 +60,9 @@ class Seen:
 
     `machine` is that of the open attempt, None where none is known to have been made. `remote` is the last look at it,
     None where it was not asked; `silent` says why it did not answer. `spent` is what the job's machines have cost.
-    `unfetched`: a fetch of its results has just failed. `stored` are the results of the latest attempt that are whole
-    in the job's bucket; `unread` says why nobody can tell whether they are there.
+    `unfetched`: a fetch of its results has just failed. `sold_out`: its stopped machine could not be started just now,
+    for want of capacity or quota. `stored` are the results of the latest attempt that are whole in the job's bucket;
+    `unread` says why nobody can tell whether they are there.
     """
 
     machine: Machine | None
@@ -69,15 +70,19 @@ class Seen:
     silent: str | None = None
     spent: Money | None = None
     unfetched: bool = False
+    sold_out: bool = False
     stored: StoredResults | None = None
     unread: str | None = None
 
 
 CANCEL_PATIENCE = timedelta(minutes=10)  # that a machine has to answer before its cancelled job is over all the same
+CAPACITY_WAIT = timedelta(hours=24)  # that a job waits for a machine, for a restart say
 MOST_RESUMES = 2  # each costs the time of a boot, at least
+TAKEN = "interrupted"  # a provider's reason for a spot machine that it took
 RUNS = ("pending", "running", "stopping", "unknown")
 OF_REASON = {
     "exited": State.FAILED,
+    "no_command": State.FAILED,  # it is not on the machine: another try would not find it either
     "setup": State.SETUP_FAILED,
     "start": State.SETUP_FAILED,  # it could not be begun: a full disk, say
     "data": State.SETUP_FAILED,  # its data did not come
@@ -100,11 +105,18 @@ def next_step(job: Job, seen: Seen, now: datetime) -> Step:
     return _with_a_machine(job, job.attempt, seen.machine, seen, now)
 
 
+def gives_up(attempt: Attempt, now: datetime) -> bool:
+    """Say whether an attempt whose launch is refused once more has waited for its machine as long as a job may."""
+    return now - (attempt.waits[0] if attempt.waits else now) >= CAPACITY_WAIT
+
+
 def _with_a_machine(job: Job, attempt: Attempt, machine: Machine, seen: Seen, now: datetime) -> Step:
     stopped = machine.state in ("stopped", "deallocated") or machine.parked
     if stopped or machine.terminated_at is not None or machine.state == "terminated":
         known = _by_its_bucket(job, attempt, seen)
-        return known or (_machine_stopped(job, machine) if stopped else _cancelled(job) or _machine_gone(job, machine))
+        if stopped:
+            return known or _machine_stopped(job, machine, seen)
+        return known or _cancelled(job) or _machine_gone(job, machine)
     if seen.remote is None:
         return _silent(job, attempt, seen.silent, now) if seen.silent else Step(Do.LOOK)
     return _by_what_runs(job, attempt, seen.remote, seen.spent)
@@ -131,15 +143,20 @@ def _silent(job: Job, attempt: Attempt, why: str, now: datetime) -> Step:
     return Step(Do.WAIT, why)
 
 
-def _machine_stopped(job: Job, machine: Machine) -> Step:
+def _machine_stopped(job: Job, machine: Machine, seen: Seen) -> Step:
     """Return what follows a stop: a look at what an idle machine has, or the end of a job that was stopped under.
 
-    A running job is use of its machine: where idle time has stopped it, or nobody of ours, its command may be over.
+    A running job is use of its machine: where idle time has stopped it, or nobody of ours, its command may be over. A
+    spot machine that was taken and that the cloud cannot start again is given up for another one.
     """
     why = f"{machine.name} was stopped: {machine.action_reason or machine.state_reason or 'nobody said why'}"
     was_idle = machine.unrequested_stop or (machine.decision is not None and machine.decision.rule == "idle")
     if was_idle and job.spec["machine"] is None and job.resumes < MOST_RESUMES:
-        return Step(Do.RESUME, "its command may have ended before its machine was stopped for idle time")
+        taken = machine.state_reason == TAKEN
+        if taken and seen.sold_out and job.cancel is None and job.interruptions < job.spec["restarts"]:
+            return Step(Do.AGAIN, f"{why}; it cannot be started again now", interrupted=True)
+        what = "taken" if taken else "stopped for idle time"
+        return Step(Do.RESUME, f"its command may have ended before its machine was {what}")
     return _cancelled(job) or Step(Do.END, why, State.LOST)
 
 

@@ -285,7 +285,7 @@ def test_reaping_needs_its_document_and_no_more(user):
 
 
 def test_a_watcher_of_jobs_needs_its_document_and_no_more(user):
-    """It launches, stops, parks and ends machines of its own ledger, with timers and a volume that is there."""
+    """It launches, starts, stops, parks and ends machines of its own ledger, with timers and a volume that is there."""
     user.do(*UP, "--name", "hen", "--gpu", "t4", "--volume", "data:20")
     user.do("down", "hen", "--yes")
     with user.unseen():
@@ -299,9 +299,9 @@ def test_a_watcher_of_jobs_needs_its_document_and_no_more(user):
         user.do("extend", "fox", "80h", "--yes")
         user.do("allow", "fox", "--from", "198.51.100.8/32")
         user.do("allow", "fox", "--from", "198.51.100.7/32")
-        user.do("stop", "fox", "--yes")
-        user.do("down", "fox", "--yes")
-        for name, ends in (("elk", ("stop", "down")), ("bee", ("down",))):
+        for verb in ("stop", "start", "down"):  # one with results is started again for them
+            user.do(verb, "fox", "--yes")
+        for name, ends in (("elk", ("stop", "start", "down")), ("bee", ("down",))):
             user.do(*UP, "--name", name, "--gpu", "t4", "--spot")
             for verb in ends:
                 user.do(verb, name, "--yes")

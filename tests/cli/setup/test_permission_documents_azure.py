@@ -22,7 +22,7 @@ from tests.clouds.azure.sdk import Sdk
 from tests.providers.azure import launched
 
 __all__ = ["azure_arm", "azure_process"]
-NAMES = ("azure-init", "azure-launch", "azure-machine", "azure-read", "azure-reap")
+NAMES = ("azure-init", "azure-launch", "azure-machine", "azure-read", "azure-reap", "azure-watch")
 UP = "up --yes --no-wait --template bare --ssh-from 198.51.100.7/32 --region eastus"
 # What the launcher is given beside its document, under a condition: to give and take the role of machines.
 GIVES = {f"Microsoft.Authorization/roleAssignments/{one}" for one in ("write", "delete")}
@@ -182,7 +182,7 @@ def test_a_document_of_fewer_uses_allows_nothing_that_launching_does_not():
 
 
 def test_nobody_who_launches_may_give_rights_at_will():
-    for name in ("azure-launch", "azure-reap", "azure-read", "azure-machine"):
+    for name in ("azure-launch", "azure-reap", "azure-read", "azure-machine", "azure-watch"):
         assert not allowed(name) & GIVES
 
 
@@ -230,6 +230,39 @@ def test_launching_and_all_that_follows_needs_its_document_and_no_more(user):
     look(user, subnet)
     assert sorted(user.used() - allowed("azure-launch") - GIVES) == []
     assert " ".join(sorted(allowed("azure-launch") - user.used() - IMPLIED)) == ""
+
+
+def test_a_watcher_of_jobs_needs_its_document_and_no_more(user):
+    """It launches, starts, stops and ends machines, with a volume that is there; it makes and removes nothing else."""
+    user.prepared()
+    subnet = user.subnet()
+    user.do(f"{UP} --name hen --gpu t4 --volume data:20")
+    user.do("down hen --yes")
+    user.gallery_image("kept", {"cloudgpu-ledger": "led-other"})
+    user.under("azure-watch", also=GIVES)
+    user.do(f"{UP} --name fox --gpu t4 --volume data")
+    user.do("extend fox 20h --yes")
+    user.do("allow fox --from 198.51.100.8/32")
+    for verb in ("stop", "start"):
+        user.do(f"{verb} fox --yes")
+    user.do("reap --nightly")
+    user.joined()
+    user.do("down fox --yes")
+    user.do(f"{UP} --name elk --gpu t4 --spot")
+    user.evicted()
+    user.do("ls --refresh")
+    user.do("start elk --yes")
+    user.do("down elk --yes")
+    user.do(f"{UP} --name owl --instance-type Standard_NV6ads_A10_v5")
+    user.locked("owl")
+    user.do("down owl --yes")
+    look(user, subnet)
+    assert sorted(user.used() - allowed("azure-watch") - GIVES) == []
+    assert " ".join(sorted(allowed("azure-watch") - user.used() - IMPLIED)) == ""
+
+
+def test_a_watcher_may_nothing_that_launching_does_not():
+    assert allowed("azure-watch") < allowed("azure-launch")
 
 
 def test_init_needs_its_document_and_no_more(user):

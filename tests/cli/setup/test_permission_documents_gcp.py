@@ -22,9 +22,10 @@ from tests.clouds.gcp.permissions import needed
 from tests.clouds.gcp.plain import PROJECT, ZONE
 
 __all__ = ["gcp", "gcp_process"]
-NAMES = ("gcp-launch", "gcp-read", "gcp-reap")
+NAMES = ("gcp-launch", "gcp-read", "gcp-reap", "gcp-watch")
 UP = ("up", "--yes", "--no-wait", "--template", "bare", "--ssh-from", "198.51.100.7/32", "--zone", ZONE)
 READING = ("get", "list")
+READ = (".get", ".list", ".getFromFamily")
 MOST = 3000  # permissions of a custom role (IAM, "Quotas and limits")
 
 
@@ -63,6 +64,13 @@ class User:
         """Let the next list of all zones' operations fail as a whole."""
         self.server.faults.add("compute.globalOperations.aggregatedList", status=503)
 
+    def disk_stays(self, name):
+        """Let there be a disk of a machine that does not go with it."""
+        machine = sessions.open_session(os.environ).find(name)
+        labels = machine_labels(self.server, machine.provider_id)
+        key = Key("disks", PROJECT, f"zones/{ZONE}", f"{machine.provider_id.rpartition('/')[2]}-more")
+        self.server.model.add(key, {"labels": labels, "status": "READY"})
+
     def left_behind(self):
         """Let there be an address, a disk and images that nobody uses; clean up a day later."""
         ledger = {"cloudgpu-ledger": sessions.open_session(os.environ).ledger.id}
@@ -74,6 +82,10 @@ class User:
         self.server.advance(86_400)
         self.do("orphans", "--clean", "--yes")
         assert self.server.billable() == []
+
+
+def machine_labels(server, machine):
+    return dict(server.instance(machine)["labels"])
 
 
 @pytest.fixture
@@ -198,6 +210,48 @@ def test_reaping_needs_its_document_and_no_more(user):
     user.do("ls", "--refresh")
     assert user.used() - granted("gcp-reap") == set()
     assert granted("gcp-reap") - user.used() == set()
+
+
+def test_a_watcher_of_jobs_needs_its_document_and_no_more(user):
+    """It launches, starts, stops and ends machines, with a volume that is there; it makes and removes nothing else."""
+    user.do(*UP, "--name", "hen", "--gpu", "t4", "--volume", "data:20")
+    user.do("down", "hen", "--yes")
+    user.server.calls.clear()
+    user.under("gcp-watch")
+    user.config('service_account = "robot@lab-1.iam.gserviceaccount.com"')
+    user.do(*UP, "--name", "fox", "--gpu", "t4", "--volume", "data")
+    user.server.advance(7200)
+    user.do("reap")  # asks the machine when it was last in use
+    user.do("extend", "fox", "20h", "--yes")
+    user.do("allow", "fox", "--from", "198.51.100.8/32")
+    for verb in ("stop", "start"):
+        user.do(verb, "fox", "--yes")
+    user.disk_stays("fox")
+    user.do("down", "fox", "--yes")
+    user.do(*UP, "--name", "elk", "--gpu", "t4", "--spot")
+    user.server.interrupt(user.server.instances(live=True)[0])
+    user.one_zone_is_silent()
+    user.do("ls", "--refresh")
+    user.do("start", "elk", "--yes")
+    user.do("down", "elk", "--yes")
+    look(user)
+    assert sorted(user.used() - granted("gcp-watch")) == []
+    assert " ".join(sorted(granted("gcp-watch") - user.used())) == ""
+    assert set(changed(user)) <= {"cg", "cloudgpu"}  # as the condition in docs/permissions.md has it
+
+
+def changed(user):
+    """Return how the names of what was changed begin: machines, disks and rules."""
+    for call in user.server.calls:
+        kind, _, verb = call.action.removeprefix("compute.").partition(".")
+        if kind in ("instances", "disks", "firewalls") and not verb.startswith((*READING, "aggregatedList")):
+            name = call.where.get(kind.removesuffix("s")) or call.body["name"]
+            yield name.partition("-")[0]
+
+
+def test_a_watcher_may_nothing_that_launching_does_not():
+    assert granted("gcp-watch") < granted("gcp-launch")
+    assert not [one for one in granted("gcp-watch") if "mages." in one and not one.endswith((*READ, "useReadOnly"))]
 
 
 def test_doctor_asks_for_what_the_document_of_launching_has():

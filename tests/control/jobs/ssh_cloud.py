@@ -21,8 +21,10 @@ from pathlib import Path
 from cloudgpu.access.keys import client_key, new_host_key
 from cloudgpu.core.model.instances import Address
 from cloudgpu.core.values.naming import digest
+from cloudgpu.testing.fake.full import _without
 from cloudgpu.testing.fake.machines import Pace, from_json, phase
 from cloudgpu.testing.fake.provider import FakeProvider
+from cloudgpu.testing.fake.settings import read_options
 from tests.forked import Forked, until_closed
 
 KIND = "tests.control.jobs.ssh_cloud:make"
@@ -57,8 +59,9 @@ class SshCloud(FakeProvider):
 
 
 def make(settings):
-    """Return the cloud: what the entry point of the tests names."""
-    return SshCloud(settings)
+    """Return the cloud, without the abilities that its settings say it lacks: what the entry point names."""
+    lacks = read_options(settings).lacks
+    return _without(SshCloud, lacks)(settings) if lacks else SshCloud(settings)
 
 
 def host_of(machine):

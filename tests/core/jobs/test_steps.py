@@ -109,6 +109,13 @@ def test_a_command_that_does_not_exist_in_setup_is_no_failing_exit():
     assert world.job.outcome is State.SETUP_FAILED
 
 
+def test_a_command_that_the_machine_does_not_have_is_not_tried_again():
+    world = begun(World(spec(retries=3)))
+    world.ends(1, status=127, reason="no_command")
+    until(world, Do.CLOSE)
+    assert (world.job.outcome, world.job.status, len(world.job.attempts)) == (State.FAILED, 127, 1)
+
+
 def test_a_timeout_is_a_state_of_its_own_and_is_not_tried_again():
     world = begun(World(spec(retries=3, timeout_s=60)))
     world.ends(1, signal=15, reason="timeout")
@@ -210,6 +217,34 @@ def test_a_machine_that_is_stopped_for_idle_time_again_and_again_is_not_started_
         world.machines[there.id] = there._replace(decision=idle(), state="stopped")
         taken.append(world.step().do)
     assert (taken.count(Do.RESUME), world.job.outcome, taken[-1]) == (2, State.LOST, Do.WAIT)
+
+
+def test_a_spot_machine_that_is_taken_and_kept_is_started_again_as_often_as_a_job_may_restart():
+    world = begun(World(spec(restarts=5)))
+    for _ in range(5):
+        world.taken()
+        assert [world.step().do for _ in range(4)] == [Do.RESUME, Do.AGAIN, Do.PLACE, Do.START]
+    world.taken()
+    assert [world.step().do for _ in range(2)] == [Do.RESUME, Do.END]
+    assert (world.job.outcome, world.job.interruptions, world.resumed) == (State.LOST, 5, 6)
+
+
+def test_a_taken_machine_that_cannot_be_started_again_is_given_up_for_another_one():
+    world = begun(World(spec(restarts=1)))
+    world.taken()
+    world.sold_out = True
+    assert [world.step().do for _ in range(3)] == [Do.AGAIN, Do.PLACE, Do.LAUNCH]
+    assert (world.job.machines, world.job.resumes) == (("m-key-1", "m-key-2"), 0)
+    world.sold_out = False
+    assert world.step().do is Do.START
+
+
+def test_a_machine_that_was_stopped_for_idle_time_waits_for_capacity_with_what_it_may_have():
+    world = begun(World(spec()))
+    there = world.machine_of(world.job)
+    world.machines[there.id] = there._replace(decision=idle(), state="stopped")
+    world.sold_out = True
+    assert [world.step().do for _ in range(9)] == [Do.RESUME] * 9
 
 
 def test_results_that_nobody_fetches_in_time_end_compute_and_are_not_started_for_again():

@@ -13,6 +13,7 @@ from cloudgpu.core.events.log import Said
 from cloudgpu.core.jobs.job import Job, State, jobs_of
 from cloudgpu.core.jobs.remote_state import Exit, Phase, RemoteState
 from cloudgpu.core.jobs.steps import Seen, next_step
+from cloudgpu.core.model.facts import UnrequestedStop
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import iso
@@ -83,6 +84,7 @@ class World:
     whole: set = field(default_factory=set)  # attempts whose results were brought back whole
     spent: Money | None = None
     resumed: int = 0
+    sold_out: bool = False  # a stopped machine cannot be started again now
 
     def __post_init__(self):
         self.write(lines.job_requested("job-1", "otter", None, "desk", self.spec, self.now))
@@ -106,7 +108,7 @@ class World:
             remote = self.remotes.get(job.attempts[-1].number, RemoteState(Phase.ABSENT, self.now.timestamp()))
         elif there is not None:
             silent = "it does not answer"
-        return Seen(there, remote, silent, self.spent, self.unfetched)
+        return Seen(there, remote, silent, self.spent, self.unfetched, self.sold_out)
 
     def step(self, *, killed=False):
         """Do one step of a watcher; `killed`: it dies when the step is done and not written down."""
@@ -135,7 +137,9 @@ class World:
         number, last = len(job.attempts) + 1, job.attempts[-1] if job.attempts else None
         where, key = self.spec["machine"], None if self.spec["machine"] else f"key-{number}"
         there = None if last is None else self.machines.get(last.machine)
-        if there is not None and there.terminated_at is None:
+        if there is not None and there.terminated_at is None and there.state == "stopped":
+            self.machines[there.id] = there._replace(state="terminated", terminated_at=iso(self.now))
+        elif there is not None and there.terminated_at is None:
             where, key = there.id, last.key
         if not killed:
             self.write(lines.job_placed("job-1", number, self.now, key=key, machine=where))
@@ -202,6 +206,8 @@ class World:
 
     def do_resume(self, job, step, *, killed):
         there = self.machine_of(job)
+        if self.sold_out:
+            return
         self.write(lines.job_resumed("job-1", len(job.attempts), job.resumes + 1, there.id, step.why, self.now))
         self.machines[there.id] = there._replace(state="running", parked=False, terminated_at=None, since=iso(self.now))
         self.resumed += 1
@@ -223,6 +229,13 @@ class World:
         there = self.machine_of(self.job)
         if there is not None and there.terminated_at is None:
             self.machines[there.id] = there._replace(state="terminated", terminated_at=iso(self.now))
+
+    def taken(self):
+        """Let the cloud stop the spot machine of the open attempt, and keep its disk."""
+        self.reboots()
+        there = self.machine_of(self.job)
+        seen = UnrequestedStop(iso(self.now), 1)
+        self.machines[there.id] = there._replace(state="stopped", state_reason="interrupted", unrequested_stop=seen)
 
     def reboots(self):
         """Let the machine of the open attempt start anew: what ran there runs no more."""

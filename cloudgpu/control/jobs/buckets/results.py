@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from cloudgpu.access.jobs.copies import CopiedFile
 from cloudgpu.access.jobs.remote import Restored
-from cloudgpu.access.jobs.transfers import Download, Transfers, store
 from cloudgpu.control.jobs.buckets.data import ADDRESS_S, settings_of
 from cloudgpu.core.jobs import stored as lists
+from cloudgpu.core.jobs.transfers import Download, Transfers
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.providers.buckets import ResultsBucket, open_results_bucket
 
@@ -104,11 +104,16 @@ def job_bucket(session: Session, job: Job) -> JobBucket | None:
 
 
 def send_form(there: JobBucket, job: Job, remote: RemoteJob) -> None:
-    """Let the machine upload for some hours more. Raises Unreachable, AuthFailed, ProviderUnavailable."""
+    """Let the machine upload for some hours more, with a form that travels on standard input and is stored nowhere.
+
+    Raises Unreachable, AuthFailed, ProviderUnavailable.
+    """
     found = there.state(remote.attempt)
     known = {} if found is None else json.loads(found[1])
     form = there.bucket.form(there.prefix, FORM_S, lists.PART_BYTES + 10**9)
-    store(remote, form, job.spec["every_s"], lists.PART_BYTES, known)
+    said = {"url": form.url, "fields": dict(form.fields), "prefix": form.prefix}
+    every, until = job.spec["every_s"], form.until.timestamp()
+    remote.call("store", form=said, until=until, every=every, part=lists.PART_BYTES, known=known)
 
 
 def restored_from(there: JobBucket, attempts: int) -> tuple[Restored, Transfers] | None:

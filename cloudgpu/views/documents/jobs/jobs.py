@@ -74,6 +74,17 @@ class JobProgress(TypedDict):
     """When that was read."""
 
 
+class JobWaits(TypedDict):
+    """What a job without a machine waits for."""
+
+    since: Time
+    """When its launch was refused for the first time."""
+    until: Time
+    """When it gives up: the next refused launch ends it."""
+    why: str
+    """Why it was refused."""
+
+
 class JobExit(TypedDict):
     """How a job ended."""
 
@@ -125,6 +136,8 @@ class JobDocument(TypedDict):
     """Its words."""
     machine: JobMachine | None
     """Where it runs, or ran last; null before it has a machine."""
+    waits: JobWaits | None
+    """Its launch is refused, for lack of capacity say, and is tried again; null: it waits for no machine."""
     attempt: int | None
     """The number of the latest attempt; null before the first."""
     attempts: list[JobAttempt]
@@ -205,6 +218,25 @@ class JobData(TypedDict):
     """What its way to the machine costs, in words; empty where nothing is known to be charged."""
 
 
+class NoticeFit(TypedDict):
+    """What still leaves a spot machine between its notice and its end."""
+
+    seconds: int
+    """How long before its end the cloud says so."""
+    begins_s: int
+    """How many of these pass, at worst, until a last copy begins, where `run` is in front."""
+    bytes_per_s: int
+    """How fast it is copied."""
+    measured_on: str | None
+    """The type of machine on which that was measured; null: it is assumed."""
+    fits_bytes: int
+    """How much is copied in the rest."""
+    last_bytes: int | None
+    """How large the last checkpoint of this job's name, or command, was; null: none is known."""
+    last_of: str | None
+    """The job that wrote it."""
+
+
 class JobPlan(TypedDict):
     """A job as planned."""
 
@@ -228,6 +260,8 @@ class JobPlan(TypedDict):
     """The directory on this computer to which results come back, or the bucket or volume that they go to."""
     data: list[JobData]
     """What is fetched from buckets."""
+    notice: NoticeFit | None
+    """What fits the notice of a spot machine; null for another one, and where the notice is not known."""
     dearest_usd: Usd | None
     """The most that it may cost; null where that has no end, or its machine is there."""
 

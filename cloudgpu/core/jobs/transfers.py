@@ -1,18 +1,13 @@
-"""What a machine is told to move to and from buckets for a job: addresses and forms, which are secrets of hours."""
+"""What a machine is told to fetch from buckets for a job: by addresses, which are secrets of hours. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
-
-from cloudgpu.core.jobs.remote_state import Storing
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
-
-    from cloudgpu.core.model.buckets import SignedForm
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,45 +65,3 @@ class Transfers:
         data: list[dict[str, Any]] = [{"target": target, "source": source} for target, source in links]
         data += [{"target": one.target, "files": one.files} for one in self.shown]
         return {"bring": {"files": list(files.values()), "until": until} if files else None, "data": data}
-
-
-class Attempt(Protocol):
-    """An attempt on its machine (`cloudgpu.access.jobs.remote.RemoteJob`), as far as transfers need it."""
-
-    def call(self, verb: str, **values: Any) -> dict[str, Any]:
-        """Have a verb of the program carried out there; return its answer."""
-        ...
-
-
-def store(
-    remote: Attempt, form: SignedForm, every_s: int, part_bytes: int, known: Mapping[str, Any] | None = None
-) -> None:
-    """Have the machine upload what an attempt writes, each `every_s` seconds and when its command is over.
-
-    Replaces the process that did so with an earlier form. `known` is the list of what is in the bucket already. The
-    form travels on standard input and is written nowhere. Raises as every method of RemoteJob.
-    """
-    said = {"url": form.url, "fields": dict(form.fields), "prefix": form.prefix}
-    remote.call(
-        "store", form=said, until=form.until.timestamp(), every=every_s, part=part_bytes, known=dict(known or {})
-    )
-
-
-def settle(remote: Attempt) -> tuple[int, int]:
-    """Have the results on a volume reach its disk; return how many files and bytes they are."""
-    said = remote.call("settle")
-    return int(said["files"]), int(said["bytes"])
-
-
-def read_storing(said: Mapping[str, Any]) -> Storing | None:
-    """Return how far an attempt's uploads are by a look; None where nobody ever was to upload anything."""
-    if said.get("until") is None:
-        return None
-    at = said.get("at")
-    return Storing(
-        alive=bool(said["alive"]),
-        until=float(said["until"]),
-        at=None if at is None else float(at),
-        final=bool(said.get("final")),
-        error=str(said.get("error") or ""),
-    )

@@ -1,0 +1,79 @@
+"""Jobs on our models of AWS, Google Cloud and Azure: run to their end, taken away, killed at every change."""
+
+from __future__ import annotations
+
+import pytest
+
+from cloudgpu.control.jobs.carry import Carrier
+from tests.clouds.aws.fixtures import aws, aws_process
+from tests.clouds.azure.fixtures import azure_arm, azure_process
+from tests.clouds.gcp.fixtures import gcp, gcp_process
+from tests.control.jobs.models import OnAws, OnAzure, OnGcp
+
+__all__ = ["aws", "aws_process", "azure_arm", "azure_process", "gcp", "gcp_process"]
+CLOUDS = {"aws": ("aws", OnAws), "gcp": ("gcp", OnGcp), "azure": ("azure_arm", OnAzure)}
+
+
+@pytest.fixture(params=list(CLOUDS))
+def world(request, tmp_path):
+    fixture, kind = CLOUDS[request.param]
+    made = kind(tmp_path / "user", request.getfixturevalue(fixture))
+    yield made
+    made.end()
+
+
+def runs(found):
+    attempt = found.job.attempt
+    return attempt is not None and attempt.began_at is not None
+
+
+def test_a_job_runs_to_its_end_and_leaves_nothing(world):
+    world.ends(world.asked())
+
+
+def again(world, job, times=1):
+    """Carry the job on so often in this process; return how far it came."""
+    with Carrier(world.session, job.id, world.environ) as carrier:
+        for _ in range(times):
+            found = carrier.carry()
+    return found
+
+
+def test_a_restart_waits_for_capacity_and_then_goes_on(world):
+    job = world.asked(pause=1)
+    world.child(job, until=runs)
+    world.takes(job)
+    world.sells_out()
+    for _ in range(3):
+        found = again(world, job)
+        assert (found.job.is_living, found.job.outcome, world.billed()) == (True, None, []), found
+    world.restocks()
+    world.ends(job, begun=2)
+    assert len(world.now(job).attempts) == 2
+
+
+SWEEPS = [pytest.mark.soak, pytest.mark.timeout(600)]
+
+
+def sweep(test):
+    for mark in SWEEPS:
+        test = mark(test)
+    return test
+
+
+@sweep
+def test_watchers_that_are_killed_at_every_change_do_nothing_twice(world):
+    job = world.asked()
+    died = world.killed_at_every_step(job)
+    world.is_over(job)
+    assert not world.changes - died, died
+
+
+@sweep
+def test_a_restart_whose_watchers_are_killed_at_every_change_is_one_restart(world):
+    job = world.asked(pause=1)
+    world.child(job, until=runs)
+    world.takes(job)
+    died = world.killed_at_every_step(job)
+    world.is_over(job, begun=2)
+    assert not world.changes_of_restart - died, died
