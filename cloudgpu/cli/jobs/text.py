@@ -105,7 +105,8 @@ def _came_back(one: JobDocument) -> str | None:
     found = one["results"]
     if found is None:
         return None
-    where = found["directory"] if found["host"] == node() else f"{found['directory']} on {found['host']}"
+    here = found["host"] in ("", node())  # a bucket is on no host
+    where = found["directory"] if here else f"{found['directory']} on {found['host']}"
     partly = "" if found["whole"] else f", not whole{': ' if found['why'] else ''}{found['why']}"
     return f"{files_text(found['files'])}, {size(found['bytes'])}, in {where}{partly}"
 
