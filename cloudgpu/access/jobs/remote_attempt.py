@@ -17,9 +17,10 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any, Callable, Iterator
 
 from cloudgpu.access.jobs.remote_files import Fault, create, held, inside, load, size_below, sync_directory, taken
 
@@ -27,6 +28,7 @@ PROC = Path("/proc")
 RESERVED = 4096  # bytes of exit.json: they are there before the disk can be full
 PROGRESS = 4096  # bytes of the command's own word that are read
 UNFINISHED = (".tmp", ".part")
+VOLUME = "/data"  # where a volume is mounted; CLOUDGPU_VOLUME names another directory
 MARK = "CLOUDGPU_ATTEMPT"  # in the environment of a command, and so of all that it starts
 KILLED_S = 2.0  # how long processes are killed that a process that is being killed may still start
 
@@ -34,6 +36,16 @@ KILLED_S = 2.0  # how long processes are killed that a process that is being kil
 def base() -> Path:
     """Return the directory of ours on this machine."""
     return Path.home() / ".cloudgpu"
+
+
+def volume() -> Path:
+    """Return where a volume is mounted."""
+    return Path(os.environ.get("CLOUDGPU_VOLUME") or VOLUME)
+
+
+def is_mounted() -> bool:
+    """Tell whether a volume is there; another directory that is named for it counts as it is."""
+    return volume().is_dir() if os.environ.get("CLOUDGPU_VOLUME") else os.path.ismount(VOLUME)
 
 
 def monotonic() -> float:
@@ -113,7 +125,7 @@ class Attempt:
         self.work, self.out, self.err = self.dir / "work", self.dir / "out", self.dir / "err"
         self.keeper, self.supervisor = self.dir / "keeper.lock", self.dir / "supervisor.lock"
         self.progress, self.times = self.dir / "progress.json", self.dir / "times"
-        self.mark = f"{job}-{self.number}"
+        self.mark = str(self.dir)  # whole: other homes of this user may have a job of the same number
         self.known: dict[str, Any] = {}
         self.signalled = False
         self.sizes = (0, 0)
@@ -128,13 +140,23 @@ class Attempt:
         return self.known
 
     @property
+    def volume(self) -> Path | None:
+        """Return the job's directory on a volume, None where results do not go there."""
+        own = self.spec.get("volume")
+        return volume() / "cloudgpu" / inside(str(own)) if own else None
+
+    @property
     def results(self) -> Path:
         """Where the command writes its results."""
+        if self.volume is not None:
+            return self.volume / "results"
         return self.work / inside(str(self.spec.get("results") or "results"))
 
     @property
     def checkpoint(self) -> Path:
         """Where the command writes its checkpoints."""
+        if self.volume is not None:
+            return self.volume / "checkpoints"
         own = self.spec.get("checkpoint")
         return self.work / inside(str(own)) if own else self.dir / "checkpoint"
 
@@ -284,6 +306,7 @@ class Attempt:
             "disk_free": disk_free(self.dir),
             "results_bytes": size_below(self.results) if self.dir.exists() else 0,
             "checkpoints": list(self.checkpoints()) if self.dir.exists() else [],
+            "data": load(self.dir / "data.json"),
             "notice": (base() / "notice").exists(),
         }
 
@@ -352,3 +375,27 @@ def disk_free(path: Path) -> int | None:
         found = os.statvfs(str(path if path.exists() else Path.home()))
         return found.f_bavail * found.f_frsize
     return None
+
+
+def detached(work: Callable[[], object]) -> None:
+    """Have a process do it that no terminal, connection or parent can end."""
+    sys.stdout.flush()
+    child = os.fork()
+    if child:
+        os.waitpid(child, 0)
+        return
+    try:
+        os.setsid()
+        if not os.fork():
+            quiet()
+            work()
+    finally:
+        os._exit(0)
+
+
+def quiet() -> None:
+    """Let go of the connection's streams, or it would stay open as long as we live."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for number in range(3):
+        os.dup2(null, number)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)

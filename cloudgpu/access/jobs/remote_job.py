@@ -1,7 +1,7 @@
 """Runs a job's command on the machine it runs on, so that it outlives every connection and its end is known.
 
-This file's text is sent over SSH behind those of `remote_files.py`, `remote_attempt.py` and `remote_keeper.py`, and run
-there by the agent's interpreter (`access/jobs/program.py` does it). Standard library only, Python 3.8+.
+This file's text is sent over SSH behind those of the other modules `remote_*` that it imports, and run there by the
+agent's interpreter (`access/jobs/program.py` does it). Standard library only, Python 3.8+.
 
 Two processes watch a command. The keeper is its parent: it builds the tree, runs the setup, starts the command, waits
 and writes exit.json. The supervisor is the keeper's parent and adopts what that leaves behind when it is killed. It
@@ -30,7 +30,8 @@ import time
 from pathlib import Path
 from typing import Any, Callable
 
-from cloudgpu.access.jobs.remote_attempt import Attempt, base, mark, size_of, written_by
+from cloudgpu.access.jobs.remote_attempt import Attempt, base, detached, mark, size_of, written_by
+from cloudgpu.access.jobs.remote_download import forget_data
 from cloudgpu.access.jobs.remote_files import (
     CHUNK,
     MARK,
@@ -49,6 +50,7 @@ from cloudgpu.access.jobs.remote_files import (
     taken,
 )
 from cloudgpu.access.jobs.remote_keeper import given, keep, lacks_command, no_command, pause_at_shutdown
+from cloudgpu.access.jobs.remote_upload import end_earlier, seen, settle, store
 
 SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER, of linux/prctl.h
 POLL_S = 0.1
@@ -72,24 +74,26 @@ def start(request: dict[str, Any]) -> None:
     keeper = taken(attempt.keeper)
     if keeper < 0 or attempt.begun() or attempt.exit():
         watch(attempt)
-        return answer({"claimed": False, **attempt.look()})
+        return answer({"claimed": False, **seen(attempt)})
+    end_earlier(attempt)
     mark(keeper, "keeper")
     if lacks_command(request):  # known before anything travels
         attempt.reserve()
         save(attempt.dir / "spec.json", request["spec"])
         no_command(attempt, given(request))
         os.close(keeper)
-        return answer({"claimed": True, **attempt.look()})
+        return answer({"claimed": True, **seen(attempt)})
     blobs = Blobs(base())
     with locked(blobs.base / ".lock", fcntl.LOCK_SH):  # nobody removes them before it is written that they are needed
         parts = [request["files"], *(part["files"] for part in request["restore"].values())]
-        wanted = [(one[3], one[1]) for part in parts for one in part]
+        comes = {one["name"] for one in (request.get("bring") or {"files": ()})["files"]}
+        wanted = [(one[3], one[1]) for part in parts for one in part if one[3] not in comes]
         gone = blobs.missing(wanted)
         if gone:
             raise Fault("missing", f"{len(gone)} files of the job are not on the machine", hashes=gone)
         attempt.reserve()
         remove(attempt.dir / "setup.json")
-        save(attempt.dir / "files.json", sorted(dict(wanted)))
+        save(attempt.dir / "files.json", sorted({*dict(wanted), *comes}))
         save(attempt.dir / "spec.json", request["spec"])
     supervisor = taken(attempt.supervisor, wait=SWEEP_S)
     if supervisor < 0:
@@ -100,31 +104,7 @@ def start(request: dict[str, Any]) -> None:
     end = time.monotonic() + BEGIN_S
     while not attempt.begun() and not attempt.exit() and held(attempt.keeper) and time.monotonic() < end:
         time.sleep(0.005)
-    return answer({"claimed": True, **attempt.look()})
-
-
-def detached(work: Callable[[], object]) -> None:
-    """Have a process do it that no terminal, connection or parent can end."""
-    sys.stdout.flush()
-    child = os.fork()
-    if child:
-        os.waitpid(child, 0)
-        return
-    try:
-        os.setsid()
-        if not os.fork():
-            quiet()
-            work()
-    finally:
-        os._exit(0)
-
-
-def quiet() -> None:
-    """Let go of the connection's streams, or it would stay open as long as we live."""
-    null = os.open(os.devnull, os.O_RDWR)
-    for number in range(3):
-        os.dup2(null, number)
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    return answer({"claimed": True, **seen(attempt)})
 
 
 def first_supervisor(attempt: Attempt, request: dict[str, Any], keeper: int, lock: int) -> None:
@@ -218,7 +198,7 @@ def look(request: dict[str, Any]) -> None:
     """Answer with what an attempt looks like."""
     attempt = Attempt(request["job"], request["attempt"])
     watch(attempt)
-    answer(attempt.look())
+    answer(seen(attempt))
 
 
 def cancel(request: dict[str, Any]) -> None:
@@ -230,7 +210,7 @@ def cancel(request: dict[str, Any]) -> None:
     keeper = taken(attempt.keeper) if attempt.dir.exists() else -1
     if keeper >= 0 and not attempt.begun():
         attempt.record(None, "cancelled")
-    answer(attempt.look())
+    answer(seen(attempt))
 
 
 def tail(request: dict[str, Any]) -> None:
@@ -363,14 +343,30 @@ def clean(request: dict[str, Any]) -> None:
     with locked(blobs.base / ".lock"):
         mine = [one for number in numbers for one in load(here / str(number) / "files.json") or []]
         others = [path for path in here.parent.glob("*/*/files.json") if path.parent.parent != here]
-        freed = blobs.clean(mine, [one for path in others for one in load(path) or []])
+        needed = [one for path in others for one in load(path) or []]
+        freed = blobs.clean(mine, needed) + forget_data({*mine, *needed})
         shutil.rmtree(str(here), ignore_errors=True)
     answer({"freed": freed, "removed": not here.exists()})
 
 
 VERBS = {
     one.__name__: one
-    for one in (start, look, cancel, tail, written, times, manifest, fetch, missing, receive, busy, clean)
+    for one in (
+        start,
+        look,
+        store,
+        settle,
+        cancel,
+        tail,
+        written,
+        times,
+        manifest,
+        fetch,
+        missing,
+        receive,
+        busy,
+        clean,
+    )
 }
 
 

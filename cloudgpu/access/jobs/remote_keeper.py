@@ -20,11 +20,13 @@ import time
 from pathlib import Path
 from typing import Any, NoReturn
 
-from cloudgpu.access.jobs.remote_attempt import MARK, Attempt, base, boot, facts, monotonic, send_signal
+from cloudgpu.access.jobs.remote_attempt import MARK, Attempt, base, boot, facts, is_mounted, monotonic, send_signal
+from cloudgpu.access.jobs.remote_download import Broken, bring, place
 from cloudgpu.access.jobs.remote_files import Blobs, Fault, build, create, explained, save, taken
 
 POLL_S = 0.1
 SHUTDOWN_S = 0.25  # at most, between two signals to all processes of a machine
+MOUNT_S = 300.0  # how long a volume may take to be mounted: it is attached once the machine runs
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 NO_COMMAND = "no_command"  # why an attempt ended whose command is not there
 PACKAGES = ("requirements*.txt", "environment.yml", "environment.yaml", "pyproject.toml", "uv.lock")
@@ -43,6 +45,8 @@ def keep(attempt: Attempt, request: dict[str, Any]) -> None:
             run(attempt, environ)
     except OSError as error:
         attempt.record(None, "start", str(explained(error)))
+    except Broken as error:
+        attempt.record(None, error.kind, str(error))
     except Fault as fault:
         attempt.record(None, "start", str(fault))
 
@@ -52,9 +56,13 @@ def prepared(attempt: Attempt, request: dict[str, Any]) -> dict[str, str]:
     shutil.rmtree(str(attempt.work), ignore_errors=True)
     attempt.work.mkdir(mode=0o700)
     blobs = Blobs(base())
+    bring(attempt, request.pop("bring", None))
+    wait_for_volume(attempt)
     build(blobs, attempt.work, request["files"], request["links"])
+    place(attempt, request.get("data", []))
     for path in (attempt.results, attempt.checkpoint):
         path.mkdir(parents=True, exist_ok=True)
+    show_volume(attempt)
     for path, part in ((attempt.results, "results"), (attempt.checkpoint, "checkpoint")):
         build(blobs, path, request["restore"][part]["files"], request["restore"][part]["links"])
     for path in (attempt.out, attempt.err):
@@ -74,6 +82,26 @@ def prepared(attempt: Attempt, request: dict[str, Any]) -> dict[str, str]:
 def given(request: dict[str, Any]) -> dict[str, str]:
     """Return the environment that a request gives, with that of this machine."""
     return {**os.environ, **request["spec"].get("env", {}), **request["secrets"]}
+
+
+def wait_for_volume(attempt: Attempt) -> None:
+    """Wait until a volume that the job needs is mounted. Raises Broken."""
+    end = time.monotonic() + MOUNT_S
+    while attempt.spec.get("mounts") and not is_mounted() and not attempt.stop():
+        if time.monotonic() > end:
+            raise Broken("start", "its volume is not mounted on the machine")
+        time.sleep(POLL_S)
+
+
+def show_volume(attempt: Attempt) -> None:
+    """Make the directories for results and checkpoints in the tree links to those on the volume."""
+    names = (attempt.spec.get("results"), attempt.spec.get("checkpoint")) if attempt.volume is not None else ()
+    for name, path in zip(names, (attempt.results, attempt.checkpoint)):
+        if name:
+            where = attempt.work / name
+            where.parent.mkdir(parents=True, exist_ok=True)
+            if not where.exists():
+                where.symlink_to(path)
 
 
 def set_up(attempt: Attempt, environ: dict[str, str], files: list[list[Any]]) -> int | None:
@@ -205,7 +233,8 @@ def no_command(attempt: Attempt, environ: dict[str, str]) -> None:
         why = f"{word} is not on the machine"
     else:
         after = ", not even after --setup" if attempt.spec.get("setup") else "; install it with --setup"
-        why = f"{word}: command not found in the PATH of the machine ({environ.get('PATH', os.defpath)[:200]}){after}"
+        why = f"{word}: command not found on the machine{after}"
+        complain(attempt, f"PATH={environ.get('PATH', os.defpath)}")
     complain(attempt, why)
     attempt.record((NOT_EXECUTABLE if there else NOT_FOUND) << 8, NO_COMMAND, why)
 

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.cli.jobs.text import files_text
 from cloudgpu.cli.render import facts, minute, size, wrapped
+from cloudgpu.control.jobs.buckets.results import FORM_S
 from cloudgpu.core.jobs.steps import CAPACITY_WAIT
+from cloudgpu.core.jobs.stored import bucket_of, volume_of
 from cloudgpu.core.values.times import duration_text
 
 if TYPE_CHECKING:
@@ -38,12 +40,13 @@ def plan_text(planned: PlannedRun, launch: Plan | None, now: datetime, *, verbos
             ("costs", _costs(planned, launch)),
             ("timeout", _timeout(planned)),
             ("upload", _upload(planned.snapshot)),
+            *_data(planned),
             ("left out", _left_out(planned.snapshot)),
             ("secrets", _secrets(planned.snapshot)),
             ("results", _results(planned)),
             ("restart", _restart(planned, launch)),
             ("notice", notice_text(planned.fit, planned.request.every)),
-            ("asleep", ASLEEP if launch is not None else ASLEEP_THERE),
+            ("asleep", _asleep(planned, launch)),
             *_notes(planned),
         ]
     )
@@ -64,7 +67,7 @@ def brief_text(planned: PlannedRun, launch: Plan | None) -> str:
     costs = "" if planned.dearest is None else f", costs at most {planned.dearest.text(2)}"
     upload = f"{files_text(len(planned.snapshot.files))}, {size(planned.snapshot.total_bytes)}"
     said = f"{request.name}{on}: {shlex.join(request.argv)}; sends {upload}{costs}"
-    notes = facts([("secrets", _secrets(planned.snapshot)), *_notes(planned)])
+    notes = facts([*_data(planned), ("secrets", _secrets(planned.snapshot)), *_notes(planned)])
     return "\n".join(filter(None, [*where, wrapped(said), notes]))
 
 
@@ -124,8 +127,30 @@ def _secrets(snapshot: Snapshot) -> str | None:
     return f"{named}{more}: by their names, {one} stay{'s' * (one == 'it')} here; --secret or --env-file passes values"
 
 
+def _data(planned: PlannedRun) -> Iterator[tuple[str, str]]:
+    """Yield what is fetched from buckets, and what that costs."""
+    for one in planned.data:
+        where = f" from {one.region}" if one.region else ""
+        costs = f"; {one.traffic}" if one.traffic else ""
+        objects = f"{one.objects:,} object{'s' * (one.objects != 1)}"
+        yield "data", f"{one.source}: {objects}, {size(one.bytes)}{where}, to {one.target}{costs}"
+
+
+def _asleep(planned: PlannedRun, launch: Plan | None) -> str:
+    if bucket_of(planned.request.results_to) is None:
+        return ASLEEP if launch is not None else ASLEEP_THERE
+    ends = "; its machine stops by its policy" if launch is not None else ""
+    return f"it goes on, and uploads for up to {FORM_S // 3600} hours{ends}"
+
+
 def _results(planned: PlannedRun) -> str:
     request = planned.request
+    if request.results_to is not None:
+        volume = volume_of(request.results_to)
+        ties = f"; the job runs only in the zone of the volume {volume}" if volume is not None else ""
+        often = "" if volume is not None else f", copied every {duration_text(request.every)}"
+        costs = f"; for each GB, {planned.results_traffic}" if planned.results_traffic else ""
+        return f"go to {request.results_to}, and so do checkpoints{often}{ties}{costs}"
     also = "; so are checkpoints" if request.checkpoint else ""
     return f"come back to {request.results}/{request.name}, copied every {duration_text(request.every)}{also}"
 

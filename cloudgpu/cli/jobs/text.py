@@ -105,7 +105,8 @@ def _came_back(one: JobDocument) -> str | None:
     found = one["results"]
     if found is None:
         return None
-    where = found["directory"] if found["host"] == node() else f"{found['directory']} on {found['host']}"
+    here = found["host"] in ("", node())  # a bucket is on no host
+    where = found["directory"] if here else f"{found['directory']} on {found['host']}"
     partly = "" if found["whole"] else f", not whole{': ' if found['why'] else ''}{found['why']}"
     return f"{files_text(found['files'])}, {size(found['bytes'])}, in {where}{partly}"
 
@@ -131,7 +132,18 @@ def ended_text(one: JobDocument, now: datetime) -> str:
     said = f"{one['name']} {_ENDED.get(one['state'], one['state'])}{took}{why}."
     said += f" Results: {results}." if results and one["results"] and one["results"]["files"] else " No results."
     kept = f" Its machine is kept until {when(one['kept_until'], now)}." if one["kept_until"] else ""
-    return f"{said} It cost {_money(one)}.{kept}"
+    return f"{said} It cost {_money(one)}.{kept}{_how_to_get(one)}"
+
+
+def _how_to_get(one: JobDocument) -> str:
+    """Return how to get results that are on no computer; empty for others."""
+    found = one["results"]
+    if found is None or found["host"] or not found["files"]:
+        return ""
+    if found["directory"].startswith("volume:"):
+        volume, _, path = found["directory"].removeprefix("volume:").partition("/")
+        return f" To get them: cloudgpu up --volume {volume}, then cloudgpu cp -r MACHINE:/data/{path} ."
+    return f" To get them: aws s3 cp --recursive {found['directory']} results"
 
 
 _ENDED = {

@@ -228,7 +228,18 @@ def _plan_value(session: Session, planned: PlannedRun) -> JobPlan:
         "bytes": snapshot.total_bytes,
         "left_out": [{"path": one.path, "bytes": one.size} for one in snapshot.left_out],
         "secrets": [*snapshot.secrets],
-        "results": str(request.workdir / request.results / request.name),
+        "results": request.results_to or str(request.workdir / request.results / request.name),
+        "data": [
+            {
+                "source": one.source,
+                "target": one.target,
+                "objects": one.objects,
+                "bytes": one.bytes,
+                "region": one.region,
+                "traffic": one.traffic,
+            }
+            for one in planned.data
+        ],
         "notice": None if planned.fit is None else notice_value(planned.fit),
         "dearest_usd": None if planned.dearest is None else usd(planned.dearest),
     }

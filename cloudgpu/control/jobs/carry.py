@@ -16,15 +16,15 @@ from cloudgpu.access.computer import node
 from cloudgpu.control.access.reach import open_connection
 from cloudgpu.control.cost.job_cost import job_spent
 from cloudgpu.control.inventory.sync import refresh
+from cloudgpu.control.jobs import elsewhere
 from cloudgpu.control.jobs.attempt import launched, made_for, settled, snapshot_of, started
-from cloudgpu.control.jobs.carried import LATER, SOON, Carried
 from cloudgpu.control.jobs.ending import closed, fetched, not_fetched, resumed, stopped, terminated
 from cloudgpu.control.jobs.inputs.env_file import secret_values
 from cloudgpu.control.jobs.notices import note_machine, note_secrets, note_stall, show_end
-from cloudgpu.control.jobs.results import sync
-from cloudgpu.control.jobs.store import append, directory_of, last_sync, put_back, the_job
+from cloudgpu.control.jobs.store import append, put_back, the_job
 from cloudgpu.control.lifecycle.lease import set_hold
 from cloudgpu.core.events import job_lines as lines
+from cloudgpu.core.jobs.carried import LATER, SOON, Carried, data_text
 from cloudgpu.core.jobs.job import Job, State
 from cloudgpu.core.jobs.remote_state import Phase
 from cloudgpu.core.jobs.steps import CAPACITY_WAIT, Do, Seen, Step, gives_up, next_step
@@ -50,11 +50,11 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.events.log import Draft
     from cloudgpu.core.jobs.remote_state import RemoteState
+    from cloudgpu.core.jobs.stored import StoredResults
     from cloudgpu.core.model.machine import Machine
     from cloudgpu.core.values.money import Money
 
 PROGRESS_EVERY = timedelta(minutes=10)  # how often progress is a line of the ledger
-NOTICED_EVERY_S = 20.0  # between two copies from a machine that is about to be taken
 MOST_STEPS = 50  # in one go: more would be a circle
 
 
@@ -69,6 +69,7 @@ class Carrier:
     connected_to: str | None = None
     remote: RemoteState | None = None
     unfetched: bool = False
+    results: StoredResults | None = None  # that are whole in the job's bucket
     compared: bool = False  # whether the ledger has all lines of the job that this computer has
     sold_out: bool = False
     cleared: set[str] = field(default_factory=set)  # machines of which this process has seen that nothing is left
@@ -129,7 +130,9 @@ class Carrier:
         if machine is not None and machine.state in ("pending", "unknown"):
             machine = self._refreshed(job, machine)
             silent = silent or f"{machine.name} is {machine.state}"
-        return Seen(machine, self.remote, silent, self._spent(job), self.unfetched, self.sold_out)
+        self.results, unread = elsewhere.stored_or_why(self.session, job, machine)
+        spent = self._spent(job)
+        return Seen(machine, self.remote, silent, spent, self.unfetched, self.sold_out, self.results, unread)
 
     def _machine(self, job: Job) -> Machine | None:
         attempt = job.attempt or (job.attempts[-1] if job.attempts else None)
@@ -214,7 +217,7 @@ class Carrier:
     def _given_up(self, job: Job, machine: Machine) -> None:
         """End what is left of an interrupted machine: it costs money, and is of no use any more.
 
-        Where one that is gone has left what cannot be removed yet, the job need not wait: its end tries again.
+        Where one that is gone has left something that cannot be removed yet, the job goes on: its end tries again.
         """
         try:
             self._cleared(job, machine)
@@ -236,6 +239,11 @@ class Carrier:
 
     def _launch(self, job: Job, _step: Step) -> Carried | None:
         attempt = job.attempts[-1]
+        if job.cancel is None and attempt.key is not None and made_for(self.session, attempt) is None:
+            try:
+                snapshot_of(self.session, job)  # whoever placed it has died, and may have been another computer
+            except InvalidRequest as error:
+                return Carried(job, error.message, LATER, None, error)
         machine = launched(self.session, job, attempt)
         if machine is None:  # it was cancelled before anything was launched
             self._append(self._ended(job, Step(Do.END, job.cancel[1] if job.cancel else "", State.CANCELLED)))
@@ -294,8 +302,10 @@ class Carrier:
         if job.spec["stall_s"] is not None:
             last = remote.last_output
             note_stall(self.session, job, None if last is None else datetime.fromtimestamp(last, UTC), remote.progress)
-        self._sync_if_due(job)
-        return Carried(the_job(self.session, self.id), "", SOON, remote)
+        machine = self._machine(job)
+        if machine is not None:
+            elsewhere.sync_if_due(self.session, job, lambda: self.at(job, machine), remote)
+        return Carried(the_job(self.session, self.id), data_text(remote), SOON, remote)
 
     def _note_progress(self, job: Job, remote: RemoteState) -> None:
         said, now = remote.progress, self.session.clock()
@@ -303,16 +313,6 @@ class Carrier:
             return
         if job.progress is None or now - job.progress[2] >= PROGRESS_EVERY:
             self._append(lines.job_progressed(job.id, job.attempts[-1].number, *said, now))
-
-    def _sync_if_due(self, job: Job) -> None:
-        directory, now = directory_of(self.session, job), self.session.clock().timestamp()
-        last = last_sync(directory)
-        began = job.attempts[-1].began_at
-        since = last if last is not None else (began.timestamp() if began else now)
-        machine = self._machine(job)
-        noticed = self.remote is not None and self.remote.notice and now - since >= NOTICED_EVERY_S
-        if machine is not None and (noticed or now - since >= job.spec["every_s"]):
-            sync(self.at(job, machine), directory, now)
 
     def _cancel(self, job: Job, step: Step) -> Carried | None:
         if job.cancel is None:
@@ -324,8 +324,10 @@ class Carrier:
 
     def _again(self, job: Job, step: Step) -> Carried | None:
         machine, now = self._machine(job), self.session.clock()
-        if machine is not None and machine.state == "running":
-            sync(self.at(job, machine), directory_of(self.session, job), now.timestamp())
+        if machine is not None and machine.state == "running" and self.remote is not None:
+            waits = elsewhere.last_copy(self.session, job, self.at(job, machine), self.remote)
+            if waits is not None:
+                return Carried(job, waits, timedelta(seconds=1), self.remote)
         attempt, status = job.attempts[-1].number, None if step.exit is None else step.exit.status
         line = lines.job_try_ended(job.id, attempt, now, interrupted=step.interrupted, status=status, why=step.why)
         self._append(line)
@@ -337,6 +339,8 @@ class Carrier:
         if remote is not None and remote.started is not None and attempt is not None and attempt.began_at is None:
             at = self._at(remote, remote.started)
             self._append(lines.job_began(job.id, attempt.number, remote.setup_s, at))
+        elif remote is None and self.results is not None:
+            self._append(*elsewhere.began_by(self.session, job, self.results))
         if remote is not None and remote.progress is not None:
             self._append(lines.job_progressed(job.id, len(job.attempts), *remote.progress, self.session.clock()))
         self._append(self._ended(job, step))
@@ -349,7 +353,9 @@ class Carrier:
     def _ended(self, job: Job, step: Step) -> Draft:
         ended, number = step.exit, len(job.attempts)
         remote = self.remote
-        at = self.session.clock() if ended is None or remote is None else self._at(remote, ended.ended)
+        at = self.session.clock() if ended is None else elsewhere.at_most_now(self.session, ended.ended)
+        if ended is not None and remote is not None:
+            at = self._at(remote, ended.ended)
         outcome = (step.outcome or State.FAILED).value
         status, signal = (None, None) if ended is None else (ended.status, ended.signal)
         return lines.job_ended(
@@ -366,7 +372,10 @@ class Carrier:
     def _fetch(self, job: Job, _step: Step) -> Carried | None:
         machine = self._there(job)
         try:
-            self._append(fetched(self.session, job, machine, lambda: self.at(job, machine)))
+            line = fetched(self.session, job, machine, lambda: self.at(job, machine))
+            if line is None:
+                return Carried(job, "its results are being uploaded", timedelta(seconds=1))
+            self._append(line)
         except LedgerUnavailable:
             raise
         except CloudgpuError as error:
@@ -376,6 +385,14 @@ class Carrier:
             self.unfetched = True
             if next_step(job, self._seen(job), self.session.clock()).do is not Do.STOP:
                 raise
+        return None
+
+    def _stored(self, job: Job, _step: Step) -> Carried | None:
+        machine = self._machine(job)
+        runs = machine is not None and machine.state == "running"
+        remote = (lambda: self.at(job, self._there(job))) if runs else None
+        if self.results is not None:
+            self._append(*elsewhere.stored(self.session, job, self.results, remote))
         return None
 
     def _resume(self, job: Job, step: Step) -> Carried | None:

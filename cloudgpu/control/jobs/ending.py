@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.access.computer import node
 from cloudgpu.access.jobs.snapshot import remove
 from cloudgpu.control.cost.job_cost import all_jobs
+from cloudgpu.control.jobs.elsewhere import fetched_elsewhere, is_elsewhere, left_elsewhere
 from cloudgpu.control.jobs.results import copied, deliver, sync
 from cloudgpu.control.jobs.store import directory_of, forget_copies, snapshots
 from cloudgpu.control.launch.restore import started
@@ -35,12 +36,14 @@ def not_fetched(session: Session, job: Job, why: str) -> Draft:
     return lines.job_results_fetched(job.id, 0, 0, directory, host, session.clock(), whole=False, why=why)
 
 
-def fetched(session: Session, job: Job, machine: Machine, remote: Callable[[], RemoteJob]) -> Draft:
-    """Bring the results back, whole, and return the line that says so.
+def fetched(session: Session, job: Job, machine: Machine, remote: Callable[[], RemoteJob]) -> Draft | None:
+    """Bring the results back, whole, and return the line that says so; None where they are still being uploaded.
 
     Where this computer cannot take them, compute ends all the same: the machine of the job is stopped, and its disk
     keeps them. Raises what kept them from coming.
     """
+    if is_elsewhere(job):
+        return fetched_elsewhere(session, job, remote())
     try:
         found = sync(remote(), directory_of(session, job), session.clock().timestamp())
         if not found.whole:
@@ -95,9 +98,11 @@ def closed(session: Session, job: Job, remote: RemoteJob | None, why: str) -> li
 
     `remote` is the attempt on a machine that was there, which is cleaned up.
     """
-    drafts, now = [], session.clock()
+    drafts: list[Draft] = []
+    now = session.clock()
     whole = job.fetched is not None and job.fetched.whole
     directory = directory_of(session, job)
+    drafts += [] if whole else left_elsewhere(session, job, why)
     if not whole and (directory / "results").is_dir():
         place, files, size = deliver(session, job, copied(directory))
         host = node()

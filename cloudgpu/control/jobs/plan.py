@@ -17,6 +17,8 @@ from cloudgpu.access.computer import node
 from cloudgpu.access.jobs.snapshot import take
 from cloudgpu.control.cost.job_cost import all_jobs
 from cloudgpu.control.inputs.launch_request import parse_request
+from cloudgpu.control.jobs.buckets.data import BucketData, bucket_data, settings_of, traffic_text
+from cloudgpu.control.jobs.elsewhere import check_there
 from cloudgpu.control.jobs.inputs.env_file import secret_values
 from cloudgpu.control.jobs.store import PREFIX, append, check_free, directory_of, measured_of, snapshots, the_job
 from cloudgpu.control.launch.budget_preview import look_for_budgets
@@ -24,10 +26,12 @@ from cloudgpu.control.launch.plan import Prepared, prepare
 from cloudgpu.core.events.job_lines import job_requested
 from cloudgpu.core.jobs.job import living_named
 from cloudgpu.core.jobs.notice import Fit, fit_of
+from cloudgpu.core.jobs.stored import VOLUME, bucket_of
 from cloudgpu.core.model.machine import is_owned
 from cloudgpu.core.model.offers import Market
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InvalidRequest
+from cloudgpu.providers.buckets import open_results_bucket
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -53,7 +57,8 @@ MOST_COMPARED = 200  # jobs of the past: how fast they were copied, how large th
 class PlannedRun:
     """A job before it is begun. `prepared` is the launch of its machine, None where `machine` is there.
 
-    `dearest` is the most that it may cost, None where nothing ends it by time or cost.
+    `dearest` is the most that it may cost, None where nothing ends it by time or cost. `data` is what it fetches from
+    buckets; `results_traffic` says what its results cost on their way to one, empty for nothing.
     """
 
     request: RunRequest
@@ -62,6 +67,8 @@ class PlannedRun:
     prepared: Prepared | None
     machine: Machine | None
     dearest: Money | None
+    data: tuple[BucketData, ...] = ()
+    results_traffic: str = ""
     fit: Fit | None = None  # what fits the notice of a spot machine
 
 
@@ -75,6 +82,9 @@ def plan_run(session: Session, request: RunRequest, environ: Mapping[str, str]) 
     """
     _check_results(request)
     machine = None if request.on is None else _there(session, request.on)
+    if machine is not None:
+        volume = next((one["source"] for one in request.data if one["source"].startswith(VOLUME)), None)
+        check_there(machine, {"--results-to": request.results_to, "--data": volume})
     launch = None if machine is not None else _launch_options(request)
     prepared = None
     if launch is not None:
@@ -89,8 +99,27 @@ def plan_run(session: Session, request: RunRequest, environ: Mapping[str, str]) 
     spec = _spec(session, request, snapshot, machine, launch, prepared)
     secret_values(spec, environ)
     _check_cost(request, prepared, machine)
-    fit = _fit(session, request, prepared)
-    return PlannedRun(request, spec, snapshot, prepared, machine, _money(spec["dearest"]), fit=fit)
+    place = _place(prepared, machine)
+    data = bucket_data(session, request.data, spec["launch"], place)
+    traffic = _results_traffic(session, spec, place)
+    fit, most = _fit(session, request, prepared), _money(spec["dearest"])
+    return PlannedRun(request, spec, snapshot, prepared, machine, most, data, traffic, fit)
+
+
+def _place(prepared: Prepared | None, machine: Machine | None) -> tuple[str, str]:
+    """Return the provider and region where the job runs by its plan."""
+    if prepared is not None:
+        return prepared.plan.offer.available.provider, prepared.plan.offer.available.region
+    return ("", "") if machine is None else (machine.provider, machine.region or "")
+
+
+def _results_traffic(session: Session, spec: JobSpec, place: tuple[str, str]) -> str:
+    """Return what results cost that leave the machine's region for their bucket. Raises where that cannot be read."""
+    address = bucket_of(spec["results_to"])
+    if address is None:
+        return ""
+    region = open_results_bucket(address, settings_of(session, address, spec["launch"])).region()
+    return "" if is_owned(place[0]) else traffic_text(*place, 10**9, (address.cloud, region or ""))
 
 
 def _fit(session: Session, request: RunRequest, prepared: Prepared | None) -> Fit | None:
@@ -185,6 +214,7 @@ def _spec(
         "data": list(request.data),
         "ports": list(request.ports),
         "results": request.results,
+        "results_to": request.results_to,
         "checkpoint": request.checkpoint,
         "every_s": request.every // seconds,
         "timeout_s": None if request.timeout is None else request.timeout // seconds,

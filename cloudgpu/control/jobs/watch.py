@@ -8,9 +8,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.cost.job_cost import all_jobs
-from cloudgpu.control.jobs.carried import LATER, Carried
 from cloudgpu.control.jobs.carry import Carrier
 from cloudgpu.control.jobs.store import put_back_unknown
+from cloudgpu.core.jobs.carried import LATER, Carried
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable
 from cloudgpu.parallel import Pool, is_abandoned
 

@@ -31,6 +31,7 @@ class JobSpec(TypedDict):
 
     Times are seconds. `launch` holds the options of `up` as text; `machine` is the id of a machine that was there
     (null: one is launched for the job). `environment` has the values of --env; of --env-file only the path.
+    `results_to` is the bucket or volume that results and checkpoints go to (null: the computer that watches).
     `dearest` is the most that the job may cost by its plan, null where that has no end.
     """
 
@@ -48,6 +49,7 @@ class JobSpec(TypedDict):
     data: list[DataRecord]
     ports: list[int]
     results: str
+    results_to: str | None
     checkpoint: str | None
     every_s: int
     timeout_s: int | None
@@ -137,7 +139,11 @@ class JobCancelRequested(TypedDict):
 
 
 class JobResultsFetched(TypedDict):
-    """Results are in `directory` on the computer `host`; `whole`: sizes and hashes agree with the machine's."""
+    """Results are in `directory` on the computer `host`; `whole`: sizes and hashes agree with the machine's.
+
+    Without a host, `directory` is an address: of a bucket, where `whole` means that it has all that its list names, or
+    of a volume, on which they are.
+    """
 
     job: str
     files: int

@@ -144,7 +144,7 @@ def _results(job: Job) -> str:
     """Return where a job's results are; nothing of a job whose command never began."""
     fetched = job.fetched
     if fetched is not None and fetched.whole:
-        return f"Its results are in {fetched.directory} on {fetched.host}."
+        return f"Its results are in {fetched.directory}{' on ' if fetched.host else ''}{fetched.host}."
     if not any(one.began_at is not None for one in job.attempts):
         return ""
     if job.is_living:

@@ -57,7 +57,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """Where results are; `whole`: sizes and hashes agree with what the machine had."""
+    """Where results are; `whole`: sizes and hashes agree with what the machine had. No host: in a bucket, a volume."""
 
     files: int
     bytes: int

@@ -34,6 +34,21 @@ class Exit:
 
 
 @dataclass(frozen=True, slots=True)
+class Storing:
+    """How far the uploads to a bucket are: `alive`, whether a process does them, with a form good `until` then.
+
+    `at` is when all that there was had last arrived; `final`: the command is over, and all has. `error` is what went
+    wrong since then.
+    """
+
+    alive: bool
+    until: float
+    at: float | None
+    final: bool
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
 class RemoteState:
     """One look at an attempt. Sizes are in bytes; `progress` is what the command wrote: done, and of how much."""
 
@@ -49,4 +64,6 @@ class RemoteState:
     disk_free: int | None = None
     results_bytes: int = 0
     checkpoints: tuple[str, ...] = ()
+    data: tuple[int, int] | None = None  # bytes that came from buckets, and in all
+    storing: Storing | None = None
     notice: bool = False  # the provider has given notice that it takes the machine

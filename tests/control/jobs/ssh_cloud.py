@@ -37,6 +37,16 @@ STRIKES = []  # called before each changing call of the cloud
 class SshCloud(FakeProvider):
     """The fake cloud, whose machines are where their servers are."""
 
+    def attach(self, id, volume, tags):  # noqa: A002
+        """Attach a volume; its content is a directory beside the machines, which outlives them."""
+        here = Path(self.options.state_file).parent
+        there, place = here / "volumes" / volume.name, here / "machines" / id / "data"
+        for one in (there, place.parent):
+            one.mkdir(parents=True, exist_ok=True)
+        if not place.is_symlink():
+            place.symlink_to(there)
+        return super().attach(id, volume, tags)
+
     def _address(self, machine):
         return Address(host_of(machine.id), self.options.port, machine.user)
 
@@ -145,7 +155,7 @@ async def _serve(home, host, private, public, port, path):
         authorized_keys=[public],
         user="",  # as machines of the fake cloud say it
         home=home,
-        environ={"PATH": path, "LANG": "C.UTF-8"},
+        environ={"PATH": path, "LANG": "C.UTF-8", "CLOUDGPU_VOLUME": str(home.parent / "data")},
         port=port,
         shell="/bin/bash",
     )

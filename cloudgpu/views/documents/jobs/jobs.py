@@ -104,7 +104,7 @@ class JobResults(TypedDict):
     directory: str
     """Where they are."""
     host: str
-    """On which computer."""
+    """On which computer; empty: in a bucket, or on a volume."""
     files: int
     """How many files."""
     bytes: int
@@ -201,6 +201,23 @@ class StaysHere(TypedDict):
     """How large it is; of a large directory, at least."""
 
 
+class JobData(TypedDict):
+    """Data that the machine fetches from a bucket."""
+
+    source: str
+    """Where it is."""
+    target: str
+    """Where the command finds it."""
+    objects: int
+    """How many objects."""
+    bytes: int
+    """Their size."""
+    region: str | None
+    """The region of the bucket; null where its cloud does not say."""
+    traffic: str
+    """What its way to the machine costs, in words; empty where nothing is known to be charged."""
+
+
 class NoticeFit(TypedDict):
     """What still leaves a spot machine between its notice and its end."""
 
@@ -240,7 +257,9 @@ class JobPlan(TypedDict):
     secrets: list[str]
     """The files that stay because their names look like secrets."""
     results: str
-    """The directory on this computer to which results come back."""
+    """The directory on this computer to which results come back, or the bucket or volume that they go to."""
+    data: list[JobData]
+    """What is fetched from buckets."""
     notice: NoticeFit | None
     """What fits the notice of a spot machine; null for another one, and where the notice is not known."""
     dearest_usd: Usd | None

@@ -1,15 +1,19 @@
-"""How far a watcher has carried a job: what it waits for, and how long."""
+"""How far a watcher has carried a job, as a value."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from cloudgpu.core.jobs.job import Job
-from cloudgpu.core.jobs.remote_state import RemoteState
-from cloudgpu.errors import CloudgpuError
+from cloudgpu.core.jobs.remote_state import Phase, RemoteState
+
+if TYPE_CHECKING:
+    from cloudgpu.errors import CloudgpuError
 
 SOON, LATER = timedelta(seconds=5), timedelta(minutes=1)
+GB = 10**9
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,3 +35,11 @@ class Carried:
     def is_over(self) -> bool:
         """Whether nobody has to wait for it any more."""
         return not self.job.is_living or self.kept_until is not None
+
+
+def data_text(remote: RemoteState) -> str:
+    """Return how far the data of an attempt is that has not begun; empty where there is none to wait for."""
+    if remote.phase is not Phase.CLAIMED or remote.data is None or not remote.data[1]:
+        return ""
+    done, of = remote.data
+    return f"fetching its data: {done / GB:.2f} of {of / GB:.2f} GB"
