@@ -27,8 +27,8 @@ from cloudgpu.core.events import job_lines as lines
 from cloudgpu.core.jobs.carried import LATER, SOON, Carried, data_text
 from cloudgpu.core.jobs.job import Job, State
 from cloudgpu.core.jobs.remote_state import Phase
-from cloudgpu.core.jobs.steps import CAPACITY_WAIT, Do, Seen, Step, gives_up, next_step
-from cloudgpu.core.values.times import duration_text, from_iso
+from cloudgpu.core.jobs.steps import Do, Seen, Step, gives_up, next_step, no_machine
+from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import (
     BudgetRefused,
     CloudgpuError,
@@ -269,10 +269,7 @@ class Carrier:
             self._append(*closed(self.session, the_job(self.session, self.id), None, error.message))
             raise error
         elif isinstance(error, (BudgetRefused, InvalidRequest)) or gives_up(attempt, now):
-            span = f" in {duration_text(CAPACITY_WAIT)}" if gives_up(attempt, now) else ""
-            before = f"{job.attempts[-2].why}; " if attempt.number > 1 else ""
-            why = f"{before}it got no other machine{span}: {error.message}"
-            self._append(self._ended(job, Step(Do.END, why, State.LOST)))
+            self._append(self._ended(job, no_machine(job, error.message, now)))
         else:
             self._append(lines.job_waits(job.id, attempt.number, error.message, now))
             note_machine(self.session, the_job(self.session, self.id), error.message)

@@ -16,7 +16,7 @@ from cloudgpu.core.jobs.remote_state import Exit, Phase, RemoteState
 from cloudgpu.core.jobs.stored import StoredResults
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.money import Money
-from cloudgpu.core.values.times import from_iso
+from cloudgpu.core.values.times import duration_text, from_iso
 
 
 class Do(StrEnum):
@@ -108,6 +108,12 @@ def next_step(job: Job, seen: Seen, now: datetime) -> Step:
 def gives_up(attempt: Attempt, now: datetime) -> bool:
     """Say whether an attempt whose launch is refused once more has waited for its machine as long as a job may."""
     return now - (attempt.waits[0] if attempt.waits else now) >= CAPACITY_WAIT
+
+
+def no_machine(job: Job, why: str, now: datetime) -> Step:
+    """Return the end of a job that gets no further machine, for this reason."""
+    span = f" in {duration_text(CAPACITY_WAIT)}" if gives_up(job.attempts[-1], now) else ""
+    return Step(Do.END, f"{job.attempts[-2].why}; it got no other machine{span}: {why}", State.LOST)
 
 
 def _with_a_machine(job: Job, attempt: Attempt, machine: Machine, seen: Seen, now: datetime) -> Step:
