@@ -33,6 +33,7 @@ LOG = "CLOUDGPU_TEST_NETWORK_LOG"
 NO_SKIP = "CLOUDGPU_TEST_NO_SKIP"
 HOSTS_PYTHON = "CLOUDGPU_TEST_HOSTS_PYTHON"  # the directory of its environment
 HOMES = itertools.count()
+_MANY_FILES = 300  # open in one process: where 1,024 are allowed, a run has come to 1,100
 IN_MEMORY, ROOM_B = Path("/dev/shm"), 4 * 2**30  # a whole run needs less than half of that
 
 
@@ -123,6 +124,12 @@ def pytest_collection_finish():
     """Never look for garbage again among what was imported and collected: it stays to the end."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_runtest_logfinish():
+    """Close what tests have left to the garbage collector before a process has too many files open."""
+    if sum(1 for _ in Path("/dev/fd").iterdir()) > _MANY_FILES:
+        gc.collect()
 
 
 def pytest_sessionfinish(session):

@@ -44,6 +44,7 @@ MAY_IMPORT = {  # a room -> the rooms of ours that it may import, besides itself
 HOMES = {  # a library -> the only rooms that may import it
     "boto3": {"providers.aws"},
     "botocore": {"providers.aws"},
+    "fsspec": {"providers.shared"},
     "google": {"providers.gcp"},
     "azure": {"providers.azure"},
     "asyncssh": {"providers.local", "providers.ssh"},

@@ -214,6 +214,8 @@ class Agent(Looker):
         self.state["events"] = channel(self.settings.get("events")).get("events")
         said = channel(self.settings.get("notice"))
         known, self.state["notice"] = self.state["notice"], said or None
+        if not said:
+            (self.home / "notice").unlink(missing_ok=True)  # of a life before: the machine was started again
         if said and said != known:
             save(self.home / "notice", said)
             hook = str(self.home / "on-interrupt")

@@ -25,20 +25,49 @@ Path = tuple[str, ...]  # of a key: `("owner",)`, `("accounts", "local", "watts"
 def with_value(text: str, path: Path, value: object) -> str:
     """Return the text with the key at `path` set to `value`; the same text where it has that value already.
 
-    Raises InvalidRequest for a file that is laid out in a way that this cannot edit safely.
+    Raises InvalidRequest for a file that is laid out in a way that this cannot edit safely, or that has a value where
+    a table of the path has to be; and for a value that is no text, number, truth value or list of tables of these.
     """
-    *above, key = path
-    line = f"{key} = {literal(value)}\n"
-    meant = tomllib.loads(line)[key]
+    above = path[:-1]
+    line, meant = _line(path, value)
     table = tomllib.loads(text)
+    _check_tables(table, path)
     if value_at(table, path) == meant:
         return text
     header = f"[{'.'.join(above)}]"
-    if value_at(table, tuple(above)) is None:
+    if value_at(table, above) is None:
         text = f"{text.rstrip()}\n\n{header}\n".lstrip()
     _put(table, path, meant)
     by_hand = f"Set it by hand: {f'under {header}, ' * bool(above)}{line.rstrip()}"
     return _edited(text, lambda document: _set(document, path, line), table, f"{'.'.join(path)} cannot be set", by_hand)
+
+
+def _line(path: Path, value: object) -> tuple[str, object]:
+    """Return the line that sets a key, and what it means; raise InvalidRequest for what TOML has no words for."""
+    try:
+        line = f"{path[-1]} = {literal(None if isinstance(value, bytes) else value)}\n"  # else a list of numbers
+        return line, tomllib.loads(line)[path[-1]]
+    except (TypeError, tomllib.TOMLDecodeError):
+        name = ".".join(path)
+        raise InvalidRequest(
+            f"{name} cannot be set to a value of the type {type(value).__name__}, {value!r}.",
+            field=f"config.toml: {name}",
+            value=repr(value),
+            next="Give a text, a number, true or false, or a list of tables of these.",
+        ) from None
+
+
+def _check_tables(table: Mapping[str, Any], path: Path) -> None:
+    """Raise InvalidRequest where a file has a value in the place of a table of the path."""
+    for depth in range(1, len(path)):
+        found, name = value_at(table, path[:depth]), ".".join(path[:depth])
+        if found is not None and not isinstance(found, Mapping):
+            raise InvalidRequest(
+                f"{name} in config.toml is {found!r}, and {'.'.join(path)} needs the table [{name}] there.",
+                field=f"config.toml: {name}",
+                value=repr(found),
+                next=f"Take {name} out of config.toml, and run the same again.",
+            )
 
 
 def without_value(text: str, path: Path) -> str:

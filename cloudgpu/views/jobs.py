@@ -7,12 +7,13 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Literal
 
 from cloudgpu.core.jobs.job import State
-from cloudgpu.core.jobs.steps import is_retained, retained_until
+from cloudgpu.core.jobs.steps import CAPACITY_WAIT, is_retained, retained_until
 from cloudgpu.core.values.money import Money, usd
 from cloudgpu.core.values.times import iso
 
 if TYPE_CHECKING:
     from cloudgpu.core.jobs.job import Attempt, Job
+    from cloudgpu.core.jobs.notice import Fit
     from cloudgpu.core.model.machine import Machine
     from cloudgpu.views.documents.jobs.jobs import (
         JobAttempt,
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
         JobMachine,
         JobProgress,
         JobResults,
+        JobWaits,
+        NoticeFit,
     )
 
 CODE_OF_OURS = 255  # what `run` exits with for a failure of ours, once the command has begun
@@ -33,10 +36,12 @@ def exit_code(job: Job) -> int | None:
 
     The command's own status, 128 + n after signal n, once the command has begun; where that is not known, 255. Before
     it has begun: 2 for a failed setup, 4 where no machine was to be had, 8 where machines went away, 130 when it was
-    cancelled.
+    cancelled; 127 where the machine does not have the command, 126 where it cannot be executed, as a shell says it.
     """
     if job.outcome is None:
         return None
+    if job.outcome is State.FAILED and job.shell_status is not None:
+        return job.shell_status
     if job.outcome is State.SETUP_FAILED or first_began(job) is None:
         return _UNBEGUN.get(job.outcome, CODE_OF_OURS)
     return CODE_OF_OURS if job.shell_status is None else job.shell_status
@@ -101,6 +106,7 @@ def job_value(
         "living": job.is_living,
         "command": list(job.spec["argv"]),
         "machine": None if machine is None else machine_value(machine, own=job.spec["machine"] is None),
+        "waits": _waits(job),
         "attempt": None if last is None else last.number,
         "attempts": [_attempt(one, machines) for one in job.attempts],
         "progress": _progress(job),
@@ -118,6 +124,19 @@ def job_value(
         "kept_until": _kept(job),
         "owner": job.spec["owner"],
         "project": job.spec["project"],
+    }
+
+
+def notice_value(fit: Fit) -> NoticeFit:
+    """Return what fits the notice of a spot machine."""
+    return {
+        "seconds": fit.notice.seconds,
+        "begins_s": fit.notice.begins_s,
+        "bytes_per_s": int(fit.bytes_per_s),
+        "measured_on": fit.measured_on,
+        "fits_bytes": fit.fits_bytes,
+        "last_bytes": fit.last_bytes,
+        "last_of": fit.last_of or None,
     }
 
 
@@ -143,6 +162,13 @@ def _why(job: Job) -> str:
     if job.outcome is None and job.cancel is not None:
         return job.cancel[1]
     return job.why
+
+
+def _waits(job: Job) -> JobWaits | None:
+    if job.waits is None:
+        return None
+    since, why = job.waits
+    return {"since": iso(since), "until": iso(since + CAPACITY_WAIT), "why": why}
 
 
 def _attempt(one: Attempt, machines: Mapping[str, Machine]) -> JobAttempt:
@@ -172,8 +198,12 @@ def _exit(job: Job) -> JobExit | None:
     code = exit_code(job)
     if code is None:
         return None
-    by: Literal["command", "cloudgpu"] = "command" if job.outcome in _BY_COMMAND else "cloudgpu"
+    by: Literal["command", "cloudgpu"] = "command" if _ended_itself(job) else "cloudgpu"
     return {"status": job.status, "signal": job.signal, "code": code, "by": by}
+
+
+def _ended_itself(job: Job) -> bool:
+    return job.outcome in _BY_COMMAND and first_began(job) is not None
 
 
 def _results(job: Job) -> JobResults | None:

@@ -168,6 +168,9 @@ def test_a_spot_notice_is_passed_on_and_the_hook_runs_once(machine):
     wait_for(out.exists)
     wait_for(lambda: all(child.poll() is not None for child in made.children))
     assert out.read_text() == "terminate 2027-01-15T08:02:00Z\n"
+    (machine.home / "spot.json").unlink()  # the machine was started again
+    _step(Agent(machine.dir, MONO + 20), 20)
+    assert not (machine.dir / "notice").exists()
 
 
 def test_a_notice_without_a_hook_is_still_passed_on(machine):

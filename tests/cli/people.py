@@ -76,7 +76,7 @@ class Terminal:
         with subprocess.Popen(argv, stdin=theirs, stdout=theirs, stderr=theirs, env=environ, cwd=cwd) as process:
             os.close(theirs)
             with contextlib.suppress(OSError):  # nobody holds the other side any more
-                while time.monotonic() - begun < within_s and _can_read(ours, within_s):
+                while time.monotonic() - begun < within_s and can_read(ours, within_s):
                     more = os.read(ours, 4096)
                     now = time.monotonic()
                     if now - wrote > silent:
@@ -93,7 +93,7 @@ class Terminal:
         return cls(code, found.decode(), now - begun, silent, next((one for one in lines[::-1] if one.strip()), ""))
 
 
-def _can_read(number, within_s):
+def can_read(number, within_s):
     """Say whether there is something to read; `select.select` takes no number above 1023."""
     waiting = select.poll()
     waiting.register(number, select.POLLIN | select.POLLHUP)

@@ -56,6 +56,24 @@ def test_new_keys_stand_in_their_table_and_before_the_first_one():
     )
 
 
+@pytest.mark.parametrize(("value", "kind"), [(None, "NoneType"), (b"x", "bytes"), ({1: 2}, "dict"), ([None], "list")])
+def test_a_value_that_toml_has_no_words_for_is_refused_by_its_name_and_type(value, kind):
+    with pytest.raises(InvalidRequest) as refused:
+        with_value(FULL, ("accounts", "local", "watts"), value)
+    assert refused.value.message == f"accounts.local.watts cannot be set to a value of the type {kind}, {value!r}."
+    assert refused.value.field == "config.toml: accounts.local.watts"
+
+
+@pytest.mark.parametrize(
+    ("text", "name"), [('accounts = "a"\n', "accounts"), ("[accounts]\nlocal = 3\n", "accounts.local")]
+)
+def test_a_value_where_a_table_has_to_be_is_named(text, name):
+    with pytest.raises(InvalidRequest) as refused:
+        with_value(text, ("accounts", "local", "watts"), 300)
+    assert refused.value.message.startswith(f"{name} in config.toml is ")
+    assert refused.value.message.endswith(f", and accounts.local.watts needs the table [{name}] there.")
+
+
 def test_a_first_file_is_made_of_nothing():
     assert with_value("", ("owner",), "ada") == 'owner = "ada"\n'
     assert with_value("", ("accounts", "local", "watts"), Decimal(3)) == "[accounts.local]\nwatts = 3\n"

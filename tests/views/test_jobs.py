@@ -51,6 +51,7 @@ ENDS = [
     ("over_cost", {"signal": 9}, True, 137),
     ("cancelled", {"status": 143, "signal": 15}, True, 143),
     ("lost", {}, True, 255),
+    ("failed", {"status": 127}, False, 127),
     ("setup_failed", {"status": 1}, False, 2),
     ("not_launched", {}, False, 4),
     ("cancelled", {}, False, 130),
@@ -63,7 +64,7 @@ def test_run_exits_as_its_command_did_once_that_has_begun(outcome, more, has_beg
     job = folded(*(began() if has_begun else ()), ended(outcome, **more))
     assert exit_code(job) == code
     value = job_value(job, {}, at(10), cost=ZERO)
-    assert value["exit"]["by"] == ("command" if outcome in ("succeeded", "failed") else "cloudgpu")
+    assert value["exit"]["by"] == ("command" if outcome in ("succeeded", "failed") and has_begun else "cloudgpu")
     assert not faults_under("job", value)
 
 

@@ -8,7 +8,9 @@ import hashlib
 import os
 import shutil
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
@@ -16,6 +18,7 @@ from typing import Any, NamedTuple
 from cloudgpu.errors import InvalidRequest, Unreachable
 
 CHUNK = 256 * 1024
+LEAST_MEASURED = 1_000_000  # bytes: the rate of less says more of the connection's delay than of its width
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -53,6 +56,33 @@ class Copied(NamedTuple):
 
     bytes: int
     torn: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Meter:
+    """What travelled, and how many seconds that took."""
+
+    bytes: int = 0
+    seconds: float = 0.0
+
+    @property
+    def bytes_per_s(self) -> float | None:
+        """How fast that was; None where it was too little to tell."""
+        return self.bytes / self.seconds if self.bytes >= LEAST_MEASURED and self.seconds > 0 else None
+
+
+_METER: ContextVar[Meter | None] = ContextVar("meter", default=None)
+
+
+@contextlib.contextmanager
+def metered() -> Iterator[Meter]:
+    """Measure the copies that this thread makes meanwhile."""
+    meter = Meter()
+    before = _METER.set(meter)
+    try:
+        yield meter
+    finally:
+        _METER.reset(before)
 
 
 def read_manifest(said: Mapping[str, Any]) -> Manifest:
@@ -162,6 +192,7 @@ class Copying:
         self._seen = hashlib.sha256()
         self.torn: list[str] = []
         self.bytes = 0
+        self._began = time.monotonic()
         sweep(root)
         self._next()
 
@@ -182,6 +213,9 @@ class Copying:
 
     def close(self) -> bool:
         """Remove what is unfinished; return whether everything came."""
+        meter = _METER.get()
+        if meter is not None:
+            meter.bytes, meter.seconds = meter.bytes + self.bytes, meter.seconds + time.monotonic() - self._began
         if self._file is not None:
             with contextlib.suppress(OSError):  # what a full disk did not take
                 self._file.close()

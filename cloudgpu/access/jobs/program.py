@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import shlex
+import struct
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from cloudgpu.access.jobs.served import Served, served_over
 from cloudgpu.access.ssh.execute import DEADLINE_S, QUIET_S
@@ -17,7 +18,14 @@ from cloudgpu.errors import InvalidRequest, Unreachable
 if TYPE_CHECKING:
     from cloudgpu.access.ssh.connection import Connection
 
-PARTS = ("remote_files", "remote_attempt", "remote_keeper", "remote_job")  # each may import those before it
+PARTS = (
+    "remote_files",
+    "remote_attempt",
+    "remote_download",
+    "remote_upload",
+    "remote_keeper",
+    "remote_job",
+)  # each may import those before it
 # Isolated: no file in the user's home may stand in for a module. Unbuffered: what comes behind a request is read by
 # the process that carries it out. Behind the texts come requests.
 _BEGIN = f"""import os, sys, types
@@ -41,6 +49,9 @@ COMMAND = "sh -c " + shlex.quote(
 )
 MARK = b"\x1ecloudgpu "  # what an answer begins with: a login shell may have printed something before it
 LONGEST_HEAD = 256 * 1024 * 1024
+LONGEST_FRAME = 16 * 1024 * 1024
+_HEAD = struct.Struct(">BI")
+_OUT, _ERR, _END = 1, 2, 3
 
 Sink = Callable[[memoryview], None]
 
@@ -175,3 +186,41 @@ def _no_answer(connection: Connection, errors: bytes) -> Unreachable:
         value=name,
         next=f"It needs Python 3.8 or later there: cloudgpu exec {name} -- python3 --version",
     )
+
+
+class StreamFrames:
+    """Takes frames: the number of the stream, the length, the bytes."""
+
+    def __init__(self, out: IO[bytes], err: IO[bytes]) -> None:
+        self._files = {_OUT: out, _ERR: err}
+        self._head = bytearray()
+        self._number = self._left = 0
+        self._last = bytearray()
+        self.end: dict[str, Any] | None = None
+
+    def write(self, data: memoryview) -> None:
+        """Take the next bytes; what belongs to a stream is written to its file at once."""
+        while data:
+            if not self._left:
+                need = _HEAD.size - len(self._head)
+                self._head += data[:need]
+                data = data[need:]
+                if len(self._head) < _HEAD.size:
+                    return
+                self._number, self._left = _HEAD.unpack(self._head)
+                self._head.clear()
+                if self._left > LONGEST_FRAME:
+                    raise ValueError("a frame is too long")
+            part, data = data[: self._left], data[self._left :]
+            self._left -= len(part)
+            self._take(part)
+
+    def _take(self, part: memoryview) -> None:
+        file = self._files.get(self._number)
+        if file is not None and part:
+            file.write(part)
+            file.flush()
+        elif self._number == _END:
+            self._last += part
+            if not self._left:
+                self.end = json.loads(self._last)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,8 +23,9 @@ from cloudgpu.access.jobs.copies import (
     make_links,
     read_manifest,
 )
-from cloudgpu.access.jobs.program import Refused, ask
-from cloudgpu.core.jobs.remote_state import Exit, Phase, RemoteState
+from cloudgpu.access.jobs.program import Refused, StreamFrames, ask
+from cloudgpu.core.jobs.remote_state import Exit, Phase, RemoteState, Storing
+from cloudgpu.core.jobs.transfers import Transfers
 from cloudgpu.errors import InvalidRequest, Unreachable
 
 if TYPE_CHECKING:
@@ -35,9 +34,6 @@ if TYPE_CHECKING:
 GRACE_S = 10.0
 ANSWER_S = 60.0  # how long a machine may take for what is no transfer
 TRIES = 3  # rounds of a transfer whose files change, or are removed, meanwhile
-_HEAD = struct.Struct(">BI")
-_OUT, _ERR, _END = 1, 2, 3
-LONGEST_FRAME = 16 * 1024 * 1024
 
 
 class File(Protocol):
@@ -89,7 +85,8 @@ class RemoteSpec:
     """What an attempt runs. `env` is stored on the machine: secrets go to `start`. Times are in seconds.
 
     `results` and `checkpoint` are below the working directory; without one, checkpoints lie beside it. `data` are
-    links in the working directory to what is on the machine already: (link, path there).
+    links to what is on the machine already: (link, absolute or in the working directory; path there, or `volume:NAME`).
+    `volume` names the directory of both on a volume; `mounts`: one has to be mounted before the command begins.
     """
 
     argv: tuple[str, ...]
@@ -101,6 +98,8 @@ class RemoteSpec:
     results: str = "results"
     checkpoint: str | None = None
     data: tuple[tuple[str, str], ...] = ()
+    volume: str | None = None
+    mounts: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         """Return what the machine stores."""
@@ -113,6 +112,8 @@ class RemoteSpec:
             "grace": self.grace_s,
             "results": self.results,
             "checkpoint": self.checkpoint,
+            "volume": self.volume,
+            "mounts": self.mounts,
         }
 
 
@@ -178,19 +179,21 @@ class RemoteJob:
         *,
         secrets: Mapping[str, str] | None = None,
         restored: Restored | None = None,
+        transfers: Transfers | None = None,
         progress: Progress | None = None,
     ) -> RemoteState:
         """Send what is missing and begin the attempt, at most once; return what it looks like.
 
-        An attempt that has begun, or ended, is only looked at. `secrets` travel on standard input and are stored
-        nowhere. Raises InvalidRequest (a full disk, a damaged store).
+        An attempt that has begun, or ended, is only looked at. `secrets` and the addresses of `transfers` travel on
+        standard input and are stored nowhere. Raises InvalidRequest (a full disk, a damaged store).
         """
         values = {
             "spec": spec.as_dict(),
             "files": [_row(one) for one in snapshot.files],
-            "links": [*([one.path, one.target] for one in snapshot.links), *map(list, spec.data)],
+            "links": [[one.path, one.target] for one in snapshot.links],
             "secrets": dict(secrets or {}),
             "restore": _restore(restored or Restored()),
+            **(transfers or Transfers()).as_dict(spec.data),
         }
         ours = {one.sha256: (one.size, store / one.sha256) for one in snapshot.files}
         for left in reversed(range(TRIES)):  # what another job's end removes between the two is sent again
@@ -228,11 +231,20 @@ class RemoteJob:
         `since` leaves out what was written before (epoch seconds by the machine's clock). `follow`: until the attempt
         has ended. Memory is bounded: a slow file slows the machine's sending. Raises what writing raises.
         """
-        frames = _Frames(out, err)
+        frames = StreamFrames(out, err)
         self._asked("tail", sink=frames.write, out=out_from, err=err_from, since=since, follow=follow)
         if frames.end is None:
             raise cut_short(self.connection.target.name)
         return Tailed(int(frames.end["out"]), int(frames.end["err"]), Phase(frames.end["phase"]))
+
+    def written_by(self, since: float) -> tuple[int, int]:
+        """Return how many bytes of stdout and stderr were written by then (epoch seconds by the machine's clock)."""
+        said = self._asked("written", timeout=ANSWER_S, since=since)
+        return int(said["out"]), int(said["err"])
+
+    def times(self, place: int) -> bytes:
+        """Return what is new of the index of when output was written, from this byte of it on; empty for nothing."""
+        return str(self._asked("times", timeout=ANSWER_S, place=place)["times"]).encode()
 
     def manifest(self, which: str = "results", names: Sequence[str] | None = None) -> Manifest:
         """Return what the results, or these checkpoints (`which` is `checkpoint`), hold, with hashes."""
@@ -313,6 +325,10 @@ class RemoteJob:
             tuple(link for _, links in listed.values() for link in links),
         )
 
+    def call(self, verb: str, **values: Any) -> dict[str, Any]:
+        """Have a verb of the program carried out that moves no files over this connection; return its answer."""
+        return self._asked(verb, timeout=ANSWER_S, **values)
+
     def clean(self) -> int:
         """Remove the job's attempts from the machine, and the files that no other job needs; return bytes freed.
 
@@ -363,44 +379,6 @@ def busy(connection: Connection) -> tuple[tuple[str, int], ...]:
     return tuple((str(job), int(attempt)) for job, attempt in ask(connection, "busy", timeout=ANSWER_S)["busy"])
 
 
-class _Frames:
-    """Takes frames: the number of the stream, the length, the bytes."""
-
-    def __init__(self, out: IO[bytes], err: IO[bytes]) -> None:
-        self._files = {_OUT: out, _ERR: err}
-        self._head = bytearray()
-        self._number = self._left = 0
-        self._last = bytearray()
-        self.end: dict[str, Any] | None = None
-
-    def write(self, data: memoryview) -> None:
-        """Take the next bytes; what belongs to a stream is written to its file at once."""
-        while data:
-            if not self._left:
-                need = _HEAD.size - len(self._head)
-                self._head += data[:need]
-                data = data[need:]
-                if len(self._head) < _HEAD.size:
-                    return
-                self._number, self._left = _HEAD.unpack(self._head)
-                self._head.clear()
-                if self._left > LONGEST_FRAME:
-                    raise ValueError("a frame is too long")
-            part, data = data[: self._left], data[self._left :]
-            self._left -= len(part)
-            self._take(part)
-
-    def _take(self, part: memoryview) -> None:
-        file = self._files.get(self._number)
-        if file is not None and part:
-            file.write(part)
-            file.flush()
-        elif self._number == _END:
-            self._last += part
-            if not self._left:
-                self.end = json.loads(self._last)
-
-
 def _row(one: File) -> list[Any]:
     return [one.path, one.size, one.mode, one.sha256]
 
@@ -433,4 +411,15 @@ def _state(said: Mapping[str, Any]) -> RemoteState:
         disk_free=said["disk_free"],
         results_bytes=int(said["results_bytes"]),
         checkpoints=tuple(map(str, said["checkpoints"])),
+        data=(int(said["data"][0]), int(said["data"][1])) if said.get("data") else None,
+        storing=_storing(said.get("storing") or {}),
+        notice=bool(said.get("notice")),
     )
+
+
+def _storing(said: Mapping[str, Any]) -> Storing | None:
+    """Return how far the uploads are; None where nobody ever was to upload anything."""
+    if said.get("until") is None:
+        return None
+    at = None if said.get("at") is None else float(said["at"])
+    return Storing(bool(said["alive"]), float(said["until"]), at, bool(said.get("final")), str(said.get("error") or ""))

@@ -17,9 +17,10 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any, Callable, Iterator
 
 from cloudgpu.access.jobs.remote_files import Fault, create, held, inside, load, size_below, sync_directory, taken
 
@@ -27,11 +28,24 @@ PROC = Path("/proc")
 RESERVED = 4096  # bytes of exit.json: they are there before the disk can be full
 PROGRESS = 4096  # bytes of the command's own word that are read
 UNFINISHED = (".tmp", ".part")
+VOLUME = "/data"  # where a volume is mounted; CLOUDGPU_VOLUME names another directory
+MARK = "CLOUDGPU_ATTEMPT"  # in the environment of a command, and so of all that it starts
+KILLED_S = 2.0  # how long processes are killed that a process that is being killed may still start
 
 
 def base() -> Path:
     """Return the directory of ours on this machine."""
     return Path.home() / ".cloudgpu"
+
+
+def volume() -> Path:
+    """Return where a volume is mounted."""
+    return Path(os.environ.get("CLOUDGPU_VOLUME") or VOLUME)
+
+
+def is_mounted() -> bool:
+    """Tell whether a volume is there; another directory that is named for it counts as it is."""
+    return volume().is_dir() if os.environ.get("CLOUDGPU_VOLUME") else os.path.ismount(VOLUME)
 
 
 def monotonic() -> float:
@@ -79,6 +93,27 @@ def send_signal(pid: int, number: int) -> None:
         os.killpg(pid, number)
 
 
+def marked(mark: bytes) -> Iterator[int]:
+    """Yield our living processes with this in their environment: none where the system does not show that."""
+    for name in os.listdir(str(PROC)) if PROC.exists() else ():  # noqa: PTH208
+        if name.isdigit() and int(name) != os.getpid():
+            with contextlib.suppress(OSError):  # another user's, or it has just ended
+                if mark in (PROC / name / "environ").read_bytes().split(b"\0"):
+                    yield int(name)
+
+
+def written_by(path: Path, since: float) -> tuple[int, int]:
+    """Return how much of both streams had been written by then, by the file that `Attempt.index` writes."""
+    found = (0, 0)
+    with contextlib.suppress(OSError), path.open() as file:
+        for line in file:
+            words = line.split()
+            if len(words) != 3 or float(words[0]) > since:  # noqa: PLR2004
+                break
+            found = (int(words[1]), int(words[2]))
+    return found
+
+
 class Attempt:
     """One attempt, by its directory."""
 
@@ -89,7 +124,8 @@ class Attempt:
         self.dir = base() / "jobs" / job / str(self.number)
         self.work, self.out, self.err = self.dir / "work", self.dir / "out", self.dir / "err"
         self.keeper, self.supervisor = self.dir / "keeper.lock", self.dir / "supervisor.lock"
-        self.progress = self.dir / "progress.json"
+        self.progress, self.times = self.dir / "progress.json", self.dir / "times"
+        self.mark = str(self.dir)  # whole: other homes of this user may have a job of the same number
         self.known: dict[str, Any] = {}
         self.signalled = False
         self.sizes = (0, 0)
@@ -104,13 +140,23 @@ class Attempt:
         return self.known
 
     @property
+    def volume(self) -> Path | None:
+        """Return the job's directory on a volume, None where results do not go there."""
+        own = self.spec.get("volume")
+        return volume() / "cloudgpu" / inside(str(own)) if own else None
+
+    @property
     def results(self) -> Path:
         """Where the command writes its results."""
+        if self.volume is not None:
+            return self.volume / "results"
         return self.work / inside(str(self.spec.get("results") or "results"))
 
     @property
     def checkpoint(self) -> Path:
         """Where the command writes its checkpoints."""
+        if self.volume is not None:
+            return self.volume / "checkpoints"
         own = self.spec.get("checkpoint")
         return self.work / inside(str(own)) if own else self.dir / "checkpoint"
 
@@ -165,6 +211,26 @@ class Attempt:
         """Tell whether the command, or anything that it started in its group, runs."""
         return begun.get("boot") == boot() and group_lives(begun["pid"], begun["start"])
 
+    def outside_group(self) -> list[int]:
+        """Return the processes that the command started and that have left its group: by setsid, say."""
+        return list(marked(f"{MARK}={self.mark}".encode()))
+
+    def signal_all(self, begun: dict[str, Any], number: int) -> None:
+        """Send a signal to the command and to all that it has started."""
+        if self.lives(begun):
+            send_signal(begun["pid"], number)
+        for pid in self.outside_group():
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, number)
+
+    def kill(self, begun: dict[str, Any]) -> None:
+        """Kill the command and all that it has started, until nothing is left or something cannot be killed."""
+        end = monotonic() + KILLED_S
+        self.signal_all(begun, signal.SIGKILL)
+        while (self.lives(begun) or self.outside_group()) and monotonic() < end:
+            time.sleep(0.02)
+            self.signal_all(begun, signal.SIGKILL)
+
     # -- what a supervisor does
 
     def enforce(self, begun: dict[str, Any]) -> None:
@@ -175,31 +241,26 @@ class Attempt:
         stop = self.stop()
         if stop and not self.signalled:
             self.signalled = True
-            send_signal(begun["pid"], signal.SIGTERM)
-            send_signal(begun["pid"], signal.SIGCONT)
+            self.signal_all(begun, signal.SIGTERM)
+            self.signal_all(begun, signal.SIGCONT)
         if stop and monotonic() - stop["mono"] > stop["grace"]:
-            send_signal(begun["pid"], signal.SIGKILL)
+            self.signal_all(begun, signal.SIGKILL)
 
     def index(self, *, now: bool = False) -> None:
         """Note how much was written by when, once a second at most: `logs --since` reads it."""
         sizes = (size_of(self.out), size_of(self.err))
         if sizes != self.sizes and (now or monotonic() - self.indexed >= 1):
             self.sizes, self.indexed = sizes, monotonic()
-            with contextlib.suppress(OSError), os.fdopen(
-                create(self.dir / "times", os.O_WRONLY | os.O_APPEND), "w"
-            ) as f:
+            with contextlib.suppress(OSError), os.fdopen(create(self.times, os.O_WRONLY | os.O_APPEND), "w") as f:
                 f.write(f"{time.time():.3f} {sizes[0]} {sizes[1]}\n")
 
-    def offsets(self, since: float) -> tuple[int, int]:
-        """Return how much had been written by then."""
-        found = (0, 0)
-        with contextlib.suppress(OSError), (self.dir / "times").open() as file:
-            for line in file:
-                words = line.split()
-                if len(words) != 3 or float(words[0]) > since:  # noqa: PLR2004
-                    break
-                found = (int(words[1]), int(words[2]))
-        return found
+    def index_rest(self) -> None:
+        """Note what was written since the last note: whoever copies the index has all of the output in it."""
+        with contextlib.suppress(OSError, ValueError, IndexError), self.times.open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - 200))
+            words = file.read().split()
+            self.sizes = int(words[-2]), int(words[-1])
+        self.index(now=True)
 
     def kill_setup(self) -> None:
         """End a setup whose keeper was killed."""
@@ -245,6 +306,8 @@ class Attempt:
             "disk_free": disk_free(self.dir),
             "results_bytes": size_below(self.results) if self.dir.exists() else 0,
             "checkpoints": list(self.checkpoints()) if self.dir.exists() else [],
+            "data": load(self.dir / "data.json"),
+            "notice": (base() / "notice").exists(),
         }
 
     def said(self) -> list[float | None] | None:
@@ -312,3 +375,27 @@ def disk_free(path: Path) -> int | None:
         found = os.statvfs(str(path if path.exists() else Path.home()))
         return found.f_bavail * found.f_frsize
     return None
+
+
+def detached(work: Callable[[], object]) -> None:
+    """Have a process do it that no terminal, connection or parent can end."""
+    sys.stdout.flush()
+    child = os.fork()
+    if child:
+        os.waitpid(child, 0)
+        return
+    try:
+        os.setsid()
+        if not os.fork():
+            quiet()
+            work()
+    finally:
+        os._exit(0)
+
+
+def quiet() -> None:
+    """Let go of the connection's streams, or it would stay open as long as we live."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for number in range(3):
+        os.dup2(null, number)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)

@@ -1,7 +1,7 @@
 """Runs a job's command on the machine it runs on, so that it outlives every connection and its end is known.
 
-This file's text is sent over SSH behind those of `remote_files.py`, `remote_attempt.py` and `remote_keeper.py`, and run
-there by the agent's interpreter (`access/jobs/program.py` does it). Standard library only, Python 3.8+.
+This file's text is sent over SSH behind those of the other modules `remote_*` that it imports, and run there by the
+agent's interpreter (`access/jobs/program.py` does it). Standard library only, Python 3.8+.
 
 Two processes watch a command. The keeper is its parent: it builds the tree, runs the setup, starts the command, waits
 and writes exit.json. The supervisor is the keeper's parent and adopts what that leaves behind when it is killed. It
@@ -30,7 +30,8 @@ import time
 from pathlib import Path
 from typing import Any, Callable
 
-from cloudgpu.access.jobs.remote_attempt import Attempt, base, mark, send_signal, size_of
+from cloudgpu.access.jobs.remote_attempt import Attempt, base, detached, mark, size_of, written_by
+from cloudgpu.access.jobs.remote_download import forget_data
 from cloudgpu.access.jobs.remote_files import (
     CHUNK,
     MARK,
@@ -48,15 +49,17 @@ from cloudgpu.access.jobs.remote_files import (
     send,
     taken,
 )
-from cloudgpu.access.jobs.remote_keeper import keep, pause_at_shutdown
+from cloudgpu.access.jobs.remote_keeper import given, keep, lacks_command, no_command, pause_at_shutdown
+from cloudgpu.access.jobs.remote_upload import end_earlier, seen, settle, store
 
 SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER, of linux/prctl.h
 POLL_S = 0.1
 BEGIN_S = 2.0  # how long a start waits to say that the command has begun
-SWEEP_S = 2.0  # what a command left in its group has so long to end
+SWEEP_S = 2.0  # what a command left has so long to end
 HEARTBEAT_S = 10.0
 TURN = 16  # chunks of one stream before the other has its turn
 FOLLOW_S, MOVED_S = 0.05, 0.01  # how long it waits for more output, and for more of what comes piece by piece
+INDEX = 1024 * 1024  # bytes of the index of times in one answer
 PHASE_S = 0.2  # how often it looks whether there will be more
 OUT_OF_STEP = 3  # the status of a process that has answered, but not read all that came with its request
 
@@ -71,18 +74,26 @@ def start(request: dict[str, Any]) -> None:
     keeper = taken(attempt.keeper)
     if keeper < 0 or attempt.begun() or attempt.exit():
         watch(attempt)
-        return answer({"claimed": False, **attempt.look()})
+        return answer({"claimed": False, **seen(attempt)})
+    end_earlier(attempt)
     mark(keeper, "keeper")
+    if lacks_command(request):  # known before anything travels
+        attempt.reserve()
+        save(attempt.dir / "spec.json", request["spec"])
+        no_command(attempt, given(request))
+        os.close(keeper)
+        return answer({"claimed": True, **seen(attempt)})
     blobs = Blobs(base())
     with locked(blobs.base / ".lock", fcntl.LOCK_SH):  # nobody removes them before it is written that they are needed
         parts = [request["files"], *(part["files"] for part in request["restore"].values())]
-        wanted = [(one[3], one[1]) for part in parts for one in part]
+        comes = {one["name"] for one in (request.get("bring") or {"files": ()})["files"]}
+        wanted = [(one[3], one[1]) for part in parts for one in part if one[3] not in comes]
         gone = blobs.missing(wanted)
         if gone:
             raise Fault("missing", f"{len(gone)} files of the job are not on the machine", hashes=gone)
         attempt.reserve()
         remove(attempt.dir / "setup.json")
-        save(attempt.dir / "files.json", sorted(dict(wanted)))
+        save(attempt.dir / "files.json", sorted({*dict(wanted), *comes}))
         save(attempt.dir / "spec.json", request["spec"])
     supervisor = taken(attempt.supervisor, wait=SWEEP_S)
     if supervisor < 0:
@@ -93,31 +104,7 @@ def start(request: dict[str, Any]) -> None:
     end = time.monotonic() + BEGIN_S
     while not attempt.begun() and not attempt.exit() and held(attempt.keeper) and time.monotonic() < end:
         time.sleep(0.005)
-    return answer({"claimed": True, **attempt.look()})
-
-
-def detached(work: Callable[[], object]) -> None:
-    """Have a process do it that no terminal, connection or parent can end."""
-    sys.stdout.flush()
-    child = os.fork()
-    if child:
-        os.waitpid(child, 0)
-        return
-    try:
-        os.setsid()
-        if not os.fork():
-            quiet()
-            work()
-    finally:
-        os._exit(0)
-
-
-def quiet() -> None:
-    """Let go of the connection's streams, or it would stay open as long as we live."""
-    null = os.open(os.devnull, os.O_RDWR)
-    for number in range(3):
-        os.dup2(null, number)
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    return answer({"claimed": True, **seen(attempt)})
 
 
 def first_supervisor(attempt: Attempt, request: dict[str, Any], keeper: int, lock: int) -> None:
@@ -193,15 +180,15 @@ def reap(statuses: dict[int, int]) -> None:
 
 
 def sweep(attempt: Attempt) -> None:
-    """End what the command left in its group: it would keep a machine busy."""
+    """End what the command left, in its group and outside: it would keep a machine busy."""
     begun, end = attempt.begun(), time.monotonic() + SWEEP_S
-    if begun and attempt.lives(begun):
-        send_signal(begun["pid"], signal.SIGTERM)
-        while attempt.lives(begun) and time.monotonic() < end:
+    if begun and (attempt.lives(begun) or attempt.outside_group()):
+        attempt.signal_all(begun, signal.SIGTERM)
+        attempt.signal_all(begun, signal.SIGCONT)
+        while (attempt.lives(begun) or attempt.outside_group()) and time.monotonic() < end:
             reap({})
             time.sleep(0.05)
-        if attempt.lives(begun):
-            send_signal(begun["pid"], signal.SIGKILL)
+        attempt.kill(begun)
 
 
 # -- what is asked of an attempt
@@ -211,7 +198,7 @@ def look(request: dict[str, Any]) -> None:
     """Answer with what an attempt looks like."""
     attempt = Attempt(request["job"], request["attempt"])
     watch(attempt)
-    answer(attempt.look())
+    answer(seen(attempt))
 
 
 def cancel(request: dict[str, Any]) -> None:
@@ -223,7 +210,7 @@ def cancel(request: dict[str, Any]) -> None:
     keeper = taken(attempt.keeper) if attempt.dir.exists() else -1
     if keeper >= 0 and not attempt.begun():
         attempt.record(None, "cancelled")
-    answer(attempt.look())
+    answer(seen(attempt))
 
 
 def tail(request: dict[str, Any]) -> None:
@@ -232,7 +219,7 @@ def tail(request: dict[str, Any]) -> None:
     watch(attempt)
     at = [0, int(request["out"]), int(request["err"])]
     if request.get("since") is not None:
-        at[1:] = map(max, at[1:], attempt.offsets(float(request["since"])))
+        at[1:] = map(max, at[1:], written_by(attempt.times, float(request["since"])))
     answer({"out": at[1], "err": at[2]})
     stream, said, looked, over = sys.stdout.buffer, time.monotonic(), 0.0, not request["follow"]
     while True:
@@ -253,6 +240,23 @@ def tail(request: dict[str, Any]) -> None:
     end = json.dumps({"phase": attempt.phase(), "out": at[1], "err": at[2]}).encode()
     stream.write(struct.pack(">BI", 3, len(end)) + end)
     stream.flush()
+
+
+def written(request: dict[str, Any]) -> None:
+    """Answer with how much of each stream had been written by then."""
+    out, err = written_by(Attempt(request["job"], request["attempt"]).times, float(request["since"]))
+    answer({"out": out, "err": err})
+
+
+def times(request: dict[str, Any]) -> None:
+    """Answer with what the index of times has from this byte on: whole lines, and one of now if there was output."""
+    attempt, text = Attempt(request["job"], request["attempt"]), b""
+    if attempt.dir.exists():
+        attempt.index_rest()
+    with contextlib.suppress(FileNotFoundError), attempt.times.open("rb") as file:
+        file.seek(int(request["place"]))
+        text = file.read(INDEX)
+    answer({"times": text[: text.rfind(b"\n") + 1].decode()})
 
 
 def pump(path: Path, at: list[int], number: int, stream: Any) -> int:
@@ -335,15 +339,35 @@ def clean(request: dict[str, Any]) -> None:
         over = attempt.phase() in ("absent", "exited", "lost")
         if not over or taken(attempt.supervisor, wait=2 * SWEEP_S) < 0:  # which still ends what the command left
             raise Fault("busy", f"attempt {number} of {request['job']} still runs")
+        attempt.kill(attempt.begun())  # what a supervisor that was killed did not end
     with locked(blobs.base / ".lock"):
         mine = [one for number in numbers for one in load(here / str(number) / "files.json") or []]
         others = [path for path in here.parent.glob("*/*/files.json") if path.parent.parent != here]
-        freed = blobs.clean(mine, [one for path in others for one in load(path) or []])
+        needed = [one for path in others for one in load(path) or []]
+        freed = blobs.clean(mine, needed) + forget_data({*mine, *needed})
         shutil.rmtree(str(here), ignore_errors=True)
     answer({"freed": freed, "removed": not here.exists()})
 
 
-VERBS = {one.__name__: one for one in (start, look, cancel, tail, manifest, fetch, missing, receive, busy, clean)}
+VERBS = {
+    one.__name__: one
+    for one in (
+        start,
+        look,
+        store,
+        settle,
+        cancel,
+        tail,
+        written,
+        times,
+        manifest,
+        fetch,
+        missing,
+        receive,
+        busy,
+        clean,
+    )
+}
 
 
 def main(take: Callable[[int], bytes]) -> int:

@@ -20,12 +20,15 @@ import time
 from pathlib import Path
 from typing import Any, NoReturn
 
-from cloudgpu.access.jobs.remote_attempt import Attempt, base, boot, facts, monotonic, send_signal
+from cloudgpu.access.jobs.remote_attempt import MARK, Attempt, base, boot, facts, is_mounted, monotonic, send_signal
+from cloudgpu.access.jobs.remote_download import Broken, bring, place
 from cloudgpu.access.jobs.remote_files import Blobs, Fault, build, create, explained, save, taken
 
 POLL_S = 0.1
 SHUTDOWN_S = 0.25  # at most, between two signals to all processes of a machine
+MOUNT_S = 300.0  # how long a volume may take to be mounted: it is attached once the machine runs
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
+NO_COMMAND = "no_command"  # why an attempt ended whose command is not there
 PACKAGES = ("requirements*.txt", "environment.yml", "environment.yaml", "pyproject.toml", "uv.lock")
 
 
@@ -42,6 +45,8 @@ def keep(attempt: Attempt, request: dict[str, Any]) -> None:
             run(attempt, environ)
     except OSError as error:
         attempt.record(None, "start", str(explained(error)))
+    except Broken as error:
+        attempt.record(None, error.kind, str(error))
     except Fault as fault:
         attempt.record(None, "start", str(fault))
 
@@ -51,24 +56,52 @@ def prepared(attempt: Attempt, request: dict[str, Any]) -> dict[str, str]:
     shutil.rmtree(str(attempt.work), ignore_errors=True)
     attempt.work.mkdir(mode=0o700)
     blobs = Blobs(base())
+    bring(attempt, request.pop("bring", None))
+    wait_for_volume(attempt)
     build(blobs, attempt.work, request["files"], request["links"])
+    place(attempt, request.get("data", []))
     for path in (attempt.results, attempt.checkpoint):
         path.mkdir(parents=True, exist_ok=True)
+    show_volume(attempt)
     for path, part in ((attempt.results, "results"), (attempt.checkpoint, "checkpoint")):
         build(blobs, path, request["restore"][part]["files"], request["restore"][part]["links"])
     for path in (attempt.out, attempt.err):
         os.close(create(path))
-    spec = request["spec"]
     own = {
         "CLOUDGPU_JOB": attempt.job,
-        "CLOUDGPU_JOB_NAME": str(spec.get("name", "")),
+        "CLOUDGPU_JOB_NAME": str(request["spec"].get("name", "")),
         "CLOUDGPU_RESTART_COUNT": str(attempt.number - 1),
         "CLOUDGPU_RESULTS": str(attempt.results),
         "CLOUDGPU_CHECKPOINT": str(attempt.checkpoint),
         "CLOUDGPU_PROGRESS": str(attempt.progress),
     }
     # Output that waits in a buffer would be lost with the machine.
-    return {"PYTHONUNBUFFERED": "1", **os.environ, **spec.get("env", {}), **request["secrets"], **own}
+    return {"PYTHONUNBUFFERED": "1", **given(request), **own}
+
+
+def given(request: dict[str, Any]) -> dict[str, str]:
+    """Return the environment that a request gives, with that of this machine."""
+    return {**os.environ, **request["spec"].get("env", {}), **request["secrets"]}
+
+
+def wait_for_volume(attempt: Attempt) -> None:
+    """Wait until a volume that the job needs is mounted. Raises Broken."""
+    end = time.monotonic() + MOUNT_S
+    while attempt.spec.get("mounts") and not is_mounted() and not attempt.stop():
+        if time.monotonic() > end:
+            raise Broken("start", "its volume is not mounted on the machine")
+        time.sleep(POLL_S)
+
+
+def show_volume(attempt: Attempt) -> None:
+    """Make the directories for results and checkpoints in the tree links to those on the volume."""
+    names = (attempt.spec.get("results"), attempt.spec.get("checkpoint")) if attempt.volume is not None else ()
+    for name, path in zip(names, (attempt.results, attempt.checkpoint)):
+        if name:
+            where = attempt.work / name
+            where.parent.mkdir(parents=True, exist_ok=True)
+            if not where.exists():
+                where.symlink_to(path)
 
 
 def set_up(attempt: Attempt, environ: dict[str, str], files: list[list[Any]]) -> int | None:
@@ -165,15 +198,12 @@ def run(attempt: Attempt, environ: dict[str, str]) -> None:
         path = str(attempt.work / argv[0])  # joined with an absolute one, it is that one
         found = path if os.access(path, os.X_OK) and not os.path.isdir(path) else None  # noqa: PTH112
     if found is None:
-        there = "/" in argv[0] and (attempt.work / argv[0]).exists()
-        why = f"{argv[0]}: {'cannot be executed' if there else 'command not found'}"
-        complain(attempt, why)
-        attempt.record((NOT_EXECUTABLE if there else NOT_FOUND) << 8, "exited", why)
+        no_command(attempt, environ)
         return
     read, write = os.pipe()
     pid = os.fork()
     if not pid:
-        become(attempt, found, argv, environ, write)
+        become(attempt, found, argv, {**environ, MARK: attempt.mark}, write)
     os.close(write)
     with os.fdopen(read, "rb") as pipe:
         fault = pipe.read().decode("utf-8", "replace")  # empty: it runs
@@ -183,6 +213,30 @@ def run(attempt: Attempt, environ: dict[str, str]) -> None:
         return
     pause_at_shutdown(status)
     attempt.record(status, "exited", fault)
+
+
+def lacks_command(request: dict[str, Any]) -> bool:
+    """Tell whether no file that travels, and no setup, can change that this machine does not have the command."""
+    word, path = str(request["spec"]["argv"][0]), given(request).get("PATH", os.defpath)
+    if "/" in word or request["spec"].get("setup") or not all(os.path.isabs(one) for one in path.split(os.pathsep)):  # noqa: PTH117
+        return False
+    return shutil.which(word, path=path) is None
+
+
+def no_command(attempt: Attempt, environ: dict[str, str]) -> None:
+    """Write that the command is not there, or cannot be executed, with what helps."""
+    word = str(attempt.spec["argv"][0])
+    there = "/" in word and (attempt.work / word).exists()
+    if there:
+        why = f"{word} cannot be executed: run chmod +x {word}, or name its interpreter"
+    elif "/" in word:
+        why = f"{word} is not on the machine"
+    else:
+        after = ", not even after --setup" if attempt.spec.get("setup") else "; install it with --setup"
+        why = f"{word}: command not found on the machine{after}"
+        complain(attempt, f"PATH={environ.get('PATH', os.defpath)}")
+    complain(attempt, why)
+    attempt.record((NOT_EXECUTABLE if there else NOT_FOUND) << 8, NO_COMMAND, why)
 
 
 def pause_at_shutdown(status: int | None) -> None:

@@ -43,10 +43,13 @@ def table_text(value: JobsDocument, now: datetime, *, ended: bool) -> str:
     if not value["jobs"]:
         more = "" if ended else " Those that are over: cloudgpu jobs --all"
         return f"No job {'is known' if ended else 'is running'}.{more}"
-    from cloudgpu.cli.render import table
+    from cloudgpu.cli.jobs.text import waits_text
+    from cloudgpu.cli.render import table, wrapped
 
     rows = [_row(one, now) for one in value["jobs"]]
-    return table(rows, ["NAME", "STATE", "DONE", "ON", "SPENT", "END", "COMMAND"], [2, 4])
+    waiting = [f"{one['name']} waits {waits_text(one, now)}" for one in value["jobs"] if one["waits"] is not None]
+    listed = table(rows, ["NAME", "STATE", "DONE", "ON", "SPENT", "END", "COMMAND"], [2, 4])
+    return "\n".join([listed, *map(wrapped, waiting)])
 
 
 def _row(one: JobDocument, now: datetime) -> list[str]:

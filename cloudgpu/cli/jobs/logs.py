@@ -28,7 +28,7 @@ def command(
     While the job runs it is read from its machine; Ctrl-C ends only the reading. Later, and while the machine does not
     answer, it is the copy on this computer, which stays when the job is over.
 
-    --since goes by the machine's clock. A copy does not say when each line was written.
+    --since goes by the machine's clock, to the second.
     """
     from cloudgpu.control.jobs.listing import find
     from cloudgpu.control.jobs.logs import logs

@@ -5,15 +5,19 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from cloudgpu.cli.jobs.text import files_text
 from cloudgpu.cli.render import facts, minute, size, wrapped
+from cloudgpu.control.jobs.buckets.results import FORM_S
+from cloudgpu.core.jobs.steps import CAPACITY_WAIT
+from cloudgpu.core.jobs.stored import bucket_of, volume_of
 from cloudgpu.core.values.times import duration_text
 
 if TYPE_CHECKING:
     from cloudgpu.control.jobs.plan import PlannedRun
+    from cloudgpu.core.jobs.notice import Fit
     from cloudgpu.core.jobs.snapshot import LeftOut, Snapshot
     from cloudgpu.views.documents.machines.plans import Plan
 
@@ -36,10 +40,13 @@ def plan_text(planned: PlannedRun, launch: Plan | None, now: datetime, *, verbos
             ("costs", _costs(planned, launch)),
             ("timeout", _timeout(planned)),
             ("upload", _upload(planned.snapshot)),
+            *_data(planned),
             ("left out", _left_out(planned.snapshot)),
             ("secrets", _secrets(planned.snapshot)),
             ("results", _results(planned)),
-            ("asleep", ASLEEP if launch is not None else ASLEEP_THERE),
+            ("restart", _restart(planned, launch)),
+            ("notice", notice_text(planned.fit, planned.request.every)),
+            ("asleep", _asleep(planned, launch)),
             *_notes(planned),
         ]
     )
@@ -60,7 +67,7 @@ def brief_text(planned: PlannedRun, launch: Plan | None) -> str:
     costs = "" if planned.dearest is None else f", costs at most {planned.dearest.text(2)}"
     upload = f"{files_text(len(planned.snapshot.files))}, {size(planned.snapshot.total_bytes)}"
     said = f"{request.name}{on}: {shlex.join(request.argv)}; sends {upload}{costs}"
-    notes = facts([("secrets", _secrets(planned.snapshot)), *_notes(planned)])
+    notes = facts([*_data(planned), ("secrets", _secrets(planned.snapshot)), *_notes(planned)])
     return "\n".join(filter(None, [*where, wrapped(said), notes]))
 
 
@@ -120,10 +127,58 @@ def _secrets(snapshot: Snapshot) -> str | None:
     return f"{named}{more}: by their names, {one} stay{'s' * (one == 'it')} here; --secret or --env-file passes values"
 
 
+def _data(planned: PlannedRun) -> Iterator[tuple[str, str]]:
+    """Yield what is fetched from buckets, and what that costs."""
+    for one in planned.data:
+        where = f" from {one.region}" if one.region else ""
+        costs = f"; {one.traffic}" if one.traffic else ""
+        objects = f"{one.objects:,} object{'s' * (one.objects != 1)}"
+        yield "data", f"{one.source}: {objects}, {size(one.bytes)}{where}, to {one.target}{costs}"
+
+
+def _asleep(planned: PlannedRun, launch: Plan | None) -> str:
+    if bucket_of(planned.request.results_to) is None:
+        return ASLEEP if launch is not None else ASLEEP_THERE
+    ends = "; its machine stops by its policy" if launch is not None else ""
+    return f"it goes on, and uploads for up to {FORM_S // 3600} hours{ends}"
+
+
 def _results(planned: PlannedRun) -> str:
     request = planned.request
+    if request.results_to is not None:
+        volume = volume_of(request.results_to)
+        ties = f"; the job runs only in the zone of the volume {volume}" if volume is not None else ""
+        often = "" if volume is not None else f", copied every {duration_text(request.every)}"
+        costs = f"; for each GB, {planned.results_traffic}" if planned.results_traffic else ""
+        return f"go to {request.results_to}, and so do checkpoints{often}{ties}{costs}"
     also = "; so are checkpoints" if request.checkpoint else ""
     return f"come back to {request.results}/{request.name}, copied every {duration_text(request.every)}{also}"
+
+
+def _restart(planned: PlannedRun, launch: Plan | None) -> str | None:
+    """Return what follows the loss of a spot machine; one on demand is hardly ever lost."""
+    if launch is None or launch["market"] != "spot":
+        return None
+    times, wait = planned.request.restarts, duration_text(CAPACITY_WAIT)
+    if not times:
+        return "none: when its machine is taken, the job is lost"
+    return f"up to {times} time{'s' * (times > 1)} when its machine is taken, and waits at most {wait} for another"
+
+
+def notice_text(fit: Fit | None, every: timedelta) -> str | None:
+    """Return what fits the notice of a spot machine, and whether the last checkpoint would; None where nobody knows."""
+    if fit is None:
+        return None
+    how = f"measured on {fit.measured_on}" if fit.measured_on else "assumed: nothing was measured yet"
+    says = (
+        f"{fit.notice.seconds} s before the end; a last copy begins within {fit.notice.begins_s} s while run is in "
+        f"front, and a checkpoint of up to about {size(fit.fits_bytes)} fits at {size(int(fit.bytes_per_s))}/s ({how})"
+    )
+    if fit.last_bytes is None:
+        return says
+    last = f"the last one of {fit.last_of} had {size(fit.last_bytes)}"
+    counts = "it fits" if fit.last_fits else f"it does not fit: the copy of every {duration_text(every)} counts"
+    return f"{says}; {last}: {counts}"
 
 
 def _notes(planned: PlannedRun) -> Iterator[tuple[str, str]]:

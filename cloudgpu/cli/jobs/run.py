@@ -29,7 +29,8 @@ GROUPS = {
         "--gpu", "--provider", "--spot", "--on", "--setup", "--timeout", "--max-cost", "--detach", "--dry-run", "--yes",
     ),
     "What travels, and what comes back": (
-        "--workdir", "--include", "--data", "--results", "--checkpoint", "--every", "--results-wait",
+        "--workdir", "--include", "--data", "--results", "--results-to", "--checkpoint", "--every",
+        "--results-wait",
     ),
     "What the command is given": ("--env", "--env-file", "--secret", "--port"),
     "When it fails, or its machine is lost": ("--retries", "--restarts", "--keep", "--stall"),
@@ -93,6 +94,7 @@ def command(
     data: options.Data = None,
     port: options.Port = None,
     results: options.Results = None,
+    results_to: options.ResultsTo = None,
     checkpoint: options.Checkpoint = None,
     every: options.Every = None,
     timeout: options.Timeout = None,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from cloudgpu.access.computer import node
 from cloudgpu.cli.render import ago, dollars, facts, rounded, size, when
 from cloudgpu.core.values.times import from_iso
 
@@ -32,6 +32,7 @@ def job_text(one: JobDocument, now: datetime) -> str:
         [
             ("job", f"{one['name']}: {shlex.join(one['command'])}"),
             ("state", _state(one)),
+            ("waits", waits_text(one, now)),
             ("done", _progress(one, now)),
             ("machine", _where(one)),
             ("spent", _money(one)),
@@ -51,6 +52,14 @@ def _state(one: JobDocument) -> str:
     why = f": {one['why']}" if one["why"] else ""
     left = " (its results, or its machine, are not settled yet)" if one["living"] and one["exit"] is not None else ""
     return f"{state_text(one)}{why}{left}"
+
+
+def waits_text(one: JobDocument, now: datetime) -> str | None:
+    """Return for what a job without a machine waits, and how long it does; None where it does not."""
+    found = one["waits"]
+    if found is None:
+        return None
+    return f"for capacity since {when(found['since'], now)}, until {when(found['until'], now)} at most: {found['why']}"
 
 
 def _progress(one: JobDocument, now: datetime) -> str | None:
@@ -96,7 +105,8 @@ def _came_back(one: JobDocument) -> str | None:
     found = one["results"]
     if found is None:
         return None
-    where = found["directory"] if found["host"] == os.uname().nodename else f"{found['directory']} on {found['host']}"
+    here = found["host"] in ("", node())  # a bucket is on no host
+    where = found["directory"] if here else f"{found['directory']} on {found['host']}"
     partly = "" if found["whole"] else f", not whole{': ' if found['why'] else ''}{found['why']}"
     return f"{files_text(found['files'])}, {size(found['bytes'])}, in {where}{partly}"
 
@@ -122,7 +132,18 @@ def ended_text(one: JobDocument, now: datetime) -> str:
     said = f"{one['name']} {_ENDED.get(one['state'], one['state'])}{took}{why}."
     said += f" Results: {results}." if results and one["results"] and one["results"]["files"] else " No results."
     kept = f" Its machine is kept until {when(one['kept_until'], now)}." if one["kept_until"] else ""
-    return f"{said} It cost {_money(one)}.{kept}"
+    return f"{said} It cost {_money(one)}.{kept}{_how_to_get(one)}"
+
+
+def _how_to_get(one: JobDocument) -> str:
+    """Return how to get results that are on no computer; empty for others."""
+    found = one["results"]
+    if found is None or found["host"] or not found["files"]:
+        return ""
+    if found["directory"].startswith("volume:"):
+        volume, _, path = found["directory"].removeprefix("volume:").partition("/")
+        return f" To get them: cloudgpu up --volume {volume}, then cloudgpu cp -r MACHINE:/data/{path} ."
+    return f" To get them: aws s3 cp --recursive {found['directory']} results"
 
 
 _ENDED = {

@@ -65,9 +65,15 @@ SetUp = Annotated[str | None, text_option("CMD", "A shell command before the fir
 Env = Annotated[list[str] | None, text_option("K=V", "A variable for the command; the ledger keeps it. Repeatable.")]
 EnvFile = Annotated[str | None, text_option("FILE", "KEY=VALUE lines, read when the job starts and kept nowhere.")]
 Secret = Annotated[list[str] | None, text_option("NAME", "A variable of your environment, kept nowhere. Repeatable.")]
-Data = Annotated[list[str] | None, text_option("SRC:DEST", "Data on the machine: a path, or volume:NAME. Repeatable.")]
+Data = Annotated[
+    list[str] | None,
+    text_option("SRC:DEST", "Data: s3://BUCKET/PREFIX, a path on the machine, or volume:NAME. Repeatable."),
+]
 Port = Annotated[list[str] | None, text_option("N", "A port of the job to reach on this computer's N. Repeatable.")]
 Results = Annotated[str | None, text_option("DIR", "Where the command writes results, in the workdir. (results)")]
+ResultsTo = Annotated[
+    str | None, text_option("WHERE", "Keep results and checkpoints in s3://BUCKET/PREFIX or volume:NAME, not here.")
+]
 Checkpoint = Annotated[str | None, text_option("DIR", "Where it writes checkpoints, in the workdir.")]
 Every = Annotated[str | None, text_option("TIME", "How often results and checkpoints are copied. (10m)")]
 Timeout = Annotated[str | None, text_option("TIME", "End the command after this long.")]

@@ -135,8 +135,8 @@ class Jobs(Capability):
         """Return what a job's command has written: from its machine while it runs there, else from the copy here.
 
         A stream for which there is a binary file goes there piece by piece; the other is held in memory. `follow` goes
-        on until the command is over, and needs somebody who carries the job on. `since` goes by the machine's clock; a
-        copy does not say when each line was written. Raises InstanceNotFound where this computer has no output of it,
+        on until the command is over, and needs somebody who carries the job on. `since` goes by the machine's clock,
+        to the second. Raises InstanceNotFound where this computer has no output of it,
         InvalidRequest for a time that is none.
         """
         from cloudgpu.config.files.zones import zone_of
@@ -216,6 +216,7 @@ class Jobs(Capability):
 def _plan_value(session: Session, planned: PlannedRun) -> JobPlan:
     from cloudgpu.control.launch.budget_preview import planned as launch_of
     from cloudgpu.core.values.money import usd
+    from cloudgpu.views.jobs import notice_value
 
     request, snapshot = planned.request, planned.snapshot
     return {
@@ -227,6 +228,18 @@ def _plan_value(session: Session, planned: PlannedRun) -> JobPlan:
         "bytes": snapshot.total_bytes,
         "left_out": [{"path": one.path, "bytes": one.size} for one in snapshot.left_out],
         "secrets": [*snapshot.secrets],
-        "results": str(request.workdir / request.results / request.name),
+        "results": request.results_to or str(request.workdir / request.results / request.name),
+        "data": [
+            {
+                "source": one.source,
+                "target": one.target,
+                "objects": one.objects,
+                "bytes": one.bytes,
+                "region": one.region,
+                "traffic": one.traffic,
+            }
+            for one in planned.data
+        ],
+        "notice": None if planned.fit is None else notice_value(planned.fit),
         "dearest_usd": None if planned.dearest is None else usd(planned.dearest),
     }

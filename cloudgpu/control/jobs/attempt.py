@@ -9,16 +9,21 @@ from cloudgpu.access.jobs.snapshot import load
 from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.inventory.settle import settle, settle_to_end
 from cloudgpu.control.inventory.stop_proof import PROVED_WITHIN
+from cloudgpu.control.jobs.buckets.data import transfers
+from cloudgpu.control.jobs.buckets.results import job_bucket, restored_from
 from cloudgpu.control.jobs.store import directory_of, snapshots
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
+from cloudgpu.core.jobs.stored import VOLUME, folder, volume_of
+from cloudgpu.core.jobs.transfers import Transfers
+from cloudgpu.core.model.buckets import bucket_address
 from cloudgpu.core.values.naming import lock_name
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from cloudgpu.access.jobs.remote import RemoteJob
+    from cloudgpu.access.jobs.remote import RemoteJob, Restored
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.jobs.job import Attempt, Job
     from cloudgpu.core.jobs.remote_state import RemoteState
@@ -78,14 +83,31 @@ def started(session: Session, job: Job, remote: RemoteJob, values: Mapping[str, 
     is lost on the way, InvalidRequest for a snapshot that is on another computer or a machine without room.
     """
     snapshot = snapshot_of(session, job)
-    session.tell(f"{job.name}: sending {len(snapshot.files):,} files")
-    own = directory_of(session, job)
-    restored = None if len(job.attempts) == 1 else remote.restore(own / "results", own / "checkpoints")
-    return remote.start(_remote_spec(job), snapshot, snapshots(session), secrets=values, restored=restored)
+    count = len(snapshot.files)
+    session.tell(f"{job.name}: sending {count:,} file{'s' if count != 1 else ''}")
+    moved = transfers(session, job)
+    restored = None
+    if len(job.attempts) > 1:
+        restored, brought = _restored(session, job, remote)
+        moved = moved.joined(brought)
+    return remote.start(
+        _remote_spec(job), snapshot, snapshots(session), secrets=values, restored=restored, transfers=moved
+    )
+
+
+def _restored(session: Session, job: Job, remote: RemoteJob) -> tuple[Restored | None, Transfers]:
+    """Return what earlier attempts left, and what of it the machine brings from the bucket; on a volume it is there."""
+    there, own = job_bucket(session, job), directory_of(session, job)
+    if there is not None:
+        return restored_from(there, len(job.attempts) - 1) or (None, Transfers())
+    if volume_of(job.spec["results_to"]) is not None:
+        return None, Transfers()
+    return remote.restore(own / "results", own / "checkpoints"), Transfers()
 
 
 def _remote_spec(job: Job) -> RemoteSpec:
     spec = job.spec
+    sources = [spec["results_to"], *(one["source"] for one in spec["data"])]
     return RemoteSpec(
         argv=tuple(spec["argv"]),
         name=job.name,
@@ -94,7 +116,9 @@ def _remote_spec(job: Job) -> RemoteSpec:
         timeout_s=spec["timeout_s"],
         results=spec["results"],
         checkpoint=spec["checkpoint"],
-        data=tuple((one["target"], one["source"]) for one in spec["data"]),
+        data=tuple((one["target"], one["source"]) for one in spec["data"] if not bucket_address(one["source"])),
+        volume=None if volume_of(spec["results_to"]) is None else folder(job.name, job.id),
+        mounts=any(one is not None and one.startswith(VOLUME) for one in sources),
     )
 
 

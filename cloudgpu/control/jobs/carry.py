@@ -12,21 +12,23 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from cloudgpu.access.computer import node
 from cloudgpu.control.access.reach import open_connection
 from cloudgpu.control.cost.job_cost import job_spent
 from cloudgpu.control.inventory.sync import refresh
+from cloudgpu.control.jobs import elsewhere
 from cloudgpu.control.jobs.attempt import launched, made_for, settled, snapshot_of, started
 from cloudgpu.control.jobs.ending import closed, fetched, not_fetched, resumed, stopped, terminated
 from cloudgpu.control.jobs.inputs.env_file import secret_values
-from cloudgpu.control.jobs.notices import note_secrets, note_stall, show_end
-from cloudgpu.control.jobs.results import sync
-from cloudgpu.control.jobs.store import directory_of, last_sync, the_job
+from cloudgpu.control.jobs.notices import note_machine, note_secrets, note_stall, show_end
+from cloudgpu.control.jobs.store import append, put_back, the_job
 from cloudgpu.control.lifecycle.lease import set_hold
 from cloudgpu.core.events import job_lines as lines
+from cloudgpu.core.jobs.carried import LATER, SOON, Carried, data_text
 from cloudgpu.core.jobs.job import Job, State
 from cloudgpu.core.jobs.remote_state import Phase
-from cloudgpu.core.jobs.steps import Do, Seen, Step, next_step
-from cloudgpu.core.values.times import from_iso
+from cloudgpu.core.jobs.steps import CAPACITY_WAIT, Do, Seen, Step, gives_up, next_step
+from cloudgpu.core.values.times import duration_text, from_iso
 from cloudgpu.errors import (
     BudgetRefused,
     CloudgpuError,
@@ -48,33 +50,12 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.events.log import Draft
     from cloudgpu.core.jobs.remote_state import RemoteState
+    from cloudgpu.core.jobs.stored import StoredResults
     from cloudgpu.core.model.machine import Machine
     from cloudgpu.core.values.money import Money
 
-SOON, LATER = timedelta(seconds=5), timedelta(minutes=1)
 PROGRESS_EVERY = timedelta(minutes=10)  # how often progress is a line of the ledger
 MOST_STEPS = 50  # in one go: more would be a circle
-
-
-@dataclass(frozen=True, slots=True)
-class Carried:
-    """How far a job was carried: why it waits, and how long before the next step is worth taking.
-
-    `error` is what kept a step from being done; the next watcher tries it again. `kept_until`: nothing is left to do
-    before that but to keep the machine for a look.
-    """
-
-    job: Job
-    why: str = ""
-    wait: timedelta = LATER
-    remote: RemoteState | None = None
-    error: CloudgpuError | None = None
-    kept_until: datetime | None = None
-
-    @property
-    def is_over(self) -> bool:
-        """Whether nobody has to wait for it any more."""
-        return not self.job.is_living or self.kept_until is not None
 
 
 @dataclass
@@ -88,6 +69,8 @@ class Carrier:
     connected_to: str | None = None
     remote: RemoteState | None = None
     unfetched: bool = False
+    results: StoredResults | None = None  # that are whole in the job's bucket
+    compared: bool = False  # whether the ledger has all lines of the job that this computer has
     sold_out: bool = False
     cleared: set[str] = field(default_factory=set)  # machines of which this process has seen that nothing is left
 
@@ -122,6 +105,9 @@ class Carrier:
 
     def _carried(self) -> Carried:
         self.remote, self.unfetched, self.sold_out = None, False, False
+        if not self.compared:
+            put_back(self.session, self.id)
+            self.compared = True
         for _ in range(MOST_STEPS):
             job = the_job(self.session, self.id)
             step = next_step(job, self._seen(job), self.session.clock())
@@ -144,7 +130,9 @@ class Carrier:
         if machine is not None and machine.state in ("pending", "unknown"):
             machine = self._refreshed(job, machine)
             silent = silent or f"{machine.name} is {machine.state}"
-        return Seen(machine, self.remote, silent, self._spent(job), self.unfetched, self.sold_out)
+        self.results, unread = elsewhere.stored_or_why(self.session, job, machine)
+        spent = self._spent(job)
+        return Seen(machine, self.remote, silent, spent, self.unfetched, self.sold_out, self.results, unread)
 
     def _machine(self, job: Job) -> Machine | None:
         attempt = job.attempt or (job.attempts[-1] if job.attempts else None)
@@ -211,7 +199,7 @@ class Carrier:
         return Carried(job, step.why, LATER, self.remote, kept_until=until)
 
     def _append(self, *drafts: Draft) -> None:
-        self.session.ledger.append(list(drafts))
+        append(self.session, self.id, drafts)
 
     def _place(self, job: Job, _step: Step) -> None:
         snapshot_of(self.session, job)  # who cannot begin it launches nothing for it
@@ -229,7 +217,7 @@ class Carrier:
     def _given_up(self, job: Job, machine: Machine) -> None:
         """End what is left of an interrupted machine: it costs money, and is of no use any more.
 
-        What one that is gone has left, and cannot be removed yet, keeps no job waiting: its end tries again.
+        Where one that is gone has left something that cannot be removed yet, the job goes on: its end tries again.
         """
         try:
             self._cleared(job, machine)
@@ -261,23 +249,34 @@ class Carrier:
             self._append(self._ended(job, Step(Do.END, job.cancel[1] if job.cancel else "", State.CANCELLED)))
         else:
             self._append(lines.job_machine(job.id, attempt.number, machine.id, self.session.clock()))
+        if job.waits is not None:
+            note_machine(self.session, job, None)
         return None
 
     def _not_launched(self, job: Job, error: CloudgpuError) -> Carried:
-        """Return why a machine could not be had. A first one that was refused ends the job, and raises."""
-        attempt = job.attempts[-1]
+        """Return why a machine could not be had. A first one that was refused ends the job, and raises.
+
+        What may pass is waited for, a day at most.
+        """
+        attempt, now = job.attempts[-1], self.session.clock()
         made = made_for(self.session, attempt)
+        final = not isinstance(error, ProviderUnavailable) or gives_up(attempt, now)
         if made is not None:
-            now = self.session.clock()
             self._append(lines.job_machine(job.id, attempt.number, made.id, now))
-        elif attempt.number == 1 and not isinstance(error, ProviderUnavailable):
+            note_machine(self.session, job, None)
+        elif attempt.number == 1 and final:
             self._append(self._ended(job, Step(Do.END, error.message, State.NOT_LAUNCHED)))
             self._append(*closed(self.session, the_job(self.session, self.id), None, error.message))
             raise error
-        elif isinstance(error, (BudgetRefused, InvalidRequest)):  # no time that passes changes that
-            why = f"{job.attempts[-2].why}; it got no other machine: {error.message}"
+        elif isinstance(error, (BudgetRefused, InvalidRequest)) or gives_up(attempt, now):
+            span = f" in {duration_text(CAPACITY_WAIT)}" if gives_up(attempt, now) else ""
+            before = f"{job.attempts[-2].why}; " if attempt.number > 1 else ""
+            why = f"{before}it got no other machine{span}: {error.message}"
             self._append(self._ended(job, Step(Do.END, why, State.LOST)))
-        return Carried(job, error.message, LATER, None, error)
+        else:
+            self._append(lines.job_waits(job.id, attempt.number, error.message, now))
+            note_machine(self.session, the_job(self.session, self.id), error.message)
+        return Carried(the_job(self.session, self.id), error.message, LATER, None, error)
 
     def _start(self, job: Job, _step: Step) -> Carried | None:
         try:
@@ -303,8 +302,10 @@ class Carrier:
         if job.spec["stall_s"] is not None:
             last = remote.last_output
             note_stall(self.session, job, None if last is None else datetime.fromtimestamp(last, UTC), remote.progress)
-        self._sync_if_due(job)
-        return Carried(the_job(self.session, self.id), "", SOON, remote)
+        machine = self._machine(job)
+        if machine is not None:
+            elsewhere.sync_if_due(self.session, job, lambda: self.at(job, machine), remote)
+        return Carried(the_job(self.session, self.id), data_text(remote), SOON, remote)
 
     def _note_progress(self, job: Job, remote: RemoteState) -> None:
         said, now = remote.progress, self.session.clock()
@@ -313,28 +314,20 @@ class Carrier:
         if job.progress is None or now - job.progress[2] >= PROGRESS_EVERY:
             self._append(lines.job_progressed(job.id, job.attempts[-1].number, *said, now))
 
-    def _sync_if_due(self, job: Job) -> None:
-        directory, now = directory_of(self.session, job), self.session.clock().timestamp()
-        last = last_sync(directory)
-        began = job.attempts[-1].began_at
-        since = last if last is not None else (began.timestamp() if began else now)
-        machine = self._machine(job)
-        if machine is not None and now - since >= job.spec["every_s"]:
-            sync(self.at(job, machine), directory, now)
-
     def _cancel(self, job: Job, step: Step) -> Carried | None:
         if job.cancel is None:
-            host = os.uname().nodename
             outcome = (step.outcome or State.CANCELLED).value
-            self._append(lines.job_cancel_requested(job.id, outcome, step.why, host, self.session.clock()))  # type: ignore[arg-type]
+            self._append(lines.job_cancel_requested(job.id, outcome, step.why, node(), self.session.clock()))  # type: ignore[arg-type]
         machine = self._there(job)
         self.at(job, machine).cancel(job.cancel[0] if job.cancel else (step.outcome or State.CANCELLED).value)
         return Carried(job, "its command is being ended", timedelta(seconds=1), self.remote)
 
     def _again(self, job: Job, step: Step) -> Carried | None:
         machine, now = self._machine(job), self.session.clock()
-        if machine is not None and machine.state == "running":
-            sync(self.at(job, machine), directory_of(self.session, job), now.timestamp())
+        if machine is not None and machine.state == "running" and self.remote is not None:
+            waits = elsewhere.last_copy(self.session, job, self.at(job, machine), self.remote)
+            if waits is not None:
+                return Carried(job, waits, timedelta(seconds=1), self.remote)
         attempt, status = job.attempts[-1].number, None if step.exit is None else step.exit.status
         line = lines.job_try_ended(job.id, attempt, now, interrupted=step.interrupted, status=status, why=step.why)
         self._append(line)
@@ -346,6 +339,8 @@ class Carrier:
         if remote is not None and remote.started is not None and attempt is not None and attempt.began_at is None:
             at = self._at(remote, remote.started)
             self._append(lines.job_began(job.id, attempt.number, remote.setup_s, at))
+        elif remote is None and self.results is not None:
+            self._append(*elsewhere.began_by(self.session, job, self.results))
         if remote is not None and remote.progress is not None:
             self._append(lines.job_progressed(job.id, len(job.attempts), *remote.progress, self.session.clock()))
         self._append(self._ended(job, step))
@@ -358,7 +353,9 @@ class Carrier:
     def _ended(self, job: Job, step: Step) -> Draft:
         ended, number = step.exit, len(job.attempts)
         remote = self.remote
-        at = self.session.clock() if ended is None or remote is None else self._at(remote, ended.ended)
+        at = self.session.clock() if ended is None else elsewhere.at_most_now(self.session, ended.ended)
+        if ended is not None and remote is not None:
+            at = self._at(remote, ended.ended)
         outcome = (step.outcome or State.FAILED).value
         status, signal = (None, None) if ended is None else (ended.status, ended.signal)
         return lines.job_ended(
@@ -375,7 +372,10 @@ class Carrier:
     def _fetch(self, job: Job, _step: Step) -> Carried | None:
         machine = self._there(job)
         try:
-            self._append(fetched(self.session, job, machine, lambda: self.at(job, machine)))
+            line = fetched(self.session, job, machine, lambda: self.at(job, machine))
+            if line is None:
+                return Carried(job, "its results are being uploaded", timedelta(seconds=1))
+            self._append(line)
         except LedgerUnavailable:
             raise
         except CloudgpuError as error:
@@ -385,6 +385,14 @@ class Carrier:
             self.unfetched = True
             if next_step(job, self._seen(job), self.session.clock()).do is not Do.STOP:
                 raise
+        return None
+
+    def _stored(self, job: Job, _step: Step) -> Carried | None:
+        machine = self._machine(job)
+        runs = machine is not None and machine.state == "running"
+        remote = (lambda: self.at(job, self._there(job))) if runs else None
+        if self.results is not None:
+            self._append(*elsewhere.stored(self.session, job, self.results, remote))
         return None
 
     def _resume(self, job: Job, step: Step) -> Carried | None:

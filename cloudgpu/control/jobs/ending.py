@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import socket
 from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from cloudgpu.access.computer import node
 from cloudgpu.access.jobs.snapshot import remove
 from cloudgpu.control.cost.job_cost import all_jobs
+from cloudgpu.control.jobs.elsewhere import fetched_elsewhere, is_elsewhere, left_elsewhere
 from cloudgpu.control.jobs.results import copied, deliver, sync
 from cloudgpu.control.jobs.store import directory_of, forget_copies, snapshots
 from cloudgpu.control.launch.restore import started
@@ -31,16 +32,18 @@ DAY_S = 86_400.0  # a snapshot that is younger may be of a job that is not in th
 
 def not_fetched(session: Session, job: Job, why: str) -> Draft:
     """Return the line that a job's results could not be fetched, and why."""
-    directory, host = str(directory_of(session, job) / "results"), socket.gethostname()
+    directory, host = str(directory_of(session, job) / "results"), node()
     return lines.job_results_fetched(job.id, 0, 0, directory, host, session.clock(), whole=False, why=why)
 
 
-def fetched(session: Session, job: Job, machine: Machine, remote: Callable[[], RemoteJob]) -> Draft:
-    """Bring the results back, whole, and return the line that says so.
+def fetched(session: Session, job: Job, machine: Machine, remote: Callable[[], RemoteJob]) -> Draft | None:
+    """Bring the results back, whole, and return the line that says so; None where they are still being uploaded.
 
     Where this computer cannot take them, compute ends all the same: the machine of the job is stopped, and its disk
     keeps them. Raises what kept them from coming.
     """
+    if is_elsewhere(job):
+        return fetched_elsewhere(session, job, remote())
     try:
         found = sync(remote(), directory_of(session, job), session.clock().timestamp())
         if not found.whole:
@@ -49,7 +52,7 @@ def fetched(session: Session, job: Job, machine: Machine, remote: Callable[[], R
     except InvalidRequest as error:
         _stopped(session, job, machine, error)
         raise
-    now, host = session.clock(), socket.gethostname()
+    now, host = session.clock(), node()
     return lines.job_results_fetched(job.id, files, size, str(place), host, now, whole=True)
 
 
@@ -95,12 +98,14 @@ def closed(session: Session, job: Job, remote: RemoteJob | None, why: str) -> li
 
     `remote` is the attempt on a machine that was there, which is cleaned up.
     """
-    drafts, now = [], session.clock()
+    drafts: list[Draft] = []
+    now = session.clock()
     whole = job.fetched is not None and job.fetched.whole
     directory = directory_of(session, job)
+    drafts += [] if whole else left_elsewhere(session, job, why)
     if not whole and (directory / "results").is_dir():
         place, files, size = deliver(session, job, copied(directory))
-        host = socket.gethostname()
+        host = node()
         drafts.append(lines.job_results_fetched(job.id, files, size, str(place), host, now, whole=False, why=why))
     if remote is not None and job.spec["machine"] is not None:
         with suppress(CloudgpuError):  # the next job there cleans up, too

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import IO, TYPE_CHECKING, cast
 
 from cloudgpu.access.computer import node
+from cloudgpu.access.jobs.remote_attempt import written_by
 from cloudgpu.control.access.reach import reached
-from cloudgpu.control.jobs.store import directory_of, log_file, the_job
+from cloudgpu.control.jobs.store import directory_of, log_file, the_job, times_file
 from cloudgpu.core.jobs.remote_state import Phase
 from cloudgpu.errors import InstanceNotFound, LedgerUnavailable, ProviderUnavailable, Unreachable, WrongHostKey
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from datetime import datetime
-    from pathlib import Path
 
-    from cloudgpu.access.jobs.remote import Tailed
+    from cloudgpu.access.jobs.remote import RemoteJob
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.jobs.job import Attempt, Job
     from cloudgpu.core.model.machine import Machine
@@ -42,10 +43,11 @@ def logs(
         return job
     print_copies(session, job, out, err, since=since, before=found[0].number, needed=False)
     try:
-        _tail(session, job, found, out, err, since=since)
+        with _reached(session, job, found) as remote:
+            remote.tail(out, err, since=None if since is None else since.timestamp())
     except Unreachable as fault:
         session.tell(f"{fault.message} This is the copy that was last fetched.")
-        _print_attempt(directory_of(session, job), found[0].number, out, err)
+        _print_attempt(session, job, found[0].number, out, err, since=since)
     return job
 
 
@@ -66,21 +68,36 @@ def print_copies(
     directory, found = directory_of(session, job), False
     for attempt in job.attempts:
         there = log_file(directory, attempt.number, "out").exists()
-        over = since is not None and attempt.ended_at is not None and attempt.ended_at < since
         found = found or there
-        if not there or over or (before is not None and attempt.number >= before):
-            continue
-        if since is not None:
-            session.tell("A copy does not say when each line was written: all of it is shown.")
-        _print_attempt(directory, attempt.number, out, err)
+        over = since is not None and attempt.ended_at is not None and attempt.ended_at < since
+        over = over and not times_file(directory, attempt.number).exists()  # which knows it better
+        if there and not over and (before is None or attempt.number < before):
+            _print_attempt(session, job, attempt.number, out, err, since=since)
     if needed and not found:
         raise _no_copy(job)
 
 
 def _print_attempt(
-    directory: Path, number: int, out: IO[bytes], err: IO[bytes], places: tuple[int, int] = (0, 0)
+    session: Session,
+    job: Job,
+    number: int,
+    out: IO[bytes],
+    err: IO[bytes],
+    *,
+    places: tuple[int, int] = (0, 0),
+    since: datetime | None = None,
 ) -> None:
-    """Write the copies of one attempt from these bytes on."""
+    """Write the copies of one attempt from these bytes on, without what was written before `since`.
+
+    Where a copy of that time lacks the index of times, all of it is shown, and that is said.
+    """
+    directory = directory_of(session, job)
+    if since is not None:
+        known = times_file(directory, number)
+        if not known.exists() and log_file(directory, number, "out").exists():
+            session.tell("This copy does not say when each line was written: all of it is shown.")
+        out_by, err_by = written_by(known, since.timestamp())
+        places = max(places[0], out_by), max(places[1], err_by)
     for stream, to, place in zip(("out", "err"), (out, err), places, strict=True):
         with suppress(FileNotFoundError), log_file(directory, number, stream).open("rb") as file:
             file.seek(place)
@@ -110,24 +127,13 @@ def _on_machine(session: Session, job: Job) -> tuple[Attempt, Machine] | None:
     return None if machine is None or machine.state != "running" else (attempt, machine)
 
 
-def _tail(
-    session: Session,
-    job: Job,
-    at: tuple[Attempt, Machine],
-    out: IO[bytes],
-    err: IO[bytes],
-    *,
-    since: datetime | None = None,
-    places: tuple[int, int] = (0, 0),
-    follow: bool = False,
-) -> Tailed:
+@contextmanager
+def _reached(session: Session, job: Job, at: tuple[Attempt, Machine]) -> Iterator[RemoteJob]:
     from cloudgpu.access.jobs.remote import RemoteJob
 
     attempt, machine = at
     with reached(session, machine) as connection:
-        remote = RemoteJob(connection, job.id, attempt.number)
-        begin = None if since is None else since.timestamp()
-        return remote.tail(out, err, out_from=places[0], err_from=places[1], since=begin, follow=follow)
+        yield RemoteJob(connection, job.id, attempt.number)
 
 
 class _Following:
@@ -137,6 +143,7 @@ class _Following:
         self._session, self._id, self._since = session, job.id, since
         self._out, self._err = _Counted(out), _Counted(err)
         self._attempt, self._told = 0, ""
+        self._skipped = False  # whether what this attempt wrote before `since` is counted as shown
 
     def to_the_end(self) -> Job:
         """Write what comes until the command is over; return the job as it stands then."""
@@ -155,28 +162,34 @@ class _Following:
     def _tailed(self, job: Job, found: tuple[Attempt, Machine]) -> Phase | None:
         """Follow one attempt; return how far it is at the end, None where its machine did not answer."""
         self._catch_up(job, found[0].number)
-        places = self._out.count, self._err.count
-        since = None if any(places) else self._since
-        out, err = self._out.file, self._err.file
         try:
-            return _tail(self._session, job, found, out, err, since=since, places=places, follow=True).phase
+            return self._live(job, found)
         except (WrongHostKey, LedgerUnavailable):
             raise
         except (Unreachable, InstanceNotFound, ProviderUnavailable) as fault:
             self._tell(fault.message)
             return None
 
+    def _live(self, job: Job, found: tuple[Attempt, Machine]) -> Phase:
+        """Write what an attempt writes, from where its output was left off; at first from `since` on."""
+        with _reached(self._session, job, found) as remote:
+            if self._since is not None and not self._skipped:
+                self._out.count, self._err.count = remote.written_by(self._since.timestamp())
+                self._skipped = True
+            places = self._out.count, self._err.count
+            out, err = self._out.file, self._err.file
+            return remote.tail(out, err, out_from=places[0], err_from=places[1], follow=True).phase
+
     def _catch_up(self, job: Job, number: int) -> None:
         """Write the copies of attempts before this one that were not shown yet."""
         if number == self._attempt:
             return
-        directory = directory_of(self._session, job)
-        if self._attempt:
-            places = self._out.count, self._err.count
-            _print_attempt(directory, self._attempt, self._out.file, self._err.file, places)
-        for one in range(self._attempt + 1, number):
-            _print_attempt(directory, one, self._out.file, self._err.file)
-        self._attempt, self._out.count, self._err.count = number, 0, 0
+        out, err = self._out.file, self._err.file
+        for one in range(max(1, self._attempt), number):
+            places = (self._out.count, self._err.count) if one == self._attempt else (0, 0)
+            since = None if one == self._attempt and self._skipped else self._since
+            _print_attempt(self._session, job, one, out, err, places=places, since=since)
+        self._attempt, self._out.count, self._err.count, self._skipped = number, 0, 0, False
 
     def _over(self) -> Job:
         """Return a job whose command is over on its machine: whoever watches writes that down."""

@@ -13,6 +13,7 @@ from cloudgpu.control.alerts.alerts import note_one
 from cloudgpu.control.cost.job_cost import job_spent
 from cloudgpu.core.jobs.alerts import (
     ended_finding,
+    machine_finding,
     secret_finding,
     stalled,
     stalled_finding,
@@ -20,6 +21,7 @@ from cloudgpu.core.jobs.alerts import (
     waits_key,
 )
 from cloudgpu.core.jobs.job import State
+from cloudgpu.core.jobs.steps import CAPACITY_WAIT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -57,6 +59,13 @@ def note_stall(
 def note_secrets(session: Session, job: Job, missing: Sequence[str]) -> bool:
     """Raise the alert that a job waits for secrets of these names, or clear it where there are none."""
     return note_one(session, waits_key(job, "secret"), secret_finding(job, missing) if missing else None)
+
+
+def note_machine(session: Session, job: Job, why: str | None) -> bool:
+    """Raise the alert that a job waits for a machine, or clear it where it has one (`why` is None)."""
+    since = job.waits[0] if job.waits else session.clock()
+    finding = None if why is None else machine_finding(job, why, since + CAPACITY_WAIT)
+    return note_one(session, waits_key(job, "machine"), finding)
 
 
 def show_end(session: Session, job: Job, environ: Mapping[str, str] = os.environ) -> bool:

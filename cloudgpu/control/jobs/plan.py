@@ -7,24 +7,31 @@ from __future__ import annotations
 
 import os
 import secrets
-import socket
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cloudgpu.access.computer import node
 from cloudgpu.access.jobs.snapshot import take
 from cloudgpu.control.cost.job_cost import all_jobs
 from cloudgpu.control.inputs.launch_request import parse_request
+from cloudgpu.control.jobs.buckets.data import BucketData, bucket_data, settings_of, traffic_text
+from cloudgpu.control.jobs.elsewhere import check_there
 from cloudgpu.control.jobs.inputs.env_file import secret_values
-from cloudgpu.control.jobs.store import check_free, directory_of, snapshots, the_job
+from cloudgpu.control.jobs.store import PREFIX, append, check_free, directory_of, measured_of, snapshots, the_job
 from cloudgpu.control.launch.budget_preview import look_for_budgets
 from cloudgpu.control.launch.plan import Prepared, prepare
 from cloudgpu.core.events.job_lines import job_requested
 from cloudgpu.core.jobs.job import living_named
+from cloudgpu.core.jobs.notice import Fit, fit_of
+from cloudgpu.core.jobs.stored import VOLUME, bucket_of
 from cloudgpu.core.model.machine import is_owned
+from cloudgpu.core.model.offers import Market
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InvalidRequest
+from cloudgpu.providers.buckets import open_results_bucket
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -36,19 +43,22 @@ if TYPE_CHECKING:
     from cloudgpu.core.jobs.job import Job
     from cloudgpu.core.jobs.snapshot import Snapshot
     from cloudgpu.core.model.machine import Machine
+    from cloudgpu.core.model.offers import Available
 
 LOCK = "jobs"  # under which a job's name is taken
 POLICY = "job"  # of a machine that is launched for a job, where the request names none
 SETUP_TIME = timedelta(hours=1)  # added to --timeout: boot, upload and setup count against the lease, too
 AFTER_COST = timedelta(minutes=15)  # a watcher sees --max-cost reached within minutes, and results come back first
 LEASE = timedelta(hours=2)  # a running job renews it
+MOST_COMPARED = 200  # jobs of the past: how fast they were copied, how large their checkpoints were
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedRun:
     """A job before it is begun. `prepared` is the launch of its machine, None where `machine` is there.
 
-    `dearest` is the most that it may cost, None where nothing ends it by time or cost.
+    `dearest` is the most that it may cost, None where nothing ends it by time or cost. `data` is what it fetches from
+    buckets; `results_traffic` says what its results cost on their way to one, empty for nothing.
     """
 
     request: RunRequest
@@ -57,6 +67,9 @@ class PlannedRun:
     prepared: Prepared | None
     machine: Machine | None
     dearest: Money | None
+    data: tuple[BucketData, ...] = ()
+    results_traffic: str = ""
+    fit: Fit | None = None  # what fits the notice of a spot machine
 
 
 def plan_run(session: Session, request: RunRequest, environ: Mapping[str, str]) -> PlannedRun:
@@ -69,6 +82,9 @@ def plan_run(session: Session, request: RunRequest, environ: Mapping[str, str]) 
     """
     _check_results(request)
     machine = None if request.on is None else _there(session, request.on)
+    if machine is not None:
+        volume = next((one["source"] for one in request.data if one["source"].startswith(VOLUME)), None)
+        check_there(machine, {"--results-to": request.results_to, "--data": volume})
     launch = None if machine is not None else _launch_options(request)
     prepared = None
     if launch is not None:
@@ -83,7 +99,50 @@ def plan_run(session: Session, request: RunRequest, environ: Mapping[str, str]) 
     spec = _spec(session, request, snapshot, machine, launch, prepared)
     secret_values(spec, environ)
     _check_cost(request, prepared, machine)
-    return PlannedRun(request, spec, snapshot, prepared, machine, _money(spec["dearest"]))
+    place = _place(prepared, machine)
+    data = bucket_data(session, request.data, spec["launch"], place)
+    traffic = _results_traffic(session, spec, place)
+    fit, most = _fit(session, request, prepared), _money(spec["dearest"])
+    return PlannedRun(request, spec, snapshot, prepared, machine, most, data, traffic, fit)
+
+
+def _place(prepared: Prepared | None, machine: Machine | None) -> tuple[str, str]:
+    """Return the provider and region where the job runs by its plan."""
+    if prepared is not None:
+        return prepared.plan.offer.available.provider, prepared.plan.offer.available.region
+    return ("", "") if machine is None else (machine.provider, machine.region or "")
+
+
+def _results_traffic(session: Session, spec: JobSpec, place: tuple[str, str]) -> str:
+    """Return what results cost that leave the machine's region for their bucket. Raises where that cannot be read."""
+    address = bucket_of(spec["results_to"])
+    if address is None:
+        return ""
+    region = open_results_bucket(address, settings_of(session, address, spec["launch"])).region()
+    return "" if is_owned(place[0]) else traffic_text(*place, 10**9, (address.cloud, region or ""))
+
+
+def _fit(session: Session, request: RunRequest, prepared: Prepared | None) -> Fit | None:
+    """Return what fits the notice of a spot machine, by what earlier jobs copied from its type to this computer."""
+    item = None if prepared is None else prepared.plan.offer.available
+    if item is None or item.market is not Market.SPOT:
+        return None
+    rate = last = None
+    for job in islice(reversed(all_jobs(session).values()), MOST_COMPARED):
+        seen = measured_of(directory_of(session, job))
+        if rate is None and seen.bytes_per_s is not None and _ran_on(session, job, item):
+            rate = seen.bytes_per_s
+        if last is None and (job.name == request.name or tuple(job.spec["argv"]) == request.argv):
+            last = None if seen.checkpoint_bytes is None else (seen.checkpoint_bytes, job.name)
+    return fit_of(item.provider, rate, item.instance_type, *(last or (None, "")))
+
+
+def _ran_on(session: Session, job: Job, item: Available) -> bool:
+    """Say whether the last machine of a job was of this type, in this region."""
+    machine = session.ledger.machine(job.machines[-1]) if job.machines else None
+    if machine is None:
+        return False
+    return (machine.provider, machine.region, machine.instance_type) == (item.provider, item.region, item.instance_type)
 
 
 def _money(nanos: int | None) -> Money | None:
@@ -155,6 +214,7 @@ def _spec(
         "data": list(request.data),
         "ports": list(request.ports),
         "results": request.results,
+        "results_to": request.results_to,
         "checkpoint": request.checkpoint,
         "every_s": request.every // seconds,
         "timeout_s": None if request.timeout is None else request.timeout // seconds,
@@ -223,14 +283,14 @@ def begin(session: Session, planned: PlannedRun) -> Job:
 
     Raises InvalidRequest where a job of that name or key lives by now.
     """
-    id_, request = f"job-{secrets.token_hex(5)}", planned.request
+    id_, request = f"{PREFIX}{secrets.token_hex(5)}", planned.request
     with session.hold(LOCK, wait=60):
         jobs = list(all_jobs(session).values())
         _check_name(jobs, request.name, request.key)
         if planned.machine is not None:
             check_free(planned.machine, jobs)
-        line = job_requested(id_, request.name, request.key, socket.gethostname(), planned.spec, session.clock())
-        session.ledger.append([line])
+        line = job_requested(id_, request.name, request.key, node(), planned.spec, session.clock())
+        append(session, id_, [line])
     job = the_job(session, id_)
     directory_of(session, job).mkdir(mode=0o700, parents=True, exist_ok=True)
     return job

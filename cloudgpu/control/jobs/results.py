@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cloudgpu.access.computer import node
 from cloudgpu.access.files import write_whole
-from cloudgpu.control.jobs.store import directory_of, log_file, note_sync
+from cloudgpu.access.jobs.copies import metered
+from cloudgpu.control.jobs.store import directory_of, log_file, note_measured, note_sync, times_file
+from cloudgpu.core.jobs.notice import Measured
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.jobs.job import Job
 
 CHECKPOINTS = 2  # how many complete ones are kept here
+MORE = 512 * 1024  # bytes: an answer that is shorter is the last of an index
 
 
 def sync(remote: RemoteJob, directory: Path, now: float) -> FetchedResults:
@@ -28,19 +31,24 @@ def sync(remote: RemoteJob, directory: Path, now: float) -> FetchedResults:
     `now` is seconds since 1970. Raises Unreachable, and InvalidRequest where this computer has no room.
     """
     fetch_output(remote, directory)
-    remote.sync_checkpoints(directory / "checkpoints", keep=CHECKPOINTS)
-    found = remote.fetch_results(directory / "results")
+    with metered() as meter:
+        copies = remote.sync_checkpoints(directory / "checkpoints", keep=CHECKPOINTS)
+        found = remote.fetch_results(directory / "results")
+    note_measured(directory, Measured(meter.bytes_per_s, copies[-1].bytes if copies else None, found.bytes))
     note_sync(directory, now)
     return found
 
 
 def fetch_output(remote: RemoteJob, directory: Path) -> None:
-    """Append what is new of the command's output to its copies here. Raises as `sync`."""
+    """Append what is new of the command's output, and of when it was written, to its copies here. Raises as `sync`."""
     out, err = (log_file(directory, remote.attempt, stream) for stream in ("out", "err"))
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
         with out.open("ab") as to_out, err.open("ab") as to_err:
             remote.tail(to_out, to_err, out_from=to_out.tell(), err_from=to_err.tell())
+        with times_file(directory, remote.attempt).open("ab") as to_times:
+            while to_times.write(remote.times(to_times.tell())) >= MORE:
+                pass
     except OSError as error:
         raise InvalidRequest(
             f"The output cannot be written to {directory}: {error.strerror}.",
@@ -61,7 +69,7 @@ def place_of(session: Session, job: Job) -> Path:
     if noted.exists():  # a delivery that was interrupted goes on where it was
         return Path(noted.read_text())
     place = Path(job.spec["workdir"]) / job.spec["results"] / job.name
-    if socket.gethostname() != job.host or not Path(job.spec["workdir"]).is_dir():
+    if node() != job.host or not Path(job.spec["workdir"]).is_dir():
         place = own / "delivered"
     elif place.exists() and not (place.is_dir() and not any(place.iterdir())):
         place = place.with_name(f"{job.name}-{job.id.removeprefix('job-')}")

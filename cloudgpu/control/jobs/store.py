@@ -5,19 +5,26 @@ from __future__ import annotations
 import json
 import shutil
 from contextlib import suppress
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from cloudgpu.access.files import write_whole
+from cloudgpu.access.jobs.journal import note, noted
 from cloudgpu.control.cost.job_cost import all_jobs
+from cloudgpu.core.events.job_lines import SUBJECT
+from cloudgpu.core.jobs.notice import Measured
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from cloudgpu.control.session.session import Session
+    from cloudgpu.core.events.log import Draft
     from cloudgpu.core.jobs.job import Job
     from cloudgpu.core.model.machine import Machine
+
+PREFIX = "job-"  # of the id of every job
 
 
 def the_job(session: Session, job: str) -> Job:
@@ -26,6 +33,38 @@ def the_job(session: Session, job: str) -> Job:
     if found is None:
         raise InstanceNotFound(f"No job has the id {job}.", field="NAME", value=job, next="See: cloudgpu jobs --all")
     return found
+
+
+def append(session: Session, job: str, drafts: Sequence[Draft]) -> None:
+    """Write lines of the job with this id: into the ledger, then into the copy in its own directory."""
+    session.ledger.append(drafts)
+    note(_journal(session, job), session.ledger.id, drafts)
+
+
+def put_back(session: Session, job: str) -> bool:
+    """Write the lines of a job that this computer has and the ledger lacks; say whether there were any.
+
+    A ledger that was put back from a backup may lack the end of a job, and its command would be run once more.
+    """
+    drafts = noted(_journal(session, job), session.ledger.id)
+    known = {line.dedupe for line in session.ledger.events(SUBJECT)} if drafts else set()
+    lacking = [one for one in drafts if one.dedupe not in known]
+    if lacking:
+        session.ledger.append(lacking)
+        session.tell(f"{job}: the ledger lacked {len(lacking)} of its lines; this computer had them")
+    return bool(lacking)
+
+
+def put_back_unknown(session: Session) -> None:
+    """Write the lines of all jobs that have a directory in this home, and that the ledger does not know at all."""
+    here = session.home.jobs
+    ids = {path.name for path in here.iterdir() if path.name.startswith(PREFIX)} if here.is_dir() else set()
+    for job in sorted(ids - set(all_jobs(session)) if ids else ids):
+        put_back(session, job)
+
+
+def _journal(session: Session, job: str) -> Path:
+    return session.home.jobs / job / "ledger.jsonl"
 
 
 def check_free(machine: Machine, jobs: Iterable[Job]) -> None:
@@ -56,6 +95,11 @@ def log_file(directory: Path, attempt: int, stream: str) -> Path:
     return directory / f"{stream}-{attempt}"
 
 
+def times_file(directory: Path, attempt: int) -> Path:
+    """Return where the index of when the output of an attempt was written is copied to; it stays with the output."""
+    return directory / f"times-{attempt}"
+
+
 def last_sync(directory: Path) -> float | None:
     """Return when results were last copied from the job's machine, as seconds since 1970; None for never."""
     with suppress(OSError, ValueError, TypeError):
@@ -66,6 +110,21 @@ def last_sync(directory: Path) -> float | None:
 def note_sync(directory: Path, now: float) -> None:
     """Write down that results were copied just now."""
     write_whole(directory / "synced", json.dumps(now).encode())
+
+
+def measured_of(directory: Path) -> Measured:
+    """Return what was seen of the copies of a job on this computer; it stays when the job is over."""
+    with suppress(OSError, ValueError, TypeError):
+        return Measured(**json.loads((directory / "measured.json").read_text()))
+    return Measured()
+
+
+def note_measured(directory: Path, seen: Measured) -> None:
+    """Write down what was seen of a job's copies; where nothing is new, what is known stays."""
+    known = measured_of(directory)
+    found = {name: value if value is not None else getattr(known, name) for name, value in asdict(seen).items()}
+    with suppress(OSError):  # it is told in plans alone
+        write_whole(directory / "measured.json", json.dumps(found).encode())
 
 
 def forget_copies(directory: Path) -> None:

@@ -8,7 +8,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.cost.job_cost import all_jobs
-from cloudgpu.control.jobs.carry import LATER, Carried, Carrier
+from cloudgpu.control.jobs.carry import Carrier
+from cloudgpu.control.jobs.store import put_back_unknown
+from cloudgpu.core.jobs.carried import LATER, Carried
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable
 from cloudgpu.parallel import Pool, is_abandoned
 
@@ -37,6 +39,7 @@ def carry_all(session: Session, environ: Mapping[str, str]) -> list[tuple[Job, C
     What goes wrong with one is in its entry and keeps no other on. `environ` has the values of secrets. Raises
     LedgerUnavailable.
     """
+    put_back_unknown(session)
     jobs = living(session)
     if not jobs:
         return []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -46,7 +46,7 @@ from cloudgpu.underway import changing
 from cloudgpu.views.machines import plan_value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from cloudgpu.views.documents.machines.machines import UpDocument
 
@@ -92,7 +92,8 @@ def launch(
                 look_for_budgets(session, replace(prepared, existing=None))
                 agree()
             settle_others(session)
-            machine = _launch_anew(session, prepared)
+            with _another_each_time(prepared):
+                machine = _launch_anew(session, prepared)
         with _launched(machine):
             machine = timers.guard(session, machine, "launch")
     with _launched(machine):
@@ -111,6 +112,19 @@ def launched(session: Session, prepared: Prepared, done: Launched, on_start: str
         "differences": differences(session, prepared, done.machine if done.found else None),
         "plan": plan_value(prepared.plan),
     }
+
+
+@contextmanager
+def _another_each_time(prepared: Prepared) -> Iterator[None]:
+    """Say what a repeated `--new` does after a launch whose outcome is not known: it settles that, but only once."""
+    try:
+        yield
+    except ProviderUnavailable as error:
+        if prepared.new:
+            error.next = (
+                "First see whether it made a machine: cloudgpu ls --refresh. After that, --new launches another one."
+            )
+        raise
 
 
 def _launched(machine: Machine) -> AbstractContextManager[None]:

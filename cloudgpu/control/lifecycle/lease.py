@@ -153,7 +153,7 @@ def set_lease(session: Session, machine: Machine, lease: Lease, why: str, overri
     In this order, since what the ledger does not know, no budget counts. A machine that surely did not take it keeps
     the lease that it had, and the ledger says so; where nobody knows, the next look does.
     """
-    provider, now = _taggable(session, machine), session.clock()
+    provider, at = _taggable(session, machine), _after_all_known(session, machine)
     who = by(session, machine, "extend")
     timers.check_reach(session, machine, lease.renew_until)
 
@@ -161,10 +161,10 @@ def set_lease(session: Session, machine: Machine, lease: Lease, why: str, overri
         known = view.machine(machine.id) or machine
         moves = known.renew_until is None or lease.renew_until > from_iso(known.renew_until)
         more = carried(session, view, row_until(known, lease.renew_until), override) if moves else []
-        return [lease_line(machine, lease, why, now, who=who), *more]
+        return [lease_line(machine, lease, why, at, who=who), *more]
 
     with changing(f"The new lease of {machine.name} may not be set everywhere. Run the same command again."):
-        decided(session, decision, _way(machine, now))
+        decided(session, decision, _way(machine, session.clock()))
         try:
             with gone_if_terminated(session, machine):
                 provider.tag(fact(machine.provider_id), lease.tags())
@@ -185,7 +185,7 @@ def _read_back(session: Session, machine: Machine) -> None:
 
 def _put_back(session: Session, machine: Machine) -> None:
     """Write that the machine has the lease that it had, or none: then it is not believed to end by itself."""
-    session.ledger.append([lease_put_back(machine, session.clock(), host=platform.node())])
+    session.ledger.append([lease_put_back(machine, _after_all_known(session, machine), host=platform.node())])
 
 
 def _way(machine: Machine, now: datetime) -> Way:
@@ -221,14 +221,17 @@ def set_hold(session: Session, machine: Machine, until: datetime | None) -> Mach
 
 
 def _after_all_known(session: Session, machine: Machine) -> datetime:
-    """Return now, or the time of the latest line of a machine's holds where this clock is behind it.
+    """Return now, or a moment after the latest line of a machine's holds and leases where this clock is behind it.
 
     Lines are folded by their time, and a tag that says that nothing holds it is no news: a release with an earlier time
-    than the hold itself, or than a look that saw it, would keep the machine, and its bill, until that hold ends.
+    than the hold itself, or than a look that saw it, would keep the machine, and its bill, until that hold ends. A
+    lease with an earlier time than the one before it would not count, and the machine would be ended by that; two with
+    the same time and the same renew-until are one line.
     """
     lines = session.ledger.events(machine.id)
-    held = (from_iso(line.occurred_at) for line in lines if line.kind == "hold_set")
-    return max([not_before(machine, session.clock()), *held])
+    known = (from_iso(line.occurred_at) for line in lines if line.kind in ("hold_set", "lease_set"))
+    now, latest = not_before(machine, session.clock()), max(known, default=None)
+    return now if latest is None or now > latest else latest + timedelta(microseconds=1)
 
 
 def check_hold(name: str, until: object, *, release: bool) -> None:

@@ -31,6 +31,7 @@ class JobSpec(TypedDict):
 
     Times are seconds. `launch` holds the options of `up` as text; `machine` is the id of a machine that was there
     (null: one is launched for the job). `environment` has the values of --env; of --env-file only the path.
+    `results_to` is the bucket or volume that results and checkpoints go to (null: the computer that watches).
     `dearest` is the most that the job may cost by its plan, null where that has no end.
     """
 
@@ -48,6 +49,7 @@ class JobSpec(TypedDict):
     data: list[DataRecord]
     ports: list[int]
     results: str
+    results_to: str | None
     checkpoint: str | None
     every_s: int
     timeout_s: int | None
@@ -137,7 +139,11 @@ class JobCancelRequested(TypedDict):
 
 
 class JobResultsFetched(TypedDict):
-    """Results are in `directory` on the computer `host`; `whole`: sizes and hashes agree with the machine's."""
+    """Results are in `directory` on the computer `host`; `whole`: sizes and hashes agree with the machine's.
+
+    Without a host, `directory` is an address: of a bucket, where `whole` means that it has all that its list names, or
+    of a volume, on which they are.
+    """
 
     job: str
     files: int
@@ -161,6 +167,14 @@ class JobResumed(TypedDict):
     job: str
     attempt: int
     machine: str
+    why: str
+
+
+class JobWaits(TypedDict):
+    """An attempt waits for a machine: its launch was refused for the first time, for this reason."""
+
+    job: str
+    attempt: int
     why: str
 
 
@@ -256,6 +270,12 @@ def job_resumed(job: str, attempt: int, number: int, machine: str, why: str, now
     """Return the line that a stopped machine is about to be started again for a job's results, for the n-th time."""
     body: JobResumed = {"job": job, "attempt": attempt, "machine": machine, "why": why}
     return Draft("job_resumed", SUBJECT, body, now, f"job:{job}:resumed:{attempt}:{number}")
+
+
+def job_waits(job: str, attempt: int, why: str, now: datetime) -> Draft:
+    """Return the line that an attempt waits for a machine: its launch was refused for the first time."""
+    body: JobWaits = {"job": job, "attempt": attempt, "why": why}
+    return Draft("job_waits", SUBJECT, body, now, f"job:{job}:{attempt}:waits")
 
 
 def job_closed(job: str, why: str, now: datetime) -> Draft:

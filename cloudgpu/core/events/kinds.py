@@ -77,5 +77,6 @@ KINDS = {
     "job_cancel_requested": Kind("jobs", job_lines.JobCancelRequested),
     "job_results_fetched": Kind("jobs", job_lines.JobResultsFetched),
     "job_resumed": Kind("jobs", job_lines.JobResumed),
+    "job_waits": Kind("jobs", job_lines.JobWaits),
     "job_closed": Kind("jobs", job_lines.JobClosed),
 }

@@ -1,7 +1,8 @@
 """Finds what somebody has to hear of jobs: how one ended, and what one waits for. Pure.
 
 How a job ended is found from its end until three days after nothing was left to do for it, so it is told once. That a
-job stalls, or waits for a secret, its watcher finds, and it lasts until that watcher says otherwise or the job is over.
+job stalls, or waits for a secret or a machine, its watcher finds, and it lasts until that watcher says otherwise or the
+job is over.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def job_findings(jobs: Iterable[Job], lasting: Mapping[str, News], now: datetime
     """
     for job in jobs:
         if job.outcome is None:
-            keys = (waits_key(job, "stalled"), waits_key(job, "secret"))
+            keys = (waits_key(job, what) for what in ("stalled", "secret", "machine"))
             yield from (lasting[key].finding for key in keys if key in lasting)
         elif is_reported(job, now):
             key = ended_key(job)
@@ -116,13 +117,26 @@ def secret_finding(job: Job, names: Sequence[str]) -> Finding:
     )
 
 
+def machine_finding(job: Job, why: str, until: datetime) -> Finding:
+    """Return what is told of a job that waits for a machine, until then at most."""
+    return Finding(
+        waits_key(job, "machine"),
+        "job waits for a machine",
+        f"Job {job.name} waits for a machine",
+        f"{why} It is tried again each time somebody watches, until {minute(iso(until))}; nothing is billed meanwhile. "
+        f"To end it: cloudgpu cancel {job.name}",
+        _facts(job),
+        urgent=False,
+    )
+
+
 def ended_key(job: Job) -> str:
     """Return the key of the alert that a job is over."""
     return f"{JOB}:{job.id}:{job.state}"
 
 
 def waits_key(job: Job, what: str) -> str:
-    """Return the key of the alert that a job is `stalled`, or waits for a `secret`."""
+    """Return the key of the alert that a job is `stalled`, or waits for a `secret` or a `machine`."""
     return f"{JOB_WAITS}:{job.id}:{what}"
 
 
@@ -130,7 +144,7 @@ def _results(job: Job) -> str:
     """Return where a job's results are; nothing of a job whose command never began."""
     fetched = job.fetched
     if fetched is not None and fetched.whole:
-        return f"Its results are in {fetched.directory} on {fetched.host}."
+        return f"Its results are in {fetched.directory}{' on ' if fetched.host else ''}{fetched.host}."
     if not any(one.began_at is not None for one in job.attempts):
         return ""
     if job.is_living:

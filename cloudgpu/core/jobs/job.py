@@ -37,7 +37,10 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One try of a job on one machine. `machine` is None until its launch is known to have made one."""
+    """One try of a job on one machine. `machine` is None until its launch is known to have made one.
+
+    `waits` is since when that launch is refused, and why it was at first; None where it is not.
+    """
 
     number: int
     key: str | None
@@ -49,11 +52,12 @@ class Attempt:
     interrupted: bool = False
     status: int | None = None
     why: str = ""
+    waits: tuple[datetime, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """Where results are; `whole`: sizes and hashes agree with what the machine had."""
+    """Where results are; `whole`: sizes and hashes agree with what the machine had. No host: in a bucket, a volume."""
 
     files: int
     bytes: int
@@ -93,6 +97,12 @@ class Job:
         """The attempt that is open, None before the first and between two."""
         last = self.attempts[-1] if self.attempts else None
         return None if last is None or (last.ended_at is not None and self.outcome is None) else last
+
+    @property
+    def waits(self) -> tuple[datetime, str] | None:
+        """Since when it waits for a machine, and why it got none at first; None where it does not."""
+        attempt = self.attempt
+        return attempt.waits if self.outcome is None and attempt is not None and attempt.machine is None else None
 
     @property
     def is_living(self) -> bool:
@@ -217,6 +227,10 @@ def _resumed(job: Job, _body: Body, _at: datetime) -> Job:
     return replace(job, resumes=job.resumes + 1)
 
 
+def _waits(job: Job, body: Body, at: datetime) -> Job:
+    return _changed(job, body, lambda one: replace(one, waits=one.waits or (at, body["why"])))
+
+
 def _closed(job: Job, _body: Body, at: datetime) -> Job:
     return replace(job, closed_at=job.closed_at or at)
 
@@ -231,5 +245,6 @@ _STEPS: Mapping[str, Callable[[Job, Body, datetime], Job]] = {
     "job_cancel_requested": _cancel,
     "job_results_fetched": _fetched,
     "job_resumed": _resumed,
+    "job_waits": _waits,
     "job_closed": _closed,
 }

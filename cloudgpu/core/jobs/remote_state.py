@@ -20,9 +20,10 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How a command ended: `reason` is exited, setup, start, timeout, lost or a word of whoever cancelled it.
+    """How a command ended: `reason` is exited, no_command, setup, start, timeout, lost, or a canceller's own word.
 
-    `start`: it could not be begun, for a full disk, say; `why` says more in words.
+    `no_command`: the machine does not have it. `start`: it could not be begun, for a full disk, say. `why` says more in
+    words.
     """
 
     status: int | None
@@ -30,6 +31,21 @@ class Exit:
     reason: str
     ended: float
     why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Storing:
+    """How far the uploads to a bucket are: `alive`, whether a process does them, with a form good `until` then.
+
+    `at` is when all that there was had last arrived; `final`: the command is over, and all has. `error` is what went
+    wrong since then.
+    """
+
+    alive: bool
+    until: float
+    at: float | None
+    final: bool
+    error: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,3 +64,6 @@ class RemoteState:
     disk_free: int | None = None
     results_bytes: int = 0
     checkpoints: tuple[str, ...] = ()
+    data: tuple[int, int] | None = None  # bytes that came from buckets, and in all
+    storing: Storing | None = None
+    notice: bool = False  # the provider has given notice that it takes the machine

@@ -13,6 +13,7 @@ from enum import StrEnum
 
 from cloudgpu.core.jobs.job import Attempt, Job, State
 from cloudgpu.core.jobs.remote_state import Exit, Phase, RemoteState
+from cloudgpu.core.jobs.stored import StoredResults
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import from_iso
@@ -30,6 +31,7 @@ class Do(StrEnum):
     AGAIN = "again"  # close this attempt; another one follows
     END = "end"  # write how the job ended
     FETCH = "fetch"  # bring the results back
+    STORED = "stored"  # write that they are whole in their bucket
     STOP = "stop"  # end compute, and keep the disk: nobody has fetched the results in time
     RESUME = "resume"  # start the machine again that has the results
     TERMINATE = "terminate"  # end the job's machine
@@ -59,7 +61,8 @@ class Seen:
     `machine` is that of the open attempt, None where none is known to have been made. `remote` is the last look at it,
     None where it was not asked; `silent` says why it did not answer. `spent` is what the job's machines have cost.
     `unfetched`: a fetch of its results has just failed. `sold_out`: its stopped machine could not be started just now,
-    for want of capacity or quota.
+    for want of capacity or quota. `stored` are the results of the latest attempt that are whole in the job's bucket;
+    `unread` says why nobody can tell whether they are there.
     """
 
     machine: Machine | None
@@ -68,16 +71,21 @@ class Seen:
     spent: Money | None = None
     unfetched: bool = False
     sold_out: bool = False
+    stored: StoredResults | None = None
+    unread: str | None = None
 
 
 CANCEL_PATIENCE = timedelta(minutes=10)  # that a machine has to answer before its cancelled job is over all the same
+CAPACITY_WAIT = timedelta(hours=24)  # that a job waits for a machine, for a restart say
 MOST_RESUMES = 2  # each costs the time of a boot, at least
 TAKEN = "interrupted"  # a provider's reason for a spot machine that it took
 RUNS = ("pending", "running", "stopping", "unknown")
 OF_REASON = {
     "exited": State.FAILED,
+    "no_command": State.FAILED,  # it is not on the machine: another try would not find it either
     "setup": State.SETUP_FAILED,
     "start": State.SETUP_FAILED,  # it could not be begun: a full disk, say
+    "data": State.SETUP_FAILED,  # its data did not come
     "timeout": State.TIMED_OUT,
     "cancelled": State.CANCELLED,
     "over_cost": State.OVER_COST,
@@ -97,14 +105,31 @@ def next_step(job: Job, seen: Seen, now: datetime) -> Step:
     return _with_a_machine(job, job.attempt, seen.machine, seen, now)
 
 
+def gives_up(attempt: Attempt, now: datetime) -> bool:
+    """Say whether an attempt whose launch is refused once more has waited for its machine as long as a job may."""
+    return now - (attempt.waits[0] if attempt.waits else now) >= CAPACITY_WAIT
+
+
 def _with_a_machine(job: Job, attempt: Attempt, machine: Machine, seen: Seen, now: datetime) -> Step:
-    if machine.state in ("stopped", "deallocated") or machine.parked:
-        return _machine_stopped(job, machine, seen)
-    if machine.terminated_at is not None or machine.state == "terminated":
-        return _cancelled(job) or _machine_gone(job, machine)
+    stopped = machine.state in ("stopped", "deallocated") or machine.parked
+    if stopped or machine.terminated_at is not None or machine.state == "terminated":
+        known = _by_its_bucket(job, attempt, seen)
+        if stopped:
+            return known or _machine_stopped(job, machine, seen)
+        return known or _cancelled(job) or _machine_gone(job, machine)
     if seen.remote is None:
         return _silent(job, attempt, seen.silent, now) if seen.silent else Step(Do.LOOK)
     return _by_what_runs(job, attempt, seen.remote, seen.spent)
+
+
+def _by_its_bucket(job: Job, attempt: Attempt, seen: Seen) -> Step | None:
+    """Return what follows where the bucket of a job tells how a command ended whose machine does not run any more.
+
+    Silence is not absence: while the bucket cannot be read, the command may be over, and is not run again.
+    """
+    if seen.stored is not None and seen.stored.attempt == attempt.number:
+        return _exited(job, seen.stored.exit)
+    return None if seen.unread is None else _cancelled(job) or Step(Do.WAIT, seen.unread)
 
 
 def _silent(job: Job, attempt: Attempt, why: str, now: datetime) -> Step:
@@ -180,6 +205,8 @@ def _lost(job: Job) -> Step:
 def _exited(job: Job, ended: Exit) -> Step:
     if ended.reason == "exited" and ended.status == 0 and not ended.signal:
         return Step(Do.END, outcome=State.SUCCEEDED, exit=ended)
+    if ended.reason == "data" and job.cancel is None and job.interruptions < job.spec["restarts"]:
+        return Step(Do.AGAIN, ended.why, exit=ended, interrupted=True)  # what has come is there for the next attempt
     retried = ended.reason == "exited" and job.cancel is None and job.failed_tries < job.spec["retries"]
     if retried:
         return Step(Do.AGAIN, ended.why or f"exit status {ended.status}", exit=ended)
@@ -197,6 +224,10 @@ def _after_the_end(job: Job, seen: Seen, now: datetime) -> Step:
     """Return what is left to do for a job whose command is over: its results, then its machine."""
     machine, whole = seen.machine, job.fetched is not None and job.fetched.whole
     gone = machine is None or (machine.terminated_at is not None and not machine.parked)
+    if not whole and seen.stored is not None and seen.stored.attempt == job.attempts[-1].number:
+        return Step(Do.STORED)
+    if not whole and gone and seen.unread is not None and now < _wait_ends(job, machine, now):
+        return Step(Do.WAIT, seen.unread)
     if not whole and not gone and machine is not None and _had_a_command(job):
         return _fetch(job, machine, seen, now)
     if gone or job.spec["machine"] is not None:
@@ -218,11 +249,16 @@ def _fetch(job: Job, machine: Machine, seen: Seen, now: datetime) -> Step:
             return Step(Do.RESUME, "nobody had fetched its results when its machine was stopped")
         state = "parked" if machine.parked else machine.state
         return Step(Do.WAIT, f"its results are on {machine.name}, which is {state}")
-    since = max(filter(None, (job.ended_at, from_iso(machine.since) if machine.since else None)), default=now)
-    waited = now >= since + timedelta(seconds=job.spec["results_wait_s"])
+    waited = now >= _wait_ends(job, machine, now)
     if job.spec["machine"] is None and waited and seen.unfetched:  # whoever comes late, from sleep say, fetches them
         return Step(Do.STOP, "nobody has fetched its results in time")
     return Step(Do.FETCH)
+
+
+def _wait_ends(job: Job, machine: Machine | None, now: datetime) -> datetime:
+    """Return until when the results of a job are waited for: `--results-wait` from its end, or its machine's start."""
+    since = from_iso(machine.since) if machine is not None and machine.since else None
+    return max(filter(None, (job.ended_at, since)), default=now) + timedelta(seconds=job.spec["results_wait_s"])
 
 
 def _had_a_command(job: Job) -> bool:

@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -100,6 +101,7 @@ class Aws(CloudAccount):
             connect_timeout=self.patience.connect,
             read_timeout=seconds,
             max_pool_connections=AT_ONCE,
+            signature_version="s3v4" if service == "s3" else None,  # else addresses are signed the old way
         )
         try:
             return self._session.client(service, region_name=region, config=config)
@@ -204,6 +206,16 @@ class Aws(CloudAccount):
         with self.said("credentials", self.options.home_region):
             found = self._session.get_credentials()
             return "" if found is None else str(found.get_frozen_credentials().access_key)
+
+    def login_until(self) -> datetime | None:
+        """Return when the credentials end that calls are signed with; None for a key that lasts."""
+        self.client("sts", self.options.home_region)  # makes the session
+        with self.said("credentials", self.options.home_region):
+            found = self._session.get_credentials()
+            if found is not None:
+                found.get_frozen_credentials()  # renews a login that is about to end
+            end = getattr(found, "_expiry_time", None)  # botocore has no public name for it
+            return end if isinstance(end, datetime) else None
 
     def each(
         self, regions: Sequence[str], ask: Callable[[str], Answer]

@@ -30,7 +30,7 @@ _LEASE = (
 )
 _REPORT = f"ExecStartPost=-{HERE}/lease report\n"
 _REPORT_OF_AWS = f"ExecStartPost=-/usr/bin/python3 {HERE}/report.py\n"
-# Half a minute of notice is over before the lease's timer would look again.
+# Half a minute of notice is over before the lease's timer would look again, and half of two minutes.
 _WATCH = (
     "[Unit]\nDescription=cloudgpu: the notice of a spot machine\n"
     f"[Service]\nExecStart={HERE}/lease watch\nRestart=on-failure\nRestartSec=5\n"
@@ -128,7 +128,7 @@ def _units(attempt: Attempt, given: Given) -> Mapping[str, str]:
         "cloudgpu-agent.service": _AGENT.format(user=given.user),
         "cloudgpu-start.service": _START.format(user=given.user),
     }
-    if is_watched(attempt, given):
+    if is_watched(attempt):
         units["cloudgpu-notice.service"] = _WATCH
     if attempt.request.setup.volume is not None:
         units["cloudgpu-volume.service"] = _VOLUME.format(volume=f" {given.volume}".rstrip())

@@ -38,9 +38,9 @@ class Given:
     user: str = USER
 
 
-def is_watched(attempt: Attempt, given: Given) -> bool:
+def is_watched(attempt: Attempt) -> bool:
     """Say whether a spot notice is looked out for all the time: AWS gives two minutes, the others half a minute."""
-    return attempt.offer.available.market is Market.SPOT and given.cloud != "aws"
+    return attempt.offer.available.market is Market.SPOT
 
 
 _PIP = "jupyterlab>=4.4,<5"
@@ -72,7 +72,7 @@ def _module(command: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
 
 
 AGENT_INTERVAL_S = 30
-AGENT_INTERVAL_OF_SPOT_S = 10  # where a notice comes half a minute before the end, and the user's hook has to run yet
+AGENT_INTERVAL_OF_SPOT_S = 10  # where a notice comes, and the user's hook has to run yet
 _AGENT = '#!/bin/sh\nexec /usr/bin/python3 "$HOME/.cloudgpu/agent.py" "$@"\n'
 
 
@@ -131,7 +131,7 @@ def _agent_settings(attempt: Attempt, given: Given) -> dict[str, Any]:
         "notice": {"kind": "file", "path": "/run/cloudgpu/notice.json"},
         "events": {"kind": "file", "path": "/run/cloudgpu/events.json"},
         "end": ["sudo", "-n", f"{HERE}/lease", "end"],
-        "interval": AGENT_INTERVAL_OF_SPOT_S if is_watched(attempt, given) else AGENT_INTERVAL_S,
+        "interval": AGENT_INTERVAL_OF_SPOT_S if is_watched(attempt) else AGENT_INTERVAL_S,
         "gpus": sum(gpu.count for gpu in attempt.offer.available.accelerators),
         "warn": True,
         **policy,

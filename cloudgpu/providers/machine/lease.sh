@@ -1,7 +1,7 @@
 #!/bin/sh
 # Powers this machine off when its lease is over, whatever else has failed: cloudgpu-lease.timer runs it each minute.
 # Beside that: `lease end REASON` powers it off now, `lease report` tells the outside when it was last in use, and
-# `lease watch` looks for a spot notice every few seconds, where a cloud gives half a minute.
+# `lease watch` looks for a spot notice every few seconds: the sooner it is seen, the more is copied before the end.
 #
 # Over is: renew-until has passed; or the lease has passed (the tag's, or what the agent has renewed it to), and the
 # hold, too. The lease is the agent's to judge while it lives, since it knows whether anybody works here: it renews
@@ -87,6 +87,7 @@ case "${1:-}" in
   watch)
     until [ -e "$RUN/notice.json" ]; do
       NOW="$(date +%s)"
+      begin
       planned
       notice
       sleep 5

@@ -43,9 +43,29 @@ def test_a_signal_is_128_and_its_number(bench):
 def test_a_command_that_cannot_be_run_says_so_as_a_shell_does(bench, argv, status):
     bench.run(argv, files={"plain": "text"})
     seen = ended(bench.job())
-    assert (seen.exit.status, seen.exit.reason, seen.started) == (status, "exited", None)
+    assert (seen.exit.status, seen.exit.reason, seen.started) == (status, "no_command", None)
     assert argv[0] in seen.exit.why
     assert argv[0] in output(bench.job())[1]
+
+
+def test_a_command_that_the_machine_lacks_is_known_before_the_files_travel(bench):
+    files = {"data": "x" * 1000}
+    seen = bench.run(["no-such-command"], files=files)
+    assert (seen.phase, seen.exit.status) == (Phase.EXITED, 127)
+    assert seen.exit.why.startswith("no-such-command: command not found on the machine")
+    assert seen.exit.why.endswith("machine; install it with --setup")
+    assert not any((bench.home / ".cloudgpu" / "jobs").rglob("work"))
+    assert bench.job().upload(bench.snapshot(files), bench.store) == 1000
+
+
+def test_a_command_that_a_setup_installs_is_found_and_one_that_it_does_not_is_named_after_it(bench):
+    path = {"PATH": f"{bench.home}/tools:/usr/bin:/bin"}
+    made = 'mkdir -p ~/tools; printf "#!/bin/sh\necho made" > ~/tools/made-here; chmod +x ~/tools/made-here'
+    assert bench.run(["made-here"], env=path).exit.reason == "no_command"
+    bench.run(["made-here"], job=bench.job(2), env=path, setup=made)
+    assert output(bench.job(2), follow=True)[0] == "made\n"
+    bench.run(["never-made"], job=bench.job(3), env=path, setup=made)
+    assert ended(bench.job(3)).exit.why.endswith("machine, not even after --setup")
 
 
 def test_a_file_of_the_tree_is_run_with_its_mode_and_a_link_is_one(bench):
@@ -76,6 +96,47 @@ def test_what_it_left_in_its_group_is_ended(bench):
     job = bench.start("sleep 1000 & echo $!")
     pid = int(output(job, follow=True)[0])
     wait_for(lambda: not lives(pid))
+
+
+LEAVES = "setsid sh -c 'trap \"\" TERM; echo $$ > {0}; while :; do sleep 0.05; done' & "
+LEAVES += "(nohup setsid sh -c 'echo $$ > {1}; sleep 1000' >/dev/null 2>&1 &) ; "
+LEAVES += "setsid env -u CLOUDGPU_ATTEMPT sh -c 'echo $$ > {2}; sleep 1000' & "
+
+
+def left_behind(bench, script, **spec):
+    """Start a command that leaves two processes outside its group, and one that is to outlive it; return all three."""
+    places = [bench.home / f"left-{number}" for number in range(3)]
+    job = bench.start(LEAVES.format(*places) + script, **spec)
+    return job, [int(wait_for(lambda one=one: one.exists() and one.read_text().strip())) for one in places]
+
+
+@pytest.mark.parametrize("script", ["exit 0", "exec sleep 1000"])
+def test_what_has_left_its_group_is_ended_with_it_but_for_what_gave_up_the_mark(bench, script):
+    all_there = " -a ".join(f"-s {bench.home}/left-{number}" for number in range(3))
+    script = f"until [ {all_there} ]; do sleep 0.02; done; {script}"
+    job, (stubborn, detached, free) = left_behind(bench, script)
+    if "sleep 1000" in script.rpartition(";")[2]:
+        job.cancel("cancelled", grace_s=0.2)
+    ended(job)
+    wait_for(lambda: not lives(stubborn) and not lives(detached))
+    assert lives(free)
+
+
+def test_a_timeout_ends_what_has_left_its_group(bench):
+    job, (stubborn, detached, _) = left_behind(bench, "exec sleep 1000", timeout_s=1.0, grace_s=0.2)
+    assert ended(job).exit.reason == "timeout"
+    wait_for(lambda: not lives(stubborn) and not lives(detached))
+
+
+def test_what_a_killed_supervisor_did_not_end_ends_when_the_job_is_cleaned_up(bench):
+    job, (stubborn, detached, _) = left_behind(bench, "until [ -e $HOME/go ]; do sleep 0.02; done")
+    os.kill(bench.watchers()[1], signal.SIGKILL)
+    (bench.home / "go").touch()
+    wait_for(lambda: bench.file("exit.json").exists())
+    assert lives(stubborn)
+    job.clean()
+    assert not lives(stubborn)
+    assert not lives(detached)
 
 
 # -- time and cancel
@@ -212,7 +273,9 @@ def test_when_both_are_killed_the_command_goes_on_and_is_never_begun_again(bench
     assert job.look().phase is Phase.ORPHANED
     assert bench.start(script).look().phase is Phase.ORPHANED
     (bench.home / "go").touch()
-    seen = ended(job)
+    ended(job)
+    wait_for(lambda: job.look().exit is not None)  # its process is gone a moment before that is written
+    seen = job.look()
     assert (seen.phase, seen.exit.status, seen.exit.reason) == (Phase.LOST, None, "lost")
     assert bench.start(script).look().phase is Phase.LOST
     assert output(job)[0] == "began\nended\n"
@@ -379,6 +442,19 @@ def test_since_leaves_out_what_was_written_before(bench):
     ended(job)
     assert output(job, since=noted + 0.001)[0] == "new\n"
     assert output(job, since=noted - 3600)[0] == "old\nnew\n"
+
+
+def test_the_index_of_times_comes_piece_by_piece_and_has_all_of_the_output(bench):
+    job = bench.start("echo one; until [ -e $HOME/go ]; do sleep 0.02; done; echo two")
+    wait_for(lambda: job.look().out == 4)
+    first = job.times(0)
+    assert first.splitlines()[-1].split()[1:] == [b"4", b"0"]
+    assert job.times(len(first)) == b""
+    assert job.written_by(time.time()) == (4, 0)
+    (bench.home / "go").touch()
+    ended(job)
+    assert (first + job.times(len(first))).splitlines()[-1].split()[1:] == [b"8", b"0"]
+    assert bench.job(7).times(0) == b""
 
 
 def test_a_follower_that_goes_away_leaves_no_process_behind(bench, server):

@@ -209,7 +209,7 @@ BAD = [
     (["--gpu", "v100", "--", "true"], "--on desk uses one that is there"),
     (["--secret", "NOT_SET_ANYWHERE", "--", "true"], "NOT_SET_ANYWHERE is not in your environment"),
     (["--port", "70000", "--", "true"], "is not a port"),
-    (["--data", "s3://b/k:data", "--", "true"], "buckets are not supported yet"),
+    (["--data", "ftp://b/k:data", "--", "true"], "not the address of a bucket"),
     (["--results", "..", "--", "true"], "is not a directory inside the workdir"),
     (["--retries", "many", "--", "true"], "is not a whole number"),
     (["Bad Name", "--", "true"], "cannot be a job's name"),

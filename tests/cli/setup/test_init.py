@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pty
-import select
 import socket
 import stat
 import subprocess
@@ -17,6 +16,7 @@ from cloudgpu.access.keys import client_key
 from cloudgpu.access.ssh.target import fingerprint
 from tests.access.sshserver import Server
 from tests.cli.many import QuickProgram
+from tests.cli.people import can_read
 
 FIRST = ("init", "--yes", "--owner", "ada")
 
@@ -61,7 +61,7 @@ def on_terminal(cloudgpu, args, answers, *, within_s=30):
 
 def read_some(terminal):
     """What was shown in a tenth of a second; None once nobody holds the other side."""
-    if not select.select([terminal], [], [], 0.1)[0]:
+    if not can_read(terminal, 0.1):
         return ""
     try:
         return os.read(terminal, 65536).decode() or None

@@ -21,8 +21,10 @@ from pathlib import Path
 from cloudgpu.access.keys import client_key, new_host_key
 from cloudgpu.core.model.instances import Address
 from cloudgpu.core.values.naming import digest
+from cloudgpu.testing.fake.full import _without
 from cloudgpu.testing.fake.machines import Pace, from_json, phase
 from cloudgpu.testing.fake.provider import FakeProvider
+from cloudgpu.testing.fake.settings import read_options
 from tests.forked import Forked, until_closed
 
 KIND = "tests.control.jobs.ssh_cloud:make"
@@ -34,6 +36,16 @@ STRIKES = []  # called before each changing call of the cloud
 
 class SshCloud(FakeProvider):
     """The fake cloud, whose machines are where their servers are."""
+
+    def attach(self, id, volume, tags):  # noqa: A002
+        """Attach a volume; its content is a directory beside the machines, which outlives them."""
+        here = Path(self.options.state_file).parent
+        there, place = here / "volumes" / volume.name, here / "machines" / id / "data"
+        for one in (there, place.parent):
+            one.mkdir(parents=True, exist_ok=True)
+        if not place.is_symlink():
+            place.symlink_to(there)
+        return super().attach(id, volume, tags)
 
     def _address(self, machine):
         return Address(host_of(machine.id), self.options.port, machine.user)
@@ -47,8 +59,9 @@ class SshCloud(FakeProvider):
 
 
 def make(settings):
-    """Return the cloud: what the entry point of the tests names."""
-    return SshCloud(settings)
+    """Return the cloud, without the abilities that its settings say it lacks: what the entry point names."""
+    lacks = read_options(settings).lacks
+    return _without(SshCloud, lacks)(settings) if lacks else SshCloud(settings)
 
 
 def host_of(machine):
@@ -142,7 +155,7 @@ async def _serve(home, host, private, public, port, path):
         authorized_keys=[public],
         user="",  # as machines of the fake cloud say it
         home=home,
-        environ={"PATH": path, "LANG": "C.UTF-8"},
+        environ={"PATH": path, "LANG": "C.UTF-8", "CLOUDGPU_VOLUME": str(home.parent / "data")},
         port=port,
         shell="/bin/bash",
     )

@@ -165,6 +165,63 @@ def test_a_machine_that_does_not_answer_after_the_end_of_its_job_is_stopped_with
     assert world.machine_of(job).state == "stopped"
 
 
+def test_a_notice_brings_a_copy_at_once_although_the_next_one_is_due_in_an_hour(world):
+    job = world.asked(pause=20, every="1h")
+    world.child(job, until=runs)
+    copied = world.home / "jobs" / job.id / "results" / "early"
+    world.clock.advance(60)
+    again(world, job)
+    assert not copied.exists()
+    machine = world.machine_of(job)
+    (world.machines.home(machine.provider_id) / ".cloudgpu" / "notice").write_text("{}")
+    again(world, job)
+    assert copied.read_text() == "early"
+    request_cancel(world.session, job)
+    world.child(job)
+    world.nothing_left()
+
+
+NEITHER = 'lacks = ["Pausable", "Imageable"]\n'
+
+
+@pytest.mark.parametrize("silent", [False, True])
+def test_a_machine_that_can_neither_stop_nor_park_is_ended_when_its_results_were_waited_for_long_enough(worlds, silent):
+    world = worlds(NEITHER)
+    job = world.asked(results_wait="1h")
+    world.child(job, until=runs)
+    if silent:
+        watched_to_the_end(world, job)
+        world.machines.off()
+    else:  # this computer has no place for them
+        (world.work / "results").write_text("a file in the way")
+    world.child(job, until=lambda found: found.job.outcome is not None and found.error is not None)
+    assert (world.now(job).state, world.now(job).is_living, len(world.billed())) == (State.SUCCEEDED, True, 1)
+    world.clock.advance(3500)
+    found = again(world, job)
+    assert (found.error is not None, found.job.is_living, len(world.billed())) == (True, True, 1)
+    world.clock.advance(200)
+    again(world, job)
+    (world.work / "results").unlink(missing_ok=True)
+    world.child(job)
+    found = world.now(job)
+    assert (found.state, found.is_living, found.fetched.whole) == (State.SUCCEEDED, False, False)
+    assert [one.action_reason for one in world.session.ledger.machines()] == ["the job train is over"]
+    world.machines.end()
+    world.nothing_left()
+
+
+def watched_to_the_end(world, job):
+    """Wait until the command has said that it is over; its end is not written down."""
+    until = time.monotonic() + 20
+    while not world.events()["end"]:
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    for at in range(1, 100):
+        world.child(job, at)
+        if world.now(job).outcome is not None:
+            return
+
+
 def test_a_machine_that_its_user_ends_is_not_replaced(world):
     job = world.asked(pause=20)
     world.child(job, until=runs)
@@ -175,7 +232,7 @@ def test_a_machine_that_its_user_ends_is_not_replaced(world):
     world.nothing_left()
 
 
-@pytest.mark.parametrize("runs_before", [False, pytest.param(True, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("runs_before", [False, True])
 def test_a_ledger_from_a_backup_goes_on_and_never_runs_the_command_twice_at_once(world, runs_before):
     job = world.asked(pause=1)
     if runs_before:
@@ -187,8 +244,15 @@ def test_a_ledger_from_a_backup_goes_on_and_never_runs_the_command_twice_at_once
     world.session.ledger.close()
     world.session = world.opened()
     verified(world.session, agree=world.session.tell)
-    # A ledger that does not know of the end has lost the machine: the command is done again, as after an interruption.
-    world.ends(job, begun=1 + runs_before)
+    if runs_before:  # the machine is gone; what this computer wrote down of the job's end is put back
+        world.child(job)
+        found = world.now(job)
+        assert (found.is_living, found.state, found.shell_status) == (False, State.SUCCEEDED, 0), found
+        assert world.events() == {"begin": 1, "end": 1}
+        world.whole(found)
+        assert world.billed() == []
+    else:
+        world.ends(job)
 
 
 @pytest.mark.soak

@@ -202,6 +202,24 @@ def test_since_leaves_out_attempts_that_were_over_and_says_what_a_copy_lacks(lab
     assert any("does not say when each line was written" in one for one in lab.said)
 
 
+def test_since_goes_by_the_index_that_was_copied_with_the_output(lab):
+    lab.asked("job-1", "fox")
+    lab.begun("job-1", None)
+    copy(lab, "fox", 1, "old\nnew\n", "bad\nworse\n")
+    now = lab.clock().timestamp()
+    index = f"{now - 60:.3f} 4 0\n{now - 40:.3f} 4 4\n{now - 20:.3f} 8 10\n"
+    (lab.home / "jobs" / "job-1" / "times-1").write_text(index)
+    lab.over("job-1")
+    ago = {seconds: printed(lab, "fox", since=lab.clock() - timedelta(seconds=seconds)) for seconds in (90, 50, 30, 10)}
+    assert ago == {
+        90: ("old\nnew\n", "bad\nworse\n"),
+        50: ("new\n", "bad\nworse\n"),
+        30: ("new\n", "worse\n"),
+        10: ("", ""),
+    }
+    assert lab.said == []
+
+
 def test_a_job_that_has_not_begun_has_nothing_to_print(lab):
     lab.asked("job-1", "fox")
     with pytest.raises(InstanceNotFound, match="fox has not begun: it is pending"):

@@ -15,10 +15,13 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.control.jobs.cancel import cancel
+from cloudgpu.control.jobs.store import measured_of
 from cloudgpu.control.jobs.watch import carry_all, sentences
 from cloudgpu.core.jobs.job import State
+from cloudgpu.core.jobs.notice import Measured
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest
+from cloudgpu.views.jobs import exit_code
 from tests.control.jobs.bench import EACH, Bench, answer
 
 
@@ -79,14 +82,29 @@ def test_a_failing_command_and_a_signal_are_its_own_exit_status(desk):
     assert (job.state, job.shell_status) == (State.FAILED, 7)
     job, _, _ = desk.run("sh", "-c", "kill -SEGV $$", on="desk")
     assert (job.state, job.shell_status) == (State.FAILED, 139)
-    job, _, _ = desk.run("no-such-command", on="desk")
-    assert (job.state, job.shell_status) == (State.FAILED, 127)
+    job, _, _ = desk.run("no-such-command", on="desk", retries=2)
+    assert (job.state, job.shell_status, exit_code(job), len(job.attempts)) == (State.FAILED, 127, 127, 1)
+    assert job.why.startswith("no-such-command: command not found on the machine")
+    assert job.why.endswith("; install it with --setup")
 
 
 def test_a_failing_command_is_tried_again_as_often_as_that_was_asked(desk):
     says = "echo try $CLOUDGPU_RESTART_COUNT; test $CLOUDGPU_RESTART_COUNT = 2"
     job, out, _ = desk.run("sh", "-c", says, on="desk", retries=2)
     assert (job.state, out) == (State.SUCCEEDED, b"try 0\ntry 1\ntry 2\n")
+
+
+def test_how_fast_a_job_was_copied_and_how_large_its_checkpoint_was_is_remembered(desk):
+    says = (
+        "mkdir -p $CLOUDGPU_CHECKPOINT $CLOUDGPU_RESULTS; head -c 3000000 /dev/urandom > $CLOUDGPU_CHECKPOINT/one; "
+        "head -c 500 /dev/zero > $CLOUDGPU_RESULTS/r"
+    )
+    job, _, _ = desk.run("sh", "-c", says, on="desk")
+    seen = measured_of(desk.home / "jobs" / job.id)
+    assert (seen.checkpoint_bytes, seen.results_bytes) == (3_000_000, 500)
+    assert seen.bytes_per_s > 100_000
+    job, _, _ = desk.run("sh", "-c", "mkdir -p $CLOUDGPU_RESULTS; echo 1 > $CLOUDGPU_RESULTS/r", on="desk")
+    assert measured_of(desk.home / "jobs" / job.id) == Measured(None, None, 2)  # too little to tell a rate
 
 
 def test_a_timeout_ends_it_with_a_state_of_its_own_and_its_results_come_back(desk):

@@ -179,6 +179,17 @@ def test_an_uncertain_attempt_is_settled_before_the_next_offer_is_tried(lab):
     assert lab.cloud.calls["launch"] == 1
 
 
+def test_a_new_launch_without_an_answer_is_settled_by_the_next_one_and_makes_no_second_machine(lab):
+    lab.cloud.lose_reply("launch")
+    with pytest.raises(LaunchUncertain) as lost:
+        lab.up(new=True)
+    assert lost.value.next.endswith("cloudgpu ls --refresh. After that, --new launches another one.")
+    again = lab.up(new=True)
+    assert (again.found, len(lab.machines()), len(lab.rows())) == (False, 1, 1)
+    lab.up(new=True)
+    assert len(lab.machines()) == 2
+
+
 def test_a_machine_that_ended_unseen_is_not_returned(lab):
     first = lab.up().machine
     lab.cloud.terminate(first.provider_id)

@@ -20,3 +20,14 @@ def test_of_two_extensions_that_were_planned_at_once_the_longer_one_holds(lab):
     assert (from_iso(known.expires), from_iso(known.renew_until)) == (long.lease.expires, long.lease.renew_until)
     look_at_all(lab.session)
     assert lab.session.ledger.machine(row.id).renew_until == known.renew_until
+
+
+def test_a_lease_that_is_extended_by_a_clock_that_is_behind_counts_all_the_same(lab):
+    row = lab.up().machine
+    lab.later(minutes=10)
+    extend(lab.session, plan_extension(lab.session, row, 10 * HOUR))
+    lab.later(minutes=-5)
+    for hours in (20, 30):
+        plan = plan_extension(lab.session, lab.session.ledger.machine(row.id), hours * HOUR)
+        known = extend(lab.session, plan)
+        assert (from_iso(known.expires), from_iso(known.renew_until)) == (plan.lease.expires, plan.lease.renew_until)

@@ -217,3 +217,19 @@ def test_a_look_of_a_moment_is_no_measure_of_the_processors_own_noise():
     assert _judge(steady).activity == IDLE
     moment = {**QUIET, "t": NOW, "s": 1.0, "cpu": 0.0, "fault": "the agent is silent"}
     assert _judge([*steady, moment]).activity == IDLE
+
+
+# Read by the agent on a computer with an H100 (driver 580): before, while and after a kernel of PyTorch ran there.
+H100 = {
+    IDLE: {"cpu": 0.011, "net": 42414.414, "disk": 102101.431},
+    ACTIVE: {"cpu": 1.002, "net": 0.0, "disk": 136.379, "gpus": 1.0, "power": 405.995, "gpu": 100.0},
+}
+
+
+@pytest.mark.parametrize("activity", [IDLE, ACTIVE])
+def test_minutes_of_a_real_gpu_are_judged_as_they_were(activity):
+    minute = {**QUIET, **H100[activity]}
+    judged = _judge([{"t": NOW - 60.0 * ago, "s": 60.06, **minute} for ago in range(60)])
+    assert judged.activity == activity
+    if activity == ACTIVE:
+        assert ("GPU", 100.0, True) in [(one.what, one.value, one.counts) for one in judged.signals]

@@ -109,6 +109,13 @@ def test_a_command_that_does_not_exist_in_setup_is_no_failing_exit():
     assert world.job.outcome is State.SETUP_FAILED
 
 
+def test_a_command_that_the_machine_does_not_have_is_not_tried_again():
+    world = begun(World(spec(retries=3)))
+    world.ends(1, status=127, reason="no_command")
+    until(world, Do.CLOSE)
+    assert (world.job.outcome, world.job.status, len(world.job.attempts)) == (State.FAILED, 127, 1)
+
+
 def test_a_timeout_is_a_state_of_its_own_and_is_not_tried_again():
     world = begun(World(spec(retries=3, timeout_s=60)))
     world.ends(1, signal=15, reason="timeout")

@@ -38,6 +38,7 @@ def spec(**more):
         "data": [],
         "ports": [],
         "results": "results",
+        "results_to": None,
         "checkpoint": None,
         "every_s": 600,
         "timeout_s": None,

@@ -180,6 +180,15 @@ def test_the_agent_finds_the_lease_beside_it(machine):
     }
 
 
+def test_a_spot_notice_is_looked_out_for_until_it_comes(machine):
+    machine.launched(spot="yes")
+    notice = {"action": "terminate", "time": "2027-01-15T08:02:00Z"}
+    machine.stands_in("sleep", ":")
+    machine.imds.said["meta-data/spot/instance-action"] = json.dumps(notice)
+    assert machine.tick("watch") == []
+    assert json.loads((machine.run / "notice.json").read_text()) == notice
+
+
 def test_a_spot_notice_is_passed_on_where_there_can_be_one(machine):
     notice = {"action": "terminate", "time": "2027-01-15T08:02:00Z"}
     machine.imds.said["meta-data/spot/instance-action"] = json.dumps(notice)

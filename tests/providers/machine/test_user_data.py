@@ -165,9 +165,14 @@ def test_a_machine_is_told_whether_it_may_release_itself():
     assert "\ndeallocates=yes\n" in boot_hook(attempt(), Given("azure", can_deallocate=True))
 
 
-def test_a_notice_of_half_a_minute_is_watched_for_on_spot_machines_alone():
+def test_a_notice_is_watched_for_on_spot_machines_alone():
     paid = replace(attempt(), offer=replace(attempt().offer, available=replace(ITEM, market=Market.ON_DEMAND)))
-    for made, cloud, watched in ((attempt(), "gcp", True), (paid, "gcp", False), (attempt(), "aws", False)):
+    for made, cloud, watched in (
+        (attempt(), "gcp", True),
+        (paid, "gcp", False),
+        (attempt(), "aws", True),
+        (paid, "aws", False),
+    ):
         hook = boot_hook(made, Given(cloud))
         assert ("ExecStart=/usr/local/lib/cloudgpu/lease watch\n" in hook) == watched
         assert (" cloudgpu-notice.service" in hook) == watched

@@ -1,4 +1,4 @@
-"""Reads `--data SRC:DEST`, and paths that have to lie inside the workdir."""
+"""Reads `--data SRC:DEST`, `--results-to`, and paths that have to lie inside the workdir."""
 
 from __future__ import annotations
 
@@ -9,20 +9,24 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.config.files.text import shown
 from cloudgpu.control.inputs.setup import parse_volume
+from cloudgpu.core.jobs.stored import VOLUME
+from cloudgpu.core.model.buckets import bucket_address
 from cloudgpu.errors import InvalidRequest
+from cloudgpu.providers.buckets import MAY_WRITE
 
 if TYPE_CHECKING:
     from cloudgpu.core.events.job_lines import DataRecord
 
-VOLUME = "volume:"
 _BUCKET = re.compile(r"[a-z][a-z0-9+.-]*://.*", re.IGNORECASE | re.DOTALL)
-_EXAMPLE = "For example --data /mnt/imagenet:data, or --volume data --data volume:data:data"
+_EXAMPLE = "For example --data s3://lab/imagenet:data, --data /mnt/imagenet:data, or --data volume:data:data"
+_RESULTS = "For example --results-to s3://lab/runs, or --results-to volume:data"
 
 
 def parse_data(given: Sequence[str]) -> tuple[DataRecord, ...]:
-    """Return each `SRC:DEST`; raise InvalidRequest for one that cannot be read, a bucket, or a DEST that is used twice.
+    """Return each `SRC:DEST`; raise InvalidRequest for one that cannot be read, or a DEST that is used twice.
 
-    SRC is an absolute path on the machine or `volume:NAME`; DEST an absolute path, or one inside the workdir.
+    SRC is a bucket (`s3://BUCKET/PREFIX`), an absolute path on the machine or `volume:NAME`; DEST an absolute path, or
+    one inside the workdir.
     """
     found: list[DataRecord] = []
     for text in given:
@@ -32,16 +36,6 @@ def parse_data(given: Sequence[str]) -> tuple[DataRecord, ...]:
             raise _refused(says, text, "Name another destination for one of them.")
         found.append(one)
     return tuple(found)
-
-
-def check_volumes(data: Sequence[DataRecord], volume: str | None) -> None:
-    """Raise InvalidRequest for data of a volume that no `--volume` attaches."""
-    attached = None if volume is None else parse_volume(volume)
-    for one in data:
-        name = one["source"].removeprefix(VOLUME)
-        if one["source"].startswith(VOLUME) and (attached is None or attached.name != name):
-            says = f"--data {one['source']} names a volume that --volume does not attach."
-            raise _refused(says, one["source"], f"Add --volume {name}, or name a path that is on the machine.")
 
 
 def inside(text: str, option: str, example: str) -> str:
@@ -59,25 +53,64 @@ def inside(text: str, option: str, example: str) -> str:
 
 
 def _parsed(text: str) -> DataRecord:
-    if _BUCKET.fullmatch(text):
-        says = f"{shown(text)}: buckets are not supported yet."
-        way_out = "Name a path that is on the machine, or a volume, or copy the data from the bucket in --setup."
-        raise _refused(says, text, way_out)
     source, colon, target = text.rpartition(":")
-    if not colon or not source or not target:
+    if not colon or not source or not target or target.startswith("//"):  # that of an address
         raise _refused(f"--data {shown(text)!r} is not SRC:DEST.", text, _EXAMPLE)
     return {"source": _source(source, text), "target": _target(target)}
 
 
+def parse_results_to(text: str | None) -> str | None:
+    """Return the bucket or volume that results go to; raise InvalidRequest for what is neither."""
+    if text is None:
+        return None
+    address = bucket_address(text)
+    if address is not None and address.scheme in MAY_WRITE:
+        return address.text
+    volume = parse_volume(text.removeprefix(VOLUME)) if text.startswith(VOLUME) else None
+    if volume is not None and volume.size_gb is None:
+        return text
+    what = "neither s3://BUCKET/PREFIX nor volume:NAME" if address is None else "not a bucket of S3: only those can be"
+    says = f"--results-to {shown(text)!r} is {what}{' written to' if address else ''}."
+    raise InvalidRequest(says, field="--results-to", value=shown(text), next=_RESULTS)
+
+
+def volume_for(results_to: str | None, data: Sequence[DataRecord], volume: str | None) -> str | None:
+    """Return the volume that a launched machine gets: that of `--volume`, else the one that is named elsewhere.
+
+    Raises InvalidRequest where two are named: a machine has one.
+    """
+    named = [one for one in (results_to, *(one["source"] for one in data)) if one and one.startswith(VOLUME)]
+    attached = parse_volume(volume)
+    for one in named:
+        name = one.removeprefix(VOLUME)
+        known = attached.name if attached is not None else named[0].removeprefix(VOLUME)
+        if name != known:
+            option = "--results-to" if one is results_to else "--data"
+            says = f"{option} {one} names another volume than {known}, and a machine has one."
+            way = f"Use volume:{known} for it, or a bucket."
+            raise InvalidRequest(says, field=option, value=one, next=way)
+    return volume if attached is not None or not named else named[0].removeprefix(VOLUME)
+
+
 def _source(source: str, text: str) -> str:
+    if _BUCKET.fullmatch(source):
+        return _bucket(source, text)
     if source.startswith(VOLUME):
         volume = parse_volume(source.removeprefix(VOLUME))
         if volume is not None and volume.size_gb is None:
             return source
     elif PurePosixPath(source).is_absolute() and ".." not in PurePosixPath(source).parts:
         return str(PurePosixPath(source))
-    says = f"--data {shown(source)!r} is neither an absolute path on the machine nor volume:NAME."
+    says = f"--data {shown(source)!r} is neither a bucket, an absolute path on the machine nor volume:NAME."
     raise _refused(says, text, f"{_EXAMPLE}. What is in the workdir travels with it.")
+
+
+def _bucket(source: str, text: str) -> str:
+    address = bucket_address(source)
+    if address is not None:
+        return address.text
+    says = f"--data {shown(source)!r} is not the address of a bucket that cloudgpu can read."
+    raise _refused(says, text, "Use s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://CONTAINER/PREFIX.")
 
 
 def _target(target: str) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.config.files.text import shown
 from cloudgpu.control.inputs.launch_request import UpOptions, duration, parse_request, validate_request
 from cloudgpu.control.jobs.inputs.command import check_command
-from cloudgpu.control.jobs.inputs.data import check_volumes, inside, parse_data
+from cloudgpu.control.jobs.inputs.data import inside, parse_data, parse_results_to, volume_for
 from cloudgpu.control.jobs.inputs.env_file import check_variable, read_env_file
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import NAME, NAME_RULE, made_name, tag_value
@@ -47,6 +47,7 @@ class JobOptions(UpOptions, total=False):
     data: Sequence[str] | None  # SRC:DEST
     port: Sequence[int | str] | None
     results: str | None
+    results_to: str | None  # s3://BUCKET/PREFIX or volume:NAME
     checkpoint: str | None
     every: timedelta | str | None
     timeout: timedelta | str | None
@@ -87,6 +88,7 @@ class RunRequest:
     data: tuple[DataRecord, ...] = ()
     ports: tuple[int, ...] = ()
     results: str = USUAL_RESULTS
+    results_to: str | None = None
     checkpoint: str | None = None
     include: tuple[str, ...] = ()
     every: timedelta = USUAL_EVERY
@@ -109,8 +111,11 @@ def parse_run(*, environ: Mapping[str, str] | None = None, **asked: Unpack[RunOp
     check_keywords("run", asked, RunOptions.__annotations__)
     name, workdir = _name(asked.get("name")), _workdir(asked.get("workdir"))
     launch, on, data = _launch(asked), _on(asked.get("on")), parse_data(_words(asked.get("data"), "--data"))
+    results_to = parse_results_to(asked.get("results_to"))
     _check_launch(launch, on)
-    check_volumes(data, asked.get("volume"))
+    volume = volume_for(results_to, data, asked.get("volume"))
+    if volume is not None and on is None:
+        launch["volume"] = volume
     results, checkpoint = _directories(asked, workdir)
     setup = _line(asked.get("setup"), "--setup", "pip install -r requirements.txt")
     env_file = asked.get("env_file")
@@ -129,6 +134,7 @@ def parse_run(*, environ: Mapping[str, str] | None = None, **asked: Unpack[RunOp
         data=data,
         ports=_ports(asked.get("port")),
         results=results,
+        results_to=results_to,
         checkpoint=checkpoint,
         include=_globs(_words(asked.get("include"), "--include")),
         every=duration(asked.get("every"), "--every") or USUAL_EVERY,

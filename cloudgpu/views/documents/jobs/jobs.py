@@ -74,6 +74,17 @@ class JobProgress(TypedDict):
     """When that was read."""
 
 
+class JobWaits(TypedDict):
+    """What a job without a machine waits for."""
+
+    since: Time
+    """When its launch was refused for the first time."""
+    until: Time
+    """When it gives up: the next refused launch ends it."""
+    why: str
+    """Why it was refused."""
+
+
 class JobExit(TypedDict):
     """How a job ended."""
 
@@ -93,7 +104,7 @@ class JobResults(TypedDict):
     directory: str
     """Where they are."""
     host: str
-    """On which computer."""
+    """On which computer; empty: in a bucket, or on a volume."""
     files: int
     """How many files."""
     bytes: int
@@ -125,6 +136,8 @@ class JobDocument(TypedDict):
     """Its words."""
     machine: JobMachine | None
     """Where it runs, or ran last; null before it has a machine."""
+    waits: JobWaits | None
+    """Its launch is refused, for lack of capacity say, and is tried again; null: it waits for no machine."""
     attempt: int | None
     """The number of the latest attempt; null before the first."""
     attempts: list[JobAttempt]
@@ -188,6 +201,42 @@ class StaysHere(TypedDict):
     """How large it is; of a large directory, at least."""
 
 
+class JobData(TypedDict):
+    """Data that the machine fetches from a bucket."""
+
+    source: str
+    """Where it is."""
+    target: str
+    """Where the command finds it."""
+    objects: int
+    """How many objects."""
+    bytes: int
+    """Their size."""
+    region: str | None
+    """The region of the bucket; null where its cloud does not say."""
+    traffic: str
+    """What its way to the machine costs, in words; empty where nothing is known to be charged."""
+
+
+class NoticeFit(TypedDict):
+    """What still leaves a spot machine between its notice and its end."""
+
+    seconds: int
+    """How long before its end the cloud says so."""
+    begins_s: int
+    """How many of these pass, at worst, until a last copy begins, where `run` is in front."""
+    bytes_per_s: int
+    """How fast it is copied."""
+    measured_on: str | None
+    """The type of machine on which that was measured; null: it is assumed."""
+    fits_bytes: int
+    """How much is copied in the rest."""
+    last_bytes: int | None
+    """How large the last checkpoint of this job's name, or command, was; null: none is known."""
+    last_of: str | None
+    """The job that wrote it."""
+
+
 class JobPlan(TypedDict):
     """A job as planned."""
 
@@ -208,7 +257,11 @@ class JobPlan(TypedDict):
     secrets: list[str]
     """The files that stay because their names look like secrets."""
     results: str
-    """The directory on this computer to which results come back."""
+    """The directory on this computer to which results come back, or the bucket or volume that they go to."""
+    data: list[JobData]
+    """What is fetched from buckets."""
+    notice: NoticeFit | None
+    """What fits the notice of a spot machine; null for another one, and where the notice is not known."""
     dearest_usd: Usd | None
     """The most that it may cost; null where that has no end, or its machine is there."""
 

@@ -1,0 +1,1 @@
+"""Buckets that jobs read data from, and send results to."""

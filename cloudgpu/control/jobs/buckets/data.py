@@ -1,0 +1,158 @@
+"""Data of a job that is in buckets: listed here with the user's SDK, fetched by the machine with signed addresses."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+from cloudgpu.control.pricing.attached_costs import egress_rate
+from cloudgpu.core.jobs.transfers import Download, ShownData, Transfers
+from cloudgpu.core.model.buckets import CLOUD_NAMES, BucketAddress, BucketObject, bucket_address
+from cloudgpu.core.model.machine import is_owned
+from cloudgpu.core.values.money import Money
+from cloudgpu.errors import InvalidRequest
+from cloudgpu.providers.base import ProviderSettings
+from cloudgpu.providers.buckets import Bucket, open_bucket
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from cloudgpu.control.session.session import Session
+    from cloudgpu.core.events.job_lines import DataRecord
+    from cloudgpu.core.jobs.job import Job
+
+ADDRESS_S = 12 * 3600  # how long a machine may fetch with the addresses of one start
+MOST_OBJECTS = 50_000  # an address each: more would be too much for one request
+GB, CENT = 10**9, 10**7  # bytes, nano-dollars
+
+Listed = list[tuple[str, BucketObject]]  # the path below the destination, empty for the destination itself
+
+
+@dataclass(frozen=True, slots=True)
+class BucketData:
+    """Data in a bucket, as a plan shows it. `traffic` says what its way to the machine costs; empty: nothing known."""
+
+    source: str
+    target: str
+    objects: int
+    bytes: int
+    region: str | None
+    traffic: str
+
+
+def settings_of(session: Session, address: BucketAddress, launch: Mapping[str, str | bool]) -> ProviderSettings:
+    """Return the account whose credentials read a bucket: the launch's own, where it is of that cloud, else the first.
+
+    Without a configured account of that cloud, its SDK's usual credentials.
+    """
+    session.account(address.cloud)  # its own name stands for a cloud without any
+    accounts = [one for one in session.settings.accounts.values() if one.provider == address.cloud]
+    account = next((one for one in accounts if one.name == launch.get("account")), accounts[0])
+    home = session.home.provider(account.provider, account.name)
+    return ProviderSettings(account.name, dict(account.options), home, session.clock, session.pause)
+
+
+def bucket_data(
+    session: Session, data: Iterable[DataRecord], launch: Mapping[str, str | bool], place: tuple[str, str]
+) -> tuple[BucketData, ...]:
+    """Return what a job will fetch from buckets to a machine at `place`: its provider and region.
+
+    Raises InvalidRequest for a bucket or prefix with nothing in it, MissingExtra for an SDK that is not installed,
+    AuthFailed, ProviderUnavailable.
+    """
+    found = []
+    for one in data:
+        address = bucket_address(one["source"])
+        if address is not None:
+            bucket = open_bucket(address, settings_of(session, address, launch))
+            listed = listed_in(bucket, address)
+            size, region = sum(each.size for _, each in listed), bucket.region()
+            traffic = traffic_text(address.cloud, region, size, place)
+            found.append(BucketData(one["source"], one["target"], len(listed), size, region, traffic))
+    return tuple(found)
+
+
+def transfers(session: Session, job: Job) -> Transfers:
+    """Return what an attempt fetches of its data, listed and signed now. Raises as `bucket_data`."""
+    downloads, shown, ends = list[Download](), list[ShownData](), list[datetime]()
+    for one in job.spec["data"]:
+        address = bucket_address(one["source"])
+        if address is not None:
+            bucket = open_bucket(address, settings_of(session, address, job.spec["launch"]))
+            listed = listed_in(bucket, address)
+            ends.append(bucket.good_until(ADDRESS_S))
+            downloads += [_download(bucket, address, each) for _, each in listed]
+            shown.append(ShownData(one["target"], tuple((path, _name(address, each)) for path, each in listed)))
+    return Transfers(tuple(downloads), tuple(shown), min(ends, default=None))
+
+
+def listed_in(bucket: Bucket, address: BucketAddress) -> Listed:
+    """Return the objects that an address means, each with its path below it. Raises as `bucket_data`.
+
+    Those below `PREFIX/`; where there are none, the object PREFIX itself. Empty objects that stand for directories are
+    left out.
+    """
+    prefix, below, itself = address.prefix, f"{address.prefix}/" if address.prefix else "", Listed()
+    found = Listed()
+    for one in bucket.objects(prefix):
+        if one.key == prefix:
+            itself = [("", one)]
+        elif one.key.startswith(below) and not (one.key.endswith("/") and one.size == 0):
+            found.append((one.key.removeprefix(below), one))
+        if len(found) > MOST_OBJECTS:
+            says = f"{address.text} holds more than {MOST_OBJECTS:,} objects."
+            raise _refused(says, address, "Pack them into fewer, larger ones, or name a longer prefix.")
+    if not found and not itself:
+        raise _refused(f"{address.text} holds nothing.", address, "Correct the bucket or the prefix.")
+    _check_paths([path for path, _ in found], address)
+    return found or itself
+
+
+def _check_paths(paths: Sequence[str], address: BucketAddress) -> None:
+    """Raise InvalidRequest for a key that cannot be a file's path, or that another one needs as a directory."""
+    names = set(paths)
+    for path in paths:
+        parts = path.split("/")
+        above = {"/".join(parts[:count]) for count in range(1, len(parts))}
+        if "\0" in path or any(part in ("", ".", "..") for part in parts) or above & names:
+            says = f"{address.text} has an object {path[:100]!r}, which cannot be a file's path."
+            raise _refused(says, address, "Rename it, or name a prefix that does not have it.")
+
+
+def _refused(says: str, address: BucketAddress, way_out: str) -> InvalidRequest:
+    return InvalidRequest(says, field="--data", value=address.text, next=way_out)
+
+
+def _download(bucket: Bucket, address: BucketAddress, one: BucketObject) -> Download:
+    label = f"{address.scheme}://{address.bucket}/{one.key}"
+    parts = ((bucket.address(one.key, ADDRESS_S), one.size),)
+    etag = one.etag if address.scheme == "s3" else None  # what others call by that name may be none
+    return Download("data", _name(address, one), label, one.size, parts, etag)
+
+
+def _name(address: BucketAddress, one: BucketObject) -> str:
+    """Return what a machine calls an object: another content has another name."""
+    told = "\0".join((address.scheme, address.bucket, one.key, one.etag, str(one.size)))
+    return hashlib.sha256(told.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def traffic_text(cloud: str, region: str | None, size: int, place: tuple[str, str]) -> str:
+    """Return what it costs to bring so many bytes out of a region, in words; empty where both are one region.
+
+    `place` is the provider and region of the other end.
+    """
+    provider, there = place
+    name = CLOUD_NAMES.get(cloud, cloud)
+    if provider == cloud and region is not None and region == there:
+        return ""
+    if provider == cloud:
+        between = f"between {region} and {there}" if region else "between regions"
+        return f"{name} charges for traffic {between}; its price is not in the catalogue"
+    rate = None if is_owned(cloud) else egress_rate(cloud, region or "", size)
+    if rate is None or rate.price is None:
+        return ""
+    amount = Money(int(rate.price.nanos * Decimal(size) / GB))
+    return f"{name} charges at most {amount.text(2)} for what leaves it" if amount.nanos >= CENT else ""

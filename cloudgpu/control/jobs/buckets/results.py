@@ -1,0 +1,189 @@
+"""Results and checkpoints of a job that go to a bucket: what its machine may write, what is there, what came back."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, BinaryIO
+
+from cloudgpu.access.jobs.copies import CopiedFile
+from cloudgpu.access.jobs.remote import Restored
+from cloudgpu.control.jobs.buckets.data import ADDRESS_S, settings_of
+from cloudgpu.core.jobs import stored as lists
+from cloudgpu.core.jobs.transfers import Download, Transfers
+from cloudgpu.errors import CloudgpuError, InvalidRequest
+from cloudgpu.providers.buckets import ResultsBucket, open_results_bucket
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from cloudgpu.access.jobs.remote import RemoteJob
+    from cloudgpu.control.session.session import Session
+    from cloudgpu.core.jobs.job import Job
+    from cloudgpu.core.jobs.stored import StoredFile, StoredFiles, StoredResults, StoredState
+    from cloudgpu.core.model.buckets import BucketAddress
+
+FORM_S = 12 * 3600  # how long a machine may upload without anybody who watches
+RENEWED_S = FORM_S / 2  # what has to be left of that, or it gets another form
+
+
+@dataclass(frozen=True, slots=True)
+class JobBucket:
+    """The place of one job in a bucket, asked with the user's SDK."""
+
+    address: BucketAddress
+    bucket: ResultsBucket
+
+    @property
+    def prefix(self) -> str:
+        """What all keys of the job begin with."""
+        return f"{self.address.prefix}/"
+
+    def results(self, attempt: int) -> StoredResults | None:
+        """Return the results of an attempt, where they are whole; None where they are not there, or not yet.
+
+        The list of them is written last. That each object has its size is looked at all the same. Raises AuthFailed,
+        ProviderUnavailable.
+        """
+        text = self.bucket.read(self.prefix + lists.LIST)
+        found = None if text is None else lists.read_results(text)
+        if found is None or found.attempt != attempt:
+            return None
+        gone = lists.missing(found.results.files, self._sizes(lists.RESULTS))
+        return None if gone else found
+
+    def state(self, attempts: int) -> tuple[StoredState, bytes] | None:
+        """Return the newest list of what the attempts up to this number have written, as it is, and as text."""
+        for number in range(attempts, 0, -1):
+            text = self.bucket.read(f"{self.prefix}{lists.STATE}{number}.json")
+            found = None if text is None else lists.read_state(text)
+            if found is not None and text is not None:
+                return found, text
+        return None
+
+    def download(self, file: StoredFile) -> Download:
+        """Return how a machine brings a file of a list: by its sha256, which it compares."""
+        parts = tuple((self.bucket.address(self.prefix + key, ADDRESS_S), size) for key, size in file.parts)
+        return Download("blobs", file.sha256, f"{self.address.text}/{file.parts[0][0]}", file.size, parts)
+
+    def copy(self, file: StoredFile, to: BinaryIO) -> None:
+        """Write a file of a list to one that is open."""
+        for key, _ in file.parts:
+            self.bucket.copy(self.prefix + key, to)
+
+    def remove_others(self, results: StoredResults) -> None:
+        """Remove all that the list of the results does not name: copies on the way there, and what was torn."""
+        named = {key for one in (*results.results.files, *results.output) for key, _ in one.parts}
+        keys = [one.key for one in self.bucket.objects(self.prefix)]
+        self.bucket.remove([key for key in keys if key.removeprefix(self.prefix) not in {*named, lists.LIST}])
+
+    def prune(self, state: StoredState) -> None:
+        """Remove what earlier copies have and the newest list does not name."""
+        newest = lists.newest_copy(state)
+        if newest is not None:
+            keys = self._sizes(lists.STATE)
+            self.bucket.remove([self.prefix + key for key in lists.unneeded(state, newest, keys)])
+
+    def _sizes(self, start: str) -> dict[str, int]:
+        return {one.key.removeprefix(self.prefix): one.size for one in self.bucket.objects(self.prefix + start)}
+
+
+def job_bucket(session: Session, job: Job) -> JobBucket | None:
+    """Return the job's place in the bucket of `--results-to`; None where its results go elsewhere.
+
+    Raises MissingExtra.
+    """
+    address = lists.bucket_of(job.spec["results_to"])
+    if address is None:
+        return None
+    settings = settings_of(session, address, job.spec["launch"])
+    own = address.below(lists.folder(job.name, job.id))
+    return JobBucket(own, open_results_bucket(own, settings))
+
+
+def send_form(there: JobBucket, job: Job, remote: RemoteJob) -> None:
+    """Let the machine upload for some hours more, with a form that travels on standard input and is stored nowhere.
+
+    Raises Unreachable, AuthFailed, ProviderUnavailable.
+    """
+    found = there.state(remote.attempt)
+    known = {} if found is None else json.loads(found[1])
+    form = there.bucket.form(there.prefix, FORM_S, lists.PART_BYTES + 10**9)
+    said = {"url": form.url, "fields": dict(form.fields), "prefix": form.prefix}
+    every, until = job.spec["every_s"], form.until.timestamp()
+    remote.call("store", form=said, until=until, every=every, part=lists.PART_BYTES, known=known)
+
+
+def restored_from(there: JobBucket, attempts: int) -> tuple[Restored, Transfers] | None:
+    """Return what an attempt begins with that follows so many, and how its machine brings that; None for nothing."""
+    found = there.state(attempts)
+    if found is None:
+        return None
+    state = found[0]
+    files = {one.sha256: one for one in state.files}
+    checkpoints = {one.name: one for one in state.checkpoints}.values()
+    restored = Restored(
+        _copied(state.results),
+        state.results.links,
+        tuple(each for one in checkpoints for each in _copied(one)),
+        tuple(link for one in checkpoints for link in one.links),
+    )
+    downloads = tuple(there.download(one) for one in files.values())
+    return restored, Transfers(downloads, until=there.bucket.good_until(ADDRESS_S))
+
+
+def _copied(some: StoredFiles) -> tuple[CopiedFile, ...]:
+    return tuple(CopiedFile(one.path, one.size, one.mode, one.sha256) for one in some.files)
+
+
+def fetch_stored_output(there: JobBucket, results: StoredResults, file_of: Callable[[str], Path]) -> None:
+    """Complete the copies here of what a command wrote, whose machine is gone; `file_of` says where a stream's is.
+
+    Raises as every look at a bucket.
+    """
+    for one in results.output:
+        path = file_of(one.path)
+        if not path.exists() or path.stat().st_size < one.size:
+            _written(there, one, path)
+
+
+def fetch_state(there: JobBucket, attempts: int, into: Path) -> None:
+    """Copy the results that a job had written when its last machine went away into a directory here."""
+    found = there.state(attempts)
+    for one in () if found is None else found[0].results.files:
+        _written(there, one, into / one.path)
+
+
+def _written(there: JobBucket, file: StoredFile, path: Path) -> None:
+    part = path.with_name(f".{path.name}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with part.open("wb") as to:
+            there.copy(file, to)
+        part.replace(path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise InvalidRequest(
+            f"{path} cannot be written: {error.strerror}.",
+            field="home",
+            value=str(path),
+            next="Make room there; in the bucket it is in no danger.",
+        ) from error
+
+
+def clear(there: JobBucket, results: StoredResults, tell: Callable[[str], object]) -> None:
+    """Remove what is not needed beside the results; where that cannot be done, it is said, and costs a little."""
+    try:
+        there.remove_others(results)
+    except CloudgpuError as error:
+        tell(f"{there.address.text}/{lists.STATE} could not be removed: {error.message}")
+
+
+def pruned(there: JobBucket, attempts: int) -> None:
+    """Remove copies that newer ones have replaced; the next time does what cannot be done now."""
+    with suppress(CloudgpuError):
+        found = there.state(attempts)
+        if found is not None:
+            there.prune(found[0])

@@ -1,0 +1,204 @@
+"""Jobs whose results go to a bucket or a volume: what a watcher does for them in place of copying them here."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from cloudgpu.control.jobs.buckets.results import (
+    RENEWED_S,
+    clear,
+    fetch_state,
+    fetch_stored_output,
+    job_bucket,
+    pruned,
+    send_form,
+)
+from cloudgpu.control.jobs.results import fetch_output, sync
+from cloudgpu.control.jobs.store import directory_of, last_sync, log_file, note_sync
+from cloudgpu.core.events import job_lines as lines
+from cloudgpu.core.jobs import stored as lists
+from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, Unreachable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from cloudgpu.access.jobs.remote import RemoteJob
+    from cloudgpu.control.session.session import Session
+    from cloudgpu.core.events.log import Draft
+    from cloudgpu.core.jobs.job import Job
+    from cloudgpu.core.jobs.remote_state import RemoteState
+    from cloudgpu.core.jobs.stored import StoredResults
+    from cloudgpu.core.model.machine import Machine
+
+NOTICED_EVERY_S = 20.0  # between two copies from a machine that is about to be taken
+NOWHERE = ""  # the host of results that are on no computer
+_RUNS = ("pending", "running", "stopping", "unknown")
+
+
+def is_elsewhere(job: Job) -> bool:
+    """Say whether a job's results do not come to this computer."""
+    return job.spec["results_to"] is not None
+
+
+def stored_or_why(session: Session, job: Job, machine: Machine | None) -> tuple[StoredResults | None, str | None]:
+    """Return the whole results of a job's latest attempt in its bucket, or why nobody can say whether they are there.
+
+    Asked only where that decides something: the command is over, or its machine does not run.
+    """
+    asks = job.attempts and (job.outcome is not None or (machine is not None and machine.state not in _RUNS))
+    if not asks or job.closed_at is not None or (job.fetched is not None and job.fetched.whole):
+        return None, None
+    try:
+        there = job_bucket(session, job)
+        return (None if there is None else there.results(job.attempts[-1].number)), None
+    except LedgerUnavailable:
+        raise
+    except CloudgpuError as error:
+        return None, f"its results in {job.spec['results_to']} cannot be looked at: {error.message}"
+
+
+def keep_storing(session: Session, job: Job, remote: RemoteJob, seen: RemoteState) -> None:
+    """Have the machine upload: with a form, where it has none that is good for long, or nobody uploads.
+
+    Raises Unreachable, and what keeps a form from being signed.
+    """
+    storing = seen.storing
+    ready = storing is not None and storing.final
+    good = storing is not None and storing.alive and storing.until - seen.now > RENEWED_S
+    there = None if ready or good else job_bucket(session, job)
+    if there is not None:
+        send_form(there, job, remote)
+
+
+def sync_if_due(session: Session, job: Job, remote: Callable[[], RemoteJob], seen: RemoteState) -> None:
+    """Copy what a running job has written, where it is time to: `--every`, and often once its machine is to be taken.
+
+    Where results go elsewhere, see to their uploads, and copy the output alone. Raises Unreachable, InvalidRequest.
+    """
+    directory, now = directory_of(session, job), session.clock().timestamp()
+    last, began = last_sync(directory), job.attempts[-1].began_at
+    since = last if last is not None else (began.timestamp() if began else now)
+    due = now - since >= (min(NOTICED_EVERY_S, job.spec["every_s"]) if seen.notice else job.spec["every_s"])
+    if is_elsewhere(job):
+        keep_storing(session, job, remote(), seen)
+    if due and not is_elsewhere(job):
+        sync(remote(), directory, now)
+    elif due or (last is None and is_elsewhere(job)):
+        fetch_output(remote(), directory)
+        note_sync(directory, now)
+        there = job_bucket(session, job)
+        if there is not None:
+            pruned(there, len(job.attempts))
+
+
+def last_copy(session: Session, job: Job, remote: RemoteJob, seen: RemoteState) -> str | None:
+    """Copy what an attempt wrote that another one follows; return what that one has to wait for, None for nothing.
+
+    For uploads to a bucket no longer than `--results-wait` after the end of the command. Raises as `sync_if_due`.
+    """
+    if not is_elsewhere(job):
+        sync(remote, directory_of(session, job), session.clock().timestamp())
+        return None
+    fetch_output(remote, directory_of(session, job))
+    ended = seen.exit
+    if lists.bucket_of(job.spec["results_to"]) is None or ended is None:
+        return None
+    late = seen.now - ended.ended > job.spec["results_wait_s"]
+    if late or (seen.storing is not None and seen.storing.final):
+        return None
+    keep_storing(session, job, remote, seen)
+    return "what it wrote is being uploaded"
+
+
+def fetched_elsewhere(session: Session, job: Job, remote: RemoteJob) -> Draft | None:
+    """Return the line that results are whole on their volume; None where they are on their way to their bucket.
+
+    Raises Unreachable for results that do not arrive there, and as a look at the machine does.
+    """
+    fetch_output(remote, directory_of(session, job))
+    if lists.bucket_of(job.spec["results_to"]) is None:
+        said = remote.call("settle")
+        return _line(session, job, int(said["files"]), int(said["bytes"]), whole=True)
+    seen = remote.look()
+    keep_storing(session, job, remote, seen)
+    if seen.storing is not None and seen.storing.error:
+        says = f"The results of {job.name} do not reach {job.spec['results_to']}: {seen.storing.error}."
+        raise Unreachable(says, field="--results-to", value=job.spec["results_to"], next="It is tried again.")
+    return None
+
+
+def stored(session: Session, job: Job, found: StoredResults, remote: Callable[[], RemoteJob] | None) -> list[Draft]:
+    """Return the line that results are whole in their bucket; what is there beside them is removed.
+
+    Output that is not here yet comes from the machine, where it runs (`remote`), else from the bucket. Raises what a
+    look at the bucket raises.
+    """
+    directory, there = directory_of(session, job), job_bucket(session, job)
+    if remote is not None:
+        with suppress(CloudgpuError):
+            fetch_output(remote(), directory)
+    if there is not None:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fetch_stored_output(there, found, lambda stream: log_file(directory, found.attempt, stream))
+        clear(there, found, session.tell)
+    return [_line(session, job, len(found.results.files), found.bytes, whole=True)]
+
+
+def began_by(session: Session, job: Job, found: StoredResults) -> list[Draft]:
+    """Return the line that a command began, where only its bucket says so."""
+    attempt = job.attempts[-1]
+    if attempt.began_at is not None or found.started is None:
+        return []
+    at = at_most_now(session, found.started)
+    return [lines.job_began(job.id, attempt.number, found.setup_s, at)]
+
+
+def at_most_now(session: Session, moment: float) -> datetime:
+    """Return when something happened by a machine's clock, which may be ahead: it was no later than now."""
+    with suppress(ValueError, OverflowError, OSError):
+        return min(session.clock(), max(datetime.fromtimestamp(moment, UTC), session.clock() - timedelta(days=365)))
+    return session.clock()
+
+
+def left_elsewhere(session: Session, job: Job, why: str) -> list[Draft]:
+    """Return what a job's last lines say of results that never were whole.
+
+    Those in a bucket are copied to the job's own directory, from where they are delivered; those on a volume stay.
+    """
+    there = job_bucket(session, job)
+    if there is not None:
+        with suppress(CloudgpuError):
+            fetch_state(there, len(job.attempts), directory_of(session, job) / "results")
+    elif lists.volume_of(job.spec["results_to"]) is not None and any(one.began_at for one in job.attempts):
+        return [_line(session, job, 0, 0, whole=False, why=why)]
+    return []
+
+
+def place_text(job: Job) -> str:
+    """Return where the results of a job are that are not on this computer."""
+    results_to, own = job.spec["results_to"] or "", lists.folder(job.name, job.id)
+    address = lists.bucket_of(results_to)
+    if address is not None:
+        return address.below(own, lists.RESULTS.rstrip("/")).text
+    return f"{results_to}/cloudgpu/{own}/results"
+
+
+def _line(session: Session, job: Job, files: int, size: int, *, whole: bool, why: str = "") -> Draft:
+    now, place = session.clock(), place_text(job)
+    return lines.job_results_fetched(job.id, files, size, place, NOWHERE, now, whole=whole, why=why)
+
+
+def check_there(machine: Machine, named: Mapping[str, str | None]) -> None:
+    """Raise InvalidRequest for a volume that a machine which is there does not have; `named` has places by option."""
+    own = machine.setup.volume if machine.setup is not None else None
+    for option, place in named.items():
+        volume = lists.volume_of(place)
+        if volume is not None and (own is None or own.name != volume):
+            raise InvalidRequest(
+                f"{machine.name} does not have the volume {volume}.",
+                field=option,
+                value=place,
+                next=f"Leave --on out: {option} {place} attaches it to a machine that is launched.",
+            )

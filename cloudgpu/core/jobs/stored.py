@@ -1,0 +1,195 @@
+"""What a job has in a bucket: the lists that its machine wrote there, read and compared with what is there. Pure.
+
+`access/jobs/remote_upload.py` writes them. A list is the last of its objects, and each object appears whole or not at
+all. Whoever has the machine could have written anything, so nothing of a list is believed that leads elsewhere.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cloudgpu.core.jobs.remote_state import Exit
+from cloudgpu.core.model.buckets import BucketAddress, bucket_address
+
+VERSION = 1
+RESULTS, STATE, OUTPUT, LIST = "results/", "state/", "output/", "results.json"
+VOLUME = "volume:"
+PART_BYTES = 4 * 10**9  # a form takes 5 GB at most; a larger file is made of several objects
+STREAMS = ("out", "err")
+Said = Mapping[str, Any]  # JSON of a machine: nothing of it is believed
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """One file, and the objects that it is made of: key below the job's own prefix, and bytes."""
+
+    path: str
+    size: int
+    mode: int
+    sha256: str
+    parts: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFiles:
+    """Files and links; `name` is that of a checkpoint, empty for results."""
+
+    files: tuple[StoredFile, ...]
+    links: tuple[tuple[str, str], ...]
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredState:
+    """What another attempt begins with: results so far, and complete checkpoints, the newest last."""
+
+    results: StoredFiles
+    checkpoints: tuple[StoredFiles, ...]
+
+    @property
+    def files(self) -> Iterator[StoredFile]:
+        """All files."""
+        for one in (self.results, *self.checkpoints):
+            yield from one.files
+
+
+@dataclass(frozen=True, slots=True)
+class StoredResults:
+    """The results of an attempt whose command is over, and how it ended, by its machine's clock (epoch seconds)."""
+
+    attempt: int
+    exit: Exit
+    started: float | None
+    setup_s: float | None
+    results: StoredFiles
+    output: tuple[StoredFile, ...]
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of all results."""
+        return sum(one.size for one in self.results.files)
+
+
+def folder(name: str, job: str) -> str:
+    """Return the name of a job's own directory in a bucket or on a volume."""
+    return f"{name}-{job.removeprefix('job-')}"
+
+
+def bucket_of(results_to: str | None) -> BucketAddress | None:
+    """Return the bucket of `--results-to`; None for a volume, and for this computer."""
+    return None if results_to is None else bucket_address(results_to)
+
+
+def volume_of(results_to: str | None) -> str | None:
+    """Return the volume of `--results-to`; None for a bucket, and for this computer."""
+    if results_to is None or not results_to.startswith(VOLUME):
+        return None
+    return results_to.removeprefix(VOLUME)
+
+
+def read_state(text: bytes) -> StoredState | None:
+    """Return what a list says of what was written so far; None for what is no list of ours."""
+    try:
+        found = _of_ours(text)
+        checkpoints = tuple(_files(one, STATE, _below(one["name"])) for one in found["checkpoints"])
+        return StoredState(_files(found["results"], STATE), checkpoints)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def read_results(text: bytes) -> StoredResults | None:
+    """Return what the list of the results says; None for what is no list of ours."""
+    try:
+        found = _of_ours(text)
+        started, setup_s = (None if found[name] is None else float(found[name]) for name in ("started", "setup_s"))
+        output = tuple(_file(one, OUTPUT) for one in found["output"])
+        if any(one.path not in STREAMS for one in output):
+            return None
+        number, results = int(_of(found, "attempt")), _files(found, RESULTS)
+        return StoredResults(number, _exit(found["exit"]), started, setup_s, results, output)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def missing(files: Iterable[StoredFile], sizes: Mapping[str, int]) -> list[str]:
+    """Return the objects of files that are not in the bucket, or not as large as the list says."""
+    return [key for one in files for key, size in one.parts if sizes.get(key) != size]
+
+
+def unneeded(state: StoredState, newest: str, keys: Iterable[str]) -> list[str]:
+    """Return the objects of earlier copies that the newest list does not name.
+
+    `newest` is the name of that list's own objects, `NUMBER-COUNT`; those of a later copy may be on their way.
+    """
+    needed = {key for one in state.files for key, _ in one.parts}
+    last = _place(f"{STATE}{newest}/")
+    found = ((key, _place(key)) for key in keys if key not in needed)
+    return [key for key, place in found if last is not None and place is not None and place < last]
+
+
+def newest_copy(state: StoredState) -> str | None:
+    """Return the latest `NUMBER-COUNT` that a list names; None where it names nothing."""
+    places = [place for one in state.files for key, _ in one.parts if (place := _place(key)) is not None]
+    return "{}-{:06}".format(*max(places)) if places else None
+
+
+def _place(key: str) -> tuple[int, int] | None:
+    number, dash, count = key.removeprefix(STATE).partition("/")[0].partition("-")
+    return (int(number), int(count)) if dash and number.isdecimal() and count.isdecimal() else None
+
+
+def _of_ours(text: bytes) -> Said:
+    found: Said = json.loads(text)
+    if found["version"] != VERSION:
+        raise ValueError
+    return found
+
+
+def _of(found: Said, name: str) -> Any:
+    return found[name]
+
+
+def _exit(found: Said) -> Exit:
+    status, signal, reason, ended, why = (_of(found, name) for name in ("status", "signal", "reason", "ended", "why"))
+    code, number = (None if one is None else int(one) for one in (status, signal))
+    return Exit(code, number, str(reason), float(ended), str(why))
+
+
+def _files(found: Said, start: str, name: str = "") -> StoredFiles:
+    files = tuple(_file(one, start) for one in found["files"])
+    return StoredFiles(files, tuple((_below(path), _link(path, target)) for path, target in found["links"]), name)
+
+
+def _file(found: Said, start: str) -> StoredFile:
+    parts = tuple((_key(key, start), int(size)) for key, size in found["parts"])
+    one = StoredFile(_below(found["path"]), int(found["size"]), int(found["mode"]) & 0o777, str(found["sha256"]), parts)
+    if one.size < 0 or sum(size for _, size in parts) != one.size or any(size < 0 for _, size in parts):
+        raise ValueError
+    return one
+
+
+def _key(key: Any, start: str) -> str:
+    if not isinstance(key, str) or not key.startswith(start):
+        raise ValueError
+    return start + _below(key.removeprefix(start))
+
+
+def _below(path: Any) -> str:
+    if not isinstance(path, str) or "\0" in path or any(part in ("", ".", "..") for part in path.split("/")):
+        raise ValueError
+    return path
+
+
+def _link(path: str, target: Any) -> str:
+    """Return the target of a link that stays below its root, by its text."""
+    depth = path.count("/")
+    if not isinstance(target, str) or target.startswith("/") or "\0" in target:
+        raise ValueError
+    for part in target.split("/"):
+        depth += -1 if part == ".." else 0 if part in ("", ".") else 1
+        if depth < 0:
+            raise ValueError
+    return target

@@ -1,0 +1,67 @@
+"""What a machine is told to fetch from buckets for a job: by addresses, which are secrets of hours. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Download:
+    """One file that the machine brings from a bucket, unless it has it: as `blobs`/SHA256 or `data`/NAME.
+
+    `label` is what an error calls it. `parts` are the addresses of the objects that it is made of, with their bytes.
+    """
+
+    store: str
+    name: str
+    label: str
+    size: int
+    parts: tuple[tuple[str, int], ...] = field(repr=False)
+    etag: str | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return what the machine is sent."""
+        return {
+            "store": self.store,
+            "name": self.name,
+            "label": self.label,
+            "size": self.size,
+            "parts": self.parts,
+            "etag": self.etag,
+            "sha256": self.name if self.store == "blobs" else None,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ShownData:
+    """Objects that the command finds below `target`: path there (empty: `target` is the file), and name in `data`."""
+
+    target: str
+    files: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Transfers:
+    """What an attempt brings from buckets before its command begins; the addresses are good `until` then."""
+
+    downloads: tuple[Download, ...] = ()
+    shown: tuple[ShownData, ...] = ()
+    until: datetime | None = None
+
+    def joined(self, other: Transfers) -> Transfers:
+        """Return both together, good as long as either is."""
+        ends = [one.until for one in (self, other) if one.downloads and one.until is not None]
+        return Transfers(self.downloads + other.downloads, self.shown + other.shown, min(ends, default=None))
+
+    def as_dict(self, links: Sequence[tuple[str, str]] = ()) -> dict[str, Any]:
+        """Return what `start` sends; `links` are paths and volumes of the machine: (place, path)."""
+        files = {(one.store, one.name): one.as_dict() for one in self.downloads}
+        until = 0.0 if self.until is None else self.until.timestamp()
+        data: list[dict[str, Any]] = [{"target": target, "source": source} for target, source in links]
+        data += [{"target": one.target, "files": one.files} for one in self.shown]
+        return {"bring": {"files": list(files.values()), "until": until} if files else None, "data": data}

@@ -1,0 +1,67 @@
+"""Buckets as values: where one is, what lies in it, and what was signed for a machine that has no key of its own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+CLOUD_OF = {"s3": "aws", "gs": "gcp", "az": "azure", "abfs": "azure"}  # by the scheme of an address
+CLOUD_NAMES = {"aws": "AWS", "gcp": "Google Cloud", "azure": "Azure"}
+_ADDRESS = re.compile(
+    r"(?P<scheme>[a-z0-9]+)://(?P<bucket>[A-Za-z0-9][A-Za-z0-9._@-]{1,253})(?:/(?P<prefix>.*))?", re.DOTALL
+)
+
+
+@dataclass(frozen=True, slots=True)
+class BucketAddress:
+    """`s3://BUCKET/PREFIX`. The prefix has no slash at its ends, and is empty for the whole bucket."""
+
+    scheme: str
+    bucket: str
+    prefix: str
+
+    @property
+    def cloud(self) -> str:
+        """The provider of the bucket: `aws`, `gcp` or `azure`."""
+        return CLOUD_OF[self.scheme]
+
+    @property
+    def text(self) -> str:
+        """The address as somebody types it."""
+        return f"{self.scheme}://{self.bucket}" + (f"/{self.prefix}" if self.prefix else "")
+
+    def below(self, *names: str) -> BucketAddress:
+        """Return the address of something below this one."""
+        return BucketAddress(self.scheme, self.bucket, "/".join(filter(None, (self.prefix, *names))))
+
+
+@dataclass(frozen=True, slots=True)
+class BucketObject:
+    """One object: its key, its bytes, and the ETag that another content does not have."""
+
+    key: str
+    size: int
+    etag: str
+
+
+@dataclass(frozen=True, slots=True)
+class SignedForm:
+    """What allows whoever has it to make objects whose keys begin with `prefix`, until that time. A secret."""
+
+    url: str = field(repr=False)
+    fields: Mapping[str, str] = field(repr=False)
+    prefix: str
+    until: datetime
+
+
+def bucket_address(text: str) -> BucketAddress | None:
+    """Return the bucket that a text names; None for what is no address of a bucket."""
+    found = _ADDRESS.fullmatch(text)
+    if found is None or found["scheme"] not in CLOUD_OF or not text.isprintable():
+        return None
+    prefix = (found["prefix"] or "").strip("/")
+    if any(part in ("", ".", "..") for part in prefix.split("/")) and prefix:
+        return None
+    return BucketAddress(found["scheme"], found["bucket"], prefix)

@@ -1,0 +1,126 @@
+"""Buckets on S3: listed and read with the user's credentials, and signed for machines that have none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from cloudgpu.core.model.buckets import BucketAddress, BucketObject, SignedForm
+from cloudgpu.errors import InvalidRequest
+from cloudgpu.providers.aws.client import Aws, pages
+
+if TYPE_CHECKING:
+    from cloudgpu.providers.base import ProviderSettings
+
+CHUNK = 1 << 20
+AT_ONCE = 1000  # objects that one call removes
+_GONE = ("NoSuchKey", "404", "NotFound")
+_NO_BUCKET = ("NoSuchBucket", "404", "NotFound")
+
+
+def open_bucket(address: BucketAddress, settings: ProviderSettings) -> S3Bucket:
+    """Return a bucket, asked with the credentials of this account. Asks nothing over the network."""
+    return S3Bucket(Aws(settings), address.bucket)
+
+
+class S3Bucket:
+    """One bucket. Its region is asked once: an address that is signed for another one is refused."""
+
+    def __init__(self, aws: Aws, name: str) -> None:
+        self._aws, self._name = aws, name
+        self._region: str | None = None
+
+    def region(self) -> str:
+        """Return its region. One call, HeadBucket, the first time."""
+        if self._region is None:
+            home = self._aws.options.home_region
+            found = self._asked("ListBucket", home, "head_bucket", missing=_NO_BUCKET, Bucket=self._name)
+            headers = found["ResponseMetadata"]["HTTPHeaders"]
+            self._region = str(headers.get("x-amz-bucket-region") or home)
+        return self._region
+
+    def objects(self, prefix: str) -> Iterator[BucketObject]:
+        """Yield the objects below a prefix, by key; raise InvalidRequest for a bucket that is not there."""
+        region = self.region()
+        with self._aws.said("s3:ListBucket", region, value=self._name):
+            for page in pages(self._client(), "list_objects_v2", Bucket=self._name, Prefix=prefix):
+                for one in page.get("Contents", ()):
+                    yield BucketObject(str(one["Key"]), int(one["Size"]), str(one["ETag"]).strip('"'))
+
+    def good_until(self, seconds: int) -> datetime:
+        """Return until when an address of now is good: no longer than the login that signs it."""
+        end = self._aws.clock() + timedelta(seconds=seconds)
+        login = self._aws.login_until()
+        return end if login is None else min(end, login)
+
+    def address(self, key: str, seconds: int) -> str:
+        """Return an address at which an object can be read for so long."""
+        region = self.region()
+        with self._aws.said("s3:GetObject", region, value=self._name):
+            asked = {"Bucket": self._name, "Key": key}
+            return str(self._client().generate_presigned_url("get_object", asked, ExpiresIn=seconds))
+
+    def form(self, prefix: str, seconds: int, at_most: int) -> SignedForm:
+        """Return a form that makes objects below the prefix: POST Object, with a signed policy."""
+        region, until = self.region(), self.good_until(seconds)
+        with self._aws.said("s3:PutObject", region, value=self._name):
+            signed = self._client().generate_presigned_post(
+                self._name,
+                f"{prefix}${{filename}}",  # of which boto3 makes the condition that keys begin with the prefix
+                Conditions=[["content-length-range", 0, at_most]],
+                ExpiresIn=seconds,
+            )
+        return SignedForm(str(signed["url"]), dict(signed["fields"]), prefix, until)
+
+    def read(self, key: str) -> bytes | None:
+        """Return an object's content; None where there is none."""
+        found = self._asked("GetObject", self.region(), "get_object", none=_GONE, Bucket=self._name, Key=key)
+        if found is None:
+            return None
+        with self._aws.said("s3:GetObject", self.region(), value=self._name):
+            return bytes(found["Body"].read())
+
+    def copy(self, key: str, file: BinaryIO) -> None:
+        """Write an object's content to a file."""
+        found = self._asked("GetObject", self.region(), "get_object", missing=_GONE, Bucket=self._name, Key=key)
+        with self._aws.said("s3:GetObject", self.region(), value=self._name):
+            file.writelines(found["Body"].iter_chunks(CHUNK))
+
+    def remove(self, keys: Sequence[str]) -> None:
+        """Remove objects, a thousand with each call."""
+        for at in range(0, len(keys), AT_ONCE):
+            some = {"Objects": [{"Key": key} for key in keys[at : at + AT_ONCE]], "Quiet": True}
+            self._asked("DeleteObject", self.region(), "delete_objects", Bucket=self._name, Delete=some)
+
+    def _client(self) -> Any:
+        return self._aws.client("s3", self._region or self._aws.options.home_region)
+
+    def _asked(
+        self,
+        permission: str,
+        region: str,
+        method: str,
+        *,
+        none: Sequence[str] = (),
+        missing: Sequence[str] = (),
+        **asked: Any,
+    ) -> Any:
+        """Return what a method answers; None for these codes, and InvalidRequest for those `missing`."""
+        from botocore.exceptions import ClientError
+
+        with self._aws.said(f"s3:{permission}", region, value=self._name):
+            try:
+                return getattr(self._client(), method)(**asked)
+            except ClientError as error:
+                code = str(error.response["Error"]["Code"])
+                if code in none:
+                    return None
+                if code not in missing:
+                    raise
+        raise InvalidRequest(
+            f"The bucket s3://{self._name} is not there, or lacks {asked.get('Key', 'everything')}.",
+            field="bucket",
+            value=self._name,
+            next="Correct the address. To see your buckets: aws s3 ls",
+        )

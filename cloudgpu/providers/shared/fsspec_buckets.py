@@ -1,0 +1,99 @@
+"""Buckets of Google Cloud and Azure that are read through fsspec's implementations, where they are installed.
+
+Only belief: no request of gcsfs or adlfs was ever seen here. What is called is fsspec's own interface: `find` with
+`detail=True`, and `sign`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Protocol
+
+from cloudgpu.core.model.buckets import BucketAddress, BucketObject
+from cloudgpu.errors import AuthFailed, InvalidRequest, MissingExtra, ProviderUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cloudgpu.providers.base import ProviderSettings
+
+PACKAGES = {"gs": "gcsfs", "az": "adlfs", "abfs": "adlfs"}  # that brings the implementation of a scheme
+_TAGS = ("etag", "ETag", "md5Hash", "content_md5", "generation")  # what changes with an object, as each calls it
+
+
+class FileSystem(Protocol):
+    """What is asked of fsspec's `AbstractFileSystem`."""
+
+    def find(self, path: str, *, detail: bool) -> Mapping[str, Mapping[str, Any]]:
+        """Return the files below a path, with what is known of each."""
+        ...
+
+    def sign(self, path: str, expiration: int) -> str:
+        """Return an address at which a file can be read for so many seconds."""
+        ...
+
+
+def open_bucket(address: BucketAddress, settings: ProviderSettings) -> FsspecBucket:
+    """Return a bucket; raise MissingExtra where fsspec has no implementation for its scheme."""
+    package = PACKAGES[address.scheme]
+    try:
+        import fsspec
+
+        found = fsspec.filesystem(address.scheme)
+    except (ImportError, ValueError) as error:  # its own word for a scheme that nothing implements
+        message = f"Data at {address.scheme}:// needs the package {package}, which is not installed."
+        way = f"Run: pip install {package}"
+        raise MissingExtra(message, field="--data", value=address.text, next=way) from error
+    return FsspecBucket(found, address, settings.clock)
+
+
+class FsspecBucket:
+    """One bucket, or container, behind fsspec."""
+
+    def __init__(self, files: FileSystem, address: BucketAddress, clock: Callable[[], datetime]) -> None:
+        self._files, self._bucket, self._text, self._clock = files, address.bucket, address.text, clock
+
+    def region(self) -> None:
+        """Return None: fsspec does not say."""
+        return
+
+    def objects(self, prefix: str) -> Iterator[BucketObject]:
+        """Yield the objects below a prefix, by key."""
+        try:
+            found = self._files.find(f"{self._bucket}/{prefix}".rstrip("/"), detail=True)
+        except FileNotFoundError:
+            return
+        except Exception as error:
+            raise self._explained(error) from error
+        for path, facts in sorted(found.items()):
+            key = path.lstrip("/").removeprefix(f"{self._bucket}/")
+            tag = next((str(facts[name]) for name in _TAGS if facts.get(name)), "")
+            if facts.get("type", "file") == "file":
+                yield BucketObject(key, int(facts["size"]), tag)
+
+    def good_until(self, seconds: int) -> datetime:
+        """Return until when an address of now is good."""
+        return self._clock() + timedelta(seconds=seconds)
+
+    def address(self, key: str, seconds: int) -> str:
+        """Return an address at which an object can be read for so long."""
+        try:
+            return self._files.sign(f"{self._bucket}/{key}", expiration=seconds)
+        except NotImplementedError as error:
+            raise InvalidRequest(
+                f"What is installed for {self._text} cannot sign addresses, and a machine has no key.",
+                field="--data",
+                value=self._text,
+                next="Copy the data in --setup, with credentials of its own.",
+            ) from error
+        except Exception as error:
+            raise self._explained(error) from error
+
+    def _explained(self, error: Exception) -> AuthFailed | ProviderUnavailable:
+        """Return our error for what an implementation raised. Its text may hold an address, so it is not repeated."""
+        what = f"{self._text} could not be read: {type(error).__name__}"
+        if isinstance(error, PermissionError):
+            way = "Sign in with that cloud's command-line tool, and grant yourself access to the bucket."
+            return AuthFailed(f"{what}.", field="--data", value=self._text, next=way)
+        return ProviderUnavailable(f"{what}.", field="--data", value=self._text, next="Try again.")

@@ -1,0 +1,36 @@
+"""The copy of a job's ledger lines in its own directory."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from cloudgpu.access.jobs.journal import note, noted
+from cloudgpu.core.events import job_lines as lines
+
+NOW = datetime(2026, 11, 1, 9, 30, 0, 250_000, UTC)
+PLACED = lines.job_placed("job-1", 1, NOW, key="job-1-1", machine=None)
+ENDED = lines.job_ended("job-1", 1, "failed", NOW, status=3, why='"broken"\n', by_machine=True)
+
+
+def test_lines_come_back_as_they_were_and_nobody_else_may_read_them(tmp_path):
+    path = tmp_path / "job-1" / "ledger.jsonl"
+    note(path, "one", [PLACED])
+    note(path, "one", [ENDED])
+    assert noted(path, "one") == [PLACED, ENDED]
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_lines_of_another_ledger_and_torn_ones_are_left_out(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    note(path, "one", [PLACED])
+    path.write_bytes(path.read_bytes()[:-20])
+    note(path, "two", [ENDED])
+    note(path, "one", [ENDED])
+    assert (noted(path, "one"), noted(path, "two")) == ([ENDED], [ENDED])
+
+
+def test_a_journal_that_cannot_be_written_or_read_stops_nothing(tmp_path):
+    (tmp_path / "file").write_text("")
+    note(tmp_path / "file" / "ledger.jsonl", "one", [PLACED])
+    assert noted(tmp_path / "file" / "ledger.jsonl", "one") == []

@@ -1,0 +1,160 @@
+"""Results in a bucket: what a list may say, when results are whole, and what comes next for a job that has them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from cloudgpu.core.events import job_lines as lines
+from cloudgpu.core.jobs.job import State
+from cloudgpu.core.jobs.remote_state import Exit
+from cloudgpu.core.jobs.steps import Do, next_step
+from cloudgpu.core.jobs.stored import (
+    StoredFiles,
+    StoredResults,
+    bucket_of,
+    missing,
+    newest_copy,
+    read_results,
+    read_state,
+    unneeded,
+    volume_of,
+)
+from cloudgpu.core.model.buckets import bucket_address
+from cloudgpu.core.values.times import iso
+from tests.core.jobs.worlds import START, World, spec
+
+TO = {"results_to": "s3://lab/runs"}
+
+
+def file(path, size, *parts):
+    return {"path": path, "size": size, "mode": 0o644, "sha256": "0" * 64, "parts": [list(one) for one in parts]}
+
+
+def results(*files, links=(), output=(), **more):
+    ended = {"status": 0, "signal": None, "reason": "exited", "ended": 1.0, "why": ""}
+    usual = {"version": 1, "attempt": 1, "exit": ended, "started": 0.5, "setup_s": None}
+    return json.dumps({**usual, "files": files, "links": links, "output": output, **more}).encode()
+
+
+def state(results=(), **checkpoints):
+    made = [{"name": name, "files": files, "links": []} for name, files in checkpoints.items()]
+    return json.dumps({"version": 1, "results": {"files": results, "links": []}, "checkpoints": made}).encode()
+
+
+def test_a_list_of_results_says_how_the_command_ended_and_what_is_there():
+    found = read_results(results(file("a/b", 5, ("results/a/b.part-0000", 3), ("results/a/b.part-0001", 2))))
+    assert (found.attempt, found.exit.status, found.bytes) == (1, 0, 5)
+    sizes = {"results/a/b.part-0000": 3, "results/a/b.part-0001": 2}
+    assert missing(found.results.files, sizes) == []
+    assert missing(found.results.files, {**sizes, "results/a/b.part-0001": 1}) == ["results/a/b.part-0001"]
+    assert missing(found.results.files, {}) == list(sizes)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"[]",
+        b'{"version": 2}',
+        results(file("../a", 1, ("results/a", 1))),
+        results(file("/a", 1, ("results/a", 1))),
+        results(file("a", 1, ("state/1-1/0", 1))),
+        results(file("a", 1, ("results/../../other/a", 1))),
+        results(file("a", 2, ("results/a", 1))),
+        results(file("a", -1, ("results/a", -1))),
+        results(links=[["a", "../../etc/passwd"]]),
+        results(links=[["a", "/etc/passwd"]]),
+        results(output=[file("../../x", 1, ("output/1/x", 1))]),
+        results(exit=None),
+        results(attempt="one"),
+    ],
+)
+def test_a_list_that_leads_elsewhere_or_is_cut_short_is_none(text):
+    assert read_results(text) is None
+
+
+def test_copies_that_the_newest_list_does_not_name_are_not_needed_but_later_ones_are_on_their_way():
+    found = read_state(state([file("log", 1, ("state/1-000003/0", 1))], step=[file("w", 2, ("state/1-000001/4", 2))]))
+    assert [one.name for one in found.checkpoints] == ["step"]
+    assert newest_copy(found) == "1-000003"
+    keys = ["state/1-000001/4", "state/1-000001/5", "state/1-000002/0", "state/1-000003/0", "state/1-000004/0",
+            "state/1.json", "state/2-000001/0"]  # fmt: skip
+    assert unneeded(found, "1-000003", keys) == ["state/1-000001/5", "state/1-000002/0"]
+    assert read_state(state([file("log", 1, ("results/log", 1))])) is None
+    assert newest_copy(read_state(state())) is None
+
+
+def test_a_destination_is_a_bucket_or_a_volume():
+    assert (bucket_of("s3://lab/a/b").prefix, volume_of("s3://lab/a/b")) == ("a/b", None)
+    assert (bucket_of("volume:data"), volume_of("volume:data")) == (None, "data")
+    assert (bucket_of(None), volume_of(None)) == (None, None)
+    assert bucket_address("s3://lab/a/../b") is None
+    assert bucket_address("ftp://lab/a") is None
+    assert bucket_address("s3://lab/").below("x").text == "s3://lab/x"
+
+
+# -- what comes next
+
+
+def whole(attempt=1, status=0, reason="exited"):
+    ended = Exit(status, None, reason, START.timestamp())
+    return StoredResults(attempt, ended, START.timestamp(), None, StoredFiles((), ()), ())
+
+
+def gone(world):
+    """The world after its machine went away under a running command, and what is seen of it."""
+    while world.step().do is not Do.START:
+        pass
+    there = world.machine_of(world.job)
+    world.machines[there.id] = there._replace(state="terminated", terminated_at=iso(world.now))
+    return world.seen(world.job)
+
+
+def test_a_bucket_tells_how_a_command_ended_whose_machine_is_gone():
+    world = World(spec(**TO))
+    seen = replace(gone(world), stored=whole(status=7))
+    step = next_step(world.job, seen, world.now)
+    assert (step.do, step.outcome, step.exit.status) == (Do.END, State.FAILED, 7)
+    older = next_step(world.job, replace(seen, stored=whole(attempt=2)), world.now)
+    assert (older.do, older.interrupted) == (Do.AGAIN, True)
+
+
+def test_a_failed_command_is_tried_again_though_only_its_bucket_says_so():
+    world = World(spec(retries=1, **TO))
+    seen = replace(gone(world), stored=whole(status=7))
+    step = next_step(world.job, seen, world.now)
+    assert (step.do, step.interrupted) == (Do.AGAIN, False)
+
+
+def test_while_a_bucket_is_silent_a_command_is_not_run_again():
+    world = World(spec(**TO))
+    seen = replace(gone(world), unread="it is silent")
+    assert next_step(world.job, seen, world.now).do is Do.WAIT
+    world.write(lines.job_cancel_requested("job-1", "cancelled", "enough", "desk", world.now))
+    assert next_step(world.job, seen, world.now).do is Do.END
+
+
+def test_results_that_are_whole_in_a_bucket_end_the_machine_without_a_fetch():
+    world = World(spec(**TO))
+    while world.step().do is not Do.START:
+        pass
+    world.ends(1, status=0)
+    world.step()
+    assert next_step(world.job, world.seen(world.job), world.now).do is Do.FETCH
+    assert next_step(world.job, replace(world.seen(world.job), stored=whole()), world.now).do is Do.STORED
+    world.write(lines.job_results_fetched("job-1", 1, 1, "s3://lab/runs/otter-1/results", "", world.now, whole=True))
+    assert next_step(world.job, world.seen(world.job), world.now).do is Do.TERMINATE
+
+
+def test_data_that_does_not_come_is_tried_again_and_in_the_end_the_job_has_not_begun():
+    world = World(spec(restarts=1))
+    for expected in (Do.AGAIN, Do.END):
+        while world.step().do is not Do.START:
+            pass
+        world.ends(len(world.job.attempts), reason="data")
+        step = world.step()
+        assert step.do is expected
+    assert world.job.outcome is State.SETUP_FAILED
