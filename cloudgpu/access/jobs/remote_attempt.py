@@ -125,7 +125,7 @@ class Attempt:
         self.work, self.out, self.err = self.dir / "work", self.dir / "out", self.dir / "err"
         self.keeper, self.supervisor = self.dir / "keeper.lock", self.dir / "supervisor.lock"
         self.progress, self.times = self.dir / "progress.json", self.dir / "times"
-        self.mark = f"{job}-{self.number}"
+        self.mark = str(self.dir)  # whole: other homes of this user may have a job of the same number
         self.known: dict[str, Any] = {}
         self.signalled = False
         self.sizes = (0, 0)
@@ -211,7 +211,7 @@ class Attempt:
         """Tell whether the command, or anything that it started in its group, runs."""
         return begun.get("boot") == boot() and group_lives(begun["pid"], begun["start"])
 
-    def strays(self) -> list[int]:
+    def outside_group(self) -> list[int]:
         """Return the processes that the command started and that have left its group: by setsid, say."""
         return list(marked(f"{MARK}={self.mark}".encode()))
 
@@ -219,7 +219,7 @@ class Attempt:
         """Send a signal to the command and to all that it has started."""
         if self.lives(begun):
             send_signal(begun["pid"], number)
-        for pid in self.strays():
+        for pid in self.outside_group():
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, number)
 
@@ -227,7 +227,7 @@ class Attempt:
         """Kill the command and all that it has started, until nothing is left or something cannot be killed."""
         end = monotonic() + KILLED_S
         self.signal_all(begun, signal.SIGKILL)
-        while (self.lives(begun) or self.strays()) and monotonic() < end:
+        while (self.lives(begun) or self.outside_group()) and monotonic() < end:
             time.sleep(0.02)
             self.signal_all(begun, signal.SIGKILL)
 

@@ -182,10 +182,10 @@ def reap(statuses: dict[int, int]) -> None:
 def sweep(attempt: Attempt) -> None:
     """End what the command left, in its group and outside: it would keep a machine busy."""
     begun, end = attempt.begun(), time.monotonic() + SWEEP_S
-    if begun and (attempt.lives(begun) or attempt.strays()):
+    if begun and (attempt.lives(begun) or attempt.outside_group()):
         attempt.signal_all(begun, signal.SIGTERM)
         attempt.signal_all(begun, signal.SIGCONT)
-        while (attempt.lives(begun) or attempt.strays()) and time.monotonic() < end:
+        while (attempt.lives(begun) or attempt.outside_group()) and time.monotonic() < end:
             reap({})
             time.sleep(0.05)
         attempt.kill(begun)

@@ -233,7 +233,8 @@ def no_command(attempt: Attempt, environ: dict[str, str]) -> None:
         why = f"{word} is not on the machine"
     else:
         after = ", not even after --setup" if attempt.spec.get("setup") else "; install it with --setup"
-        why = f"{word}: command not found in the PATH of the machine ({environ.get('PATH', os.defpath)[:200]}){after}"
+        why = f"{word}: command not found on the machine{after}"
+        complain(attempt, f"PATH={environ.get('PATH', os.defpath)}")
     complain(attempt, why)
     attempt.record((NOT_EXECUTABLE if there else NOT_FOUND) << 8, NO_COMMAND, why)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from cloudgpu.access.computer import node
 from cloudgpu.cli.render import ago, dollars, facts, rounded, size, when
 from cloudgpu.core.values.times import from_iso
 
@@ -105,7 +105,7 @@ def _came_back(one: JobDocument) -> str | None:
     found = one["results"]
     if found is None:
         return None
-    here = found["host"] in ("", os.uname().nodename)
+    here = found["host"] in ("", node())  # a bucket is on no host
     where = found["directory"] if here else f"{found['directory']} on {found['host']}"
     partly = "" if found["whole"] else f", not whole{': ' if found['why'] else ''}{found['why']}"
     return f"{files_text(found['files'])}, {size(found['bytes'])}, in {where}{partly}"

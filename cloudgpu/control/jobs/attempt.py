@@ -83,7 +83,8 @@ def started(session: Session, job: Job, remote: RemoteJob, values: Mapping[str, 
     is lost on the way, InvalidRequest for a snapshot that is on another computer or a machine without room.
     """
     snapshot = snapshot_of(session, job)
-    session.tell(f"{job.name}: sending {len(snapshot.files):,} files")
+    count = len(snapshot.files)
+    session.tell(f"{job.name}: sending {count:,} file{'s' if count != 1 else ''}")
     moved = transfers(session, job)
     restored = None
     if len(job.attempts) > 1:

@@ -239,6 +239,11 @@ class Carrier:
 
     def _launch(self, job: Job, _step: Step) -> Carried | None:
         attempt = job.attempts[-1]
+        if job.cancel is None and attempt.key is not None and made_for(self.session, attempt) is None:
+            try:
+                snapshot_of(self.session, job)  # whoever placed it has died, and may have been another computer
+            except InvalidRequest as error:
+                return Carried(job, error.message, LATER, None, error)
         machine = launched(self.session, job, attempt)
         if machine is None:  # it was cancelled before anything was launched
             self._append(self._ended(job, Step(Do.END, job.cancel[1] if job.cancel else "", State.CANCELLED)))

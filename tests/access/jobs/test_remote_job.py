@@ -52,8 +52,8 @@ def test_a_command_that_the_machine_lacks_is_known_before_the_files_travel(bench
     files = {"data": "x" * 1000}
     seen = bench.run(["no-such-command"], files=files)
     assert (seen.phase, seen.exit.status) == (Phase.EXITED, 127)
-    assert seen.exit.why.startswith("no-such-command: command not found in the PATH of the machine (")
-    assert seen.exit.why.endswith("); install it with --setup")
+    assert seen.exit.why.startswith("no-such-command: command not found on the machine")
+    assert seen.exit.why.endswith("machine; install it with --setup")
     assert not any((bench.home / ".cloudgpu" / "jobs").rglob("work"))
     assert bench.job().upload(bench.snapshot(files), bench.store) == 1000
 
@@ -65,7 +65,7 @@ def test_a_command_that_a_setup_installs_is_found_and_one_that_it_does_not_is_na
     bench.run(["made-here"], job=bench.job(2), env=path, setup=made)
     assert output(bench.job(2), follow=True)[0] == "made\n"
     bench.run(["never-made"], job=bench.job(3), env=path, setup=made)
-    assert ended(bench.job(3)).exit.why.endswith("), not even after --setup")
+    assert ended(bench.job(3)).exit.why.endswith("machine, not even after --setup")
 
 
 def test_a_file_of_the_tree_is_run_with_its_mode_and_a_link_is_one(bench):

@@ -7,6 +7,7 @@ read from the model itself, never by the product.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -15,10 +16,13 @@ import time
 from collections import Counter
 from concurrent.futures import Future
 
+from cloudgpu.config.files.paths import data_dir
 from cloudgpu.control.jobs.carry import Carrier
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.errors import CloudgpuError
+from tests.clouds.aws.iam import Judge
 from tests.clouds.aws.plain import client, role_of_timers
+from tests.clouds.azure.power import BILLED
 from tests.control.jobs.bench import Bench
 from tests.control.jobs.clouds import SAYS, Rented
 from tests.soak.crash_azure import is_read as azure_is_read
@@ -35,12 +39,14 @@ class Strike:
     killed.
     """
 
-    def __init__(self, is_read, done=None):
+    def __init__(self, is_read, done=None, judge=lambda _number, _phase: None):
         self.watcher, self.at = Future(), None
+        self._judge = judge
         self._is_read, self._done = is_read, done
         self._numbers, self._names, self._lock = Counter(), {}, threading.Lock()
 
     def __call__(self, number, action, phase):
+        self._judge(number, phase)
         if self._is_read(action):
             return None
         with self._lock:
@@ -94,6 +100,18 @@ class OnModel(Rented):
         options = {"policy": "default", "template": "bare", **options}
         return self.begun(sys.executable, "train.py", str(self.record), str(pause), str(status), **options)
 
+    # What its watchers may do, by the documents of policies/permissions.
+
+    def watched_elsewhere(self):
+        """Let the credential have from now on what the document of a watcher allows, and no more."""
+        raise NotImplementedError
+
+    def judge(self, number, phase):
+        """Judge a call, where the model does not refuse what is not allowed."""
+
+    def check_allowed(self):
+        """Find every call allowed."""
+
     # What the cloud has, without the product.
 
     def _clock(self):
@@ -136,7 +154,7 @@ class OnModel(Rented):
 
     def child(self, job, done=None, *, until=None, most_s=MOST_S):
         """Carry a job on in a process of its own, killed as `Strike` says; return at which moment it was."""
-        self.server.on_call = strike = Strike(self.is_read, done)
+        self.server.on_call = strike = Strike(self.is_read, done, self.judge)
         number = os.fork()
         if number == 0:
             _child(self, job, until, most_s)
@@ -187,11 +205,23 @@ class OnAws(OnModel):
     changes_of_restart = both("RunInstances", "TerminateInstances", "DeleteVolume")
 
     def __init__(self, root, server, **options):
-        self._role = role_of_timers()
+        self._role, self._judged = role_of_timers(), None
         super().__init__(root, server, **options)
 
     def config(self):
         return f'{super().config()}timer_role = "{self._role}"\n'
+
+    def watched_elsewhere(self):
+        self._judged = Judge(_document("aws-watch", **{"LEDGER-ID": self.session.ledger.id}))
+
+    def judge(self, number, phase):
+        call = self.server.calls[number - 1]
+        if self._judged is not None and phase == "before" and call.action != "GetCallerIdentity":  # it needs no right
+            self._judged.see(call)
+
+    def check_allowed(self):
+        assert self._judged.actions
+        assert self._judged.faults == []
 
     def _clock(self):
         return self.server.model.now
@@ -231,6 +261,9 @@ class OnGcp(OnModel):
         server.dwell(operation=-1.0)  # done when it is answered
         super().__init__(root, server, **options)
 
+    def watched_elsewhere(self):
+        self.server.model.granted = set(_document("gcp-watch")["includedPermissions"])
+
     def is_read(self, action):
         return action.rpartition(".")[2].startswith(("get", "list", "aggregatedList", "wait", "testIamPermissions"))
 
@@ -255,6 +288,9 @@ class OnAzure(OnModel):
     changes = both("VirtualMachines.CreateOrUpdate", "ResourceGroups.Delete")
     changes_of_restart = both("VirtualMachines.Start", "ResourceGroups.Delete")
 
+    def watched_elsewhere(self):
+        self.server.model.permissions = [{"actions": _document("azure-watch")["Actions"]}]
+
     def is_read(self, action):
         return azure_is_read(action)
 
@@ -262,15 +298,20 @@ class OnAzure(OnModel):
         return sorted(one.id for one in self.server.instances())
 
     def billed(self):
-        return [
-            one.id for one in self.server.instances() if one.state in ("starting", "running", "stopped", "stopping")
-        ]
+        return [one.id for one in self.server.instances() if one.state in BILLED]
 
     def costs(self):
         return [*self.server.billable(), *self.server.resources()]
 
     def sells_out(self):
         self.server.stockout()
+
+
+def _document(name, **filled):
+    text = (data_dir("policies") / "permissions" / f"{name}.json").read_text()
+    for word, value in filled.items():
+        text = text.replace(word, value)
+    return json.loads(text)
 
 
 def _child(world, job, until, most_s):

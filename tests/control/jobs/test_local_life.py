@@ -84,7 +84,7 @@ def test_a_failing_command_and_a_signal_are_its_own_exit_status(desk):
     assert (job.state, job.shell_status) == (State.FAILED, 139)
     job, _, _ = desk.run("no-such-command", on="desk", retries=2)
     assert (job.state, job.shell_status, exit_code(job), len(job.attempts)) == (State.FAILED, 127, 127, 1)
-    assert job.why.startswith("no-such-command: command not found in the PATH of the machine (")
+    assert job.why.startswith("no-such-command: command not found on the machine")
     assert job.why.endswith("; install it with --setup")
 
 

@@ -39,9 +39,10 @@ def again(world, job, times=1):
     return found
 
 
-def test_a_restart_waits_for_capacity_and_then_goes_on(world):
-    job = world.asked(pause=1)
+def test_a_restart_waits_for_capacity_and_then_goes_on_with_the_rights_of_a_watcher(world):
+    job = world.asked(pause=3)
     world.child(job, until=runs)
+    world.watched_elsewhere()
     world.takes(job)
     world.sells_out()
     for _ in range(3):
@@ -50,6 +51,7 @@ def test_a_restart_waits_for_capacity_and_then_goes_on(world):
     world.restocks()
     world.ends(job, begun=2)
     assert len(world.now(job).attempts) == 2
+    world.check_allowed()
 
 
 SWEEPS = [pytest.mark.soak, pytest.mark.timeout(600)]
@@ -71,7 +73,7 @@ def test_watchers_that_are_killed_at_every_change_do_nothing_twice(world):
 
 @sweep
 def test_a_restart_whose_watchers_are_killed_at_every_change_is_one_restart(world):
-    job = world.asked(pause=1)
+    job = world.asked(pause=3)
     world.child(job, until=runs)
     world.takes(job)
     died = world.killed_at_every_step(job)
