@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +24,7 @@ class Download:
     parts: tuple[tuple[str, int], ...] = field(repr=False)
     etag: str | None = None
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """Return what the machine is sent."""
         return {
             "store": self.store,
@@ -58,10 +58,10 @@ class Transfers:
         ends = [one.until for one in (self, other) if one.downloads and one.until is not None]
         return Transfers(self.downloads + other.downloads, self.shown + other.shown, min(ends, default=None))
 
-    def as_dict(self, links: Sequence[tuple[str, str]] = ()) -> dict[str, Any]:
+    def as_dict(self, links: Sequence[tuple[str, str]] = ()) -> dict[str, object]:
         """Return what `start` sends; `links` are paths and volumes of the machine: (place, path)."""
         files = {(one.store, one.name): one.as_dict() for one in self.downloads}
         until = 0.0 if self.until is None else self.until.timestamp()
-        data: list[dict[str, Any]] = [{"target": target, "source": source} for target, source in links]
+        data: list[dict[str, object]] = [{"target": target, "source": source} for target, source in links]
         data += [{"target": one.target, "files": one.files} for one in self.shown]
         return {"bring": {"files": list(files.values()), "until": until} if files else None, "data": data}
