@@ -36,6 +36,7 @@ ORDER = {  # of the packages of a layer: each may import those before it; docs/d
         "reconciliation",
         "resources",
         "launch",
+        "spot",
         "jobs",
         "advice",
     ),
