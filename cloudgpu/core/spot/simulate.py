@@ -10,27 +10,17 @@ A job that is done inside a tick is billed up to that moment.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol
+from typing import NamedTuple
 
+from cloudgpu.core.spot.net import Net, decide
+from cloudgpu.core.spot.situation import JobFacts, Mode, Policy, State
 from cloudgpu.errors import InvalidRequest
 
-Mode = Literal["wait", "spot", "on_demand"]
-Choice = tuple[str, int | None]  # an action and, for spot, its zone
-State = dict[str, object]  # what a policy is asked with: only plain values, see `cloudgpu.core.spot`
-Guard = Callable[[State, Choice], Choice]
 _DONE = 1e-9  # hours of work: so much is none
-
-
-class Policy(Protocol):
-    """What decides for a job, tick by tick."""
-
-    def reset(self, job: dict[str, object]) -> object:
-        """Begin a job."""
-
-    def decide(self, state: State) -> object:
-        """Return the action for this tick: `spot`, `on_demand` or `wait`; with several zones also the zone."""
+_ROUNDING = 1e-9  # hours: sums of ticks are no exact numbers
+Choice = tuple[Mode, int | None]  # an action and, for spot, its zone
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +40,7 @@ class SpotJob:
                 raise _invalid(field, getattr(self, field), "is not above zero")
         if not 0 <= self.changeover_h < float("inf"):
             raise _invalid("changeover_h", self.changeover_h, "is below zero")
-        if self.work_h + self.changeover_h > self.deadline_h:
+        if self.work_h + self.changeover_h > self.deadline_h + _ROUNDING:
             raise InvalidRequest(
                 f"{self.work_h:g} hours of work and a changeover of {self.changeover_h:g} hours do not fit a deadline "
                 f"of {self.deadline_h:g} hours.",
@@ -64,7 +54,7 @@ class SpotJob:
         """Return what the job costs on one on-demand machine from its begin to its end."""
         return (self.work_h + self.changeover_h) * self.price_on_demand
 
-    def as_dict(self, prior_history: object = None) -> dict[str, object]:
+    def facts(self, prior_history: list[list[int]] | None = None) -> JobFacts:
         """Return the job as a policy's `reset` takes it."""
         return {
             "total_work_h": self.work_h,
@@ -109,68 +99,41 @@ def simulate(
     zones: Sequence[bytes],
     policy: Policy,
     *,
-    guard: Guard | None = None,
-    prior_history: object = None,
+    net: Net | None = None,
+    prior_history: list[list[int]] | None = None,
     timeline: bool = False,
 ) -> Run:
     """Return what `policy` does for the job, with availability `zones[z][i]` in zone z at tick i of the job.
 
-    `guard` may replace each choice of the policy: the safety net. After its deadline an unfinished job goes on at once
+    `net` replaces a choice of the policy that could miss the deadline; without it the policy is alone. After its deadline an unfinished job goes on at once
     on demand, and the run counts as missed. After the end of a trace its zone has no spot. With `timeline`, the run
-    holds each tick. `prior_history` is passed on to the policy.
+    holds each tick. `prior_history` is passed on to the policy: 1 or 0 a tick, oldest first, one list a zone.
     """
-    policy.reset(job.as_dict(prior_history))
+    policy.reset(job.facts(prior_history))
     world = World(job, len(zones))
     ticks: list[Tick] = []
     while not world.done:
-        up = [place < len(zone) and zone[place] > 0 for zone in zones for place in (world.tick,)]
+        up = world.available(zones)
         world.lose(up)
-        choice = _chosen(world, policy, guard, up)
-        tick = world.step(*choice)
+        tick = world.step(*_chosen(world, policy, net, up))
         if timeline:
             ticks.append(tick)
     world.run.timeline = tuple(ticks)
     return world.run
 
 
-def _chosen(world: World, policy: Policy, guard: Guard | None, up: Sequence[bool]) -> Choice:
-    """Return what is done in this tick: spot in a zone without it becomes waiting."""
-    if world.elapsed_h >= world.job.deadline_h - _DONE:
+def _chosen(world: World, policy: Policy, net: Net | None, up: Sequence[bool]) -> Choice:
+    """Return what is done in this tick: spot where there is none becomes waiting."""
+    if world.elapsed_h >= world.job.deadline_h - _ROUNDING:
         return "on_demand", None
     state = world.state(up)
-    choice = as_choice(policy.decide(state))
-    if guard is not None:
-        choice = guard(state, choice)
-    action, zone = choice
-    if action == "spot":
-        zone = _zone(world, zone, up)
-        return (action, zone) if zone is not None and up[zone] else ("wait", None)
-    return choice
-
-
-def _zone(world: World, zone: int | None, up: Sequence[bool]) -> int | None:
-    """Return the zone of a choice: the named one, else that of the machine, else the first one with spot."""
-    if zone is not None:
-        return zone if 0 <= zone < len(up) else None
-    if world.mode == "spot":
-        return world.zone
-    return next((place for place, is_up in enumerate(up) if is_up), None)
-
-
-def as_choice(answer: object) -> Choice:
-    """Return a policy's answer as (action, zone): it may be an action, a pair, or a mapping.
-
-    Raises ValueError for anything else.
-    """
-    action, zone = answer, None
-    if isinstance(answer, Mapping):
-        action, zone = answer.get("action"), answer.get("zone")
-    elif isinstance(answer, (tuple, list)) and len(answer) == 2:  # noqa: PLR2004  (a pair)
-        action, zone = answer
-    if action not in ("wait", "spot", "on_demand") or not (zone is None or isinstance(zone, int)):
-        message = f"a policy answered {answer!r}, which is not spot, on_demand or wait"
-        raise ValueError(message)
-    return str(action), zone
+    answer = policy.decide(state) if net is None else decide(policy, net, state)[0]
+    if answer["action"] != "spot":
+        return answer["action"], None
+    zone = answer["zone"]
+    if zone is None:  # where it runs, else the first one that has spot
+        zone = world.zone if world.zone is not None else next((place for place, is_up in enumerate(up) if is_up), None)
+    return ("spot", zone) if zone is not None and 0 <= zone < len(up) and up[zone] else ("wait", None)
 
 
 class World:
@@ -195,6 +158,10 @@ class World:
         """Say whether all work is done."""
         return self.work_left_h <= _DONE
 
+    def available(self, zones: Sequence[bytes]) -> list[bool]:
+        """Return which zones have spot at this tick."""
+        return [self.tick < len(zone) and zone[self.tick] > 0 for zone in zones]
+
     def state(self, up: Sequence[bool]) -> State:
         """Return what a policy sees."""
         elapsed = self.elapsed_h
@@ -215,16 +182,14 @@ class World:
             self.run.losses += 1
             self.mode, self.zone, self.pending_h = "wait", None, 0.0
 
-    def step(self, action: str, zone: int | None) -> Tick:
+    def step(self, mode: Mode, zone: int | None) -> Tick:
         """Do this for one tick, or until the work is done."""
         tick_h = self.job.tick_h
         self.tick += 1
-        if action == "wait":
+        if mode == "wait":
             self.mode, self.zone, self.pending_h = "wait", None, 0.0
             self.run.wait_h += tick_h
             return Tick("wait", None, tick_h, 0.0, self.work_left_h)
-        mode: Mode = "spot" if action == "spot" else "on_demand"
-        zone = zone if mode == "spot" else None
         if (mode, zone) != (self.mode, self.zone):
             self.mode, self.zone, self.pending_h = mode, zone, self.job.changeover_h
             self.run.starts += 1

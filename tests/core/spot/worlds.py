@@ -28,7 +28,7 @@ def _cost(job: SpotJob, zones: list[bytes], plan) -> float | None:
     """Return the cost of this plan, or None where it asks for spot that is not there or does not finish in time."""
     world = World(job, len(zones))
     for action, zone in plan:
-        up = [bool(one[world.tick]) for one in zones]
+        up = world.available(zones)
         if action == "spot" and not up[zone]:
             return None
         world.lose(up)
