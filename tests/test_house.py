@@ -61,6 +61,7 @@ ORDER = {  # of the packages of a layer: each may import those before it; docs/d
         "reaper",
         "advice",
         "cost",
+        "spot",
         "jobs",
         "scheduler",
         "setup",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.machines.machines import InterruptionDocument
 
 
-def interrupt(session: Session, machine: Machine) -> datetime:
+def rehearse(session: Session, machine: Machine) -> datetime:
     """Give a spot machine its notice and return when it will be taken, aware UTC.
 
     Raises InvalidRequest for an on-demand machine, or a provider that cannot rehearse; InstanceNotFound for a machine
@@ -45,5 +45,5 @@ def interrupt(session: Session, machine: Machine) -> datetime:
 
 
 def interrupted(machine: Machine, at: datetime) -> InterruptionDocument:
-    """Return the answer of `spot interrupt`."""
+    """Return the answer of `spot rehearse`."""
     return {"name": machine.name, "taken_at": iso(at)}
