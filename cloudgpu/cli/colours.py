@@ -58,8 +58,8 @@ _MARK = re.compile(rf"(?P<indent> *)(?P<mark>{'|'.join(map(re.escape, MARKS))})(
 _LABEL = re.compile(rf"  (?P<label>{'|'.join(LABELS)})(?=  )")
 _BAR = re.compile(rf"  (?P<bar>[█▒░#=.]{{10,}})  (?P<state>{'|'.join(BARS)})")
 # A machine over time: on spot, on demand, starting, waiting.
-_OVER_TIME = re.compile(r"  (?P<label>\S[^█▓╱·]{0,16} +)(?P<run>[█▓╱·]+)")
-TIMES = {"█": "green", "▓": "magenta", "╱": "bold magenta", "·": "dim"}
+_OVER_TIME = re.compile(r"  (?P<label>\S[^█▓░·]{0,16} +)(?P<run>[█▓░·]+)")
+TIMES = {"█": "green", "▓": "magenta", "░": "bold magenta", "·": "dim"}
 _HEADINGS = re.compile(r" *[A-Z$/%.-]+(?: [A-Z$/%]+)*(?: {2,}[A-Z$/%.-]+(?: [A-Z$/%]+)*)+ *")
 _TITLE = re.compile(r"Plan|Stop|End|Extend|Start|At the cloud")
 
@@ -77,6 +77,11 @@ def _line(line: str) -> str:
     bar = _BAR.fullmatch(line)
     if bar is not None:
         return paint(line, BARS[bar["state"]])
+    return _labelled(line)
+
+
+def _labelled(line: str) -> str:
+    """Return a line that begins with a label or a mark, or any other one."""
     over_time = _OVER_TIME.fullmatch(line)
     if over_time is not None:
         painted = (paint("".join(same), TIMES[mark]) for mark, same in groupby(over_time["run"]))

@@ -32,7 +32,7 @@ class Marks(NamedTuple):
     tick: str
 
 
-BLOCKS = Marks("█", "▓", "╱", "·", " ", "▀", " ", " ▁▂▃▄▅▆▇█", "─", "┴")
+BLOCKS = Marks("█", "▓", "░", "·", " ", "▀", " ", " ▁▂▃▄▅▆▇█", "─", "┴")
 PLAIN = Marks("#", "%", "/", ".", " ", "=", " ", " 123456789", "-", "+")  # where the output cannot have blocks
 
 

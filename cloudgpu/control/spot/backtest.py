@@ -83,7 +83,7 @@ def job_of(wanted: Wanted) -> SpotJob:
         )
     if work + changeover > deadline:
         raise InvalidRequest(
-            f"{wanted.work} of work and a changeover of {wanted.changeover} do not fit a deadline of {wanted.deadline}.",
+            f"{wanted.work} of work and a changeover of {wanted.changeover} do not fit in {wanted.deadline}.",
             field="--deadline",
             value=str(wanted.deadline),
             next=f"Use --deadline {math.ceil((work + changeover) / timedelta(hours=1))}h or more.",

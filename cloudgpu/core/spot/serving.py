@@ -1,4 +1,4 @@
-"""A policy as JSON lines: each line is a request, each is answered by one line. Pure; `cloudgpu spot serve` does the rest.
+"""A policy as JSON lines: each line is a request, and is answered by one line. `cloudgpu spot serve` reads and writes.
 
 `{"op": "reset", "job": {...}}` is answered `{"ok": true}`, and `{"op": "decide", "state": {...}}` is answered
 `{"action": "spot", "zone": null}`. A line that cannot be answered gets `{"error": "..."}`, and the next one counts.
