@@ -16,7 +16,7 @@ from cloudgpu.core.spot.simulate import SpotJob
 from cloudgpu.core.spot.traces import Trace, parse_trace
 from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.views.spot import backtest_value
+from cloudgpu.views.advice.spot import backtest_value
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
@@ -47,7 +47,7 @@ class Wanted:
 
 
 def spot_backtested(
-    wanted: Wanted, opened: Callable[[], Session], told: Callable[[str, int, int], None] | None = None
+    wanted: Wanted, opened: Callable[[], Session], progress: Callable[[str, int, int], None] | None = None
 ) -> SpotBacktestDocument:
     """Return how spot policies do on traces, next to the optimum: what `spot backtest` prints.
 
@@ -59,7 +59,7 @@ def spot_backtested(
     _check_count("--seed", wanted.seed, 0, 2**63)
     traces = read_traces(wanted.traces) if wanted.traces else _history(opened())
     found = core.backtest(
-        traces, job, policies, starts=wanted.starts, seed=wanted.seed, together=wanted.together, told=told
+        traces, job, policies, starts=wanted.starts, seed=wanted.seed, together=wanted.together, progress=progress
     )
     return backtest_value(
         found,

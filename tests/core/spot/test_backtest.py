@@ -90,7 +90,7 @@ def test_one_run_has_no_interval():
 
 def test_it_says_how_far_it_is():
     told = []
-    backtest(TRACES[:1], JOB, {"greedy": POLICIES["greedy"]}, starts=2, told=lambda *one: told.append(one))
+    backtest(TRACES[:1], JOB, {"greedy": POLICIES["greedy"]}, starts=2, progress=lambda *one: told.append(one))
     assert told == [("optimum", 1, 2), ("optimum", 2, 2), ("greedy", 1, 2), ("greedy", 2, 2)]
 
 
