@@ -8,7 +8,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.cost.job_cost import all_jobs
-from cloudgpu.control.jobs.carry import LATER, Carried, Carrier
+from cloudgpu.control.jobs.carried import LATER, Carried
+from cloudgpu.control.jobs.carry import Carrier
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable
 from cloudgpu.parallel import Pool, is_abandoned
 
