@@ -36,7 +36,7 @@ class Optimum:
     finish_h: float
 
 
-# A way to have reached a state, as a plain tuple for speed: milliseconds without progress, cost, milliseconds on demand,
+# A way to have reached a state, a plain tuple for speed: milliseconds without progress, cost, milliseconds on demand,
 # starts. Of two, the one with less time lost and a lower cost is better.
 _Label = tuple[int, float, int, int]
 
@@ -118,8 +118,7 @@ class _Search:
                     values[place] = inf
             idle[place] = least
             for _, _, values in machines:
-                if values[place] > least:
-                    values[place] = least
+                values[place] = min(values[place], least)
         return _Bound(price, after)
 
     def within(self, limit: float) -> _Label | None:
@@ -158,19 +157,14 @@ class _Search:
         on_demand = state == len(self.zones)
         price = self.on_demand if on_demand else self.spot
         end = (place + 1) * self.tick
-        ended: _Label | None = None
-        first = 0
-        for first, label in enumerate(labels):  # by time lost: those that finish come first
-            rest = self.work + label[0] - end  # of the work, at the end of the tick
-            if rest > 0:
-                break
-            used = rest + self.tick
-            done = (label[0], label[1] + price * used, label[2] + used * on_demand, label[3])
-            ended = done if ended is None or done[1] < ended[1] else ended
-        else:
-            first = len(labels)
         cost, hours = price * self.tick, self.tick * on_demand
-        ran = [(one[0], one[1] + cost, one[2] + hours, one[3]) for one in labels[first:]]
+        last = end - self.work  # with less time lost, the work is done within the tick
+        ran = [(one[0], one[1] + cost, one[2] + hours, one[3]) for one in labels if one[0] > last]
+        ended: _Label | None = None
+        for lost, so_far, hours_before, starts in labels[: len(labels) - len(ran)]:
+            used = self.work + lost - end + self.tick
+            done = (lost, so_far + price * used, hours_before + used * on_demand, starts)
+            ended = done if ended is None or done[1] < ended[1] else ended
         return self._below(place + 1, state, ran, limit), ended
 
     def _below(self, place: int, state: int, labels: list[_Label], limit: float) -> list[_Label]:

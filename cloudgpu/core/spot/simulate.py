@@ -105,9 +105,10 @@ def simulate(
 ) -> Run:
     """Return what `policy` does for the job, with availability `zones[z][i]` in zone z at tick i of the job.
 
-    `net` replaces a choice of the policy that could miss the deadline; without it the policy is alone. After its deadline an unfinished job goes on at once
-    on demand, and the run counts as missed. After the end of a trace its zone has no spot. With `timeline`, the run
-    holds each tick. `prior_history` is passed on to the policy: 1 or 0 a tick, oldest first, one list a zone.
+    `net` replaces a choice of the policy that could miss the deadline; without it the policy is alone. After its
+    deadline an unfinished job goes on at once on demand, and the run counts as missed. After the end of a trace its
+    zone has no spot. With `timeline`, the run holds each tick. `prior_history` is passed on to the policy: 1 or 0 a
+    tick, oldest first, one list a zone.
     """
     policy.reset(job.facts(prior_history))
     world = World(job, len(zones))

@@ -91,7 +91,7 @@ def _data(name: str, data: object) -> bytes:
     if len(data) > MOST_SAMPLES:
         raise _invalid(name, f"has more than {MOST_SAMPLES:,} samples", len(data))
     for place, sample in enumerate(data):
-        if sample not in (0, 1) and not (_is_number(sample) and sample >= 0) or isinstance(sample, bool):
+        if not _is_number(sample) or sample < 0:
             raise _invalid(name, f"has a sample at data[{place}] that is not a number of instances", sample)
     return bytes(1 if sample else 0 for sample in data)
 
