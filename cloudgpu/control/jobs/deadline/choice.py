@@ -105,7 +105,11 @@ def choice_of(
 
 def policy_of(job: Job) -> Policy:
     """Return the policy of a job with a deadline, newly made."""
-    name = "on-demand" if job.deadline is None else job.deadline["policy"]
+    return policy_named("on-demand" if job.deadline is None else job.deadline["policy"])
+
+
+def policy_named(name: str) -> Policy:
+    """Return the policy of this name, newly made; raises KeyError for a name that is none."""
     return cast("Policy", cast("dict[str, Callable[[], Policy]]", POLICIES)[name]())
 
 

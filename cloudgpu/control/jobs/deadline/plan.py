@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.inputs.launch_request import parse_request
-from cloudgpu.control.jobs.deadline.choice import RENEWS_FOR, measured
+from cloudgpu.control.jobs.deadline.choice import RENEWS_FOR, measured, policy_named
 from cloudgpu.control.jobs.inputs.deadline import ON_DEMAND, DeadlineRequest, check_feasible
 from cloudgpu.control.launch.plan import Prepared, prepare
 from cloudgpu.core.jobs.deadline import TICK_S, Margins
@@ -112,4 +112,4 @@ def _hours(*spans: timedelta) -> tuple[float, float]:
 def _quote(asked: DeadlineRequest, span: timedelta, margins: Margins, spot: Money, on_demand: Money) -> Quote:
     deadline, work = _hours(span, asked.work)
     job = SpotJob(work, deadline, TICK_S / 3600, margins.start_s / 3600, spot.nanos / 1e9, on_demand.nanos / 1e9)
-    return quote(job, policy=asked.policy)
+    return quote(job, policy=policy_named(asked.policy))
