@@ -350,6 +350,8 @@ class Carrier:
         attempt, status = job.attempts[-1], None if step.exit is None else step.exit.status
         if machine is not None and step.interrupted:
             note_interruption(self.session, machine, noticed_at(directory_of(self.session, job), attempt))
+            if machine.market == "spot" and machine.terminated_at is not None:
+                terminated(self.session, job, machine)  # its disk may stay, which costs money and is of no use
         moved = attempt.move is not None and not step.interrupted
         self._append(
             lines.job_try_ended(

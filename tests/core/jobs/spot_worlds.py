@@ -10,8 +10,6 @@ from datetime import timedelta
 
 from cloudgpu.core.events import job_lines as lines
 from cloudgpu.core.jobs.deadline import Margins, SpotSeen, choose, position_of
-
-
 from cloudgpu.core.spot import POLICIES
 from cloudgpu.core.values.times import iso
 from tests.core.jobs.worlds import START, World, machine, spec

@@ -101,8 +101,8 @@ def _read(at: timedelta | datetime | str) -> timedelta | datetime:
 def _policy(name: str | None, launch: Mapping[str, str | bool]) -> str:
     if name is None:
         return ON_DEMAND if launch.get("spot") is False else USUAL_POLICY
-    if name not in POLICIES:  # type: ignore[operator]  # a dict, which is loaded when it is first used
-        known = list(POLICIES)  # type: ignore[call-overload]
+    if name not in POLICIES:
+        known = list(POLICIES)
         raise InvalidRequest(
             f"{shown(name)!r} is not a policy{did_you_mean(near(name, known), '.')}",
             field="--spot-policy",
