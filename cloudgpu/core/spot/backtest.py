@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import ceil
 
 from cloudgpu.core.spot.draws import Draws
@@ -68,6 +69,8 @@ class Backtest:
     job: SpotJob
     starts: tuple[Start, ...]
     policies: tuple[Tested, ...]
+    shown: Start  # the start with the middling cost under the last policy
+    timelines: tuple[Run, ...]  # what each policy does from there, tick by tick
     too_short: tuple[str, ...] = ()  # traces that no run fits into
     together: bool = False
 
@@ -143,27 +146,43 @@ def backtest(
     if not worlds:
         raise _no_window(traces, job)
     draws, most = Draws(seed), worlds * starts
-    count = None if told is None else lambda done: told("the optimum", done, most)
+    count = None if told is None else partial(_tell, told, "optimum", most)
     found = starts_of(traces, job, starts, draws, together=together, told=count)
+    made = {name: make() for name, make in policies.items()}
     tested = []
-    for name, make in policies.items():
-        tell = None if told is None else lambda done, name=name: told(name, done, most)
-        runs = runs_of(make(), job, found, tell)
+    for name, policy in made.items():
+        runs = runs_of(policy, job, found, None if told is None else partial(_tell, told, name, most))
         tested.append(summarised(name, job, found, runs, draws.fork("bootstrap")))
-    return Backtest(job, tuple(found), tuple(tested), () if together else short, together)
+    shown = _middling(found, tested[-1].runs)
+    timelines = tuple(run_of(policy, job, shown, timeline=True) for policy in made.values())
+    return Backtest(job, tuple(found), tuple(tested), shown, timelines, () if together else short, together)
+
+
+def _tell(told: Callable[[str, int, int], None], what: str, most: int, done: int) -> None:
+    told(what, done, most)
+
+
+def run_of(policy: Policy, job: SpotJob, start: Start, *, timeline: bool = False) -> Run:
+    """Return what a policy does from one start, inside the safety net."""
+    net = Net(job.changeover_h, job.tick_h)
+    return simulate(job, start.zones(job), policy, net=net, timeline=timeline)
 
 
 def runs_of(
     policy: Policy, job: SpotJob, starts: Sequence[Start], told: Callable[[int], None] | None = None
 ) -> list[Run]:
     """Return what one policy does from each start; `told` is called with the number of runs so far."""
-    net = Net(job.changeover_h, job.tick_h)
     runs = []
     for start in starts:
-        runs.append(simulate(job, start.zones(job), policy, net=net))
+        runs.append(run_of(policy, job, start))
         if told is not None:
             told(len(runs))
     return runs
+
+
+def _middling(starts: Sequence[Start], runs: Sequence[Run]) -> Start:
+    order = sorted(range(len(runs)), key=lambda place: runs[place].cost)
+    return starts[order[len(order) // 2]]
 
 
 @dataclass(slots=True)

@@ -1,6 +1,6 @@
 """The quotation of a job with a deadline: what it will probably cost, from simulations over seen or usual availability.
 
-`cloudgpu run` shows it before it asks. Unless told otherwise it simulates uniform progress, which is quick.
+`cloudgpu run` shows it before it asks.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from cloudgpu.core.spot.backtest import mean, percentile, zones_of
 from cloudgpu.core.spot.draws import Draws
 from cloudgpu.core.spot.generated import generated, picked
 from cloudgpu.core.spot.net import Net
-from cloudgpu.core.spot.policies import UniformProgress
+from cloudgpu.core.spot.policies import POLICIES
 from cloudgpu.core.spot.simulate import Run, SpotJob, simulate
-from cloudgpu.core.spot.situation import Policy
 from cloudgpu.core.spot.traces import Trace
 
 RUNS = 96
 MOST_TICKS = 144  # of one simulated run: a quotation needs no finer ones
 _FEW = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+_QUICK = "uniform-progress"
 _CENTS_BELOW = 10  # dollars
 _BEFORE_H = 48.0  # so long has generated availability been going on when the job begins
 
@@ -47,19 +47,20 @@ class Quote:
 
 
 def quote(
-    job: SpotJob, traces: Sequence[Trace] = (), *, policy: Policy | None = None, runs: int = RUNS, seed: int = 0
+    job: SpotJob, traces: Sequence[Trace] = (), *, policy: str = _QUICK, runs: int = RUNS, seed: int = 0
 ) -> Quote:
     """Return what the job will probably cost: prices are per hour.
 
     Uses the traces that are as long as the deadline (the availability that the ledger has seen, say), else the shipped
-    model. The same arguments give the same answer. Takes about a fifth of a second.
+    model. The same arguments give the same answer. `policy` is a name; the adaptive one takes too long for a quotation,
+    and uniform progress is simulated for it. Takes about a fifth of a second.
     """
     coarse = replace(job, tick_h=max(job.tick_h, job.deadline_h / MOST_TICKS))
     if coarse.work_h + coarse.changeover_h + coarse.tick_h > coarse.deadline_h:
         coarse = job  # so little slack that each tick counts
     draws = Draws(seed)
     usable = [trace for trace in traces if trace.lasting(job.deadline_h * 3600)]
-    decider = policy or UniformProgress()
+    decider = POLICIES[_QUICK if policy == "adaptive" else policy]()
     net = Net(coarse.changeover_h, coarse.tick_h)
     found = [simulate(coarse, _zones(coarse, usable, draws), decider, net=net) for _ in range(runs)]
     return _quoted(job, found, from_history=bool(usable))

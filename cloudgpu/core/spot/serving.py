@@ -1,4 +1,4 @@
-"""A policy as JSON lines: each line is a request, each is answered by one line. Pure; `cloudgpu spot serve` does the rest.
+"""A policy as JSON lines: each line is a request, and is answered by one line. `cloudgpu spot serve` reads and writes.
 
 `{"op": "reset", "job": {...}}` is answered `{"ok": true}`, and `{"op": "decide", "state": {...}}` is answered
 `{"action": "spot", "zone": null}`. A line that cannot be answered gets `{"error": "..."}`, and the next one counts.
@@ -34,6 +34,8 @@ class Serving:
             found = {"error": f"{error} {error.next or ''}".strip()}
         except RecursionError:
             found = {"error": "The line is nested too deeply."}
+        except Exception as error:  # noqa: BLE001  (the conversation goes on, whatever a policy trips over)
+            found = {"error": f"The policy failed: {type(error).__name__}: {error}"}
         return json.dumps(found)
 
     def _answered(self, request: Mapping[str, Any]) -> dict[str, object]:
@@ -41,7 +43,7 @@ class Serving:
         if op == "reset":
             self._policy = None  # a reset that fails leaves no job behind
             policy = self._make()
-            policy.reset(_part(request, "job"))
+            policy.reset(_checked_job(_part(request, "job")))
             self._policy = policy
             return {"ok": True}
         if op != "decide":
@@ -53,6 +55,14 @@ class Serving:
         state = checked_state(_part(request, "state"))
         answer = self._policy.decide(state)
         return {"action": answer["action"], "zone": answer["zone"]}
+
+
+def _checked_job(job: dict[str, Any]) -> dict[str, Any]:
+    """Return the job with numbers that fit a float; what else has to hold of them, the policy says."""
+    for key, value in job.items():
+        if isinstance(value, int) and not _is_within(value, -math.inf):
+            raise _wrong(key, value, "is not a number that can be used")
+    return job
 
 
 def checked_state(state: Mapping[str, Any]) -> dict[str, Any]:

@@ -103,3 +103,20 @@ def _is_number(value: object) -> bool:
 def _invalid(name: str, fault: str, value: object) -> InvalidRequest:
     shown = None if value is None else repr(value)[:60]
     return InvalidRequest(f"The trace {name} {fault}.", field="--traces", value=shown, next=FORMAT)
+
+
+def trace_of_changes(name: str, changes: Iterable[tuple[float, bool]], until_s: float, gap_s: float) -> Trace | None:
+    """Return a trace of what was seen at some moments: each holds until the next one was seen.
+
+    `changes` are (epoch seconds, whether spot was there), oldest first. None where nothing was seen before `until_s`.
+    """
+    seen = [one for one in changes if one[0] < until_s]
+    if not seen:
+        return None
+    data, place = bytearray(), 0
+    for sample in range(min(MOST_SAMPLES, math.floor((until_s - seen[0][0]) / gap_s) + 1)):
+        at = seen[0][0] + sample * gap_s
+        while place + 1 < len(seen) and seen[place + 1][0] <= at:
+            place += 1
+        data.append(seen[place][1])
+    return Trace(name, gap_s, bytes(data))

@@ -36,3 +36,16 @@ def _cost(job: SpotJob, zones: list[bytes], plan) -> float | None:
         if world.done:
             return None if world.run.missed else world.run.cost
     return None
+
+
+def fuzzed(draws: Draws) -> tuple[SpotJob, list[bytes]]:
+    """Return a random job and random availability in one to three zones: any tick, changeover, slack and prices."""
+    tick = (60 + draws.below(541)) / 3600
+    ticks = 8 + draws.below(60)
+    deadline = ticks * tick - draws.uniform() * tick / 2
+    changeover = min(draws.uniform() * 0.5, deadline / 3)
+    work = max(tick / 10, (deadline - changeover) * draws.uniform())
+    times = (2.0, 3.0, 4.0, 6.0)[draws.below(4)]
+    change = draws.uniform()
+    zones = [flickering(draws, ticks, leaves=change, returns=draws.uniform()) for _ in range(1 + draws.below(3))]
+    return SpotJob(work, deadline, tick, changeover, 1.0, times), zones
