@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from cloudgpu.core.spot.net import Net
@@ -86,4 +86,10 @@ def _adaptive() -> Policy:
     return Adaptive()
 
 
-POLICIES = {"on-demand": OnDemand, "greedy": Greedy, "uniform-progress": UniformProgress, "adaptive": _adaptive}
+POLICIES: dict[str, Callable[[], Policy]] = {
+    "on-demand": OnDemand,
+    "greedy": Greedy,
+    "uniform-progress": UniformProgress,
+    "adaptive": _adaptive,
+}
+BEST = "adaptive"  # the default

@@ -1,0 +1,75 @@
+"""How likely spot is lost, and comes back, by the time it has been there or away: one model of one kind of zone.
+
+Rates are per hour, ages in hours. A bucket reaches from its age to the next one's; the last one has no end.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import exp, expm1, log
+from typing import Any
+
+SMALL = 1e-9  # hours; ages are sums of ticks
+
+
+@dataclass(frozen=True, slots=True)
+class Hazards:
+    """`loss[i]` is the rate of a spot machine's loss from age `up_from[i]` on; `back` that of spot coming back."""
+
+    up_from: tuple[float, ...]
+    loss: tuple[float, ...]
+    down_from: tuple[float, ...]
+    back: tuple[float, ...]
+
+    @property
+    def nodes(self) -> int:
+        """Return the number of buckets, those of available spot first."""
+        return len(self.loss) + len(self.back)
+
+    def node(self, up: bool, age: float) -> int:  # noqa: FBT001  a fact of the tick, not a switch
+        """Return the bucket of a zone that has been up, or down, for `age` hours."""
+        if up:
+            return bisect_right(self.up_from, age + SMALL) - 1
+        return len(self.loss) + bisect_right(self.down_from, age + SMALL) - 1
+
+    def rate(self, node: int) -> float:
+        """Return the rate of a change in this bucket, per hour."""
+        up = len(self.loss)
+        return self.loss[node] if node < up else self.back[node - up]
+
+    def older(self, node: int, step: float) -> tuple[int, float]:
+        """Return the next bucket of the same kind, and the chance to be in it `step` hours later, without a change."""
+        ages, index = (self.up_from, node) if node < len(self.loss) else (self.down_from, node - len(self.loss))
+        if index + 1 == len(ages):
+            return node, 0.0
+        return node + 1, min(1.0, step / (ages[index + 1] - ages[index]))
+
+    def change(self, node: int, step: float) -> float:
+        """Return the chance of a change within `step` hours."""
+        return -expm1(-self.rate(node) * step)
+
+    def surprise(self, step: float) -> list[tuple[float, float]]:
+        """Return for each bucket the logarithm of the chance of no change and of a change within `step` hours."""
+        rates = [self.rate(node) for node in range(self.nodes)]
+        return [(-rate * step, log(max(1e-300, 1 - exp(-rate * step)))) for rate in rates]
+
+
+@dataclass(frozen=True, slots=True)
+class Mixture:
+    """Models with the chance of each before anything was seen."""
+
+    models: tuple[Hazards, ...]
+    chances: tuple[float, ...]
+
+
+def mixture_of(data: Mapping[str, Any]) -> Mixture:
+    """Read a mixture from JSON: `up_from`, `down_from`, and `models` with `chance`, `loss` and `back`."""
+    up, down = _floats(data["up_from"]), _floats(data["down_from"])
+    models = [Hazards(up, _floats(model["loss"]), down, _floats(model["back"])) for model in data["models"]]
+    return Mixture(tuple(models), _floats([model["chance"] for model in data["models"]]))
+
+
+def _floats(values: Sequence[float]) -> tuple[float, ...]:
+    return tuple(map(float, values))
