@@ -27,6 +27,7 @@ from cloudgpu.control.jobs.attempt import (
     snapshot_of,
     started,
 )
+from cloudgpu.control.jobs.carried import LATER, SOON, Carried
 from cloudgpu.control.jobs.deadline.choice import choice_of, note_saved, noticed_at
 from cloudgpu.control.jobs.ending import closed, fetched, not_fetched, resumed, stopped, terminated
 from cloudgpu.control.jobs.inputs.env_file import secret_values
@@ -66,31 +67,9 @@ if TYPE_CHECKING:
     from cloudgpu.core.model.machine import Machine
     from cloudgpu.core.values.money import Money
 
-SOON, LATER = timedelta(seconds=5), timedelta(minutes=1)
 PROGRESS_EVERY = timedelta(minutes=10)  # how often progress is a line of the ledger
 NOTICED_EVERY_S = 20.0  # between two copies from a machine that is about to be taken
 MOST_STEPS = 50  # in one go: more would be a circle
-
-
-@dataclass(frozen=True, slots=True)
-class Carried:
-    """How far a job was carried: why it waits, and how long before the next step is worth taking.
-
-    `error` is what kept a step from being done; the next watcher tries it again. `kept_until`: nothing is left to do
-    before that but to keep the machine for a look.
-    """
-
-    job: Job
-    why: str = ""
-    wait: timedelta = LATER
-    remote: RemoteState | None = None
-    error: CloudgpuError | None = None
-    kept_until: datetime | None = None
-
-    @property
-    def is_over(self) -> bool:
-        """Whether nobody has to wait for it any more."""
-        return not self.job.is_living or self.kept_until is not None
 
 
 @dataclass
@@ -371,6 +350,8 @@ class Carrier:
         attempt, status = job.attempts[-1], None if step.exit is None else step.exit.status
         if machine is not None and step.interrupted:
             note_interruption(self.session, machine, noticed_at(directory_of(self.session, job), attempt))
+            if machine.market == "spot" and machine.terminated_at is not None:
+                terminated(self.session, job, machine)  # its disk may stay, which costs money and is of no use
         moved = attempt.move is not None and not step.interrupted
         self._append(
             lines.job_try_ended(

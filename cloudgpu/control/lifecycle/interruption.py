@@ -33,7 +33,7 @@ def rehearse(session: Session, machine: Machine) -> datetime:
             f"{machine.name} cannot be interrupted: it is {machine.market.replace('_', '-')} on {machine.provider}.",
             field="name",
             value=machine.name,
-            next="Rehearse with a spot machine: cloudgpu up --provider local --spot",
+            next=_way_out(machine),
         )
     machine = looked_at(session, machine)
     left = f"{machine.name} may have got its notice: cloudgpu show {machine.name} --refresh says."
@@ -42,6 +42,13 @@ def rehearse(session: Session, machine: Machine) -> datetime:
     now = session.clock()
     session.ledger.append([interruption_simulated(machine.id, at, now)])
     return at
+
+
+def _way_out(machine: Machine) -> str:
+    """Return where an interruption can be rehearsed: AWS does it in its console, which sets up what that needs."""
+    if machine.market == "spot" and machine.provider == "aws":
+        return "In the EC2 console: Spot Requests, Actions, Initiate interruption. It gets its notice two minutes before."
+    return "Rehearse with a spot machine: cloudgpu up --provider local --spot"
 
 
 def interrupted(machine: Machine, at: datetime) -> InterruptionDocument:

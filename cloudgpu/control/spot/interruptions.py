@@ -10,6 +10,7 @@ from cloudgpu.core.billing.rules import rule_of
 from cloudgpu.core.billing.totals import spent
 from cloudgpu.core.events.bodies import How
 from cloudgpu.core.events.machine_lines import spot_interrupted
+from cloudgpu.core.model.usage import Resource
 from cloudgpu.core.values.times import duration_text, from_iso
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def _line(machine: Machine, noticed: datetime | None, now: datetime) -> Draft:
 
 def _free(machine: Machine, ran_s: float) -> str:
     """Return why the run itself is not charged: EC2's first hour, Google's first minute; empty where it is."""
-    limit = rule_of(machine.provider, "spot", "instance", machine.licence or "").free_when_taken_us / 1e6
+    limit = rule_of(machine.provider, "spot", Resource.INSTANCE).free_when_taken_us / 1e6
     if machine.state_reason != "interrupted" or ran_s >= limit:
         return ""
     return FREE.format(duration_text(timedelta(seconds=limit)))

@@ -116,8 +116,8 @@ def choose(job: Job, policy: Policy, seen: SpotSeen, margins: Margins, now: date
         policy.decide(state)
     state = state_of(at, spot=at.mode == "spot" or seen.may_be_tried(now, at.mode))
     wanted = policy.decide(state)
-    if at.mode == "spot" and wanted["action"] == "wait":
-        wanted = {"action": "spot", "zone": None}  # to end what runs, and is cheap, gains nothing
+    if at.mode != "wait" and wanted["action"] == "wait":  # to end what runs saves less than its next start costs
+        wanted = {"action": at.mode, "zone": None}
     return _held(wanted, state, net_of(job, margins, at), at, terms["policy"])
 
 

@@ -303,7 +303,7 @@ class MachineRecord(TypedDict):
     decision: NotRequired[DecisionRecord]
     refused_action: NotRequired[RefusedRecord]
     taken_at: NotRequired[str]
-    interrupted_at: NotRequired[str]
     shared: NotRequired[dict[str, ShareRecord]]
     unrequested_stop: NotRequired[UnaskedRecord]
     terms: NotRequired[TermsRecord]
+    interrupted_at: NotRequired[str]

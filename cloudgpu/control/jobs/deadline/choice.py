@@ -44,6 +44,7 @@ ONE_ROUND = timedelta(seconds=30)  # refusals that are closer are of one launch,
 RENEWS_FOR = timedelta(
     hours=1
 )  # beyond the deadline: a job that is late ends on its machine, and its results come back
+LEASE = timedelta(hours=2)
 _RUNS = (Phase.RUNNING, Phase.ORPHANED)
 
 
@@ -105,8 +106,12 @@ def choice_of(
 
 def policy_of(job: Job) -> Policy:
     """Return the policy of a job with a deadline, newly made."""
-    name = "on-demand" if job.deadline is None else job.deadline["policy"]
-    return cast("Policy", cast("dict[str, Callable[[], Policy]]", POLICIES)[name]())
+    return policy_named("on-demand" if job.deadline is None else job.deadline["policy"])
+
+
+def policy_named(name: str) -> Policy:
+    """Return the policy of this name, newly made; raises KeyError for a name that is none."""
+    return cast("dict[str, Callable[[], Policy]]", POLICIES)[name]()
 
 
 def position(
@@ -202,15 +207,27 @@ def launch_words(job: Job, attempt: Attempt, now: datetime) -> dict[str, str | b
     terms = job.deadline
     if terms is None or attempt.market is None:
         return job.spec["launch"]
-    left = max(timedelta(0), from_iso(terms["at"]) - now) + RENEWS_FOR
-    left += timedelta(seconds=job.spec["results_wait_s"])
+    left = max(timedelta(0), from_iso(terms["at"]) - now)
     spot = attempt.market == "spot"
-    words = {**job.spec["launch"], "spot": spot, "renew_until": f"{left // timedelta(seconds=1)}s"}
+    words = {**lives(left, timedelta(seconds=job.spec["results_wait_s"])), **job.spec["launch"], "spot": spot}
     if spot:
         words.setdefault("max_price", _dollars(terms["on_demand"]))
     else:
         words.pop("max_price", None)
     return words
+
+
+def lives(left: timedelta, results_wait: timedelta) -> dict[str, str | bool]:
+    """Return the options by which a machine may live: as long as is left to the deadline, and until results are here.
+
+    A job that runs renews its lease.
+    """
+    longest = left + RENEWS_FOR + results_wait
+    return {"lease": _typed(min(longest, LEASE)), "renew_until": _typed(longest)}
+
+
+def _typed(span: timedelta) -> str:
+    return f"{span // timedelta(seconds=1)}s"
 
 
 def _dollars(nanos: int) -> str:

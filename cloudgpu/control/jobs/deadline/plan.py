@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from cloudgpu.control.inputs.launch_request import parse_request
-from cloudgpu.control.jobs.deadline.choice import RENEWS_FOR, measured
+from cloudgpu.control.jobs.deadline.choice import lives, measured, policy_named
 from cloudgpu.control.jobs.inputs.deadline import ON_DEMAND, DeadlineRequest, check_feasible
 from cloudgpu.control.launch.plan import Prepared, prepare
 from cloudgpu.core.jobs.deadline import TICK_S, Margins
@@ -62,8 +62,7 @@ def plan_deadline(
     that. Raises InvalidRequest for a deadline that cannot be kept, and as `up` does for a launch on either market.
     """
     now = session.clock()
-    left = asked.moment(now) - now + RENEWS_FOR + request.results_wait
-    usual: UpOptions = {**launch, "renew_until": f"{left // timedelta(seconds=1)}s"}
+    usual = cast("UpOptions", {**lives(asked.moment(now) - now, request.results_wait), **launch})
     dear: UpOptions = {**usual, "spot": False}
     dear.pop("max_price", None)
     prepared = prepare(session, parse_request(**dear))
@@ -72,7 +71,8 @@ def plan_deadline(
     at = check_feasible(asked, now, margins, on_demand)
     spot = on_demand
     if asked.policy != ON_DEMAND:
-        spot = _price(prepare(session, parse_request(**{**usual, "spot": True})))
+        cheap: UpOptions = {**usual, "spot": True}
+        spot = _price(prepare(session, parse_request(**cheap)))
     planned = PlannedDeadline(
         at,
         asked.work,
@@ -112,4 +112,4 @@ def _hours(*spans: timedelta) -> tuple[float, float]:
 def _quote(asked: DeadlineRequest, span: timedelta, margins: Margins, spot: Money, on_demand: Money) -> Quote:
     deadline, work = _hours(span, asked.work)
     job = SpotJob(work, deadline, TICK_S / 3600, margins.start_s / 3600, spot.nanos / 1e9, on_demand.nanos / 1e9)
-    return quote(job, policy=asked.policy)
+    return quote(job, policy=policy_named(asked.policy))

@@ -101,8 +101,8 @@ def _read(at: timedelta | datetime | str) -> timedelta | datetime:
 def _policy(name: str | None, launch: Mapping[str, str | bool]) -> str:
     if name is None:
         return ON_DEMAND if launch.get("spot") is False else USUAL_POLICY
-    if name not in POLICIES:  # type: ignore[operator]  # a dict, which is loaded when it is first used
-        known = list(POLICIES)  # type: ignore[call-overload]
+    if name not in POLICIES:
+        known = list(POLICIES)
         raise InvalidRequest(
             f"{shown(name)!r} is not a policy{did_you_mean(near(name, known), '.')}",
             field="--spot-policy",
@@ -136,8 +136,8 @@ def _too_short(work: timedelta, given: timedelta, margins: Margins, on_demand: M
         f"{duration_text(begin)} to begin.",
         field="--deadline",
         value=duration_text(given),
-        next=f"The least is --deadline {duration_text(least)}, all of it on demand{cost}. From --deadline "
-        f"{duration_text(spot)} on, spot can be used, which is cheaper.",
+        next=f"The least is --deadline {_typed(least)}, all of it on demand{cost}. From --deadline {_typed(spot)} on, "
+        "spot can be used, which is cheaper.",
     )
 
 
@@ -146,4 +146,4 @@ def _cost(per_hour: Money, span: timedelta) -> Money:
 
 
 def _typed(at: timedelta | datetime | str) -> str:
-    return duration_text(at) if isinstance(at, timedelta) else str(at)
+    return duration_text(at).replace(" ", "") if isinstance(at, timedelta) else str(at)
