@@ -14,10 +14,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from cloudgpu.core.spot.backtest import Backtest, backtest
+from cloudgpu.core.spot.replay.backtest import Backtest, backtest
 from cloudgpu.core.spot.policies import POLICIES
 from cloudgpu.core.spot.simulate import SpotJob
-from cloudgpu.core.spot.traces import Trace, parse_trace
+from cloudgpu.core.spot.replay.traces import Trace, parse_trace
 
 JOB = SpotJob(work_h=48, deadline_h=60, tick_h=1 / 6, changeover_h=0.2, price_spot=1, price_on_demand=3)
 GAP_S, DAYS = 600, 13

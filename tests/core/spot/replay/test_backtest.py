@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from cloudgpu.core.spot.backtest import backtest, percentile
-from cloudgpu.core.spot.draws import Draws
-from cloudgpu.core.spot.generated import EDGES_H, SHIPPED, Hazards, fitted, generated_trace, picked
-from cloudgpu.core.spot.optimum import optimum
 from cloudgpu.core.spot.policies import POLICIES
-from cloudgpu.core.spot.quote import Quote, quote
+from cloudgpu.core.spot.replay.backtest import backtest, percentile
+from cloudgpu.core.spot.replay.draws import Draws
+from cloudgpu.core.spot.replay.generated import EDGES_H, SHIPPED, Hazards, fitted, generated_trace, picked
+from cloudgpu.core.spot.replay.optimum import optimum
+from cloudgpu.core.spot.replay.quote import Quote, quote
+from cloudgpu.core.spot.replay.traces import Trace
 from cloudgpu.core.spot.simulate import SpotJob
-from cloudgpu.core.spot.traces import Trace
 from cloudgpu.errors import InvalidRequest
 
 JOB = SpotJob(6, 9, 0.25, 0.1)

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import exp
 
-from cloudgpu.core.spot.draws import Draws
-from cloudgpu.core.spot.traces import Trace
+from cloudgpu.core.spot.replay.draws import Draws
+from cloudgpu.core.spot.replay.traces import Trace
 
 EDGES_H = (0.0, 0.25, 1.0, 4.0)  # an age belongs to the last edge that it has reached
 
