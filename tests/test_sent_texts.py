@@ -46,7 +46,7 @@ HASHES = {  # of each text as UTF-8; a failing test says the line to write here
     "program on a host (ssh)": "7ad50b49b925ea96a52de4e37ea2c1526d3141d9dd6fb930d2776e03eddb6172",
     "program that runs JupyterLab": "599920ad76d13415e340ea184c8eac146b79f7a1b1c1c86788825344e2aeac64",
     "command that reads JupyterLab's token": "d68a3c46be508137abcbdad2c8aec6745f0381359649445e52f2307530afd845",
-    "program that runs jobs": "c38162c853550fdaeb691f9ef9077cd9f6b29db592b6c2a3109b48db7853a634",
+    "program that runs jobs": "88d34f37d1bbdb6d7e87257203253fe912ef2731e6274dce3af104bb3047ad59",
     "command that runs jobs": "65d4da8542cbd650e621392f056c80b90504bb61a3218a8d34dd13effce4c7c5",
     "program that lets a key in": "778d0732831682323d37e8286e2c9bcbf02034ec8c4b0cb22f665fb999be46e6",
     "program that writes to terminals": "92ba50fb20bfc9e9cbfeb5ca4d962faab22f5193c18a5b54006328949a831f98",

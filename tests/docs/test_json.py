@@ -176,7 +176,7 @@ def printed(tmp_path_factory, many) -> dict[str, list[Any]]:
         (root / ".aws").mkdir()
         (root / ".aws" / "credentials").write_text("[lab]\n")
         run("init", "init", "--yes", "--owner", "ada")
-        run("spot", "spot", "interrupt", "one", "--yes")
+        run("spot", "spot", "rehearse", "one", "--yes")
         run("down", "down", "one", "--yes")
         run("ls", "ls", "--all")
         run("error", "stop", "one", "--yes")

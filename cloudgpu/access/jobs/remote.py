@@ -433,4 +433,6 @@ def _state(said: Mapping[str, Any]) -> RemoteState:
         disk_free=said["disk_free"],
         results_bytes=int(said["results_bytes"]),
         checkpoints=tuple(map(str, said["checkpoints"])),
+        checkpointed=said.get("checkpointed"),
+        notice=bool(said.get("notice")),
     )

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from cloudgpu.cli.jobs.text import files_text
 from cloudgpu.cli.render import facts, minute, size, wrapped
-from cloudgpu.core.values.times import duration_text
+from cloudgpu.core.values.times import duration_text, iso
 
 if TYPE_CHECKING:
     from cloudgpu.control.jobs.plan import PlannedRun
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 ASLEEP = "it goes on; cloudgpu watch or reap here fetches its results, else its machine stops by its policy"
 ASLEEP_THERE = "it goes on; cloudgpu watch or reap here fetches its results"
+ASLEEP_DEADLINE = (
+    "a machine that runs goes on, but nobody replaces one that is lost, so the deadline may be missed: keep cloudgpu "
+    "watch running on a computer that shares this ledger"
+)
 _SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|PRIVATE", re.IGNORECASE)
 MOST_SECRETS = 5
 
@@ -34,12 +38,13 @@ def plan_text(planned: PlannedRun, launch: Plan | None, now: datetime, *, verbos
             ("job", f"{request.name}: {shlex.join(request.argv)}"),
             *_machine(planned, launch),
             ("costs", _costs(planned, launch)),
+            *deadline_facts(planned, now),
             ("timeout", _timeout(planned)),
             ("upload", _upload(planned.snapshot)),
             ("left out", _left_out(planned.snapshot)),
             ("secrets", _secrets(planned.snapshot)),
             ("results", _results(planned)),
-            ("asleep", ASLEEP if launch is not None else ASLEEP_THERE),
+            ("asleep", _asleep(planned, launch)),
             *_notes(planned),
         ]
     )
@@ -85,6 +90,29 @@ def _costs(planned: PlannedRun, launch: Plan | None) -> str | None:
     if planned.dearest is None:
         return f"no limit is known: its price has none, and --max-cost is not set; its machine ends {until}"
     return f"at most {planned.dearest.text(2)}, if it runs until {until}"
+
+
+def deadline_facts(planned: PlannedRun, now: datetime) -> Iterator[tuple[str, str]]:
+    """Yield what the plan says of a deadline: when it is, what it costs, when on demand begins at the latest."""
+    found = planned.deadline
+    if found is None:
+        return
+    left = duration_text(timedelta(minutes=(found.at - now) // timedelta(minutes=1)))
+    yield "deadline", f"{minute(iso(found.at))} (in {left}), for {duration_text(found.work)} of work"
+    prices = f"spot {found.spot.text(2)} an hour, on demand {found.on_demand.text(2)}; policy {found.policy}"
+    yield "prices", prices
+    if found.quote is not None:
+        yield "expected", found.quote.sentence()
+    start = duration_text(timedelta(seconds=int(found.margins.start_s)))
+    how = f"95% of {found.margins.measured} launches took less" if found.margins.measured else "nothing is measured yet"
+    yield "latest", f"on demand begins {minute(iso(found.latest))} at the latest; {start} are kept for a start ({how})"
+    yield "watch", "the deadline holds while somebody watches, on demand can be had, and --work is right"
+
+
+def _asleep(planned: PlannedRun, launch: Plan | None) -> str:
+    if planned.deadline is not None:
+        return ASLEEP_DEADLINE
+    return ASLEEP if launch is not None else ASLEEP_THERE
 
 
 def _timeout(planned: PlannedRun) -> str | None:

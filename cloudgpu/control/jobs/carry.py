@@ -15,13 +15,28 @@ from typing import TYPE_CHECKING
 from cloudgpu.control.access.reach import open_connection
 from cloudgpu.control.cost.job_cost import job_spent
 from cloudgpu.control.inventory.sync import refresh
-from cloudgpu.control.jobs.attempt import launched, made_for, settled, snapshot_of, started
+from cloudgpu.control.jobs.attempt import (
+    ends_first,
+    launch_sent,
+    launched,
+    made_for,
+    market_of,
+    market_there,
+    placed_again,
+    settled,
+    snapshot_of,
+    started,
+)
+from cloudgpu.control.jobs.carried import LATER, SOON, Carried
+from cloudgpu.control.jobs.deadline.choice import choice_of, note_saved, noticed_at
 from cloudgpu.control.jobs.ending import closed, fetched, not_fetched, resumed, stopped, terminated
 from cloudgpu.control.jobs.inputs.env_file import secret_values
 from cloudgpu.control.jobs.notices import note_secrets, note_stall, show_end
 from cloudgpu.control.jobs.results import sync
 from cloudgpu.control.jobs.store import directory_of, last_sync, the_job
 from cloudgpu.control.lifecycle.lease import set_hold
+from cloudgpu.control.lifecycle.lifecycle import end_all_of
+from cloudgpu.control.spot.interruptions import note_interruption
 from cloudgpu.core.events import job_lines as lines
 from cloudgpu.core.jobs.job import Job, State
 from cloudgpu.core.jobs.remote_state import Phase
@@ -32,7 +47,9 @@ from cloudgpu.errors import (
     CloudgpuError,
     InvalidRequest,
     LedgerUnavailable,
+    NoCapacity,
     ProviderUnavailable,
+    QuotaExceeded,
     Unreachable,
 )
 
@@ -45,34 +62,14 @@ if TYPE_CHECKING:
     from cloudgpu.access.ssh.connection import Connection
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.events.log import Draft
+    from cloudgpu.core.jobs.deadline import Choice
     from cloudgpu.core.jobs.remote_state import RemoteState
     from cloudgpu.core.model.machine import Machine
     from cloudgpu.core.values.money import Money
 
-SOON, LATER = timedelta(seconds=5), timedelta(minutes=1)
 PROGRESS_EVERY = timedelta(minutes=10)  # how often progress is a line of the ledger
+NOTICED_EVERY_S = 20.0  # between two copies from a machine that is about to be taken
 MOST_STEPS = 50  # in one go: more would be a circle
-
-
-@dataclass(frozen=True, slots=True)
-class Carried:
-    """How far a job was carried: why it waits, and how long before the next step is worth taking.
-
-    `error` is what kept a step from being done; the next watcher tries it again. `kept_until`: nothing is left to do
-    before that but to keep the machine for a look.
-    """
-
-    job: Job
-    why: str = ""
-    wait: timedelta = LATER
-    remote: RemoteState | None = None
-    error: CloudgpuError | None = None
-    kept_until: datetime | None = None
-
-    @property
-    def is_over(self) -> bool:
-        """Whether nobody has to wait for it any more."""
-        return not self.job.is_living or self.kept_until is not None
 
 
 @dataclass
@@ -140,7 +137,21 @@ class Carrier:
         if machine is not None and machine.state in ("pending", "unknown"):
             machine = self._refreshed(job, machine)
             silent = silent or f"{machine.name} is {machine.state}"
-        return Seen(machine, self.remote, silent, self._spent(job), self.unfetched)
+        return Seen(
+            machine,
+            self.remote,
+            silent,
+            self._spent(job),
+            self.unfetched,
+            self._choice(job, machine),
+            launch_sent(self.session, job),
+        )
+
+    def _choice(self, job: Job, machine: Machine | None) -> Choice | None:
+        """Return where a job with a deadline is to run now; None for another one, and for one that is over."""
+        if job.deadline is None or job.outcome is not None:
+            return None
+        return choice_of(self.session, job, machine, self.remote, directory_of(self.session, job))
 
     def _machine(self, job: Job) -> Machine | None:
         attempt = job.attempt or (job.attempts[-1] if job.attempts else None)
@@ -209,8 +220,11 @@ class Carrier:
     def _append(self, *drafts: Draft) -> None:
         self.session.ledger.append(list(drafts))
 
-    def _place(self, job: Job, _step: Step) -> None:
+    def _place(self, job: Job, step: Step) -> None:
         snapshot_of(self.session, job)  # who cannot begin it launches nothing for it
+        if job.attempt is not None:  # nothing was launched for it, and it is to run elsewhere by now
+            self._append(placed_again(job, job.attempt, step, self.session.clock()))
+            return
         number, last = len(job.attempts) + 1, job.attempts[-1] if job.attempts else None
         machine = job.spec["machine"]
         key = None if machine is not None else f"{job.id}-{number}"
@@ -219,7 +233,8 @@ class Carrier:
             machine, key = there.id, last.key
         elif there is not None and there.retained:  # what an interrupted machine left costs money, and is of no use
             terminated(self.session, job, there)
-        self._append(lines.job_placed(job.id, number, self.session.clock(), key=key, machine=machine))
+        market = market_of(step) if machine is None else market_there(job, there)
+        self._append(lines.job_placed(job.id, number, self.session.clock(), key=key, machine=machine, market=market))
         self.remote = None  # what was seen was another attempt
 
     def _launch(self, job: Job, _step: Step) -> Carried | None:
@@ -238,6 +253,8 @@ class Carrier:
         if made is not None:
             now = self.session.clock()
             self._append(lines.job_machine(job.id, attempt.number, made.id, now))
+        elif job.deadline is not None and isinstance(error, (NoCapacity, QuotaExceeded)):
+            return Carried(job, error.message, SOON, None, error)  # the next pass chooses anew
         elif attempt.number == 1 and not isinstance(error, ProviderUnavailable):
             self._append(self._ended(job, Step(Do.END, error.message, State.NOT_LAUNCHED)))
             self._append(*closed(self.session, the_job(self.session, self.id), None, error.message))
@@ -287,8 +304,16 @@ class Carrier:
         began = job.attempts[-1].began_at
         since = last if last is not None else (began.timestamp() if began else now)
         machine = self._machine(job)
-        if machine is not None and now - since >= job.spec["every_s"]:
-            sync(self.at(job, machine), directory, now)
+        noticed = self.remote is not None and self.remote.notice and now - since >= NOTICED_EVERY_S
+        if machine is not None and (noticed or now - since >= job.spec["every_s"]):
+            self._copied(job, machine)
+
+    def _copied(self, job: Job, machine: Machine) -> None:
+        """Copy what is new of results and checkpoints, and write how much of the work that holds."""
+        remote, directory = self.at(job, machine), directory_of(self.session, job)
+        seen = self.remote or remote.look()
+        sync(remote, directory, self.session.clock().timestamp())
+        note_saved(self.session, job, seen, directory)
 
     def _cancel(self, job: Job, step: Step) -> Carried | None:
         if job.cancel is None:
@@ -299,13 +324,40 @@ class Carrier:
         self.at(job, machine).cancel(job.cancel[0] if job.cancel else (step.outcome or State.CANCELLED).value)
         return Carried(job, "its command is being ended", timedelta(seconds=1), self.remote)
 
+    def _move(self, job: Job, step: Step) -> Carried | None:
+        """End the machine under the command: first the command, then a last copy, then the machine, proved."""
+        attempt, now = job.attempts[-1], self.session.clock()
+        if attempt.move is None:
+            to = market_of(step)
+            line = lines.job_move_requested(job.id, attempt.number, to, step.why, now, interrupted=step.interrupted)
+            self._append(line)
+            return None
+        machine = self._there(job)
+        if machine.state == "running" and self.remote is not None:
+            with suppress(Unreachable, InvalidRequest):  # else the last copy is what there is
+                if ends_first(self.at(job, machine), self.remote, now - attempt.move.at):
+                    return Carried(job, "its command is being ended, and goes on elsewhere", timedelta(seconds=1))
+                self._copied(job, machine)
+        self.close()
+        end_all_of(self.session, machine, why=f"the job {job.name} goes on elsewhere: {step.why}")
+        self.remote = None
+        return None
+
     def _again(self, job: Job, step: Step) -> Carried | None:
         machine, now = self._machine(job), self.session.clock()
         if machine is not None and machine.state == "running":
-            sync(self.at(job, machine), directory_of(self.session, job), now.timestamp())
-        attempt, status = job.attempts[-1].number, None if step.exit is None else step.exit.status
-        line = lines.job_try_ended(job.id, attempt, now, interrupted=step.interrupted, status=status, why=step.why)
-        self._append(line)
+            self._copied(job, machine)
+        attempt, status = job.attempts[-1], None if step.exit is None else step.exit.status
+        if machine is not None and step.interrupted:
+            note_interruption(self.session, machine, noticed_at(directory_of(self.session, job), attempt))
+            if machine.market == "spot" and machine.terminated_at is not None:
+                terminated(self.session, job, machine)  # its disk may stay, which costs money and is of no use
+        moved = attempt.move is not None and not step.interrupted
+        self._append(
+            lines.job_try_ended(
+                job.id, attempt.number, now, interrupted=step.interrupted, status=status, why=step.why, moved=moved
+            )
+        )
         self.remote = None
         return None
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from cloudgpu.access.jobs.remote import RemoteJob
-    from cloudgpu.control.jobs.carry import Carried
+    from cloudgpu.control.jobs.carried import Carried
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.jobs.job import Attempt, Job
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.access.jobs.snapshot import take
 from cloudgpu.control.cost.job_cost import all_jobs
 from cloudgpu.control.inputs.launch_request import parse_request
+from cloudgpu.control.jobs.deadline.plan import PlannedDeadline, plan_deadline
 from cloudgpu.control.jobs.inputs.env_file import secret_values
 from cloudgpu.control.jobs.store import check_free, directory_of, snapshots, the_job
 from cloudgpu.control.launch.budget_preview import look_for_budgets
@@ -48,7 +49,8 @@ LEASE = timedelta(hours=2)  # a running job renews it
 class PlannedRun:
     """A job before it is begun. `prepared` is the launch of its machine, None where `machine` is there.
 
-    `dearest` is the most that it may cost, None where nothing ends it by time or cost.
+    `dearest` is the most that it may cost, None where nothing ends it by time or cost. `deadline` is there for a job
+    that has one; `prepared` is the dearest launch that it may need then.
     """
 
     request: RunRequest
@@ -57,6 +59,7 @@ class PlannedRun:
     prepared: Prepared | None
     machine: Machine | None
     dearest: Money | None
+    deadline: PlannedDeadline | None = None
 
 
 def plan_run(session: Session, request: RunRequest, environ: Mapping[str, str]) -> PlannedRun:
@@ -70,9 +73,12 @@ def plan_run(session: Session, request: RunRequest, environ: Mapping[str, str]) 
     _check_results(request)
     machine = None if request.on is None else _there(session, request.on)
     launch = None if machine is not None else _launch_options(request)
-    prepared = None
-    if launch is not None:
+    prepared = deadline = None
+    if launch is not None and request.deadline is not None:
+        deadline, prepared, launch = plan_deadline(session, request, request.deadline, launch)
+    elif launch is not None:
         prepared, launch = _within_cost(session, request, launch)
+    if prepared is not None:
         look_for_budgets(session, prepared)
     snapshot = take(
         request.workdir,
@@ -81,9 +87,11 @@ def plan_run(session: Session, request: RunRequest, environ: Mapping[str, str]) 
         exclude_dirs=[*(one for one in (request.results, request.checkpoint) if one), session.home.root],
     )
     spec = _spec(session, request, snapshot, machine, launch, prepared)
+    if deadline is not None:
+        spec["deadline"] = deadline.record()
     secret_values(spec, environ)
     _check_cost(request, prepared, machine)
-    return PlannedRun(request, spec, snapshot, prepared, machine, _money(spec["dearest"]))
+    return PlannedRun(request, spec, snapshot, prepared, machine, _money(spec["dearest"]), deadline)
 
 
 def _money(nanos: int | None) -> Money | None:

@@ -8,7 +8,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.cost.job_cost import all_jobs
-from cloudgpu.control.jobs.carry import LATER, Carried, Carrier
+from cloudgpu.control.jobs.carried import LATER, Carried
+from cloudgpu.control.jobs.carry import Carrier
+from cloudgpu.control.spot.interruptions import note_interruptions
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable
 from cloudgpu.parallel import Pool, is_abandoned
 
@@ -143,6 +145,7 @@ def with_jobs(session: Session, found: Pass, environ: Mapping[str, str]) -> Pass
     if found.dry_run or found.busy:
         return found
     try:
+        note_interruptions(session)
         said = sentences(carry_all(session, environ))
     except LedgerUnavailable as error:  # what the run itself has done is told all the same
         return replace(found, faults=(*found.faults, f"jobs were left as they are: {error.message}"))

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from cloudgpu.core.events.job_lines import JobSpec, Outcome
+    from cloudgpu.core.events.job_lines import DeadlineRecord, JobSpec, Market, Outcome
     from cloudgpu.core.events.log import Line
 
 Body = Mapping[str, Any]
@@ -37,7 +37,12 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One try of a job on one machine. `machine` is None until its launch is known to have made one."""
+    """One try of a job on one machine. `machine` is None until its launch is known to have made one.
+
+    The rest is of a job with a deadline. `market` is where it is launched; `turn` counts the launches of this attempt
+    that made nothing; `base_s` is the work that it began with. `move` is there once its machine is to be ended under
+    it; `moved`: that is how the attempt ended.
+    """
 
     number: int
     key: str | None
@@ -49,6 +54,30 @@ class Attempt:
     interrupted: bool = False
     status: int | None = None
     why: str = ""
+    market: Market | None = None
+    turn: int = 0
+    base_s: float = 0.0
+    move: Move | None = None
+    moved: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """That a job goes on elsewhere: `to` which market, None for later; `interrupted`: the provider wanted that."""
+
+    to: Market | None
+    why: str
+    at: datetime
+    interrupted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """The newest copy of a checkpoint: how much of the work it holds, in seconds, and when it was copied."""
+
+    checkpoint: str
+    work_s: float
+    at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +116,18 @@ class Job:
     resumes: int = 0  # how often a stopped machine was started again for its results
     closed_at: datetime | None = None
     progress: tuple[float, float | None, datetime] | None = None  # done, of, and when that was said
+    saved: Saved | None = None
 
     @property
     def attempt(self) -> Attempt | None:
         """The attempt that is open, None before the first and between two."""
         last = self.attempts[-1] if self.attempts else None
         return None if last is None or (last.ended_at is not None and self.outcome is None) else last
+
+    @property
+    def deadline(self) -> DeadlineRecord | None:
+        """When it has to be done, and how; None for a job without a deadline."""
+        return self.spec.get("deadline")
 
     @property
     def is_living(self) -> bool:
@@ -111,7 +146,7 @@ class Job:
     @property
     def failed_tries(self) -> int:
         """How many attempts ended by a failing command."""
-        return sum(one.ended_at is not None and not one.interrupted for one in self.attempts)
+        return sum(one.ended_at is not None and not one.interrupted and not one.moved for one in self.attempts)
 
     @property
     def interruptions(self) -> int:
@@ -162,11 +197,29 @@ def _requested(line: Line) -> Job:
 
 
 def _placed(job: Job, body: Body, at: datetime) -> Job:
-    number = body.get("attempt")
-    if job.outcome is not None or any(one.number == number for one in job.attempts):
+    number, turn = body.get("attempt"), body.get("turn", 0)
+    known = next((one for one in job.attempts if one.number == number), None)
+    if job.outcome is not None or (known is not None and not _is_placed_again(known, turn)):
         return job
-    made = Attempt(int(number or 0), body["key"], body["machine"], at)
-    return replace(job, attempts=(*job.attempts, made))
+    base = 0.0 if job.saved is None else job.saved.work_s
+    made = Attempt(
+        int(number or 0), body["key"], body["machine"], at, market=body.get("market"), turn=turn, base_s=base
+    )
+    return replace(job, attempts=(*(one for one in job.attempts if one.number != number), made))
+
+
+def _is_placed_again(known: Attempt, turn: int) -> bool:
+    """Say whether nothing was launched for an attempt, and it is placed once more."""
+    return known.machine is None and known.ended_at is None and turn > known.turn
+
+
+def _work_saved(job: Job, body: Body, at: datetime) -> Job:
+    return replace(job, saved=Saved(body["checkpoint"], body["work_s"], at))
+
+
+def _move(job: Job, body: Body, at: datetime) -> Job:
+    move = Move(body["to"], body["why"], at, body["interrupted"])
+    return _changed(job, body, lambda one: one if one.move else replace(one, move=move))
 
 
 def _changed(job: Job, body: Body, change: Callable[[Attempt], Attempt]) -> Job:
@@ -190,6 +243,7 @@ def _progressed(job: Job, body: Body, at: datetime) -> Job:
 
 def _try_ended(job: Job, body: Body, at: datetime) -> Job:
     said = {"interrupted": body["interrupted"], "status": body["status"], "why": body["why"]}
+    said["moved"] = bool(body.get("moved"))
     return _changed(job, body, lambda one: replace(one, ended_at=at, **said))
 
 
@@ -226,6 +280,8 @@ _STEPS: Mapping[str, Callable[[Job, Body, datetime], Job]] = {
     "job_machine": _machine,
     "job_began": _began,
     "job_progressed": _progressed,
+    "job_work_saved": _work_saved,
+    "job_move_requested": _move,
     "job_try_ended": _try_ended,
     "job_ended": _ended,
     "job_cancel_requested": _cancel,

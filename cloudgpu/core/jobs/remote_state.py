@@ -48,3 +48,5 @@ class RemoteState:
     disk_free: int | None = None
     results_bytes: int = 0
     checkpoints: tuple[str, ...] = ()
+    checkpointed: float | None = None  # when the newest finished checkpoint was last changed
+    notice: bool = False  # the provider has given notice that it takes the machine

@@ -1,0 +1,58 @@
+"""No deadline is missed: 100,000 runs in the soak, a share of them in each run of the suite."""
+
+from __future__ import annotations
+
+import pytest
+
+from cloudgpu.core.spot.net import Net
+from cloudgpu.core.spot.policies import POLICIES
+from cloudgpu.core.spot.replay.draws import Draws
+from cloudgpu.core.spot.simulate import simulate
+from tests.core.spot.worlds import fuzzed
+
+QUICK = ("on-demand", "greedy", "uniform-progress")
+
+
+class Malicious:
+    """Decides at random: what the net has to hold."""
+
+    def __init__(self, draws):
+        self.draws = draws
+
+    def reset(self, job):
+        """Nothing to begin."""
+
+    def decide(self, state):
+        zones = state["zones_available"]
+        action = ("wait", "spot", "on_demand", "wait")[self.draws.below(4)]
+        return {"action": action, "zone": self.draws.below(len(zones)) if zones and action == "spot" else None}
+
+
+def late(name: str, runs: int, seed: int, *, netted: bool) -> list[tuple[int, float]]:
+    """Return the seeds of the runs that were late, and how late."""
+    found = []
+    for number in range(runs):
+        draws = Draws(seed + number)
+        job, zones = fuzzed(draws)
+        policy = Malicious(draws) if name == "malicious" else POLICIES[name]()
+        run = simulate(job, zones, policy, net=Net(job.changeover_h, job.tick_h) if netted else None)
+        if run.missed:
+            found.append((seed + number, run.finish_h - job.deadline_h))
+    return found
+
+
+@pytest.mark.parametrize("name", [*QUICK, "malicious"])
+def test_no_policy_in_the_net_is_late(name):
+    assert late(name, 300, 10_000_000, netted=True) == []
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_no_policy_alone_is_late(name):
+    assert late(name, 300, 20_000_000, netted=False) == []
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("name", [*QUICK, "malicious"])
+def test_no_policy_is_late_in_100_000_runs(name):
+    assert late(name, 100_000 // (len(QUICK) + 1), 30_000_000, netted=True) == []
