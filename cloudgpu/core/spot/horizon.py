@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cloudgpu.core.spot.hazards import Hazards
+from cloudgpu.core.spot.situation import Mode, Situation
 
 Vector = list[float]
 Shift = list[tuple[int, float, float]]  # node below, its weight, the weight of the node above
@@ -71,13 +72,11 @@ class Plan:
         self._hazards, self._grid = hazards, grid
         self._rows = _Solver(hazards, grid).rows()
 
-    def wait(self, node: int, time: float, slack: float) -> float:
-        """Return the cost to come if nothing runs in the next step."""
-        return self._value(2, node, time, slack)
-
-    def on_demand(self, node: int, time: float, slack: float) -> float:
-        """Return the cost to come on demand; `slack` is that after the changeover of a start."""
-        return self._value(1, node, time, slack)
+    def cost(self, action: Mode, node: int, now: Situation, pending: float) -> float:
+        """Return the cost to come of an action whose machine has so much of its changeover left."""
+        if action == "spot":
+            return self.spot(node, now.time, now.slack, pending)
+        return self._value(1 if action == "on_demand" else 2, node, now.time, now.slack - pending)
 
     def spot(self, node: int, time: float, slack: float, pending: float) -> float:
         """Return the cost to come on spot with `pending` hours of its changeover left."""
