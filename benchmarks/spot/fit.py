@@ -2,24 +2,28 @@
 
     python benchmarks/spot/fit.py --traces DIR [--without us-west-2a] [--write]
 
-It prints what it read and the models as JSON; `--write` replaces the shipped module. The same traces give the same text:
-there is no randomness. It needs nothing but the plain install.
+It prints what it read and the models as JSON; `--write` replaces the shipped module. The same traces give the same
+text: there is no randomness. It needs nothing but the plain install.
 
 Every trace is sampled every 600 s and cut into windows of six days, each begun three days after the last one. In a
 window it counts, for each bucket of age, how often spot went (or came back) and for how many hours that could have
-happened. A mixture of constant rates per bucket explains the windows: expectation and maximisation, begun by sorting the
-windows by availability. `PRIOR` events at the rates of all traces together are added to every bucket.
+happened. A mixture of constant rates per bucket explains the windows: expectation and maximisation, begun by sorting
+the windows by availability. Each bucket is drawn towards the rate of all traces together by `PRIOR` hours of it.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import exp, log
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from cloudgpu.core.spot.replay.traces import Trace, parse_trace
 
@@ -28,11 +32,14 @@ UP_FROM = (0, 1 / 6, 1 / 3, 1 / 2, 1, 2, 4, 8, 16)  # hours
 DOWN_FROM = (0, 1 / 6, 1 / 2, 1, 2, 4, 8, 16)
 MODELS = 4
 WINDOW_H = 144
-PRIOR = 1.0  # events
+PRIOR = 1.0  # hours at the rates of all traces together
 ROUNDS = 40
 BEGUN = 2.0  # hours: the age of what a window begins with, which nobody knows
 TARGET = Path(__file__).parents[2] / "cloudgpu" / "core" / "spot" / "fitted.py"
-HEAD = '"""Models of spot losses, as benchmarks/spot/fit.py wrote them. Do not edit."""\n\nfrom __future__ import annotations\n'
+HEAD = '''"""Models of spot losses, as benchmarks/spot/fit.py wrote them. Do not edit."""
+
+from __future__ import annotations
+'''
 
 
 @dataclass(frozen=True)
@@ -43,7 +50,7 @@ class Seen:
     hours: tuple[float, ...]
 
     def rates(self, prior: Sequence[float] | None = None, weight: float = PRIOR) -> list[float]:
-        """Return the rate of each bucket per hour, drawn towards the prior by so many hours' worth of its events."""
+        """Return the rate of each bucket per hour, drawn towards the prior by so many hours at its rates."""
         if prior is None:
             return [(n + 0.2) / (h + 0.8) for n, h in zip(self.changes, self.hours, strict=True)]
         rows = zip(self.changes, self.hours, prior, strict=True)
@@ -65,7 +72,7 @@ def count(data: bytes, tick_h: float = TICK_S / 3600) -> Seen:
     changes = [0.0] * (len(UP_FROM) + len(DOWN_FROM))
     hours = changes.copy()
     age = BEGUN
-    for was, now in zip(data, data[1:], strict=False):
+    for was, now in pairwise(data):
         ages, first = (UP_FROM, 0) if was else (DOWN_FROM, len(UP_FROM))
         bucket = first + sum(1 for start in ages if start <= age + 1e-9) - 1
         hours[bucket] += tick_h
@@ -115,8 +122,10 @@ def mixture(seen: Sequence[Seen], pooled: Sequence[float], models: int) -> tuple
 def text_of(fitted: dict[str, Any]) -> str:
     """Return the module that ships these models: JSON in a constant, as core reads no files."""
     models = ",\n".join(json.dumps(model) for model in fitted["models"])
-    rest = {key: value for key, value in fitted.items() if key != "models"}
-    return f"{HEAD}\nMODELS = '''{json.dumps(rest)[:-1]},\n\"models\": [\n{models}\n]}}'''  # noqa: E501  one model a line\n"
+    buckets = ",\n".join(f'"{key}": {json.dumps(fitted[key])}' for key in ("up_from", "down_from"))
+    data = f'{{{buckets},\n"models": [\n{models}\n]}}'
+    quotes = '"' * 3
+    return f"{HEAD}\nMODELS = {quotes}{data}{quotes}  # noqa: E501  one model a line\n"
 
 
 def read(folder: Path, without: str = "") -> list[Trace]:

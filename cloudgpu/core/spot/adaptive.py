@@ -1,9 +1,9 @@
 """The adaptive policy: the action whose expected cost is least, over models weighed by what this job has seen.
 
-Each model of losses is solved as a Markov decision process (horizon.py) when the job starts. At every tick the costs of
-the models are averaged with their chances (belief.py). A change of what runs has to save `WORTH` spot hours, as no model
-is exact. Several zones count as one that has spot while any of them does; a start takes the zone that has had it longest.
-The safety net and exploitation of the other policies hold here, too.
+Each model of losses is solved as a Markov decision process (horizon.py) when the job starts. At every tick the costs
+of the models are averaged with their chances (belief.py). A change of what runs has to save `WORTH` spot hours, as no
+model is exact. Several zones count as one that has spot while any of them does; a start takes the zone that has had it
+longest. The safety net holds here, too.
 """
 
 from __future__ import annotations
