@@ -4,13 +4,15 @@
 
 G is the share of the gap between uniform progress and the optimum that a policy closes: the sum of (uniform progress -
 policy) over the sum of (uniform progress - optimum), costs as shares of on demand alone. 1 is the optimum, 0 is uniform
-progress. With `--fold zone` the adaptive policy is fitted anew for each availability zone, without any trace of it; with
-`--fold year` without any trace of that month. `--fold shipped` takes the shipped models: use it on zones that these have
-not seen, never on the traces that they were fitted to.
+progress. p95 is the 95th percentile of cost minus optimum, less that of uniform progress.
 
-The starts lie evenly in each trace. Nothing is random but the paired bootstrap over traces, which has a fixed seed. With
-`--together` the traces of one month, GPU and size are zones of one job. `--history 168` gives the policy so many hours
-before the start. A policy runs without the safety net: a missed deadline is counted.
+With `--fold zone` the adaptive policy is fitted anew for each availability zone, without any trace of it; with `year`
+without any trace of that year, with `gpu` without that GPU and size. `--fold shipped` takes the shipped models: use it
+on zones that these have not seen, never on the traces that they were fitted to.
+
+The starts lie evenly in each trace. Nothing is random but the paired bootstrap over traces, which has a fixed seed.
+With `--together` the traces of one month, GPU and size are zones of one job. `--history 168` gives the policy so many
+hours before the start. A policy runs without the safety net: a missed deadline is counted.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -37,7 +40,7 @@ from cloudgpu.core.spot.simulate import SpotJob, simulate
 from cloudgpu.core.spot.situation import Policy
 
 BASE = "uniform-progress"
-FOLDS = {"zone": r"[a-z]+-[a-z]+-\d+[a-z]", "year": r"\d{4}(?=/)|(?<=-)20\d\d", "shipped": r"$"}
+FOLDS = {"zone": r"[a-z]+-[a-z]+-\d+[a-z]", "year": r"(?<=-)20\d\d(?=/)", "gpu": r"(?<=_)[kv]\d+_\d+$"}
 SAMPLES = 2000
 
 
@@ -77,14 +80,13 @@ class Row:
 
 
 def cases(groups: dict[str, tuple[Trace, ...]], options: argparse.Namespace) -> Iterator[Case]:
-    """Yield every job: each group, deadline, changeover and start."""
-    for group, traces in groups.items():
-        for deadline in options.deadline:
-            for changeover in options.changeover:
-                job = SpotJob(options.work, deadline, options.tick / 3600, changeover, 1.0, options.ratio)
-                room = min(trace.seconds for trace in traces) - deadline * 3600
-                for number in range(options.starts if room > 0 else 0):
-                    yield Case(group, traces, job, room * number / max(1, options.starts - 1))
+    """Yield every job: each deadline, changeover, group and start; a policy solves its plans once for equal jobs."""
+    for deadline, changeover in product(options.deadline, options.changeover):
+        job = SpotJob(options.work, deadline, options.tick / 3600, changeover, 1.0, options.ratio)
+        for group, traces in groups.items():
+            room = min(trace.seconds for trace in traces) - deadline * 3600
+            for number in range(options.starts if room > 0 else 0):
+                yield Case(group, traces, job, room * number / max(1, options.starts - 1))
 
 
 def grouped(traces: Sequence[Trace], *, together: bool) -> dict[str, tuple[Trace, ...]]:
@@ -95,15 +97,15 @@ def grouped(traces: Sequence[Trace], *, together: bool) -> dict[str, tuple[Trace
     return {name: tuple(of) for name, of in found.items() if len(of) > 1 or not together}
 
 
-def makers(names: Sequence[str], traces: Sequence[Trace], fold: str) -> dict[str, Callable[[], Policy]]:
-    """Return for each group how its policy is made: fitted without the fold that the group is in."""
-    found: dict[str, Callable[[], Policy]] = {}
-    fitted = {}
+def fitted(names: Sequence[str], traces: Sequence[Trace], fold: str) -> dict[str, Policy]:
+    """Return the adaptive policy for each group, fitted without the fold that the group is in."""
+    of: dict[str, Policy] = {}
+    found: dict[str, Policy] = {}
     for name in names:
-        key = ",".join(sorted(set(re.findall(FOLDS[fold], name)))) if fold != "shipped" else ""
-        if key and key not in fitted:
-            fitted[key] = mixture_of(fit([trace for trace in traces if not re.search(key, trace.name)]))
-        found[name] = (lambda mixture=fitted[key]: Adaptive(mixture)) if key else POLICIES["adaptive"]
+        out = "|".join(sorted(set(re.findall(FOLDS[fold], name)))) or "$^"
+        if out not in of:
+            of[out] = Adaptive(mixture_of(fit([trace for trace in traces if not re.search(out, trace.name)])))
+        found[name] = of[out]
     return found
 
 
@@ -143,11 +145,18 @@ def shown(name: str, rows: Sequence[Row]) -> str:
     return f"{name:<28} {len(rows):>5} {gain(rows):>6.3f} {tail(rows):>+7.3f}  " + " ".join(f"{c:.4f}" for c in costs)
 
 
+KEYS: dict[str, Callable[[Row], object]] = {
+    "changeover": lambda row: row.case.job.changeover_h,
+    "deadline": lambda row: row.case.job.deadline_h,
+    "": lambda row: row.case.group,
+}
+
+
 def main() -> None:
     """Print G in all and by changeover, deadline and trace."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--traces", type=Path, required=True)
-    parser.add_argument("--fold", choices=list(FOLDS), default="zone")
+    parser.add_argument("--fold", choices=[*FOLDS, "shipped"], default="zone")
     parser.add_argument("--policy", choices=list(POLICIES), default="adaptive")
     parser.add_argument("--together", action="store_true")
     parser.add_argument("--work", type=float, default=48.0, help="hours")
@@ -160,18 +169,16 @@ def main() -> None:
     options = parser.parse_args()
     traces, begun = read(options.traces), time.process_time()
     groups = grouped(traces, together=options.together)
-    made = makers(list(groups), traces, options.fold) if options.policy == "adaptive" else {}
-    policies = {name: made.get(name, POLICIES[options.policy])() for name in groups}
+    if options.policy == "adaptive" and options.fold != "shipped":
+        policies = fitted(list(groups), traces, options.fold)
+    else:
+        policies = dict.fromkeys(groups, POLICIES[options.policy]())
     base = POLICIES[BASE]()
     rows = [measured(case, policies[case.group], base, options.history) for case in cases(groups, options)]
     low, high = interval(rows)
     print(f"{'':28} {'runs':>5} {'G':>6} {'p95':>7}  optimum uniform {options.policy}")
     print(shown("all", rows), f" G {low:.2f} to {high:.2f}; missed {sum(row.missed for row in rows)}")
-    for title, key in (
-        ("changeover", lambda row: row.case.job.changeover_h),
-        ("deadline", lambda row: row.case.job.deadline_h),
-        ("", lambda row: row.case.group),
-    ):
+    for title, key in KEYS.items():
         for value in dict.fromkeys(map(key, rows)):
             print(shown(f"{title} {value}"[-28:].strip(), [row for row in rows if key(row) == value]))
     print(f"{time.process_time() - begun:.0f} s of CPU")
