@@ -55,7 +55,7 @@ def command(
     from cloudgpu.cli.progress import reach
     from cloudgpu.control.spot.backtest import Wanted, spot_backtested
 
-    def told(what: str, done: int, of: int) -> None:
+    def progress(what: str, done: int, of: int) -> None:
         reach(f"{what}, {done} of {of} runs")
 
     wanted = Wanted(
@@ -71,7 +71,7 @@ def command(
         seed=seed,
         together=together,
     )
-    value = spot_backtested(wanted, open_here, told)
+    value = spot_backtested(wanted, open_here, progress)
     emit(output, value, text(value))
 
 

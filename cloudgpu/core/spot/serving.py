@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from cloudgpu.core.spot.situation import Policy
 from cloudgpu.errors import CloudgpuError, InvalidRequest
@@ -38,7 +37,7 @@ class Serving:
             found = {"error": f"The policy failed: {type(error).__name__}: {error}"}
         return json.dumps(found)
 
-    def _answered(self, request: Mapping[str, Any]) -> dict[str, object]:
+    def _answered(self, request: Mapping[str, object]) -> dict[str, object]:
         op = request.get("op")
         if op == "reset":
             self._policy = None  # a reset that fails leaves no job behind
@@ -57,7 +56,7 @@ class Serving:
         return {"action": answer["action"], "zone": answer["zone"]}
 
 
-def _checked_job(job: dict[str, Any]) -> dict[str, Any]:
+def _checked_job(job: dict[str, object]) -> dict[str, object]:
     """Return the job with numbers that fit a float; what else has to hold of them, the policy says."""
     for key, value in job.items():
         if isinstance(value, int) and not _is_within(value, -math.inf):
@@ -65,7 +64,7 @@ def _checked_job(job: dict[str, Any]) -> dict[str, Any]:
     return job
 
 
-def checked_state(state: Mapping[str, Any]) -> dict[str, Any]:
+def checked_state(state: Mapping[str, object]) -> dict[str, object]:
     """Return the state of a `decide` with every key that a policy reads; raise InvalidRequest for a wrong one."""
     zones = state.get("zones_available")
     if zones is not None:
@@ -86,7 +85,7 @@ def checked_state(state: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _request(line: str | bytes) -> Mapping[str, Any]:
+def _request(line: str | bytes) -> Mapping[str, object]:
     if len(line) > LONGEST_LINE:
         raise InvalidRequest("The line is too long.", field="line", value=None, next=f"Send an op: {_OPS}.")
     try:
@@ -100,14 +99,14 @@ def _request(line: str | bytes) -> Mapping[str, Any]:
     return found
 
 
-def _part(request: Mapping[str, Any], key: str) -> dict[str, Any]:
+def _part(request: Mapping[str, object], key: str) -> dict[str, object]:
     found = request.get(key)
     if not isinstance(found, dict):
         raise _wrong(key, found, "is not an object")
     return found
 
 
-def _number(state: Mapping[str, Any], key: str, *, least: float = -math.inf) -> float:
+def _number(state: Mapping[str, object], key: str, *, least: float = -math.inf) -> float:
     value = state.get(key)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not _is_within(value, least):
         raise _wrong(key, value, "is not a number" if least < 0 else f"is not a number of at least {least:g}")

@@ -10,7 +10,7 @@ import pytest
 
 from cloudgpu.cli.colours import coloured
 from cloudgpu.cli.jobs.spot_backtest import text
-from cloudgpu.core.spot.generated import SHIPPED, generated_trace
+from cloudgpu.core.spot.replay.generated import SHIPPED, generated_trace
 from tests.cli.program import Program
 
 JOB = ("--work", "6h", "--deadline", "9h", "--starts", "3", "--tick", "15m")

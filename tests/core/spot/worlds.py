@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 
-from cloudgpu.core.spot.draws import Draws
+from cloudgpu.core.spot.replay.draws import Draws
 from cloudgpu.core.spot.simulate import SpotJob, World
 
 

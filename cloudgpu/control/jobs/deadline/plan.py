@@ -13,7 +13,7 @@ from cloudgpu.control.launch.plan import Prepared, prepare
 from cloudgpu.control.spot.seen import seen_traces
 from cloudgpu.core.jobs.deadline import TICK_S, Margins
 from cloudgpu.core.spot.net import Net, latest_start
-from cloudgpu.core.spot.quote import Quote, quote
+from cloudgpu.core.spot.replay.quote import Quote, quote
 from cloudgpu.core.spot.simulate import SpotJob
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import iso

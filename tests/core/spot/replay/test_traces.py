@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.core.spot.draws import Draws
-from cloudgpu.core.spot.traces import Trace, parse_trace, trace_of_changes
+from cloudgpu.core.spot.replay.draws import Draws
+from cloudgpu.core.spot.replay.traces import Trace, parse_trace, trace_of_changes
 from cloudgpu.errors import InvalidRequest
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.spot.backtest import Backtest, Interval, Tested, mean
+from cloudgpu.core.spot.replay.backtest import Backtest, Interval, Tested, mean
 from cloudgpu.core.spot.simulate import Run, SpotJob, Tick
 
 if TYPE_CHECKING:
-    from cloudgpu.core.spot.traces import Trace
+    from cloudgpu.core.spot.replay.traces import Trace
     from cloudgpu.views.documents.jobs.spot import (
         SpotBacktestDocument,
         SpotInterval,

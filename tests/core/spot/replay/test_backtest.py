@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from cloudgpu.core.spot.backtest import backtest, percentile
-from cloudgpu.core.spot.draws import Draws
-from cloudgpu.core.spot.generated import EDGES_H, SHIPPED, Hazards, fitted, generated_trace, picked
-from cloudgpu.core.spot.optimum import optimum
 from cloudgpu.core.spot.policies import POLICIES
-from cloudgpu.core.spot.quote import Quote, quote
+from cloudgpu.core.spot.replay.backtest import backtest, percentile
+from cloudgpu.core.spot.replay.draws import Draws
+from cloudgpu.core.spot.replay.generated import EDGES_H, SHIPPED, Hazards, fitted, generated_trace, picked
+from cloudgpu.core.spot.replay.optimum import optimum
+from cloudgpu.core.spot.replay.quote import Quote, quote
+from cloudgpu.core.spot.replay.traces import Trace
 from cloudgpu.core.spot.simulate import SpotJob
-from cloudgpu.core.spot.traces import Trace
 from cloudgpu.errors import InvalidRequest
 
 JOB = SpotJob(6, 9, 0.25, 0.1)
@@ -90,7 +90,7 @@ def test_one_run_has_no_interval():
 
 def test_it_says_how_far_it_is():
     told = []
-    backtest(TRACES[:1], JOB, {"greedy": POLICIES["greedy"]}, starts=2, told=lambda *one: told.append(one))
+    backtest(TRACES[:1], JOB, {"greedy": POLICIES["greedy"]}, starts=2, progress=lambda *one: told.append(one))
     assert told == [("optimum", 1, 2), ("optimum", 2, 2), ("greedy", 1, 2), ("greedy", 2, 2)]
 
 

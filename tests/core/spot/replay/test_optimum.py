@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloudgpu.core.spot.draws import Draws
-from cloudgpu.core.spot.optimum import optimum
+from cloudgpu.core.spot.replay.draws import Draws
+from cloudgpu.core.spot.replay.optimum import optimum
 from cloudgpu.core.spot.simulate import SpotJob
 from tests.core.spot.worlds import cheapest, flickering
 

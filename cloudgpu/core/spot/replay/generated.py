@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import exp
 
-from cloudgpu.core.spot.draws import Draws
-from cloudgpu.core.spot.traces import Trace
+from cloudgpu.core.spot.replay.draws import Draws
+from cloudgpu.core.spot.replay.traces import Trace
 
 EDGES_H = (0.0, 0.25, 1.0, 4.0)  # an age belongs to the last edge that it has reached
 
@@ -30,8 +30,8 @@ class Hazards:
 
 SHIPPED = (
     Hazards("scarce", 2, 0.22, (1.1227, 0.8196, 0.5389, 0.2394), (1.5248, 0.6686, 0.3465, 0.0296)),
-    Hazards("mixed", 3, 0.45, (2.1529, 1.1561, 0.5458, 0.1786), (2.3687, 0.9287, 0.3961, 0.1914)),
-    Hazards("plenty", 6, 0.87, (1.0786, 0.5399, 0.2205, 0.067), (1.7991, 1.5674, 0.4777, 0.4237)),
+    Hazards("mixed", 3, 0.45, (2.1544, 1.1561, 0.5458, 0.1786), (2.3687, 0.9295, 0.3963, 0.1914)),
+    Hazards("plenty", 6, 0.88, (1.0786, 0.5399, 0.2205, 0.0671), (1.7991, 1.5674, 0.4777, 0.4237)),
 )
 
 
@@ -57,12 +57,7 @@ def generated_trace(hazards: Hazards, gap_s: float, samples: int, seed: int) -> 
 
 def picked(draws: Draws, models: tuple[Hazards, ...] = SHIPPED) -> Hazards:
     """Return one of the models, as often as its weight says."""
-    place = draws.below(sum(one.weight for one in models))
-    for one in models:
-        place -= one.weight
-        if place < 0:
-            return one
-    return models[-1]
+    return models[draws.weighted([one.weight for one in models])]
 
 
 def fitted(name: str, traces: list[Trace]) -> Hazards:

@@ -41,6 +41,16 @@ class Draws:
             raise ValueError(message)
         return (self.bits() * bound) >> 64  # the bias is below bound / 2**64
 
+    def weighted(self, weights: Sequence[int]) -> int:
+        """Return a place, each as often as its weight says; raise ValueError where all weights are zero."""
+        rest = self.below(sum(weights))
+        for place, weight in enumerate(weights):
+            rest -= weight
+            if rest < 0:
+                return place
+        message = f"a weight is below zero: {weights!r}"
+        raise ValueError(message)
+
     def fork(self, name: str) -> Draws:
         """Return a generator for a part of the work, which does not move this one; the name picks its seed."""
         seed = self._state

@@ -9,18 +9,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
-from cloudgpu.core.spot.backtest import mean, percentile, zones_of
-from cloudgpu.core.spot.draws import Draws
-from cloudgpu.core.spot.generated import generated, picked
 from cloudgpu.core.spot.net import Net
-from cloudgpu.core.spot.policies import POLICIES
+from cloudgpu.core.spot.policies import UniformProgress
+from cloudgpu.core.spot.replay.backtest import mean, percentile, zones_of
+from cloudgpu.core.spot.replay.draws import Draws
+from cloudgpu.core.spot.replay.generated import generated, picked
+from cloudgpu.core.spot.replay.traces import Trace
 from cloudgpu.core.spot.simulate import Run, SpotJob, simulate
-from cloudgpu.core.spot.traces import Trace
+from cloudgpu.core.spot.situation import Policy
 
 RUNS = 96
 MOST_TICKS = 144  # of one simulated run: a quotation needs no finer ones
 _FEW = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
-_QUICK = "uniform-progress"
 _CENTS_BELOW = 10  # dollars
 _BEFORE_H = 48.0  # so long has generated availability been going on when the job begins
 
@@ -47,20 +47,20 @@ class Quote:
 
 
 def quote(
-    job: SpotJob, traces: Sequence[Trace] = (), *, policy: str = _QUICK, runs: int = RUNS, seed: int = 0
+    job: SpotJob, traces: Sequence[Trace] = (), *, policy: Policy | None = None, runs: int = RUNS, seed: int = 0
 ) -> Quote:
     """Return what the job will probably cost: prices are per hour.
 
     Uses the traces that are as long as the deadline (the availability that the ledger has seen, say), else the shipped
-    model. The same arguments give the same answer. `policy` is a name; the adaptive one takes too long for a quotation,
-    and uniform progress is simulated for it. Takes about a fifth of a second.
+    model. The same arguments give the same answer. Without a policy, it simulates uniform progress, which is quick: the
+    quotation takes about a fifth of a second.
     """
     coarse = replace(job, tick_h=max(job.tick_h, job.deadline_h / MOST_TICKS))
     if coarse.work_h + coarse.changeover_h + coarse.tick_h > coarse.deadline_h:
         coarse = job  # so little slack that each tick counts
     draws = Draws(seed)
     usable = [trace for trace in traces if trace.lasting(job.deadline_h * 3600)]
-    decider = POLICIES[_QUICK if policy == "adaptive" else policy]()
+    decider = policy or UniformProgress()
     net = Net(coarse.changeover_h, coarse.tick_h)
     found = [simulate(coarse, _zones(coarse, usable, draws), decider, net=net) for _ in range(runs)]
     return _quoted(job, found, from_history=bool(usable))

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from functools import partial
 from math import ceil
 
-from cloudgpu.core.spot.draws import Draws
 from cloudgpu.core.spot.net import Net
-from cloudgpu.core.spot.optimum import Optimum, optimum
+from cloudgpu.core.spot.replay.draws import Draws
+from cloudgpu.core.spot.replay.optimum import Optimum, optimum
+from cloudgpu.core.spot.replay.traces import Trace
 from cloudgpu.core.spot.simulate import Run, SpotJob, simulate
 from cloudgpu.core.spot.situation import Policy
-from cloudgpu.core.spot.traces import Trace
 from cloudgpu.errors import InvalidRequest
 
 RESAMPLES = 1000  # of the bootstrap
@@ -99,12 +99,12 @@ def starts_of(
     draws: Draws,
     *,
     together: bool = False,
-    told: Callable[[int], None] | None = None,
+    progress: Callable[[int], None] | None = None,
 ) -> list[Start]:
     """Return `count` random starts in each trace that is long enough, or, `together`, in all of them as one world.
 
-    Traces that are used together begin at the same moment; the shortest one says how long they are. `told` is called
-    with the number of starts so far: the optimum of each takes a while.
+    Traces that are used together begin at the same moment; the shortest one says how long they are. `progress` is
+    called with the number of starts so far: the optimum of each takes a while.
     """
     window = job.deadline_h * 3600
     worlds = [tuple(traces)] if together else [(trace,) for trace in traces]
@@ -116,8 +116,8 @@ def starts_of(
         for _ in range(count if places else 0):
             at = drawn.below(places) * shortest.gap_s
             found.append(Start(world, at, optimum(job, zones_of(world, job, at))))
-            if told is not None:
-                told(len(found))
+            if progress is not None:
+                progress(len(found))
     return found
 
 
@@ -134,11 +134,11 @@ def backtest(
     starts: int = 30,
     seed: int = 0,
     together: bool = False,
-    told: Callable[[str, int, int], None] | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
 ) -> Backtest:
     """Return how these policies do, with the safety net, from random starts in each trace.
 
-    `told(what, done, of)` is called as it goes on. The same seed gives the same answer. Raises InvalidRequest where
+    `progress(what, done, of)` is called as it goes on. The same seed gives the same answer. Raises InvalidRequest where
     every trace is shorter than the deadline.
     """
     short = too_short(traces, job)
@@ -146,20 +146,20 @@ def backtest(
     if not worlds:
         raise _no_window(traces, job)
     draws, most = Draws(seed), worlds * starts
-    count = None if told is None else partial(_tell, told, "optimum", most)
-    found = starts_of(traces, job, starts, draws, together=together, told=count)
+    count = None if progress is None else partial(_tell, progress, "optimum", most)
+    found = starts_of(traces, job, starts, draws, together=together, progress=count)
     made = {name: make() for name, make in policies.items()}
     tested = []
     for name, policy in made.items():
-        runs = runs_of(policy, job, found, None if told is None else partial(_tell, told, name, most))
+        runs = runs_of(policy, job, found, None if progress is None else partial(_tell, progress, name, most))
         tested.append(summarised(name, job, found, runs, draws.fork("bootstrap")))
     shown = _middling(found, tested[-1].runs)
     timelines = tuple(run_of(policy, job, shown, timeline=True) for policy in made.values())
     return Backtest(job, tuple(found), tuple(tested), shown, timelines, () if together else short, together)
 
 
-def _tell(told: Callable[[str, int, int], None], what: str, most: int, done: int) -> None:
-    told(what, done, most)
+def _tell(progress: Callable[[str, int, int], None], what: str, most: int, done: int) -> None:
+    progress(what, done, most)
 
 
 def run_of(policy: Policy, job: SpotJob, start: Start, *, timeline: bool = False) -> Run:
@@ -169,14 +169,14 @@ def run_of(policy: Policy, job: SpotJob, start: Start, *, timeline: bool = False
 
 
 def runs_of(
-    policy: Policy, job: SpotJob, starts: Sequence[Start], told: Callable[[int], None] | None = None
+    policy: Policy, job: SpotJob, starts: Sequence[Start], progress: Callable[[int], None] | None = None
 ) -> list[Run]:
-    """Return what one policy does from each start; `told` is called with the number of runs so far."""
+    """Return what one policy does from each start; `progress` is called with the number of runs so far."""
     runs = []
     for start in starts:
         runs.append(run_of(policy, job, start))
-        if told is not None:
-            told(len(runs))
+        if progress is not None:
+            progress(len(runs))
     return runs
 
 
