@@ -20,19 +20,19 @@ Other keys are ignored, `zone_prices` and `move_costs` among them.
     time_left_h       time to the deadline
     spot_available    whether spot can be had for this tick; with several zones, in any of them
     zones_available   None with one zone; else a list of one flag for each zone
-    mode              what runs as this tick begins: "wait" (nothing), "spot" or "on_demand". A spot machine that was
-                      lost at the end of the last tick does not run: its mode is "wait"
+    mode              what runs as this tick begins: "wait" (nothing), "spot" or "on_demand". A spot machine that
+                      was lost at the end of the last tick does not run: its mode is "wait"
     zone              zone of the spot machine that runs, else None
     pending_h         what is left of the changeover of the machine that runs, else 0
 The zone of the answer is None unless the action is "spot" and zones_available is a list.
 
-A tick of the simulated world: what the answer asks for runs for the whole tick, or to the end of the job. A machine that
-was not running in that mode and zone starts with changeover_h pending. Pending time passes first, the rest of the tick
-is progress, and both are billed. A spot machine whose zone is not available at the next tick is lost there; the progress
-stays, its pending time is void. Asking for spot where it is not available means to wait.
+A tick of the simulated world: what the answer asks for runs for the whole tick, or to the end of the job. A machine
+that was not running in that mode and zone starts with changeover_h pending. Pending time passes first, the rest of the
+tick is progress, and both are billed. A spot machine whose zone is not available at the next tick is lost there; the
+progress stays, its pending time is void. Asking for spot where it is not available means to wait.
 
-A policy misses no deadline in that world as long as work + changeover fits when the job starts. `net.Net` holds the same
-promise from outside for any policy; it also counts work that is lost with a machine, which the live job needs.
+A policy misses no deadline in that world as long as work + changeover fits when the job starts. `net.Net` holds the
+same promise from outside for any policy; it also counts work that is lost with a machine, which the live job needs.
 """
 
 from __future__ import annotations

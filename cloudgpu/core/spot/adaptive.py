@@ -1,13 +1,16 @@
 """The adaptive policy: the action whose expected cost is least, over models weighed by what this job has seen.
 
-Each model of losses is solved as a Markov decision process (horizon.py) when the job starts. At every tick the costs of
-the models are averaged with their chances (belief.py). A change of machine has to be worth `WORTH` spot hours more than
-what runs, as the models are not exact. The safety net and exploitation of the other policies hold here, too.
+Each model of losses is solved as a Markov decision process (horizon.py) when the job starts. At every tick the costs
+of the models are averaged with their chances (belief.py). A change of what runs has to save `WORTH` spot hours, as no
+model is exact. Several zones count as one that has spot while any of them does; a start takes the zone that has had it
+longest. The safety net holds here, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import zip_longest
 from json import loads
 from typing import Any
 
@@ -25,82 +28,69 @@ UNLIKELY = 1e-3  # chance of a model under which it is not looked at
 DEAREST = 1000.0  # on-demand hours in spot hours at most; spot that costs nothing has no such ratio
 
 
-Cost = tuple[float, Mode, int | None]
-
-
 class Adaptive:
     """Weigh models of losses by the job's own past, and take the action that costs least under them."""
 
     def __init__(self, mixture: Mixture | None = None) -> None:
         """Use the shipped models, or those that are given."""
         self._mixture = mixture or shipped()
+        self._solved: Task | None = None
+        self._plans: list[Plan] = []
 
     def reset(self, job: Mapping[str, Any]) -> None:
         """Begin a new job: solve every model. Raises InvalidRequest where a number of the job is impossible."""
-        self._task = task_of(job)
-        self._net = Net(self._task.changeover, self._task.tick)
-        self._plans = plans_of(self._task, self._mixture)
-        self._beliefs: list[Belief] = []
+        task = task_of(job)
+        self._net = Net(task.changeover, task.tick)
+        self._solve(replace(task, history=()))
+        self._belief = Belief(self._mixture, task.tick)
+        self._ages: list[int] = []  # ticks for which each zone has had spot
+        for up in zip_longest(*_remembered(task), fillvalue=False):
+            self._see(up)
 
     def decide(self, state: Mapping[str, Any]) -> Answer:
         """Return what runs in this tick."""
         now = situation_of(state)
-        self._learn(now)
+        self._see(now.up)
         if now.work <= 0:
             return answer("wait", now)
-        _, action, zone = min(self._costs(now), key=lambda cost: cost[0])
-        return self._net.check(answer(action, now, zone), now)
+        costs = self._costs(now, self._zone(now))
+        return self._net.check(answer(min(costs, key=costs.__getitem__), now, self._zone(now)), now)
 
-    def _learn(self, now: Situation) -> None:
-        """Begin a belief for each zone at the first tick, and let all of them see this one."""
-        for zone in range(len(self._beliefs), len(now.up)):
-            self._beliefs.append(self._begin(zone))
-        for belief, up in zip(self._beliefs, now.up, strict=False):
-            belief.see(up)
+    def _solve(self, task: Task) -> None:
+        """Keep the plans while the numbers of the job stay the same: a simulation begins one job again and again."""
+        if task != self._solved:
+            self._plans, self._solved = plans_of(task, self._mixture), task
 
-    def _begin(self, zone: int) -> Belief:
-        belief = Belief(self._mixture, self._task.tick)
-        if zone < len(self._task.history):
-            belief.see_all(self._task.history[zone][-int(REMEMBERED / self._task.tick) :])
-        return belief
+    def _see(self, up: tuple[bool, ...]) -> None:
+        """Learn from one tick, and count how long each zone has had spot."""
+        self._belief.see(any(up))
+        known = self._ages + [0] * (len(up) - len(self._ages))
+        self._ages = [age + 1 if has else 0 for age, has in zip(known, up, strict=False)]
 
-    def _costs(self, now: Situation) -> list[Cost]:
-        """Return the costs of what keeps the deadline; on demand always does, or nothing does any more."""
-        found: list[Cost] = []
-        for zone, up in enumerate(now.up):
-            view = _View(self._beliefs[zone], self._plans, now)
-            found.append((view.on_demand(self._task.changeover), "on_demand", None))
-            if self._net.keeps("wait", now):
-                found.append((view.wait(), "wait", None))
-            if up and self._net.keeps("spot", now, zone):
-                stays = now.running_spot and zone == now.zone
-                found.append((view.spot(now.pending if stays else self._task.changeover, stays), "spot", zone))
-        return found
+    def _zone(self, now: Situation) -> int | None:
+        """Return where spot runs, or the zone that has had it longest; None where no zone has it."""
+        if now.running_spot:
+            return now.zone
+        best = max(range(len(now.up)), key=lambda zone: self._ages[zone])
+        return best if now.up[best] else None
 
+    def _costs(self, now: Situation, zone: int | None) -> dict[Mode, float]:
+        """Return the expected costs, in spot hours, of the actions that keep the deadline."""
+        changeover = self._net.changeover
+        costs: dict[Mode, float] = {}
+        if self._net.keeps("wait", now):
+            costs["wait"] = self._mean("wait", now, 0.0)
+        if zone is not None and self._net.keeps("spot", now, zone):
+            costs["spot"] = self._mean("spot", now, now.pending if now.running_spot else changeover)
+        costs["on_demand"] = self._mean("on_demand", now, now.pending if now.mode == "on_demand" else changeover)
+        if now.mode in costs and now.mode != "wait":
+            costs[now.mode] -= WORTH
+        return costs
 
-class _View:
-    """The expected costs of the actions as one zone sees them, in spot hours."""
-
-    def __init__(self, belief: Belief, plans: Sequence[Plan], now: Situation) -> None:
-        pairs = zip(belief.chances(), plans, strict=True)
-        self._weighed = [(chance, plan) for chance, plan in pairs if chance > UNLIKELY]
-        self._node, self._now = belief.node, now
-
-    def wait(self) -> float:
-        now, node = self._now, self._node
-        return sum(chance * plan.wait(node, now.time, now.slack) for chance, plan in self._weighed)
-
-    def on_demand(self, changeover: float) -> float:
-        now, node = self._now, self._node
-        runs = now.mode == "on_demand"
-        slack = now.slack - (now.pending if runs else changeover)
-        cost = sum(chance * plan.on_demand(node, now.time, slack) for chance, plan in self._weighed)
-        return cost - WORTH if runs else cost
-
-    def spot(self, pending: float, stays: bool) -> float:  # noqa: FBT001  a fact of the tick
-        now, node = self._now, self._node
-        cost = sum(chance * plan.spot(node, now.time, now.slack, pending) for chance, plan in self._weighed)
-        return cost - WORTH if stays else cost
+    def _mean(self, action: Mode, now: Situation, pending: float) -> float:
+        node = self._belief.node
+        pairs = zip(self._belief.chances(), self._plans, strict=True)
+        return sum(chance * plan.cost(action, node, now, pending) for chance, plan in pairs if chance > UNLIKELY)
 
 
 def plans_of(task: Task, mixture: Mixture) -> list[Plan]:
@@ -116,3 +106,8 @@ def shipped() -> Mixture:
     from cloudgpu.core.spot.fitted import MODELS
 
     return mixture_of(loads(MODELS))
+
+
+def _remembered(task: Task) -> list[tuple[bool, ...]]:
+    most = max(1, int(REMEMBERED / task.tick))
+    return [zone[-most:] for zone in task.history]

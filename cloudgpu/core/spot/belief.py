@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import exp, log
 
 from cloudgpu.core.spot.hazards import Mixture
@@ -30,11 +29,6 @@ class Belief:
         node, change = self.node_of(was), int(was != up)
         self._logs = [value + table[node][change] for value, table in zip(self._logs, self._surprise, strict=True)]
         self._age = 0.0 if change else self._age + self._tick
-
-    def see_all(self, history: Sequence[bool]) -> None:
-        """Learn from what was seen before, oldest first."""
-        for up in history:
-            self.see(up)
 
     def node_of(self, up: bool) -> int:  # noqa: FBT001  the observation
         """Return the bucket of the present age; all models have the same buckets."""

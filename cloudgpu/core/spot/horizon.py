@@ -13,18 +13,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cloudgpu.core.spot.hazards import Hazards
+from cloudgpu.core.spot.situation import Mode, Situation
 
 Vector = list[float]
 Shift = list[tuple[int, float, float]]  # node below, its weight, the weight of the node above
 
-GROWTH = 0.12  # distance of two nodes of slack, as a share of the slack
-NEVER = 1e6  # spot hours: what cannot be done
+GROWTH = 0.25  # distance of two nodes of slack, as a share of the slack
+TIGHT = 10.0  # price of an hour that the deadline lacks, in on-demand hours; finite, as values are interpolated
 ROUND = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Steps of time and nodes of slack, in hours; with the changeover and the price of an on-demand hour in spot hours."""
+    """Steps of time and nodes of slack, in hours; the changeover, and the price of an on-demand hour in spot hours."""
 
     step: float
     steps: int
@@ -71,13 +72,11 @@ class Plan:
         self._hazards, self._grid = hazards, grid
         self._rows = _Solver(hazards, grid).rows()
 
-    def wait(self, node: int, time: float, slack: float) -> float:
-        """Return the cost to come if nothing runs in the next step."""
-        return self._value(2, node, time, slack)
-
-    def on_demand(self, node: int, time: float, slack: float) -> float:
-        """Return the cost to come on demand; `slack` is that after the changeover of a start."""
-        return self._value(1, node, time, slack)
+    def cost(self, action: Mode, node: int, now: Situation, pending: float) -> float:
+        """Return the cost to come of an action whose machine has so much of its changeover left."""
+        if action == "spot":
+            return self.spot(node, now.time, now.slack, pending)
+        return self._value(1 if action == "on_demand" else 2, node, now.time, now.slack - pending)
 
     def spot(self, node: int, time: float, slack: float, pending: float) -> float:
         """Return the cost to come on spot with `pending` hours of its changeover left."""
@@ -109,22 +108,22 @@ Row = list[list["array[float]"]]  # kind (spot, on demand, wait, carried spot ..
 
 
 class _Solver:
-    """One backward pass. Vectors hold a value for each node of slack."""
+    """One backward pass. A vector holds a value for each node of slack; loops are written out, as they are the time."""
 
     def __init__(self, hazards: Hazards, grid: Grid) -> None:
         self._grid, self._up, self._nodes = grid, len(hazards.loss), hazards.nodes
         self._idle, self._start = grid.less(grid.step), grid.less(grid.changeover)
         self._rest = grid.less(grid.remainder)
         self._chances = [self._moves(hazards, node) for node in range(self._nodes)]
-        self._no_wait = _unless(grid, grid.changeover + grid.step)
-        self._no_start = _unless(grid, 2 * grid.changeover)
+        dear = TIGHT * grid.ratio
+        self._no_wait = [dear * max(0.0, grid.changeover + grid.step - slack) for slack in grid.slack]
+        self._no_start = [dear * max(0.0, 2 * grid.changeover - slack) for slack in grid.slack]
         self._no_switch = [grid.ratio * max(0.0, grid.changeover - slack) for slack in grid.slack]
         nothing = [0.0] * len(grid.slack)
-        self._spot = [nothing] * self._up  # value when spot runs, on demand runs, nothing runs
+        self._spot = [nothing] * self._up  # least cost when spot runs, on demand runs, nothing runs
         self._dear = [nothing] * self._nodes
         self._none = [nothing] * self._nodes
-        self._before = [nothing] * self._up  # spot without changeover, one step nearer to the deadline
-        self._late = [[nothing] * self._up for _ in range(grid.carried)]  # spot with carried steps of changeover
+        self._late = [[nothing] * self._up for _ in range(grid.carried + 1)]  # spot with carried steps of changeover
 
     def _moves(self, hazards: Hazards, node: int) -> tuple[int, int, float, float, float]:
         older, share = hazards.older(node, self._grid.step)
@@ -134,83 +133,71 @@ class _Solver:
 
     def rows(self) -> list[Row]:
         """Return the costs of all actions for every number of steps left."""
-        kinds = 3 + self._grid.carried
         empty = array("f", [0.0] * len(self._grid.slack))
-        found: list[Row] = [[[empty] * self._nodes for _ in range(kinds)]]
-        for number in range(1, self._grid.steps + 1):
-            found.append(self._step(number * self._grid.step))
+        found: list[Row] = [[[empty] * self._nodes for _ in range(3 + self._grid.carried)]]
+        found.extend(self._step(number * self._grid.step) for number in range(1, self._grid.steps + 1))
         return found
 
     def _step(self, time: float) -> Row:
-        left = [max(0.0, time - slack) for slack in self._grid.slack]
-        run = [min(self._grid.step, work) for work in left]
-        dear = [self._grid.ratio * hours for hours in run]
-        on_demand = [_plus(self._mean(self._dear, node, self._dear), dear) for node in range(self._nodes)]
-        idle = [self._waited(node) for node in range(self._nodes)]
-        spot = [_plus(self._mean(self._spot, node, self._none), run) for node in range(self._up)]
-        late = [self._carry(step, spot) for step in range(self._grid.carried)]
-        begun = late[-1] if late else [_shift(vector, self._rest) for vector in spot]
+        """Return the costs with `time` hours left, and keep the least of them for the step before."""
+        step, ratio = self._grid.step, self._grid.ratio
+        run = [min(step, max(0.0, time - slack)) for slack in self._grid.slack]
+        dear = [ratio * hours for hours in run]
+        spot = [self._mean(self._spot, node, self._none, run) for node in range(self._up)]
+        on_demand = [self._mean(self._dear, node, self._dear, dear) for node in range(self._nodes)]
+        idle = [self._waited(self._none, node, self._no_wait) for node in range(self._nodes)]
+        late = [[_shift(vector, self._rest) for vector in spot]]
+        late.extend(self._carried(begun) for begun in self._late[:-1])
         self._late = late
-        self._choose(spot, on_demand, idle, begun)
-        done = sum(1 for work in left if work > ROUND)
-        self._finish(done)
-        return [[_row(vector, done) for vector in kind] for kind in (spot, on_demand, idle, *late)]
+        self._choose(spot, on_demand, idle)
+        self._clear(sum(1 for hours in run if hours > ROUND))
+        return [[array("f", vector) for vector in kind] for kind in (spot, on_demand, idle, *late[1:])]
 
-    def _mean(self, kept: list[Vector], node: int, changed: list[Vector]) -> Vector:
+    def _mean(self, kept: list[Vector], node: int, changed: list[Vector], cost: Vector) -> Vector:
         older, other, stay, grow, change = self._chances[node]
-        if grow <= 0:
-            return [stay * x + change * z for x, z in zip(kept[node], changed[other], strict=True)]
-        rows = zip(kept[node], kept[older], changed[other], strict=True)
-        return [stay * x + grow * y + change * z for x, y, z in rows]
+        rows = zip(kept[node], kept[older], changed[other], cost, strict=True)
+        return [stay * x + grow * y + change * z + c for x, y, z, c in rows]
 
-    def _waited(self, node: int) -> Vector:
-        return _plus(_shift(self._mean(self._none, node, self._none), self._idle), self._no_wait)
+    def _waited(self, kept: list[Vector], node: int, cost: Vector) -> Vector:
+        """Return the cost after a step without progress, which takes its time from the slack."""
+        older, other, stay, grow, change = self._chances[node]
+        rows = zip(kept[node], kept[older], self._none[other], strict=True)
+        return _shift_and_add([stay * x + grow * y + change * z for x, y, z in rows], self._idle, cost)
 
-    def _carry(self, step: int, spot: list[Vector]) -> list[Vector]:
-        """Return spot with `step` + 1 carried steps left: one passes now, and is billed without progress."""
-        begun = self._previous(step, spot)
-        cost = self._grid.step
-        return [
-            [value + cost for value in _shift(self._mean(begun, node, self._none), self._idle)]
-            for node in range(self._up)
-        ]
+    def _carried(self, begun: list[Vector]) -> list[Vector]:
+        """Return spot with one more carried step of changeover than `begun`: that step is billed without progress."""
+        cost = [self._grid.step] * len(self._grid.slack)
+        return [self._waited([*begun, *self._none[self._up :]], node, cost) for node in range(self._up)]
 
-    def _previous(self, step: int, spot: list[Vector]) -> list[Vector]:
-        return self._late[step - 1] if step else [_shift(vector, self._rest) for vector in self._before]
+    def _choose(self, spot: list[Vector], dear: list[Vector], idle: list[Vector]) -> None:
+        """Set the least cost of each mode: go on, stop, or change over."""
+        switch = [_shift_and_add(vector, self._start, self._no_switch) for vector in dear]
+        begun = self._late[-1]
+        self._none, self._dear = [], []
+        for node in range(self._nodes):
+            free = idle[node]
+            if node < self._up:
+                rows = zip(free, begun[node], self._no_start, strict=True)
+                free = [x if x < y + z else y + z for x, y, z in rows]  # noqa: FURB136  min() takes twice the time
+            self._none.append(_less(free, switch[node]))
+            self._dear.append(_less(free, dear[node]))
+        self._spot = [_less(_less(spot[node], switch[node]), idle[node]) for node in range(self._up)]
 
-    def _choose(self, spot: list[Vector], dear: list[Vector], idle: list[Vector], begun: list[Vector]) -> None:
-        self._before = spot
-        switch = [_plus(_shift(vector, self._start), self._no_switch) for vector in dear]
-        start = [_plus(vector, self._no_start) for vector in begun]
-        up = range(self._up)
-        self._spot = [_least(spot[node], switch[node], idle[node]) for node in up]
-        self._dear = [_least(dear[node], idle[node]) for node in range(self._nodes)]
-        self._none = [_least(switch[node], idle[node]) for node in range(self._nodes)]
-        for node in up:
-            self._dear[node] = _least(self._dear[node], start[node])
-            self._none[node] = _least(self._none[node], start[node])
-
-    def _finish(self, done: int) -> None:
+    def _clear(self, done: int) -> None:
+        """Set what a finished job costs, which is nothing, where rounding and penalties say otherwise."""
         for vectors in (self._spot, self._dear, self._none, *self._late):
             for vector in vectors:
                 vector[done:] = [0.0] * (len(vector) - done)
-
-
-def _unless(grid: Grid, needed: float) -> Vector:
-    return [0.0 if slack >= needed - ROUND else NEVER for slack in grid.slack]
 
 
 def _shift(values: Vector, shift: Shift) -> Vector:
     return [values[below] * one + values[below + 1] * other for below, one, other in shift]
 
 
-def _plus(values: Vector, others: Vector) -> Vector:
-    return [one + other for one, other in zip(values, others, strict=True)]
+def _shift_and_add(values: Vector, shift: Shift, cost: Vector) -> Vector:
+    rows = zip(shift, cost, strict=True)
+    return [values[below] * one + values[below + 1] * other + c for (below, one, other), c in rows]
 
 
-def _least(*vectors: Vector) -> Vector:
-    return list(map(min, *vectors))
-
-
-def _row(values: Vector, done: int) -> array[float]:
-    return array("f", values[:done] + [0.0] * (len(values) - done))
+def _less(values: Vector, others: Vector) -> Vector:
+    return [x if x < y else y for x, y in zip(values, others, strict=True)]  # noqa: FURB136  the same

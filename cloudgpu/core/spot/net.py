@@ -1,8 +1,9 @@
-"""The safety net: overrides a policy where its answer could miss the deadline. Pure; the simulator and the live job use it.
+"""The safety net: overrides a policy where its answer could miss the deadline. The simulator and live jobs use it.
 
 It promises that the deadline holds as long as somebody decides once a tick, an on-demand machine can be had within
-`changeover` hours, and the work left is right. `lost` is what goes with a spot machine at most besides its pending time:
-in the simulated world nothing (0); in a live job the work since the last checkpoint and the time until the loss is seen.
+`changeover` hours, and the work left is right. `lost` is what goes with a spot machine at most besides its pending
+time. In the simulated world that is nothing (0). In a live job it is the work since the last checkpoint and the time
+until the loss is seen.
 """
 
 from __future__ import annotations

@@ -25,8 +25,8 @@ class OnDemand:
 class _Ruled:
     """What greedy and uniform progress share, of "Can't Be Late" (NSDI 2024).
 
-    Thrifty: nothing runs once the work is done. Exploitation: stay on spot until it is lost. Safety net: idle with little
-    time left means on demand to the end.
+    Thrifty: nothing runs once the work is done. Exploitation: stay on spot until it is lost. Safety net: idle with
+    little time left means on demand to the end.
     """
 
     def reset(self, job: Mapping[str, Any]) -> None:
