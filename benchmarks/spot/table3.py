@@ -1,7 +1,8 @@
 """Reproduces table 3 of "Can't Be Late" (NSDI 2024): mean hours on demand of greedy, uniform progress, the optimum.
 
 Takes the eight traces of 2022 (a tick of 600 s) in a directory, their first 13 days, and 300 random starts in each of a
-job of 48 hours with a deadline of 60 hours and a changeover of 0.2 hours. The traces are those of
+job of 48 hours with a deadline of 60 hours and a changeover of 0.2 hours. The paper counts hours without changeovers;
+those that are billed are next to them. The traces are those of
 https://github.com/skypilot-org/spot-traces; they are not part of this project.
 """
 
@@ -14,10 +15,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from cloudgpu.core.spot.replay.backtest import Backtest, backtest
 from cloudgpu.core.spot.policies import POLICIES
-from cloudgpu.core.spot.simulate import SpotJob
+from cloudgpu.core.spot.replay.backtest import Backtest, backtest, mean
 from cloudgpu.core.spot.replay.traces import Trace, parse_trace
+from cloudgpu.core.spot.simulate import SpotJob
 
 JOB = SpotJob(work_h=48, deadline_h=60, tick_h=1 / 6, changeover_h=0.2, price_spot=1, price_on_demand=3)
 GAP_S, DAYS = 600, 13
@@ -48,13 +49,15 @@ def read(directory: Path) -> list[Trace]:
 
 
 def table(found: Backtest) -> str:
-    """Return a line for each policy and the optimum: hours on demand, as published, cost, deadlines missed."""
-    rows = [(one.policy, one.on_demand_h, one.cost.mean, one.missed) for one in found.policies]
-    rows.append(("optimum", found.optimum_on_demand_h, found.optimum, 0))
-    lines = [f"{'':18}{'on demand':>10}{'published':>10}{'cost':>9}{'missed':>8}"]
-    for name, hours, cost, missed in rows:
+    """Return a line for each policy and the optimum: hours on demand without changeovers, as published, as billed."""
+    rows = [(one.policy, one.on_demand_work_h, one.on_demand_h, one.cost.mean, one.missed) for one in found.policies]
+    bests = [start.best for start in found.starts]
+    hours = (mean([best.on_demand_work_h for best in bests]), mean([best.on_demand_h for best in bests]))
+    rows.append(("optimum", *hours, found.optimum, 0))
+    lines = [f"{'':18}{'on demand':>10}{'published':>10}{'billed':>8}{'cost':>9}{'missed':>8}"]
+    for name, work, billed, cost, missed in rows:
         published = f"{PUBLISHED[name]:.1f}" if name in PUBLISHED else ""
-        lines.append(f"{name:18}{hours:>10.2f}{published:>10}{cost:>9.2f}{missed:>8}")
+        lines.append(f"{name:18}{work:>10.2f}{published:>10}{billed:>8.2f}{cost:>9.2f}{missed:>8}")
     return "\n".join(lines)
 
 

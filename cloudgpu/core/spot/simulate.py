@@ -86,6 +86,7 @@ class Run:
     on_demand_h: float = 0.0
     wait_h: float = 0.0
     changeover_h: float = 0.0
+    on_demand_work_h: float = 0.0  # hours on demand without changeovers, as the paper counts them
     starts: int = 0
     losses: int = 0  # spot machines that were taken away
     finish_h: float = 0.0
@@ -208,6 +209,7 @@ class World:
             run.spot_h += hours
         else:
             run.on_demand_h += hours
+            run.on_demand_work_h += hours - changeover
         run.cost = run.spot_h * job.price_spot + run.on_demand_h * job.price_on_demand
         if self.done:
             run.finish_h = (self.tick - 1) * job.tick_h + hours

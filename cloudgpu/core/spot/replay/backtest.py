@@ -56,6 +56,7 @@ class Tested:
     above: Interval  # cost minus optimum, in parts of the cost on demand only
     above_p95: float
     on_demand_h: float
+    on_demand_work_h: float  # without changeovers
     spot_h: float
     starts: float
     losses: float
@@ -78,11 +79,6 @@ class Backtest:
     def optimum(self) -> float:
         """Return the mean cost of the optimum."""
         return mean([start.best.cost for start in self.starts])
-
-    @property
-    def optimum_on_demand_h(self) -> float:
-        """Return the mean hours on demand of the optimum."""
-        return mean([start.best.on_demand_h for start in self.starts])
 
 
 def zones_of(traces: Sequence[Trace], job: SpotJob, at_s: float) -> list[bytes]:
@@ -220,6 +216,7 @@ def summarised(name: str, job: SpotJob, starts: Sequence[Start], runs: Sequence[
         above=interval(lambda sums: sums.above / sums.count / whole),
         above_p95=percentile(sorted(aboves), 0.95),
         on_demand_h=mean([run.on_demand_h for run in runs]),
+        on_demand_work_h=mean([run.on_demand_work_h for run in runs]),
         spot_h=mean([run.spot_h for run in runs]),
         starts=mean([run.starts for run in runs]),
         losses=mean([run.losses for run in runs]),

@@ -32,13 +32,14 @@ class Optimum:
     cost: float
     spot_h: float
     on_demand_h: float
+    on_demand_work_h: float  # without changeovers
     starts: int
     finish_h: float
 
 
 # A way to have reached a state, a plain tuple for speed: milliseconds without progress, cost, milliseconds on demand,
-# starts. Of two, the one with less time lost and a lower cost is better.
-_Label = tuple[int, float, int, int]
+# starts, of these on demand. Of two, the one with less time lost and a lower cost is better.
+_Label = tuple[int, float, int, int, int]
 
 
 def optimum(job: SpotJob, zones: Sequence[bytes]) -> Optimum:
@@ -55,12 +56,13 @@ def optimum(job: SpotJob, zones: Sequence[bytes]) -> Optimum:
 
 
 def _described(job: SpotJob, found: _Label) -> Optimum:
-    lost, cost, on_demand, starts = found
+    lost, cost, on_demand, starts, on_demand_starts = found
     on_demand_h = on_demand / _MS_PER_H
     return Optimum(
         cost=cost,
         spot_h=max(0.0, (cost - on_demand_h * job.price_on_demand) / job.price_spot),
         on_demand_h=on_demand_h,
+        on_demand_work_h=on_demand_h - on_demand_starts * job.changeover_h,
         starts=starts,
         finish_h=lost / _MS_PER_H + job.work_h,
     )
@@ -124,33 +126,34 @@ class _Search:
     def within(self, limit: float) -> _Label | None:
         """Return the best way to finish that costs at most `limit`; None where there is none."""
         best: _Label | None = None
-        states: list[list[_Label]] = [[] for _ in self.zones] + [[], [(0, 0.0, 0, 0)]]
+        states: list[list[_Label]] = [[] for _ in self.zones] + [[], [(0, 0.0, 0, 0, 0)]]
         ups = [*self.zones, b"\1" * self.ticks]
         for place in range(self.ticks):
             reached = _front(chain.from_iterable(states))
             if not reached:
                 break
-            started = self._started(reached)
+            started, paid = self._started(reached, 0), self._started(reached, 1)
             for state, up in enumerate(ups):
                 if not up[place]:
                     states[state] = []
                     continue
-                labels, ended = self._run(place, state, _front(chain(states[state], started)), limit)
+                new = paid if state == len(self.zones) else started
+                labels, ended = self._run(place, state, _front(chain(states[state], new)), limit)
                 states[state] = labels
                 if ended is not None and ended[1] <= limit and (best is None or ended[1] < best[1]):
                     best, limit = ended, ended[1] - _EPSILON
             states[-1] = self._below(place + 1, -1, self._waited(reached), limit)
         return best
 
-    def _started(self, reached: list[_Label]) -> list[_Label]:
-        """Return the labels of a machine that is started now, in whatever state the job was."""
+    def _started(self, reached: list[_Label], on_demand: int) -> list[_Label]:
+        """Return the labels of a machine that is started now, in whatever state the job was; `on_demand` is 1 or 0."""
         most, lost = self.slack - self.changeover, self.changeover
-        return [(one[0] + lost, one[1], one[2], one[3] + 1) for one in reached if one[0] <= most]
+        return [(one[0] + lost, one[1], one[2], one[3] + 1, one[4] + on_demand) for one in reached if one[0] <= most]
 
     def _waited(self, reached: list[_Label]) -> list[_Label]:
         """Return the labels after a tick without a machine."""
         most, lost = self.slack - self.tick, self.tick
-        return [(one[0] + lost, one[1], one[2], one[3]) for one in reached if one[0] <= most]
+        return [(one[0] + lost, *one[1:]) for one in reached if one[0] <= most]
 
     def _run(self, place: int, state: int, labels: list[_Label], limit: float) -> tuple[list[_Label], _Label | None]:
         """Return the labels after a tick on a machine, and the best of those that finish in it."""
@@ -159,11 +162,11 @@ class _Search:
         end = (place + 1) * self.tick
         cost, hours = price * self.tick, self.tick * on_demand
         last = end - self.work  # with less time lost, the work is done within the tick
-        ran = [(one[0], one[1] + cost, one[2] + hours, one[3]) for one in labels if one[0] > last]
+        ran = [(one[0], one[1] + cost, one[2] + hours, one[3], one[4]) for one in labels if one[0] > last]
         ended: _Label | None = None
-        for lost, so_far, hours_before, starts in labels[: len(labels) - len(ran)]:
+        for lost, so_far, hours_before, *starts in labels[: len(labels) - len(ran)]:
             used = self.work + lost - end + self.tick
-            done = (lost, so_far + price * used, hours_before + used * on_demand, starts)
+            done = (lost, so_far + price * used, hours_before + used * on_demand, starts[0], starts[1])
             ended = done if ended is None or done[1] < ended[1] else ended
         return self._below(place + 1, state, ran, limit), ended
 

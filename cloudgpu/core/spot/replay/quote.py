@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 from cloudgpu.core.spot.net import Net
-from cloudgpu.core.spot.policies import UniformProgress
+from cloudgpu.core.spot.policies import POLICIES
 from cloudgpu.core.spot.replay.backtest import mean, percentile, zones_of
 from cloudgpu.core.spot.replay.draws import Draws
 from cloudgpu.core.spot.replay.generated import generated, picked
@@ -21,6 +21,7 @@ from cloudgpu.core.spot.situation import Policy
 RUNS = 96
 MOST_TICKS = 144  # of one simulated run: a quotation needs no finer ones
 _FEW = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+_QUICK = "uniform-progress"
 _CENTS_BELOW = 10  # dollars
 _BEFORE_H = 48.0  # so long has generated availability been going on when the job begins
 
@@ -47,23 +48,27 @@ class Quote:
 
 
 def quote(
-    job: SpotJob, traces: Sequence[Trace] = (), *, policy: Policy | None = None, runs: int = RUNS, seed: int = 0
+    job: SpotJob, traces: Sequence[Trace] = (), *, policy: str | Policy = _QUICK, runs: int = RUNS, seed: int = 0
 ) -> Quote:
     """Return what the job will probably cost: prices are per hour.
 
     Uses the traces that are as long as the deadline (the availability that the ledger has seen, say), else the shipped
-    model. The same arguments give the same answer. Without a policy, it simulates uniform progress, which is quick: the
-    quotation takes about a fifth of a second.
+    model. The same arguments give the same answer. `policy` is a name or a policy; for the adaptive one, which
+    takes too long, uniform progress is simulated. A quotation takes about a fifth of a second.
     """
     coarse = replace(job, tick_h=max(job.tick_h, job.deadline_h / MOST_TICKS))
     if coarse.work_h + coarse.changeover_h + coarse.tick_h > coarse.deadline_h:
         coarse = job  # so little slack that each tick counts
     draws = Draws(seed)
     usable = [trace for trace in traces if trace.lasting(job.deadline_h * 3600)]
-    decider = policy or UniformProgress()
+    decider = _decider(policy)
     net = Net(coarse.changeover_h, coarse.tick_h)
     found = [simulate(coarse, _zones(coarse, usable, draws), decider, net=net) for _ in range(runs)]
     return _quoted(job, found, from_history=bool(usable))
+
+
+def _decider(policy: str | Policy) -> Policy:
+    return POLICIES[_QUICK if policy == "adaptive" else policy]() if isinstance(policy, str) else policy
 
 
 def _zones(job: SpotJob, traces: Sequence[Trace], draws: Draws) -> list[bytes]:

@@ -56,6 +56,9 @@ def test_the_hours_of_the_optimum_make_its_cost(seed):
     assert found.cost == pytest.approx(found.spot_h + 3 * found.on_demand_h)
     assert found.spot_h + found.on_demand_h == pytest.approx(job.work_h + 0.1 * found.starts)
     assert found.finish_h <= job.deadline_h + 1e-9
+    on_demand_starts = (found.on_demand_h - found.on_demand_work_h) / 0.1
+    assert on_demand_starts == pytest.approx(round(on_demand_starts))
+    assert bool(round(on_demand_starts)) == (found.on_demand_h > 0)
 
 
 @pytest.mark.parametrize(
