@@ -8,7 +8,7 @@ from cloudgpu.core.spot.net import Net
 from cloudgpu.core.spot.policies import POLICIES
 from cloudgpu.core.spot.replay.draws import Draws
 from cloudgpu.core.spot.simulate import simulate
-from tests.core.spot.worlds import fuzzed
+from tests.core.spot.worlds import flickering, fuzzed
 
 QUICK = ("on-demand", "greedy", "uniform-progress")
 
@@ -49,6 +49,31 @@ def test_no_policy_in_the_net_is_late(name):
 @pytest.mark.parametrize("name", QUICK)
 def test_no_policy_alone_is_late(name):
     assert late(name, 300, 20_000_000, netted=False) == []
+
+
+def late_adaptive(jobs: int, worlds: int, seed: int) -> list[tuple[int, float]]:
+    """Return the late runs of the adaptive policy alone: its plans are solved once for each job."""
+    found, policy = [], POLICIES["adaptive"]()
+    for number in range(jobs):
+        job, zones = fuzzed(Draws(seed + number))
+        for world in range(worlds):
+            draws = Draws(seed + number).fork(str(world))
+            change = draws.uniform()
+            others = [flickering(draws, len(zone), leaves=change, returns=draws.uniform()) for zone in zones]
+            run = simulate(job, others, policy)
+            if run.missed:
+                found.append((seed + number, run.finish_h - job.deadline_h))
+    return found
+
+
+def test_the_adaptive_policy_alone_is_not_late():
+    assert late_adaptive(4, 20, 40_000_000) == []
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+def test_the_adaptive_policy_alone_is_not_late_in_many_worlds():
+    assert late_adaptive(100, 100, 50_000_000) == []
 
 
 @pytest.mark.soak

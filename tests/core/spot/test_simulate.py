@@ -159,3 +159,14 @@ def test_what_comes_after_a_tick_changes_nothing_before_it(seed, name):
     other = [zone[:known] + flickering(draws, len(zone) - known) for zone in zones]
     first, second = (simulate(job, one, POLICIES[name](), timeline=True).timeline for one in (zones, other))
     assert first[:known] == second[:known]
+
+
+def test_the_adaptive_policy_sees_no_future_either():
+    job, policy = SpotJob(6, 9, 0.25, 0.1), POLICIES["adaptive"]()
+    for seed in range(12):
+        draws = Draws(seed)
+        zones = [flickering(draws, 36) for _ in range(1 + seed % 2)]
+        known = draws.below(36)
+        other = [zone[:known] + flickering(draws, 36 - known) for zone in zones]
+        first, second = (simulate(job, one, policy, timeline=True).timeline for one in (zones, other))
+        assert first[:known] == second[:known]
