@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.jobs.steps import Step
     from cloudgpu.core.model.machine import Machine
 
-WITHIN = timedelta(seconds=30)  # for a command to end whose job goes on elsewhere, before its machine ends under it
+WITHIN = timedelta(seconds=30)  # for a command to end whose job continues elsewhere, before its machine ends under it
 _LIVES = (Phase.CLAIMED, Phase.SETUP, Phase.RUNNING, Phase.ORPHANED)
 _NOTHING_MADE = ("refused", "void")
 

@@ -183,7 +183,7 @@ class SpotWorld(World):
         if self.machines[there.id].terminated_at is None:
             self.close_bill()
             self.machines[there.id] = there._replace(
-                state="terminated", terminated_at=iso(self.now), action_reason="goes on elsewhere"
+                state="terminated", terminated_at=iso(self.now), action_reason="continues elsewhere"
             )
 
     def do_again(self, job, step, *, killed):
