@@ -107,7 +107,7 @@ def choice_of(
 
 
 def policy_of(job: Job) -> Policy:
-    """Return the policy of a job with a deadline; the same one each time, which keeps what it has solved for the job."""
+    """Return the policy of a job with a deadline, the same one each time: it keeps what it has solved for the job."""
     return _policy("on-demand" if job.deadline is None else job.deadline["policy"], job.id)
 
 
