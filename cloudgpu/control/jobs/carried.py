@@ -1,4 +1,9 @@
-"""How far a watcher has carried a job: what it waits for, how long, and what became of it in words."""
+"""How far a watcher has carried a job: what it waits for, how long, and what became of it in words.
+
+A step that could be taken at once is taken at once, so this is what stands between two looks: `wait` is short while
+something is about to change, and a minute where time alone has to pass. An error is no end: whoever watches next tries
+the step again.
+"""
 
 from __future__ import annotations
 

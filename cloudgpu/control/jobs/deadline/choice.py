@@ -127,7 +127,7 @@ def position(
     alive = None if known.alive is None else _moment(known.alive)
     if attempt is None and said is not None:  # what it says now is of work that may be lost
         said = None if job.progress is None or not _is_of_saved(job) else said
-    return position_of(job, now, attempt=attempt, alive=alive, margins=margins, progress=said)
+    return position_of(job, now, attempt=attempt, running_at=alive, margins=margins, progress=said)
 
 
 def _is_of_saved(job: Job) -> bool:
@@ -216,7 +216,7 @@ def note_saved(
         session.ledger.append([job_work_saved(job.id, attempt.number, after.name, work, session.clock())])
 
 
-def launch_words(job: Job, attempt: Attempt, now: datetime) -> dict[str, str | bool]:
+def launch_options_of(job: Job, attempt: Attempt, now: datetime) -> dict[str, str | bool]:
     """Return the options of the launch of an attempt: for a job with a deadline, those of its market and time left."""
     terms = job.deadline
     if terms is None or attempt.market is None:
