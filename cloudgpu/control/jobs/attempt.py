@@ -11,7 +11,7 @@ from cloudgpu.access.jobs.snapshot import load
 from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.inventory.settle import settle, settle_to_end
 from cloudgpu.control.inventory.stop_proof import PROVED_WITHIN
-from cloudgpu.control.jobs.deadline.choice import launch_words
+from cloudgpu.control.jobs.deadline.choice import launch_options_of
 from cloudgpu.control.jobs.store import directory_of, snapshots
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import Prepared, prepare
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.jobs.steps import Step
     from cloudgpu.core.model.machine import Machine
 
-WITHIN = timedelta(seconds=30)  # for a command to end whose job goes on elsewhere, before its machine ends under it
+WITHIN = timedelta(seconds=30)  # for a command to end whose job continues elsewhere, before its machine ends under it
 _LIVES = (Phase.CLAIMED, Phase.SETUP, Phase.RUNNING, Phase.ORPHANED)
 _NOTHING_MADE = ("refused", "void")
 
@@ -58,7 +58,7 @@ def launched(session: Session, job: Job, attempt: Attempt) -> Machine | None:
 
 def _prepared(session: Session, job: Job, attempt: Attempt) -> Prepared:
     """Return the plan of an attempt's launch; a job with a deadline goes to the spot that was seen to be best."""
-    words = launch_words(job, attempt, session.clock())
+    words = launch_options_of(job, attempt, session.clock())
     named: dict[str, str] = {"name": _name(job, attempt), "key": attempt.key or ""}
     prepared = prepare(session, parse_request(**words, **named))  # type: ignore[arg-type]
     if attempt.market != "spot" or prepared.existing is not None or made_for(session, attempt) is not None:

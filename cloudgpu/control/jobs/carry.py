@@ -336,10 +336,10 @@ class Carrier:
         if machine.state == "running" and self.remote is not None:
             with suppress(Unreachable, InvalidRequest):  # else the last copy is what there is
                 if ends_first(self.at(job, machine), self.remote, now - attempt.move.at):
-                    return Carried(job, "its command is being ended, and goes on elsewhere", timedelta(seconds=1))
+                    return Carried(job, "its command is being ended, and continues elsewhere", timedelta(seconds=1))
                 self._copied(job, machine)
         self.close()
-        end_all_of(self.session, machine, why=f"the job {job.name} goes on elsewhere: {step.why}")
+        end_all_of(self.session, machine, why=f"the job {job.name} continues elsewhere: {step.why}")
         self.remote = None
         return None
 

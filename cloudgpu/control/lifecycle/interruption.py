@@ -47,7 +47,9 @@ def rehearse(session: Session, machine: Machine) -> datetime:
 def _way_out(machine: Machine) -> str:
     """Return where an interruption can be rehearsed: AWS does it in its console, which sets up what that needs."""
     if machine.market == "spot" and machine.provider == "aws":
-        return "In the EC2 console: Spot Requests, Actions, Initiate interruption. It gets its notice two minutes before."
+        return (
+            "In the EC2 console: Spot Requests, Actions, Initiate interruption. It gets its notice two minutes before."
+        )
     return "Rehearse with a spot machine: cloudgpu up --provider local --spot"
 
 

@@ -149,7 +149,8 @@ def _jobs_due(session: Session) -> datetime:
 
 def carry_jobs(session: Session) -> str:
     """Carry every living job on; return what became of them."""
-    from cloudgpu.control.jobs.watch import carry_all, sentences
+    from cloudgpu.control.jobs.carried import sentences
+    from cloudgpu.control.jobs.watch import carry_all
     from cloudgpu.control.spot.interruptions import note_interruptions
 
     note_interruptions(session)

@@ -139,7 +139,7 @@ class JobWorkSaved(TypedDict):
 
 
 class JobMoveRequested(TypedDict):
-    """An attempt's machine is about to be ended under its command, which goes on elsewhere: `to`, null for later.
+    """An attempt's machine is about to be ended under its command, which continues elsewhere: `to`, null for later.
 
     `interrupted`: the provider has taken the machine, and only what is left of it is ended.
     """
@@ -154,7 +154,7 @@ class JobMoveRequested(TypedDict):
 class JobTryEnded(TypedDict):
     """An attempt is over and another one follows: its command failed, or its machine is gone (`interrupted`).
 
-    `moved`: its machine was ended for a job that goes on elsewhere.
+    `moved`: its machine was ended for a job that continues elsewhere.
     """
 
     job: str
@@ -267,7 +267,7 @@ def job_work_saved(job: str, attempt: int, checkpoint: str, work_s: float, now: 
 def job_move_requested(
     job: str, attempt: int, to: Market | None, why: str, now: datetime, *, interrupted: bool = False
 ) -> Draft:
-    """Return the line that is written before a machine is ended under a job that goes on elsewhere."""
+    """Return the line that is written before a machine is ended under a job that continues elsewhere."""
     body: JobMoveRequested = {"job": job, "attempt": attempt, "to": to, "interrupted": interrupted, "why": why}
     return Draft("job_move_requested", SUBJECT, body, now, f"job:{job}:{attempt}:move")
 

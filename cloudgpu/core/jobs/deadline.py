@@ -180,7 +180,7 @@ def past_states(job: Job, seen: SpotSeen, now: datetime) -> Iterator[State]:
         if moment >= now or moment >= deadline:
             return
         attempt = _open_at(job, moment)
-        at = position_of(job, moment, attempt=attempt, alive=moment, margins=Margins())
+        at = position_of(job, moment, attempt=attempt, running_at=moment, margins=Margins())
         up = at.mode == "spot" if attempt is not None and attempt.market == "spot" else seen.is_up(moment)
         yield state_of(at, spot=up)
 
@@ -198,11 +198,11 @@ def position_of(
     now: datetime,
     *,
     attempt: Attempt | None,
-    alive: datetime | None,
+    running_at: datetime | None,
     margins: Margins,
     progress: tuple[float, float | None] | None = None,
 ) -> Position:
-    """Return where a job is; `attempt` has a machine now, and its command was seen to run at `alive`.
+    """Return where a job is; `attempt` has a machine now, and its command was seen to run at `running_at`.
 
     `progress` is what the command wrote last: done, and of how much.
     """
@@ -210,7 +210,7 @@ def position_of(
     saved = saved_s(job, attempt, now)
     done, pending = saved, 0.0
     if attempt is not None:
-        done = attempt.base_s + _ran(attempt, alive)
+        done = attempt.base_s + _ran(attempt, running_at)
         if attempt.began_at is None:
             pending = max(0.0, margins.start_s - (now - attempt.placed_at).total_seconds())
     mode: Mode = "wait" if attempt is None or attempt.market is None else attempt.market
@@ -231,10 +231,10 @@ def saved_s(job: Job, attempt: Attempt | None, now: datetime) -> float:
     return 0.0 if attempt is None else attempt.base_s
 
 
-def _ran(attempt: Attempt, alive: datetime | None) -> float:
-    if attempt.began_at is None or alive is None:
+def _ran(attempt: Attempt, running_at: datetime | None) -> float:
+    if attempt.began_at is None or running_at is None:
         return 0.0
-    return max(0.0, (alive - attempt.began_at).total_seconds())
+    return max(0.0, (running_at - attempt.began_at).total_seconds())
 
 
 def work_s(given: float, done: float, progress: tuple[float, float | None] | None) -> float:

@@ -63,7 +63,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """That a job goes on elsewhere: `to` which market, None for later; `interrupted`: the provider wanted that."""
+    """That a job continues elsewhere: `to` which market, None for later; `interrupted`: the provider wanted that."""
 
     to: Market | None
     why: str

@@ -28,7 +28,7 @@ class Do(StrEnum):
     START = "start"  # send the files and begin
     WATCH = "watch"  # nothing but take what is new
     CANCEL = "cancel"  # have the command ended
-    MOVE = "move"  # end the machine under the command, which goes on elsewhere
+    MOVE = "move"  # end the machine under the command, which continues elsewhere
     AGAIN = "again"  # close this attempt; another one follows
     END = "end"  # write how the job ended
     FETCH = "fetch"  # bring the results back
@@ -77,7 +77,7 @@ class Seen:
 
 
 CANCEL_PATIENCE = timedelta(minutes=10)  # that a machine has to answer before its cancelled job is over all the same
-MOVED = "moved"  # why a command was ended that goes on elsewhere
+MOVED = "moved"  # why a command was ended that continues elsewhere
 MOST_RESUMES = 2  # each costs the time of a boot, at least
 RUNS = ("pending", "running", "stopping", "unknown")
 OF_REASON = {
@@ -155,7 +155,7 @@ def _elsewhere(job: Job, attempt: Attempt, choice: Choice | None) -> Step | None
 
 
 def _taken(job: Job, machine: Machine) -> Step | None:
-    """Return that what an interruption has left of a spot machine is ended, and its job goes on elsewhere."""
+    """Return that what an interruption has left of a spot machine is ended, and its job continues elsewhere."""
     taken = machine.market == "spot" and machine.state_reason == "interrupted" and not machine.parked
     if not taken or job.spec["machine"] is not None or job.cancel is not None:
         return None

@@ -71,7 +71,7 @@ def _cost(offered: Offered, seen: Sequence[Sighting], now: datetime, changeover_
 
 
 def life_h(here: Iterable[Sighting], now: datetime) -> float:
-    """Return how many hours a machine lasts at a place: those seen by the interruptions seen, old ones counting less."""
+    """Return how many hours a machine lasts at a place: hours seen by losses seen, old ones counting less."""
     hours, taken = WORTH_H, WORTH_H / USUAL_LIFE_H
     for one in here:
         weight = 0.5 ** ((now - one.at) / HALF_LIFE)

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.control.jobs.cancel import cancel
-from cloudgpu.control.jobs.watch import carry_all, sentences
+from cloudgpu.control.jobs.carried import sentences
+from cloudgpu.control.jobs.watch import carry_all
 from cloudgpu.core.jobs.job import State
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest

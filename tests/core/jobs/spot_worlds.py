@@ -69,7 +69,7 @@ class SpotWorld(World):
             return found
         there = found.machine
         attempt = job.attempt if there is not None and there.terminated_at is None else None
-        at = position_of(job, self.now, attempt=attempt, alive=self.now, margins=self.margins())
+        at = position_of(job, self.now, attempt=attempt, running_at=self.now, margins=self.margins())
         policy = POLICIES[job.deadline["policy"]]()
         choice = choose(job, policy, SpotSeen(tuple(self.events)), self.margins(), self.now, at)
         sent = attempt is None and job.attempt is not None and f"m-{job.attempt.key}" in self.machines
@@ -183,7 +183,7 @@ class SpotWorld(World):
         if self.machines[there.id].terminated_at is None:
             self.close_bill()
             self.machines[there.id] = there._replace(
-                state="terminated", terminated_at=iso(self.now), action_reason="goes on elsewhere"
+                state="terminated", terminated_at=iso(self.now), action_reason="continues elsewhere"
             )
 
     def do_again(self, job, step, *, killed):

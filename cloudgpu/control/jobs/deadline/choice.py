@@ -6,7 +6,8 @@ import json
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, cast
+from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from cloudgpu.access.files import write_whole
 from cloudgpu.access.jobs.checkpoints import stored
@@ -29,7 +30,7 @@ from cloudgpu.core.spot import POLICIES
 from cloudgpu.core.values.times import from_iso
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from cloudgpu.access.jobs.checkpoints import StoredCheckpoint
@@ -106,13 +107,13 @@ def choice_of(
 
 
 def policy_of(job: Job) -> Policy:
-    """Return the policy of a job with a deadline, newly made."""
-    return policy_named("on-demand" if job.deadline is None else job.deadline["policy"])
+    """Return the policy of a job with a deadline, the same one each time: it keeps what it has solved for the job."""
+    return _policy("on-demand" if job.deadline is None else job.deadline["policy"], job.id)
 
 
-def policy_named(name: str) -> Policy:
-    """Return the policy of this name, newly made; raises KeyError for a name that is none."""
-    return cast("dict[str, Callable[[], Policy]]", POLICIES)[name]()
+@lru_cache(maxsize=32)
+def _policy(name: str, _job: str) -> Policy:
+    return POLICIES[name]()
 
 
 def position(
@@ -126,7 +127,7 @@ def position(
     alive = None if known.alive is None else _moment(known.alive)
     if attempt is None and said is not None:  # what it says now is of work that may be lost
         said = None if job.progress is None or not _is_of_saved(job) else said
-    return position_of(job, now, attempt=attempt, alive=alive, margins=margins, progress=said)
+    return position_of(job, now, attempt=attempt, running_at=alive, margins=margins, progress=said)
 
 
 def _is_of_saved(job: Job) -> bool:
@@ -215,7 +216,7 @@ def note_saved(
         session.ledger.append([job_work_saved(job.id, attempt.number, after.name, work, session.clock())])
 
 
-def launch_words(job: Job, attempt: Attempt, now: datetime) -> dict[str, str | bool]:
+def launch_options_of(job: Job, attempt: Attempt, now: datetime) -> dict[str, str | bool]:
     """Return the options of the launch of an attempt: for a job with a deadline, those of its market and time left."""
     terms = job.deadline
     if terms is None or attempt.market is None:

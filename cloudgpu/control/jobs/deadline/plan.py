@@ -10,8 +10,9 @@ from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.jobs.deadline.choice import lives, measured
 from cloudgpu.control.jobs.inputs.deadline import ON_DEMAND, DeadlineRequest, check_feasible
 from cloudgpu.control.launch.plan import Prepared, prepare
-from cloudgpu.control.spot.seen import seen_traces
+from cloudgpu.control.spot.backtest import seen_traces
 from cloudgpu.core.jobs.deadline import TICK_S, Margins
+from cloudgpu.core.spot import POLICIES
 from cloudgpu.core.spot.net import Net, latest_start
 from cloudgpu.core.spot.replay.quote import Quote, quote
 from cloudgpu.core.spot.simulate import SpotJob
@@ -55,7 +56,7 @@ class PlannedDeadline:
 
 
 def plan_deadline(
-    session: Session, request: RunRequest, asked: DeadlineRequest, launch: UpOptions
+    session: Session, request: RunRequest, wanted: DeadlineRequest, launch: UpOptions
 ) -> tuple[PlannedDeadline, Prepared, UpOptions]:
     """Return the plan of a deadline, the dearest launch that it may need, and the options that all launches share.
 
@@ -63,26 +64,26 @@ def plan_deadline(
     that. Raises InvalidRequest for a deadline that cannot be kept, and as `up` does for a launch on either market.
     """
     now = session.clock()
-    usual = cast("UpOptions", {**lives(asked.moment(now) - now, request.results_wait), **launch})
+    usual = cast("UpOptions", {**lives(wanted.moment(now) - now, request.results_wait), **launch})
     dear: UpOptions = {**usual, "spot": False}
     dear.pop("max_price", None)
     prepared = prepare(session, parse_request(**dear))
     on_demand = _price(prepared)
     margins = measured(session, None, provider=prepared.plan.offer.available.provider)
-    at = check_feasible(asked, now, margins, on_demand)
+    at = check_feasible(wanted, now, margins, on_demand)
     spot = on_demand
-    if asked.policy != ON_DEMAND:
+    if wanted.policy != ON_DEMAND:
         cheap: UpOptions = {**usual, "spot": True}
         spot = _price(prepare(session, parse_request(**cheap)))
     planned = PlannedDeadline(
         at,
-        asked.work,
-        asked.policy,
+        wanted.work,
+        wanted.policy,
         spot,
         on_demand,
         margins,
-        now + timedelta(hours=latest_start(*_hours(at - now, asked.work), _net(margins))),
-        None if asked.policy == ON_DEMAND else _quote(session, asked, at - now, margins, spot, on_demand),
+        now + timedelta(hours=latest_start(*_hours(at - now, wanted.work), _net(margins))),
+        None if wanted.policy == ON_DEMAND else _quote(session, wanted, at - now, margins, spot, on_demand),
     )
     shared: UpOptions = {**launch}
     shared.pop("spot", None)
@@ -111,9 +112,12 @@ def _hours(*spans: timedelta) -> tuple[float, float]:
 
 
 def _quote(
-    session: Session, asked: DeadlineRequest, span: timedelta, margins: Margins, spot: Money, on_demand: Money
+    session: Session, wanted: DeadlineRequest, span: timedelta, margins: Margins, spot: Money, on_demand: Money
 ) -> Quote:
-    """Return what the job will probably cost, by what this ledger has seen of spot, else by the shipped model."""
-    deadline, work = _hours(span, asked.work)
+    """Return what the job will probably cost, by what this ledger has seen of spot, else by the shipped model.
+
+    The adaptive policy is quoted as uniform progress, which costs a little more: to simulate it takes too long.
+    """
+    deadline, work = _hours(span, wanted.work)
     job = SpotJob(work, deadline, TICK_S / 3600, margins.start_s / 3600, spot.nanos / 1e9, on_demand.nanos / 1e9)
-    return quote(job, seen_traces(session), policy=asked.policy)
+    return quote(job, seen_traces(session), policy=POLICIES["greedy"]() if wanted.policy == "greedy" else None)
