@@ -83,7 +83,7 @@ class Adaptive:
         if zone is not None and self._net.keeps("spot", now, zone):
             costs["spot"] = self._mean("spot", now, now.pending if now.running_spot else changeover)
         costs["on_demand"] = self._mean("on_demand", now, now.pending if now.mode == "on_demand" else changeover)
-        if now.mode in costs and now.mode != "wait":
+        if now.mode in costs and (now.mode == "on_demand" or now.running_spot):
             costs[now.mode] -= WORTH
         return costs
 
