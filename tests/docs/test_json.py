@@ -116,6 +116,9 @@ def _jobs(cloudgpu, run, root):
     run("jobs", "jobs", "--all")
     run("job", "show", "job:train")
     run("cancel", "cancel", "train")
+    (root / "zone.json").write_text(json.dumps({"metadata": {"gap_seconds": 600}, "data": [1, 0, 0, 1, 1] * 9}))
+    job = ("--work", "2h", "--deadline", "4h", "--starts", "2", "--policy", "greedy")
+    run("spot-backtest", "spot", "backtest", "--traces", str(root / "zone.json"), *job)
 
 
 def _costs(run):

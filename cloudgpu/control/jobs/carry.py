@@ -28,7 +28,7 @@ from cloudgpu.control.jobs.attempt import (
     started,
 )
 from cloudgpu.control.jobs.carried import LATER, SOON, Carried
-from cloudgpu.control.jobs.deadline.choice import choice_of, note_saved, noticed_at
+from cloudgpu.control.jobs.deadline.choice import choice_of, newest_copy, note_saved, noticed_at
 from cloudgpu.control.jobs.ending import closed, fetched, not_fetched, resumed, stopped, terminated
 from cloudgpu.control.jobs.inputs.env_file import secret_values
 from cloudgpu.control.jobs.notices import note_secrets, note_stall, show_end
@@ -311,9 +311,9 @@ class Carrier:
     def _copied(self, job: Job, machine: Machine) -> None:
         """Copy what is new of results and checkpoints, and write how much of the work that holds."""
         remote, directory = self.at(job, machine), directory_of(self.session, job)
-        seen = self.remote or remote.look()
+        seen, before = self.remote or remote.look(), newest_copy(directory)
         sync(remote, directory, self.session.clock().timestamp())
-        note_saved(self.session, job, seen, directory)
+        note_saved(self.session, job, seen, before, newest_copy(directory))
 
     def _cancel(self, job: Job, step: Step) -> Carried | None:
         if job.cancel is None:

@@ -87,28 +87,3 @@ def is_passed_over(here: Sequence[Sighting], now: datetime) -> bool:
         return False
     limits: Mapping[str, timedelta] = {"refused": REFUSED_FOR, "taken": TAKEN_FOR}
     return now - last.at < limits.get(last.kind, timedelta(0))
-
-
-def availability(
-    seen: Iterable[Sighting], place: Place, since: datetime, until: datetime, tick: timedelta
-) -> list[int]:
-    """Return whether spot could be had at a place at each tick, as far as that was seen: 1, 0, and -1 for not known.
-
-    A machine that was had tells of the time until it was taken or ended; a refusal of half an hour.
-    """
-    here = sorted((one for one in seen if one.place == place), key=lambda one: one.at)
-    found = []
-    moment = since
-    while moment < until:
-        found.append(_at(here, moment))
-        moment += tick
-    return found
-
-
-def _at(here: Sequence[Sighting], moment: datetime) -> int:
-    last = next((one for one in reversed(here) if one.at <= moment), None)
-    if last is None or last.kind == "ended":
-        return -1
-    if last.kind == "made":
-        return 1
-    return 0 if moment - last.at < REFUSED_FOR else -1

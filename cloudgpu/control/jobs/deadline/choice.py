@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
+    from cloudgpu.access.jobs.checkpoints import StoredCheckpoint
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.jobs.deadline import Sight
     from cloudgpu.core.jobs.job import Attempt, Job
@@ -186,20 +187,32 @@ def _by_launch(events: Iterable[tuple[datetime, Sight]]) -> Iterator[tuple[datet
         last = one
 
 
-def note_saved(session: Session, job: Job, remote: RemoteState, directory: Path) -> None:
-    """Write how much of the work the copies here hold, where the newest is newer than what was known of them.
+def newest_copy(directory: Path) -> StoredCheckpoint | None:
+    """Return the newest copy of a checkpoint that is here."""
+    return next(reversed(stored(directory / "checkpoints")), None)
 
-    `remote` was seen before the copy was made: what was finished on the machine then is here now, or a newer one is.
+
+def note_saved(
+    session: Session,
+    job: Job,
+    remote: RemoteState,
+    before: StoredCheckpoint | None,
+    after: StoredCheckpoint | None,
+) -> None:
+    """Write how much of the work the newest copy holds, where that is more than was known.
+
+    `remote` was seen, and `before` was the newest copy, before the copying that made `after`. That is the checkpoint
+    which was the newest on the machine then, or one that was finished since; what else it may be is left out.
     """
-    attempt = job.attempts[-1]
-    copies = stored(directory / "checkpoints")
-    if job.deadline is None or not copies or remote.checkpointed is None or remote.started is None:
+    if job.deadline is None or after is None or remote.checkpointed is None or remote.started is None:
         return
+    fresh = before is None or after.number > before.number
+    if after.name != remote.checkpoints[0] and not (fresh and after.name not in remote.checkpoints):
+        return
+    attempt = job.attempts[-1]
     work = attempt.base_s + max(0.0, remote.checkpointed - remote.started)
-    known = 0.0 if job.saved is None else job.saved.work_s
-    if copies[-1].name in remote.checkpoints and work > known:
-        line = job_work_saved(job.id, attempt.number, copies[-1].name, work, session.clock())
-        session.ledger.append([line])
+    if work > (0.0 if job.saved is None else job.saved.work_s):
+        session.ledger.append([job_work_saved(job.id, attempt.number, after.name, work, session.clock())])
 
 
 def launch_words(job: Job, attempt: Attempt, now: datetime) -> dict[str, str | bool]:

@@ -7,9 +7,10 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, cast
 
 from cloudgpu.control.inputs.launch_request import parse_request
-from cloudgpu.control.jobs.deadline.choice import lives, measured, policy_named
+from cloudgpu.control.jobs.deadline.choice import lives, measured
 from cloudgpu.control.jobs.inputs.deadline import ON_DEMAND, DeadlineRequest, check_feasible
 from cloudgpu.control.launch.plan import Prepared, prepare
+from cloudgpu.control.spot.seen import seen_traces
 from cloudgpu.core.jobs.deadline import TICK_S, Margins
 from cloudgpu.core.spot.net import Net, latest_start
 from cloudgpu.core.spot.replay.quote import Quote, quote
@@ -81,7 +82,7 @@ def plan_deadline(
         on_demand,
         margins,
         now + timedelta(hours=latest_start(*_hours(at - now, asked.work), _net(margins))),
-        None if asked.policy == ON_DEMAND else _quote(asked, at - now, margins, spot, on_demand),
+        None if asked.policy == ON_DEMAND else _quote(session, asked, at - now, margins, spot, on_demand),
     )
     shared: UpOptions = {**launch}
     shared.pop("spot", None)
@@ -109,7 +110,10 @@ def _hours(*spans: timedelta) -> tuple[float, float]:
     return first, second
 
 
-def _quote(asked: DeadlineRequest, span: timedelta, margins: Margins, spot: Money, on_demand: Money) -> Quote:
+def _quote(
+    session: Session, asked: DeadlineRequest, span: timedelta, margins: Margins, spot: Money, on_demand: Money
+) -> Quote:
+    """Return what the job will probably cost, by what this ledger has seen of spot, else by the shipped model."""
     deadline, work = _hours(span, asked.work)
     job = SpotJob(work, deadline, TICK_S / 3600, margins.start_s / 3600, spot.nanos / 1e9, on_demand.nanos / 1e9)
-    return quote(job, policy=policy_named(asked.policy))
+    return quote(job, seen_traces(session), policy=asked.policy)

@@ -20,7 +20,7 @@ from cloudgpu.core.spot.simulate import SpotJob
 
 _MS_PER_H = 3_600_000
 _EPSILON = 1e-9  # two costs that differ by less are the same
-_BOUNDS = 3  # so many lower bounds are kept
+_BOUNDS = 2  # so many lower bounds are kept
 _BETWEEN = (0.01, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 0.9, 1.0)  # multipliers, from the price of spot to that of on demand
 _ABOVE = (1.02, 1.1, 1.3, 2.0)  # the same, above the price of on demand
 
@@ -47,8 +47,8 @@ def optimum(job: SpotJob, zones: Sequence[bytes]) -> Optimum:
     Decisions are made at ticks, as in `simulate`.
     """
     search = _Search(job, zones)
-    limit = search.least + search.on_demand * search.changeover / 4 + _EPSILON
-    step = max(limit - search.least, search.on_demand * search.tick / 4)
+    step = search.on_demand * search.tick / 2
+    limit = search.least + step
     while (found := search.within(limit)) is None:
         limit, step = limit + step, 2 * step
     return _described(job, found)
