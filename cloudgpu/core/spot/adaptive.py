@@ -8,17 +8,15 @@ longest. The safety net holds here, too.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from itertools import zip_longest
 from json import loads
-from typing import Any
 
 from cloudgpu.core.spot.belief import Belief
 from cloudgpu.core.spot.hazards import Mixture, mixture_of
 from cloudgpu.core.spot.horizon import Plan, grid_of
 from cloudgpu.core.spot.net import Net
-from cloudgpu.core.spot.situation import Answer, Mode, Situation, Task, answer, situation_of, task_of
+from cloudgpu.core.spot.situation import Answer, JobFacts, Mode, Situation, State, Task, answer, situation_of, task_of
 
 WORTH = 0.1  # spot hours that a change has to save
 STEPS = 288  # of time that a plan has at most: it bounds the time that `reset` takes
@@ -37,7 +35,7 @@ class Adaptive:
         self._solved: Task | None = None
         self._plans: list[Plan] = []
 
-    def reset(self, job: Mapping[str, Any]) -> None:
+    def reset(self, job: JobFacts) -> None:
         """Begin a new job: solve every model. Raises InvalidRequest where a number of the job is impossible."""
         task = task_of(job)
         self._net = Net(task.changeover, task.tick)
@@ -47,7 +45,7 @@ class Adaptive:
         for up in zip_longest(*_remembered(task), fillvalue=False):
             self._see(up)
 
-    def decide(self, state: Mapping[str, Any]) -> Answer:
+    def decide(self, state: State) -> Answer:
         """Return what runs in this tick."""
         now = situation_of(state)
         self._see(now.up)
@@ -83,7 +81,7 @@ class Adaptive:
         if zone is not None and self._net.keeps("spot", now, zone):
             costs["spot"] = self._mean("spot", now, now.pending if now.running_spot else changeover)
         costs["on_demand"] = self._mean("on_demand", now, now.pending if now.mode == "on_demand" else changeover)
-        if now.mode in costs and now.mode != "wait":
+        if now.mode in costs and (now.mode == "on_demand" or now.running_spot):
             costs[now.mode] -= WORTH
         return costs
 

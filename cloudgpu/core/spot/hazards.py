@@ -6,10 +6,10 @@ Rates are per hour, ages in hours. A bucket reaches from its age to the next one
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp, expm1, log
-from typing import Any
+from typing import TypedDict
 
 SMALL = 1e-9  # hours; ages are sums of ticks
 
@@ -56,6 +56,22 @@ class Hazards:
         return [(-rate * step, log(max(1e-300, 1 - exp(-rate * step)))) for rate in rates]
 
 
+class ModelData(TypedDict):
+    """One model in JSON: its chance before anything was seen, and rates per hour."""
+
+    chance: float
+    loss: list[float]
+    back: list[float]
+
+
+class MixtureData(TypedDict):
+    """A mixture in JSON: where the buckets of age begin, in hours, and the models."""
+
+    up_from: list[float]
+    down_from: list[float]
+    models: list[ModelData]
+
+
 @dataclass(frozen=True, slots=True)
 class Mixture:
     """Models with the chance of each before anything was seen."""
@@ -64,8 +80,8 @@ class Mixture:
     chances: tuple[float, ...]
 
 
-def mixture_of(data: Mapping[str, Any]) -> Mixture:
-    """Read a mixture from JSON: `up_from`, `down_from`, and `models` with `chance`, `loss` and `back`."""
+def mixture_of(data: MixtureData) -> Mixture:
+    """Return the mixture that JSON describes."""
     up, down = _floats(data["up_from"]), _floats(data["down_from"])
     models = [Hazards(up, _floats(model["loss"]), down, _floats(model["back"])) for model in data["models"]]
     return Mixture(tuple(models), _floats([model["chance"] for model in data["models"]]))

@@ -8,11 +8,9 @@ until the loss is seen.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from cloudgpu.core.spot.situation import ROUNDING, Answer, Mode, Policy, Situation, situation_of
+from cloudgpu.core.spot.situation import ROUNDING, Answer, Mode, Policy, Situation, State, situation_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +45,7 @@ class Net:
         return wanted if self.keeps(wanted["action"], now, wanted["zone"]) else {"action": "on_demand", "zone": None}
 
 
-def decide(policy: Policy, net: Net, state: Mapping[str, Any]) -> tuple[Answer, bool]:
+def decide(policy: Policy, net: Net, state: State) -> tuple[Answer, bool]:
     """Ask a policy inside the net. Return the answer that counts, and whether the net has overridden the policy."""
     wanted = policy.decide(state)
     held = net.check(wanted, situation_of(state))

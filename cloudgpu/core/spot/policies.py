@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 from cloudgpu.core.spot.net import Net
-from cloudgpu.core.spot.situation import ROUNDING, Answer, Policy, Situation, Task, answer, situation_of, task_of
+from cloudgpu.core.spot.situation import (
+    ROUNDING,
+    Answer,
+    JobFacts,
+    Policy,
+    Situation,
+    State,
+    Task,
+    answer,
+    situation_of,
+    task_of,
+)
 
 
 class OnDemand:
     """On demand from the start to the end: the dearest, and what the others are compared with."""
 
-    def reset(self, job: Mapping[str, Any]) -> None:
+    def reset(self, job: JobFacts) -> None:
         """Check the job; nothing else is needed. Raises InvalidRequest where a number of it is impossible."""
         task_of(job)
 
-    def decide(self, state: Mapping[str, Any]) -> Answer:
+    def decide(self, state: State) -> Answer:
         """Return on demand, or nothing once the work is done."""
         now = situation_of(state)
         return answer("on_demand" if now.work > 0 else "wait", now)
@@ -29,13 +39,13 @@ class _Ruled:
     little time left means on demand to the end.
     """
 
-    def reset(self, job: Mapping[str, Any]) -> None:
+    def reset(self, job: JobFacts) -> None:
         """Begin a new job. Raises InvalidRequest where a number of it is impossible."""
         self._task = task_of(job)
         self._net = Net(self._task.changeover, self._task.tick)
         self._to_the_end = False
 
-    def decide(self, state: Mapping[str, Any]) -> Answer:
+    def decide(self, state: State) -> Answer:
         """Return what runs in this tick."""
         now = situation_of(state)
         if now.work <= 0:

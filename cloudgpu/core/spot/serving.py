@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
+from typing import cast
 
-from cloudgpu.core.spot.situation import Policy
+from cloudgpu.core.spot.situation import JobFacts, Policy, State
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 
 LONGEST_LINE = 16_000_000  # characters: a history of a year in many zones fits
@@ -42,7 +43,7 @@ class Serving:
         if op == "reset":
             self._policy = None  # a reset that fails leaves no job behind
             policy = self._make()
-            policy.reset(_checked_job(_part(request, "job")))
+            policy.reset(cast("JobFacts", _checked_job(_part(request, "job"))))
             self._policy = policy
             return {"ok": True}
         if op != "decide":
@@ -52,7 +53,7 @@ class Serving:
                 "No job has begun.", field="op", value="decide", next='Send {"op": "reset", "job": {...}} first.'
             )
         state = checked_state(_part(request, "state"))
-        answer = self._policy.decide(state)
+        answer = self._policy.decide(cast("State", state))
         return {"action": answer["action"], "zone": answer["zone"]}
 
 

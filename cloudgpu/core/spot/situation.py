@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NotRequired, Protocol, TypedDict
 
@@ -47,10 +46,10 @@ class Answer(TypedDict):
 class Policy(Protocol):
     """What every entry of POLICIES offers."""
 
-    def reset(self, job: Mapping[str, Any]) -> None:
+    def reset(self, job: JobFacts) -> None:
         """Begin a new job and forget the last one."""
 
-    def decide(self, state: Mapping[str, Any]) -> Answer:
+    def decide(self, state: State) -> Answer:
         """Return what runs in this tick."""
 
 
@@ -103,7 +102,7 @@ class Situation:
         return self.up.index(True) if True in self.up else None
 
 
-def task_of(job: Mapping[str, Any]) -> Task:
+def task_of(job: JobFacts) -> Task:
     """Read the argument of `reset`. Raises InvalidRequest where a number is missing or impossible."""
     return Task(
         _number(job, "total_work_h", 0),
@@ -116,7 +115,7 @@ def task_of(job: Mapping[str, Any]) -> Task:
     )
 
 
-def situation_of(state: Mapping[str, Any]) -> Situation:
+def situation_of(state: State) -> Situation:
     """Read the argument of `decide`."""
     zones = state.get("zones_available")
     zoned = zones is not None
@@ -144,7 +143,7 @@ def answer(action: Mode, now: Situation, zone: int | None = None) -> Answer:
     return {"action": "spot", "zone": place if now.zoned else None}
 
 
-def _number(job: Mapping[str, Any], key: str, least: float) -> float:
+def _number(job: JobFacts, key: str, least: float) -> float:
     value = job.get(key)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value < float("inf"):
         raise InvalidRequest(
