@@ -30,7 +30,7 @@ from cloudgpu.core.spot.replay.traces import Trace, parse_trace
 TICK_S = 600.0
 UP_FROM = (0, 1 / 6, 1 / 3, 1 / 2, 1, 2, 4, 8, 16)  # hours
 DOWN_FROM = (0, 1 / 6, 1 / 2, 1, 2, 4, 8, 16)
-MODELS = 4
+MODELS = 3
 WINDOW_H = 144
 PRIOR = 1.0  # hours at the rates of all traces together
 ROUNDS = 40

@@ -18,7 +18,7 @@ from cloudgpu.core.spot.net import Net
 from cloudgpu.core.spot.situation import Answer, JobFacts, Mode, Situation, State, Task, answer, situation_of, task_of
 
 WORTH = 0.1  # spot hours that a change has to save
-STEPS = 288  # of time that a plan has at most: it bounds the time that `reset` takes
+STEPS = 384  # of time that a plan has at most: it bounds the time that `reset` takes
 SHORTEST = 1 / 6  # hours of a step
 REMEMBERED = 7 * 24.0  # hours of prior history that count
 UNLIKELY = 1e-3  # chance of a model under which it is not looked at
