@@ -48,12 +48,17 @@ class Quote:
 
 
 def quote(
-    job: SpotJob, traces: Sequence[Trace] = (), *, policy: str | Policy = _QUICK, runs: int = RUNS, seed: int = 0
+    job: SpotJob,
+    traces: Sequence[Trace] = (),
+    *,
+    policy: str | Policy | None = None,
+    runs: int = RUNS,
+    seed: int = 0,
 ) -> Quote:
     """Return what the job will probably cost: prices are per hour.
 
     Uses the traces that are as long as the deadline (the availability that the ledger has seen, say), else the shipped
-    model. The same arguments give the same answer. `policy` is a name or a policy; for the adaptive one, which
+    model. The same arguments give the same answer. `policy` is a name or a policy; without one, and for `adaptive`, which
     takes too long, uniform progress is simulated. A quotation takes about a fifth of a second.
     """
     coarse = replace(job, tick_h=max(job.tick_h, job.deadline_h / MOST_TICKS))
@@ -67,8 +72,10 @@ def quote(
     return _quoted(job, found, from_history=bool(usable))
 
 
-def _decider(policy: str | Policy) -> Policy:
-    return POLICIES[_QUICK if policy == "adaptive" else policy]() if isinstance(policy, str) else policy
+def _decider(policy: str | Policy | None) -> Policy:
+    if isinstance(policy, str):
+        return POLICIES[_QUICK if policy == "adaptive" else policy]()
+    return policy or POLICIES[_QUICK]()
 
 
 def _zones(job: SpotJob, traces: Sequence[Trace], draws: Draws) -> list[bytes]:
