@@ -21,7 +21,7 @@ from typing import Annotated, Any, Literal, NotRequired, Union, get_args, get_or
 
 from cloudgpu.views.documents import parts
 from cloudgpu.views.documents.automation import backtest, cron, policies, reap
-from cloudgpu.views.documents.jobs import jobs
+from cloudgpu.views.documents.jobs import jobs, spot
 from cloudgpu.views.documents.machines import access, machines, storage
 from cloudgpu.views.documents.market import catalog, estimate, market, recommend
 from cloudgpu.views.documents.money import budgets, compare, cost, reconcile, rent_or_buy, report
@@ -75,6 +75,7 @@ DOCUMENTS = (
     Document("jobs", ("jobs",), jobs.JobsDocument),
     Document("job", ("show",), jobs.JobDocument),
     Document("cancel", ("cancel",), jobs.CancelDocument),
+    Document("spot-backtest", ("spot backtest",), spot.SpotBacktestDocument),
     Document("gpus", ("gpus",), catalog.GpusDocument),
     Document("catalog", ("catalog", "catalog show"), catalog.CatalogDocument),
     Document("catalog-item", ("catalog show",), catalog.CatalogItemDocument),

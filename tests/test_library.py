@@ -278,7 +278,7 @@ def test_down_tries_every_machine_and_raises_the_gravest_fault(gpu):
 
 def test_an_interruption_is_rehearsed(gpu, clock):
     launched(gpu, spot=True)
-    document = gpu.machines.interrupt()
+    document = gpu.machines.rehearse()
     assert document == {"name": "quiet-owl", "taken_at": "2026-11-20T12:02:00.000000Z"}
 
 

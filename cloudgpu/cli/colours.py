@@ -6,6 +6,7 @@ Answers are made without colours, and widths are counted there; here the finishe
 from __future__ import annotations
 
 import re
+from itertools import groupby
 
 from cloudgpu.cli.terminal import paint
 
@@ -56,6 +57,9 @@ _WORDS = re.compile(
 _MARK = re.compile(rf"(?P<indent> *)(?P<mark>{'|'.join(map(re.escape, MARKS))})(?= )")
 _LABEL = re.compile(rf"  (?P<label>{'|'.join(LABELS)})(?=  )")
 _BAR = re.compile(rf"  (?P<bar>[█▒░#=.]{{10,}})  (?P<state>{'|'.join(BARS)})")
+# A machine over time: on spot, on demand, starting, waiting.
+_OVER_TIME = re.compile(r"  (?P<label>\S[^█▓░·]{0,16} +)(?P<run>[█▓░·]+)")
+TIMES = {"█": "green", "▓": "magenta", "░": "bold magenta", "·": "dim"}
 _HEADINGS = re.compile(r" *[A-Z$/%.-]+(?: [A-Z$/%]+)*(?: {2,}[A-Z$/%.-]+(?: [A-Z$/%]+)*)+ *")
 _TITLE = re.compile(r"Plan|Stop|End|Extend|Start|At the cloud")
 
@@ -73,6 +77,15 @@ def _line(line: str) -> str:
     bar = _BAR.fullmatch(line)
     if bar is not None:
         return paint(line, BARS[bar["state"]])
+    return _labelled(line)
+
+
+def _labelled(line: str) -> str:
+    """Return a line that begins with a label or a mark, or any other one."""
+    over_time = _OVER_TIME.fullmatch(line)
+    if over_time is not None:
+        painted = (paint("".join(same), TIMES[mark]) for mark, same in groupby(over_time["run"]))
+        return f"  {over_time['label']}{''.join(painted)}"
     label = _LABEL.match(line)
     if label is not None:
         return f"  {paint(label['label'], LABELS[label['label']])}{_WORDS.sub(_painted, line[label.end() :])}"

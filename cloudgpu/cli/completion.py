@@ -26,7 +26,7 @@ def verbs(ctx: Any, incomplete: str, table: dict[str, str]) -> list[Any]:
 def complete_values(verb: str, params: Iterable[Any]) -> None:
     """Let the options and arguments of a verb that take a name of ours be completed."""
     for param in params:
-        names = next((NAMES[word] for word in (*param.opts, f"{verb} {param.name}") if word in NAMES), None)
+        names = next((NAMES[word] for word in (f"{verb} {param.name}", *param.opts) if word in NAMES), None)
         if names is not None:
             param._custom_shell_complete = partial(_completed, names)  # noqa: SLF001  (what the parser itself sets)
 
@@ -132,6 +132,14 @@ def _accounts(typed: Mapping[str, Any]) -> Iterable[str]:
     return [name for name, one in accounts.items() if kind in {None, "any", one.provider}]
 
 
+def _spot_policies(typed: Mapping[str, Any]) -> Iterable[str]:
+    """Return the spot policies."""
+    from cloudgpu.core.spot.policies import POLICIES
+
+    del typed
+    return POLICIES
+
+
 NAMES: dict[str, Names] = {  # by an option, or by a verb and its argument
     "--gpu": _gpus,
     "--instance-type": _instance_types,
@@ -146,4 +154,7 @@ NAMES: dict[str, Names] = {  # by an option, or by a verb and its argument
     "cancel name": _living_jobs,
     "policy names": _policies,
     "policy backtest policy": _policies,
+    "spot backtest policy": _spot_policies,
+    "spot serve policy": _spot_policies,
+    "--spot-policy": _spot_policies,
 }

@@ -26,6 +26,8 @@ VERBS: dict[str, tuple[str, str]] = {
     "allow": ("access.allow", "Open SSH on machines to the address that you have now."),
     "share": ("access.share", "Let a colleague log in to a machine until it ends."),
     "spot": ("machines.spot", "Rehearse a spot interruption."),
+    "spot serve": ("jobs.spot_serve", "Answer as a spot policy: JSON lines in, JSON lines out."),
+    "spot backtest": ("jobs.spot_backtest", "Test spot policies on recorded availability: cost, deadlines."),
     "run": ("jobs.run", "Run a command on its own machine; bring its results back."),
     "jobs": ("jobs.jobs", "List jobs: state, progress, cost, expected end."),
     "logs": ("jobs.logs", "Print what a job's command has written."),

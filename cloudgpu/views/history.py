@@ -139,6 +139,13 @@ def _warned(body: Body) -> str:
     return f"warning given ({rule}{due}){by}: {body['why']}"
 
 
+def _interrupted(body: Body) -> str:
+    known = {"notice": "by its notice", "provider": "as its provider says", "vanished": "as it is gone unasked"}
+    free = f"; {body['free']}" if body["free"] else ""
+    cost = f"after {body['ran_s'] / 60:.0f} min, it has cost {Money(body['nanos']).text()}{free}"
+    return f"taken by its provider, {known[body['how']]}: {cost}"
+
+
 def _timed(body: Body) -> str:
     what = f"timer of its cloud set to {minute(body['at'])}" if body["at"] else "timer of its cloud dropped"
     return f"{what}: {body['why']}" if body.get("why") else what
@@ -181,6 +188,7 @@ _WORDS: dict[str, Callable[[Body], str]] = {
     "lease_set": _leased,
     "hold_set": _held,
     "interruption_simulated": lambda body: f"a spot interruption is rehearsed for {minute(body['at'])}",
+    "spot_interrupted": _interrupted,
     "machine_shared": lambda body: f"{body['key']}{_named(body['label'])} was let in{_by_right(body)}",
     "machine_unshared": lambda body: f"{body['key'] or 'every shared key'} was removed{_by_right(body)}",
     "decision_made": _decided,

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.model.machine import Machine
     from cloudgpu.views.documents.jobs.jobs import (
         JobAttempt,
+        JobDeadline,
         JobDocument,
         JobExit,
         JobMachine,
@@ -113,6 +114,7 @@ def job_value(
         "spent_usd": usd(cost),
         "unpriced": list(unpriced),
         "dearest_usd": None if dearest is None else usd(Money(dearest)),
+        "deadline": _deadline(job),
         "expected_end": None if expected is None else iso(expected[0]),
         "expected_by": None if expected is None else expected[1],
         "exit": _exit(job),
@@ -192,6 +194,19 @@ def _progress(job: Job) -> JobProgress | None:
     done, of, at = job.progress
     percent = round(min(100.0, max(0.0, 100 * done / of)), 1) if of is not None and of > 0 else None
     return {"done": done, "of": of, "percent": percent, "at": iso(at)}
+
+
+def _deadline(job: Job) -> JobDeadline | None:
+    terms, attempt = job.deadline, job.attempt
+    if terms is None:
+        return None
+    return {
+        "at": terms["at"],
+        "work_s": terms["work_s"],
+        "policy": terms["policy"],
+        "market": None if attempt is None else attempt.market,
+        "saved_s": 0.0 if job.saved is None else job.saved.work_s,
+    }
 
 
 def _exit(job: Job) -> JobExit | None:

@@ -25,7 +25,7 @@ ASKING = [
     "hold fox 2h",
     "image save fox --name img",
     "image rm kept",
-    "spot interrupt imp",
+    "spot rehearse imp",
     "down fox",
     "down --all",
     "down fox --lost gone",

@@ -52,12 +52,14 @@ VALUES = [
     (("cloudgpu", "up", "--template", "jup"), ["jupyter"]),
     (("cloudgpu", "up", "--policy", "night"), ["nightly"]),
     (("cloudgpu", "policy", "show", "clas"), ["classroom"]),
+    (("cloudgpu", "spot", "backtest", "--policy", "unif"), ["uniform-progress"]),
+    (("cloudgpu", "spot", "serve", "gre"), ["greedy"]),
     (("cloudgpu", "up", "--account", "wo"), ["work"]),
     (("cloudgpu", "up", "--provider", "gcp", "--account", "wo"), [""]),
     (("cloudgpu", "show", "machine-11"), ["machine-11"]),
     (("cloudgpu", "ps", "--al"), ["--all"]),
 ]
-SOME = [VALUES[place] for place in (0, 2, 6, 12)]  # a verb, a GPU, no region, a machine
+SOME = [VALUES[place] for place in (0, 2, 6, 14)]  # a verb, a GPU, no region, a machine
 
 
 @pytest.fixture(scope="module")

@@ -116,6 +116,9 @@ def _jobs(cloudgpu, run, root):
     run("jobs", "jobs", "--all")
     run("job", "show", "job:train")
     run("cancel", "cancel", "train")
+    (root / "zone.json").write_text(json.dumps({"metadata": {"gap_seconds": 600}, "data": [1, 0, 0, 1, 1] * 9}))
+    job = ("--work", "2h", "--deadline", "4h", "--starts", "2", "--policy", "greedy")
+    run("spot-backtest", "spot", "backtest", "--traces", str(root / "zone.json"), *job)
 
 
 def _costs(run):
@@ -176,7 +179,7 @@ def printed(tmp_path_factory, many) -> dict[str, list[Any]]:
         (root / ".aws").mkdir()
         (root / ".aws" / "credentials").write_text("[lab]\n")
         run("init", "init", "--yes", "--owner", "ada")
-        run("spot", "spot", "interrupt", "one", "--yes")
+        run("spot", "spot", "rehearse", "one", "--yes")
         run("down", "down", "one", "--yes")
         run("ls", "ls", "--all")
         run("error", "stop", "one", "--yes")

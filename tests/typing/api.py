@@ -56,7 +56,7 @@ def train(gpu: Cloudgpu, scripts: Sequence[Path]) -> bytes:
     assert_type(gpu.machines.hold("trial", release=True), MachineDocument)
     assert_type(gpu.machines.stop(), MachineDocument)
     assert_type(gpu.machines.start("trial", lease=timedelta(hours=1)), MachineDocument)
-    assert_type(gpu.machines.interrupt("trial"), InterruptionDocument)
+    assert_type(gpu.machines.rehearse("trial"), InterruptionDocument)
     assert_type(gpu.machines.ls(refresh=True, all=True), LsDocument)
     assert_type(gpu.machines.show(history=True, why=True), ShownDocument)
     assert_type(

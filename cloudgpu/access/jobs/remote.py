@@ -413,6 +413,7 @@ def _state(said: Mapping[str, Any]) -> RemoteState:
         checkpoints=tuple(map(str, said["checkpoints"])),
         data=(int(said["data"][0]), int(said["data"][1])) if said.get("data") else None,
         storing=_storing(said.get("storing") or {}),
+        checkpointed=said.get("checkpointed"),
         notice=bool(said.get("notice")),
     )
 

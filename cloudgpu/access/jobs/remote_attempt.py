@@ -292,6 +292,7 @@ class Attempt:
         phase, begun, ended = self.phase(), self.begun(), self.exit()
         setup = load(self.dir / "setup.json") or {}
         written = [path.stat().st_mtime for path in (self.out, self.err) if size_of(path)]
+        kept = self.finished() if self.dir.exists() else []
         return {
             "phase": phase,
             "now": time.time(),
@@ -305,8 +306,9 @@ class Attempt:
             "progress": self.said(),
             "disk_free": disk_free(self.dir),
             "results_bytes": size_below(self.results) if self.dir.exists() else 0,
-            "checkpoints": list(self.checkpoints()) if self.dir.exists() else [],
             "data": load(self.dir / "data.json"),
+            "checkpoints": [name for _, name in kept],
+            "checkpointed": kept[0][0] / 1e9 if kept else None,
             "notice": (base() / "notice").exists(),
         }
 
@@ -320,13 +322,17 @@ class Attempt:
 
     def checkpoints(self) -> Iterator[str]:
         """Yield the names of finished checkpoints, the newest first."""
+        return (name for _, name in self.finished())
+
+    def finished(self) -> list[tuple[int, str]]:
+        """Return the finished checkpoints, the newest first: when each was changed, in ns since 1970, and its name."""
         found = []
         with contextlib.suppress(OSError):
             for one in os.scandir(str(self.checkpoint)):
                 if not one.name.startswith(".") and not one.name.endswith(UNFINISHED):
                     with contextlib.suppress(OSError):
                         found.append((one.stat(follow_symlinks=False).st_mtime_ns, one.name))
-        return (name for _, name in sorted(found, reverse=True)[:1000])
+        return sorted(found, reverse=True)[:1000]
 
     def adopt(self) -> int:
         """Return the lock of a supervisor where one is needed, -1 where not. What is lost is written down."""

@@ -13,7 +13,7 @@ from cloudgpu.cli.render import facts, minute, size, wrapped
 from cloudgpu.control.jobs.buckets.results import FORM_S
 from cloudgpu.core.jobs.steps import CAPACITY_WAIT
 from cloudgpu.core.jobs.stored import bucket_of, volume_of
-from cloudgpu.core.values.times import duration_text
+from cloudgpu.core.values.times import duration_text, iso
 
 if TYPE_CHECKING:
     from cloudgpu.control.jobs.plan import PlannedRun
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 
 ASLEEP = "it goes on; cloudgpu watch or reap here fetches its results, else its machine stops by its policy"
 ASLEEP_THERE = "it goes on; cloudgpu watch or reap here fetches its results"
+ASLEEP_DEADLINE = (
+    "a machine that runs goes on, but nobody replaces one that is lost, so the deadline may be missed: keep cloudgpu "
+    "watch running on a computer that shares this ledger"
+)
 _SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|PRIVATE", re.IGNORECASE)
 MOST_SECRETS = 5
 
@@ -38,6 +42,7 @@ def plan_text(planned: PlannedRun, launch: Plan | None, now: datetime, *, verbos
             ("job", f"{request.name}: {shlex.join(request.argv)}"),
             *_machine(planned, launch),
             ("costs", _costs(planned, launch)),
+            *deadline_facts(planned, now),
             ("timeout", _timeout(planned)),
             ("upload", _upload(planned.snapshot)),
             *_data(planned),
@@ -94,6 +99,23 @@ def _costs(planned: PlannedRun, launch: Plan | None) -> str | None:
     return f"at most {planned.dearest.text(2)}, if it runs until {until}"
 
 
+def deadline_facts(planned: PlannedRun, now: datetime) -> Iterator[tuple[str, str]]:
+    """Yield what the plan says of a deadline: when it is, what it costs, when on demand begins at the latest."""
+    found = planned.deadline
+    if found is None:
+        return
+    left = duration_text(timedelta(minutes=(found.at - now) // timedelta(minutes=1)))
+    yield "deadline", f"{minute(iso(found.at))} (in {left}), for {duration_text(found.work)} of work"
+    prices = f"spot {found.spot.text(2)} an hour, on demand {found.on_demand.text(2)}; policy {found.policy}"
+    yield "prices", prices
+    if found.quote is not None:
+        yield "expected", found.quote.sentence()
+    start = duration_text(timedelta(seconds=int(found.margins.start_s)))
+    how = f"95% of {found.margins.measured} launches took less" if found.margins.measured else "nothing is measured yet"
+    yield "latest", f"on demand begins {minute(iso(found.latest))} at the latest; {start} are kept for a start ({how})"
+    yield "watch", "the deadline holds while somebody watches, on demand can be had, and --work is right"
+
+
 def _timeout(planned: PlannedRun) -> str | None:
     timeout = planned.request.timeout
     return None if timeout is None else f"its command is ended after {duration_text(timeout)}"
@@ -137,6 +159,8 @@ def _data(planned: PlannedRun) -> Iterator[tuple[str, str]]:
 
 
 def _asleep(planned: PlannedRun, launch: Plan | None) -> str:
+    if planned.deadline is not None:
+        return ASLEEP_DEADLINE
     if bucket_of(planned.request.results_to) is None:
         return ASLEEP if launch is not None else ASLEEP_THERE
     ends = "; its machine stops by its policy" if launch is not None else ""
@@ -157,7 +181,7 @@ def _results(planned: PlannedRun) -> str:
 
 def _restart(planned: PlannedRun, launch: Plan | None) -> str | None:
     """Return what follows the loss of a spot machine; one on demand is hardly ever lost."""
-    if launch is None or launch["market"] != "spot":
+    if launch is None or launch["market"] != "spot" or planned.deadline is not None:
         return None
     times, wait = planned.request.restarts, duration_text(CAPACITY_WAIT)
     if not times:

@@ -32,6 +32,7 @@ GROUPS = {
         "--workdir", "--include", "--data", "--results", "--results-to", "--checkpoint", "--every",
         "--results-wait",
     ),
+    "When it has to be done": ("--deadline", "--work", "--spot-policy"),
     "What the command is given": ("--env", "--env-file", "--secret", "--port"),
     "When it fails, or its machine is lost": ("--retries", "--restarts", "--keep", "--stall"),
     "Which machine": (
@@ -99,6 +100,9 @@ def command(
     every: options.Every = None,
     timeout: options.Timeout = None,
     max_cost: options.MaxCost = None,
+    deadline: options.Deadline = None,
+    work: options.Work = None,
+    spot_policy: options.SpotPolicy = None,
     stall: options.Stall = None,
     retries: options.Retries = 0,
     restarts: options.Restarts = 5,

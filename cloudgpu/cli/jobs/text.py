@@ -36,6 +36,7 @@ def job_text(one: JobDocument, now: datetime) -> str:
             ("done", _progress(one, now)),
             ("machine", _where(one)),
             ("spent", _money(one)),
+            ("deadline", _deadline(one, now)),
             ("ends", _expected(one, now)),
             ("exit", _exit(one)),
             ("results", _came_back(one)),
@@ -83,6 +84,15 @@ def _money(one: JobDocument) -> str:
     missing = f", without {' and '.join(one['unpriced'])}: no price is known" if one["unpriced"] else ""
     most = "" if one["dearest_usd"] is None or one["exit"] else f" of at most {dollars(one['dearest_usd'])}"
     return f"{dollars(one['spent_usd'])}{most}{missing}"
+
+
+def _deadline(one: JobDocument, now: datetime) -> str | None:
+    found = one["deadline"]
+    if found is None:
+        return None
+    on = {"spot": "on spot", "on_demand": "on demand", None: "it waits"}[found["market"]]
+    saved = f"{rounded(found['saved_s'])} of {rounded(found['work_s'])} are saved"
+    return f"{when(found['at'], now)}; {on if one['living'] else 'over'}, {saved} (policy {found['policy']})"
 
 
 def _expected(one: JobDocument, now: datetime) -> str | None:

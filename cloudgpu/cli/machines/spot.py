@@ -1,4 +1,4 @@
-"""`cloudgpu spot`: rehearse an interruption."""
+"""`cloudgpu spot rehearse`: rehearse an interruption."""
 
 from __future__ import annotations
 
@@ -13,21 +13,25 @@ from cloudgpu.cli.common import Format, Name, Output, Yes, confirm, emit, open_h
 class Action(StrEnum):
     """What to do with a spot machine."""
 
-    INTERRUPT = "interrupt"
+    REHEARSE = "rehearse"
 
 
 def command(
     action: Annotated[
-        Action, typer.Argument(metavar="interrupt", help="interrupt: give the machine its notice, as the market would.")
+        Action, typer.Argument(metavar="rehearse", help="rehearse: give the machine its notice, as the market would.")
     ],
     name: Name,
     *,
     yes: Yes = False,
     output: Output = Format.TEXT,
 ) -> None:
-    """Rehearse a spot interruption: the machine gets its notice and is then taken away, as the market would do it."""
+    """Rehearse a spot interruption: the machine gets its notice and is then taken away, as the market would do it.
+
+    Uses the cloud's own rehearsal: simulateEviction on Azure, simulateMaintenanceEvent on Google Cloud. On AWS, begin
+    one in the EC2 console (Spot Requests, Actions, Initiate interruption).
+    """
     from cloudgpu.cli.render import when
-    from cloudgpu.control.lifecycle.interruption import interrupt, interrupted
+    from cloudgpu.control.lifecycle.interruption import interrupted, rehearse
     from cloudgpu.control.team.law import check_may
     from cloudgpu.core.values.times import iso
 
@@ -36,6 +40,6 @@ def command(
     machine = session.find(name)
     check_may(session, machine, "interrupt")
     confirm(f"Interrupt {machine.name}? It will be taken away after its notice.", yes=yes)
-    at = interrupt(session, machine)
+    at = rehearse(session, machine)
     taken = when(iso(at), session.clock())
     emit(output, interrupted(machine, at), f"{machine.name} has its notice; it is taken {taken}.")

@@ -263,12 +263,12 @@ class Machines(Capability):
         remove(self._session, resource)
         return {"removed": leftover_value(resource)}
 
-    def interrupt(self, name: str | None = None) -> InterruptionDocument:
+    def rehearse(self, name: str | None = None) -> InterruptionDocument:
         """Rehearse a spot interruption: the machine gets its notice, and is then taken away."""
-        from cloudgpu.control.lifecycle.interruption import interrupt, interrupted
+        from cloudgpu.control.lifecycle.interruption import interrupted, rehearse
 
         machine = self._session.find(name)
-        return interrupted(machine, interrupt(self._session, machine))
+        return interrupted(machine, rehearse(self._session, machine))
 
     def allow(self, name: str | None = None, *, from_: str | None = None, from_any: bool = False) -> AllowDocument:
         """Open SSH to this client's address (or to `from_`, a CIDR) in place of the one before: on one machine or all.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from cloudgpu.access.jobs.remote import RemoteSpec
@@ -11,25 +13,36 @@ from cloudgpu.control.inventory.settle import settle, settle_to_end
 from cloudgpu.control.inventory.stop_proof import PROVED_WITHIN
 from cloudgpu.control.jobs.buckets.data import transfers
 from cloudgpu.control.jobs.buckets.results import job_bucket, restored_from
+from cloudgpu.control.jobs.deadline.choice import launch_options_of
 from cloudgpu.control.jobs.store import directory_of, snapshots
 from cloudgpu.control.launch.launch import launch
-from cloudgpu.control.launch.plan import prepare
+from cloudgpu.control.launch.plan import Prepared, prepare
+from cloudgpu.control.spot.history import better_place
+from cloudgpu.core.events.job_lines import job_placed
+from cloudgpu.core.jobs.remote_state import Phase
+from cloudgpu.core.jobs.steps import MOVED
 from cloudgpu.core.jobs.stored import VOLUME, folder, volume_of
 from cloudgpu.core.jobs.transfers import Transfers
 from cloudgpu.core.model.buckets import bucket_address
 from cloudgpu.core.values.naming import lock_name
-from cloudgpu.errors import InvalidRequest
+from cloudgpu.errors import InvalidRequest, NoCapacity
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import datetime
 
     from cloudgpu.access.jobs.remote import RemoteJob, Restored
     from cloudgpu.control.session.session import Session
+    from cloudgpu.core.events.job_lines import Market
+    from cloudgpu.core.events.log import Draft
     from cloudgpu.core.jobs.job import Attempt, Job
     from cloudgpu.core.jobs.remote_state import RemoteState
     from cloudgpu.core.jobs.snapshot import Snapshot
+    from cloudgpu.core.jobs.steps import Step
     from cloudgpu.core.model.machine import Machine
 
+WITHIN = timedelta(seconds=30)  # for a command to end whose job continues elsewhere, before its machine ends under it
+_LIVES = (Phase.CLAIMED, Phase.SETUP, Phase.RUNNING, Phase.ORPHANED)
 _NOTHING_MADE = ("refused", "void")
 
 
@@ -45,8 +58,23 @@ def launched(session: Session, job: Job, attempt: Attempt) -> Machine | None:
         return settled(session, job, there)
     if there is None and job.cancel is not None:
         return None
-    request = parse_request(**job.spec["launch"], name=_name(job, attempt), key=attempt.key)  # type: ignore[arg-type]
-    return launch(session, prepare(session, request)).machine
+    return launch(session, _prepared(session, job, attempt)).machine
+
+
+def _prepared(session: Session, job: Job, attempt: Attempt) -> Prepared:
+    """Return the plan of an attempt's launch; a job with a deadline goes to the spot that was seen to be best."""
+    words = launch_options_of(job, attempt, session.clock())
+    named: dict[str, str] = {"name": _name(job, attempt), "key": attempt.key or ""}
+    prepared = prepare(session, parse_request(**words, **named))  # type: ignore[arg-type]
+    if attempt.market != "spot" or prepared.existing is not None or made_for(session, attempt) is not None:
+        return prepared
+    better = better_place(session, prepared)
+    if better is None:
+        return prepared
+    there = {"account": better.account, "region": better.region, "zone": better.zone or ""}
+    with suppress(InvalidRequest, NoCapacity):  # it went as we looked: then in the order of prices
+        return prepare(session, parse_request(**{**words, **there}, **named))  # type: ignore[arg-type]
+    return prepared
 
 
 def made_for(session: Session, attempt: Attempt) -> Machine | None:
@@ -133,3 +161,38 @@ def snapshot_of(session: Session, job: Job) -> Snapshot:
             value=job.name,
             next=f"Run cloudgpu watch on {job.host}, where it was asked for.",
         ) from error
+
+
+def ends_first(remote: RemoteJob, seen: RemoteState, since: timedelta) -> bool:
+    """Ask a command that runs to end, for the last copy; say whether to wait for that. Raises Unreachable."""
+    if seen.phase not in _LIVES or since >= WITHIN:
+        return False
+    remote.cancel(MOVED)
+    return True
+
+
+def launch_sent(session: Session, job: Job) -> bool:
+    """Say whether a launch for the open attempt of a job with a deadline may have made a machine."""
+    attempt = job.attempt
+    if job.deadline is None or attempt is None or attempt.machine is not None:
+        return False
+    return made_for(session, attempt) is not None
+
+
+def market_of(step: Step) -> Market | None:
+    """Return where a step has a job run next; None for nowhere yet, and for a job without a deadline."""
+    return None if step.mode is None or step.mode == "wait" else step.mode
+
+
+def market_there(job: Job, machine: Machine | None) -> Market | None:
+    """Return the market of a machine on which a job with a deadline is tried again."""
+    if job.deadline is None or machine is None:
+        return None
+    return "spot" if machine.market == "spot" else "on_demand"
+
+
+def placed_again(job: Job, attempt: Attempt, step: Step, now: datetime) -> Draft:
+    """Return the line that an attempt for which nothing was launched is to be launched elsewhere."""
+    turn = attempt.turn + 1
+    key = f"{job.id}-{attempt.number}-{turn}"
+    return job_placed(job.id, attempt.number, now, key=key, machine=None, market=market_of(step), turn=turn)

@@ -6,23 +6,33 @@ done and not written down, because a process was killed in between, is done agai
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from cloudgpu.access.computer import node
-from cloudgpu.control.access.reach import open_connection
-from cloudgpu.control.cost.job_cost import job_spent
-from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.jobs import elsewhere
-from cloudgpu.control.jobs.attempt import launched, made_for, settled, snapshot_of, started
+from cloudgpu.control.jobs.attempt import (
+    ends_first,
+    launch_sent,
+    launched,
+    made_for,
+    market_of,
+    market_there,
+    placed_again,
+    snapshot_of,
+    started,
+)
+from cloudgpu.control.jobs.attendant import Attendant
+from cloudgpu.control.jobs.deadline.choice import noticed_at, noting_work
 from cloudgpu.control.jobs.ending import closed, fetched, not_fetched, resumed, stopped, terminated
 from cloudgpu.control.jobs.inputs.env_file import secret_values
 from cloudgpu.control.jobs.notices import note_machine, note_secrets, note_stall, show_end
-from cloudgpu.control.jobs.store import append, put_back, the_job
+from cloudgpu.control.jobs.store import directory_of, put_back, the_job
 from cloudgpu.control.lifecycle.lease import set_hold
+from cloudgpu.control.lifecycle.lifecycle import end_all_of
+from cloudgpu.control.spot.interruptions import note_interruption
 from cloudgpu.core.events import job_lines as lines
 from cloudgpu.core.jobs.carried import LATER, SOON, Carried, data_text
 from cloudgpu.core.jobs.job import Job, State
@@ -41,52 +51,20 @@ from cloudgpu.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from types import TracebackType
-    from typing import Self
+    from collections.abc import Callable
 
-    from cloudgpu.access.jobs.remote import RemoteJob
-    from cloudgpu.access.ssh.connection import Connection
-    from cloudgpu.control.session.session import Session
     from cloudgpu.core.events.log import Draft
     from cloudgpu.core.jobs.remote_state import RemoteState
-    from cloudgpu.core.jobs.stored import StoredResults
     from cloudgpu.core.model.machine import Machine
-    from cloudgpu.core.values.money import Money
 
 PROGRESS_EVERY = timedelta(minutes=10)  # how often progress is a line of the ledger
+NOTICED_EVERY_S = 20.0  # between two copies from a machine that is about to be taken
 MOST_STEPS = 50  # in one go: more would be a circle
 
 
 @dataclass
-class Carrier:
-    """Carries one job on. `environ` has the values of its secrets; the connection to its machine is kept."""
-
-    session: Session
-    id: str
-    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
-    connection: Connection | None = None
-    connected_to: str | None = None
-    remote: RemoteState | None = None
-    unfetched: bool = False
-    results: StoredResults | None = None  # that are whole in the job's bucket
-    compared: bool = False  # whether the ledger has all lines of the job that this computer has
-    sold_out: bool = False
-    cleared: set[str] = field(default_factory=set)  # machines of which this process has seen that nothing is left
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the connection to the job's machine."""
-        if self.connection is not None:
-            self.connection.close()
-        self.connection = self.connected_to = None
+class Carrier(Attendant):
+    """Carries one job on."""
 
     def carry(self) -> Carried:
         """Do what can be done now and return what is waited for.
@@ -131,42 +109,18 @@ class Carrier:
             machine = self._refreshed(job, machine)
             silent = silent or f"{machine.name} is {machine.state}"
         self.results, unread = elsewhere.stored_or_why(self.session, job, machine)
-        spent = self._spent(job)
-        return Seen(machine, self.remote, silent, spent, self.unfetched, self.sold_out, self.results, unread)
-
-    def _machine(self, job: Job) -> Machine | None:
-        attempt = job.attempt or (job.attempts[-1] if job.attempts else None)
-        return None if attempt is None or attempt.machine is None else self.session.ledger.machine(attempt.machine)
-
-    def _there(self, job: Job) -> Machine:
-        """Return the machine of a step that is only taken where there is one."""
-        machine = self._machine(job)
-        if machine is None:
-            raise ProviderUnavailable(f"The ledger lost the machine of {job.name}.", field="ledger", value=job.name)
-        return machine
-
-    def _refreshed(self, job: Job, machine: Machine) -> Machine:
-        """Return a machine as its provider has it now; one whose launch was interrupted is settled first."""
-        try:
-            found = settled(self.session, job, machine)
-            return refresh(self.session, found) if found.provider_id and found.terminated_at is None else found
-        except LedgerUnavailable:
-            raise
-        except CloudgpuError:
-            return self.session.ledger.machine(machine.id) or machine
-
-    def _spent(self, job: Job) -> Money | None:
-        """Return what the job has cost so far, as `cost --by job` says it; not asked where that bounds nothing."""
-        return None if job.spec["max_cost"] is None else job_spent(self.session, job)
-
-    def at(self, job: Job, machine: Machine) -> RemoteJob:
-        """Return the open attempt on its machine, over a connection that stands. Raises Unreachable."""
-        from cloudgpu.access.jobs.remote import RemoteJob
-
-        if self.connection is None or self.connected_to != machine.id or not self.connection.is_open:
-            self.close()
-            self.connection, self.connected_to = open_connection(self.session, machine), machine.id
-        return RemoteJob(self.connection, job.id, job.attempts[-1].number)
+        return Seen(
+            machine,
+            self.remote,
+            silent,
+            self._spent(job),
+            self.unfetched,
+            self.sold_out,
+            self.results,
+            unread,
+            self._choice(job, machine),
+            launch_sent(self.session, job),
+        )
 
     # -- what is done
 
@@ -198,11 +152,11 @@ class Carrier:
             set_hold(self.session, machine, until)
         return Carried(job, step.why, LATER, self.remote, kept_until=until)
 
-    def _append(self, *drafts: Draft) -> None:
-        append(self.session, self.id, drafts)
-
-    def _place(self, job: Job, _step: Step) -> None:
+    def _place(self, job: Job, step: Step) -> None:
         snapshot_of(self.session, job)  # who cannot begin it launches nothing for it
+        if job.attempt is not None:  # nothing was launched for it, and it is to run elsewhere by now
+            self._append(placed_again(job, job.attempt, step, self.session.clock()))
+            return
         number, last = len(job.attempts) + 1, job.attempts[-1] if job.attempts else None
         machine = job.spec["machine"]
         key = None if machine is not None else f"{job.id}-{number}"
@@ -211,7 +165,8 @@ class Carrier:
             machine, key = there.id, last.key  # it is tried again where it was
         elif there is not None and key is not None:
             self._given_up(job, there)
-        self._append(lines.job_placed(job.id, number, self.session.clock(), key=key, machine=machine))
+        market = market_of(step) if machine is None else market_there(job, there)
+        self._append(lines.job_placed(job.id, number, self.session.clock(), key=key, machine=machine, market=market))
         self.remote = None  # what was seen was another attempt
 
     def _given_up(self, job: Job, machine: Machine) -> None:
@@ -231,11 +186,6 @@ class Carrier:
     def _cleared(self, job: Job, machine: Machine) -> None:
         terminated(self.session, job, machine)
         self.cleared.add(machine.id)
-
-    def _own_machines(self, job: Job) -> list[Machine]:
-        """Return the machines that were made for a job."""
-        own = job.machines if job.spec["machine"] is None else ()
-        return [one for one in map(self.session.ledger.machine, own) if one is not None and one.provider_id]
 
     def _launch(self, job: Job, _step: Step) -> Carried | None:
         attempt = job.attempts[-1]
@@ -264,6 +214,8 @@ class Carrier:
         if made is not None:
             self._append(lines.job_machine(job.id, attempt.number, made.id, now))
             note_machine(self.session, job, None)
+        elif job.deadline is not None and isinstance(error, (NoCapacity, QuotaExceeded)):
+            return Carried(job, error.message, SOON, None, error)  # the next pass chooses anew
         elif attempt.number == 1 and final:
             self._append(self._ended(job, Step(Do.END, error.message, State.NOT_LAUNCHED)))
             self._append(*closed(self.session, the_job(self.session, self.id), None, error.message))
@@ -301,7 +253,8 @@ class Carrier:
             note_stall(self.session, job, None if last is None else datetime.fromtimestamp(last, UTC), remote.progress)
         machine = self._machine(job)
         if machine is not None:
-            elsewhere.sync_if_due(self.session, job, lambda: self.at(job, machine), remote)
+            with noting_work(self.session, job, remote):
+                elsewhere.sync_if_due(self.session, job, lambda: self.at(job, machine), remote)
         return Carried(the_job(self.session, self.id), data_text(remote), SOON, remote)
 
     def _note_progress(self, job: Job, remote: RemoteState) -> None:
@@ -319,15 +272,42 @@ class Carrier:
         self.at(job, machine).cancel(job.cancel[0] if job.cancel else (step.outcome or State.CANCELLED).value)
         return Carried(job, "its command is being ended", timedelta(seconds=1), self.remote)
 
+    def _move(self, job: Job, step: Step) -> Carried | None:
+        """End the machine under the command: first the command, then a last copy, then the machine, proved."""
+        attempt, now = job.attempts[-1], self.session.clock()
+        if attempt.move is None:
+            to = market_of(step)
+            line = lines.job_move_requested(job.id, attempt.number, to, step.why, now, interrupted=step.interrupted)
+            self._append(line)
+            return None
+        machine = self._there(job)
+        if machine.state == "running" and self.remote is not None:
+            with suppress(Unreachable, InvalidRequest):  # else the last copy is what there is
+                if ends_first(self.at(job, machine), self.remote, now - attempt.move.at):
+                    return Carried(job, "its command is being ended, and continues elsewhere", timedelta(seconds=1))
+                self._last_copy(job, machine, self.remote)
+        self.close()
+        end_all_of(self.session, machine, why=f"the job {job.name} continues elsewhere: {step.why}")
+        self.remote = None
+        return None
+
     def _again(self, job: Job, step: Step) -> Carried | None:
         machine, now = self._machine(job), self.session.clock()
         if machine is not None and machine.state == "running" and self.remote is not None:
-            waits = elsewhere.last_copy(self.session, job, self.at(job, machine), self.remote)
+            waits = self._last_copy(job, machine, self.remote)
             if waits is not None:
                 return Carried(job, waits, timedelta(seconds=1), self.remote)
-        attempt, status = job.attempts[-1].number, None if step.exit is None else step.exit.status
-        line = lines.job_try_ended(job.id, attempt, now, interrupted=step.interrupted, status=status, why=step.why)
-        self._append(line)
+        attempt, status = job.attempts[-1], None if step.exit is None else step.exit.status
+        if machine is not None and step.interrupted:
+            note_interruption(self.session, machine, noticed_at(directory_of(self.session, job), attempt))
+            if job.deadline is not None and machine.terminated_at is not None and attempt.key is not None:
+                self._given_up(job, machine)  # it may be long before the job gets another one
+        moved = attempt.move is not None and not step.interrupted
+        self._append(
+            lines.job_try_ended(
+                job.id, attempt.number, now, interrupted=step.interrupted, status=status, why=step.why, moved=moved
+            )
+        )
         self.remote = None
         return None
 
@@ -342,10 +322,6 @@ class Carrier:
             self._append(lines.job_progressed(job.id, len(job.attempts), *remote.progress, self.session.clock()))
         self._append(self._ended(job, step))
         return None
-
-    def _at(self, remote: RemoteState, moment: float) -> datetime:
-        """Return when that was by this computer's clock: a machine's own clock may be hours off."""
-        return self.session.clock() - timedelta(seconds=max(0.0, remote.now - moment))
 
     def _ended(self, job: Job, step: Step) -> Draft:
         ended, number = step.exit, len(job.attempts)

@@ -18,6 +18,7 @@ from cloudgpu.access.jobs.snapshot import take
 from cloudgpu.control.cost.job_cost import all_jobs
 from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.jobs.buckets.data import BucketData, bucket_data, settings_of, traffic_text
+from cloudgpu.control.jobs.deadline.plan import PlannedDeadline, plan_deadline
 from cloudgpu.control.jobs.elsewhere import check_there
 from cloudgpu.control.jobs.inputs.env_file import secret_values
 from cloudgpu.control.jobs.store import PREFIX, append, check_free, directory_of, measured_of, snapshots, the_job
@@ -58,7 +59,8 @@ class PlannedRun:
     """A job before it is begun. `prepared` is the launch of its machine, None where `machine` is there.
 
     `dearest` is the most that it may cost, None where nothing ends it by time or cost. `data` is what it fetches from
-    buckets; `results_traffic` says what its results cost on their way to one, empty for nothing.
+    buckets; `results_traffic` says what its results cost on their way to one, empty for nothing. `deadline` is there
+    for a job that has one; `prepared` is the dearest launch that it may need then.
     """
 
     request: RunRequest
@@ -70,6 +72,7 @@ class PlannedRun:
     data: tuple[BucketData, ...] = ()
     results_traffic: str = ""
     fit: Fit | None = None  # what fits the notice of a spot machine
+    deadline: PlannedDeadline | None = None
 
 
 def plan_run(session: Session, request: RunRequest, environ: Mapping[str, str]) -> PlannedRun:
@@ -86,9 +89,12 @@ def plan_run(session: Session, request: RunRequest, environ: Mapping[str, str]) 
         volume = next((one["source"] for one in request.data if one["source"].startswith(VOLUME)), None)
         check_there(machine, {"--results-to": request.results_to, "--data": volume})
     launch = None if machine is not None else _launch_options(request)
-    prepared = None
-    if launch is not None:
+    prepared = deadline = None
+    if launch is not None and request.deadline is not None:
+        deadline, prepared, launch = plan_deadline(session, request, request.deadline, launch)
+    elif launch is not None:
         prepared, launch = _within_cost(session, request, launch)
+    if prepared is not None:
         look_for_budgets(session, prepared)
     snapshot = take(
         request.workdir,
@@ -97,13 +103,15 @@ def plan_run(session: Session, request: RunRequest, environ: Mapping[str, str]) 
         exclude_dirs=[*(one for one in (request.results, request.checkpoint) if one), session.home.root],
     )
     spec = _spec(session, request, snapshot, machine, launch, prepared)
+    if deadline is not None:
+        spec["deadline"] = deadline.record()
     secret_values(spec, environ)
     _check_cost(request, prepared, machine)
     place = _place(prepared, machine)
     data = bucket_data(session, request.data, spec["launch"], place)
     traffic = _results_traffic(session, spec, place)
     fit, most = _fit(session, request, prepared), _money(spec["dearest"])
-    return PlannedRun(request, spec, snapshot, prepared, machine, most, data, traffic, fit)
+    return PlannedRun(request, spec, snapshot, prepared, machine, most, data, traffic, fit, deadline)
 
 
 def _place(prepared: Prepared | None, machine: Machine | None) -> tuple[str, str]:

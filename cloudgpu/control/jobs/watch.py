@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from cloudgpu.control.cost.job_cost import all_jobs
 from cloudgpu.control.jobs.carry import Carrier
 from cloudgpu.control.jobs.store import put_back_unknown
-from cloudgpu.core.jobs.carried import LATER, Carried
+from cloudgpu.control.spot.interruptions import note_interruptions
+from cloudgpu.core.jobs.carried import LATER, Carried, sentences
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable
 from cloudgpu.parallel import Pool, is_abandoned
 
@@ -119,33 +120,12 @@ class _Share:
         self._session.pause(longest.total_seconds())
 
 
-def sentences(found: Sequence[tuple[Job, Carried]]) -> list[str]:
-    """Return what became of jobs, one sentence for each of which something has changed, or that cannot go on."""
-    said = []
-    for before, carried in found:
-        job = carried.job
-        if job.state is not before.state or job.is_living is not before.is_living:
-            said.append(f"job {job.name}: {_word(job)}")
-        elif carried.error is not None:
-            said.append(f"job {job.name}: {carried.error.message}")
-    return said
-
-
-def _word(job: Job) -> str:
-    """Return a job's state in words, with where its results are once it is over."""
-    state = str(job.state).replace("_", " ")
-    why = f" ({job.why})" if job.why else ""
-    if job.is_living or job.fetched is None:
-        return f"{state}{why}"
-    whole = "" if job.fetched.whole else ", as far as they were copied"
-    return f"{state}{why}; its results are in {job.fetched.directory}{whole}"
-
-
 def with_jobs(session: Session, found: Pass, environ: Mapping[str, str]) -> Pass:
     """Carry jobs on after a run of the reaper, unless it changed nothing; return it with what became of them."""
     if found.dry_run or found.busy:
         return found
     try:
+        note_interruptions(session)
         said = sentences(carry_all(session, environ))
     except LedgerUnavailable as error:  # what the run itself has done is told all the same
         return replace(found, faults=(*found.faults, f"jobs were left as they are: {error.message}"))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.machines.machines import InterruptionDocument
 
 
-def interrupt(session: Session, machine: Machine) -> datetime:
+def rehearse(session: Session, machine: Machine) -> datetime:
     """Give a spot machine its notice and return when it will be taken, aware UTC.
 
     Raises InvalidRequest for an on-demand machine, or a provider that cannot rehearse; InstanceNotFound for a machine
@@ -33,7 +33,7 @@ def interrupt(session: Session, machine: Machine) -> datetime:
             f"{machine.name} cannot be interrupted: it is {machine.market.replace('_', '-')} on {machine.provider}.",
             field="name",
             value=machine.name,
-            next="Rehearse with a spot machine: cloudgpu up --provider local --spot",
+            next=_way_out(machine),
         )
     machine = looked_at(session, machine)
     left = f"{machine.name} may have got its notice: cloudgpu show {machine.name} --refresh says."
@@ -44,6 +44,15 @@ def interrupt(session: Session, machine: Machine) -> datetime:
     return at
 
 
+def _way_out(machine: Machine) -> str:
+    """Return where an interruption can be rehearsed: AWS does it in its console, which sets up what that needs."""
+    if machine.market == "spot" and machine.provider == "aws":
+        return (
+            "In the EC2 console: Spot Requests, Actions, Initiate interruption. It gets its notice two minutes before."
+        )
+    return "Rehearse with a spot machine: cloudgpu up --provider local --spot"
+
+
 def interrupted(machine: Machine, at: datetime) -> InterruptionDocument:
-    """Return the answer of `spot interrupt`."""
+    """Return the answer of `spot rehearse`."""
     return {"name": machine.name, "taken_at": iso(at)}

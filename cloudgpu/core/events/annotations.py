@@ -95,6 +95,11 @@ def requested(row: Record, line: Line) -> None:
         del row["unrequested_stop"]
 
 
+def interrupted(row: Record, line: Line) -> None:
+    """Take that its interruption is written down."""
+    row["interrupted_at"] = line.occurred_at
+
+
 def shared(row: Record, line: Line) -> None:
     """Take whose key was let in, and the host key that came with it."""
     said = {name: line.body[name] for name in ("label", "from", "host_key")} | {"at": line.occurred_at}

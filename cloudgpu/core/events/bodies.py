@@ -262,6 +262,23 @@ class InterruptionSimulated(TypedDict):
     at: Time
 
 
+How = Literal["notice", "provider", "vanished"]
+
+
+class SpotInterrupted(TypedDict):
+    """The provider took a spot machine; the line occurred when it was gone.
+
+    `how` that was known: by its `notice`, by the cloud's own word afterwards (`provider`), or because it `vanished`.
+    `ran_s` is how long it had run. `nanos` is what it cost with all beside it; `free` says why its run is not charged.
+    """
+
+    how: How
+    noticed_at: Time | None
+    ran_s: float
+    nanos: Nanos
+    free: str
+
+
 _Shared = TypedDict("_Shared", {"key": str, "label": str, "from": str | None, "host_key": str | None, "host": str})
 
 

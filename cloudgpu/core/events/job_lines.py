@@ -6,9 +6,9 @@ written once, whoever tries again, so that two watchers of one job write one lin
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, TypedDict
+from typing import TYPE_CHECKING, Literal, NotRequired, TypedDict
 
-from cloudgpu.core.events.bodies import Nanos
+from cloudgpu.core.events.bodies import Nanos, Time
 from cloudgpu.core.events.log import MACHINE, OWN, Draft
 from cloudgpu.core.values.times import iso
 
@@ -24,6 +24,22 @@ class DataRecord(TypedDict):
 
     source: str
     target: str
+
+
+Market = Literal["spot", "on_demand"]
+
+
+class DeadlineRecord(TypedDict):
+    """When a job has to be done: `work_s` seconds of its command's running, by the policy of this name.
+
+    `spot` and `on_demand` are what an hour cost when it was asked for, by which the policy weighs the two.
+    """
+
+    at: Time
+    work_s: int
+    policy: str
+    spot: Nanos
+    on_demand: Nanos
 
 
 class JobSpec(TypedDict):
@@ -62,6 +78,7 @@ class JobSpec(TypedDict):
     owner: str
     project: str
     dearest: Nanos | None
+    deadline: NotRequired[DeadlineRecord | None]
 
 
 class JobRequested(TypedDict):
@@ -75,12 +92,18 @@ class JobRequested(TypedDict):
 
 
 class JobPlaced(TypedDict):
-    """An attempt is to run on `machine`, or on the one that is about to be launched with the key `key`."""
+    """An attempt is to run on `machine`, or on the one that is about to be launched with the key `key`.
+
+    `market` is where it is launched for a job with a deadline. The same attempt is placed again, with another key,
+    where nothing was launched for it: `turn` counts that.
+    """
 
     job: str
     attempt: int
     key: str | None
     machine: str | None
+    market: NotRequired[Market]
+    turn: NotRequired[int]
 
 
 class JobMachine(TypedDict):
@@ -108,14 +131,40 @@ class JobProgressed(TypedDict):
     of: float | None
 
 
+class JobWorkSaved(TypedDict):
+    """A copy of the checkpoint of this name is here: it holds `work_s` seconds of the command's running, in all."""
+
+    job: str
+    attempt: int
+    checkpoint: str
+    work_s: float
+
+
+class JobMoveRequested(TypedDict):
+    """An attempt's machine is about to be ended under its command, which continues elsewhere: `to`, null for later.
+
+    `interrupted`: the provider has taken the machine, and only what is left of it is ended.
+    """
+
+    job: str
+    attempt: int
+    to: Market | None
+    interrupted: bool
+    why: str
+
+
 class JobTryEnded(TypedDict):
-    """An attempt is over and another one follows: its command failed, or its machine is gone (`interrupted`)."""
+    """An attempt is over and another one follows: its command failed, or its machine is gone (`interrupted`).
+
+    `moved`: its machine was ended for a job that continues elsewhere.
+    """
 
     job: str
     attempt: int
     interrupted: bool
     status: int | None
     why: str
+    moved: NotRequired[Literal[True]]
 
 
 class JobEnded(TypedDict):
@@ -184,10 +233,25 @@ def job_requested(job: str, name: str, key: str | None, host: str, spec: JobSpec
     return Draft("job_requested", SUBJECT, body, now, f"job:{job}:requested")
 
 
-def job_placed(job: str, attempt: int, now: datetime, *, key: str | None, machine: str | None) -> Draft:
-    """Return the line that an attempt gets a machine: the one that is there, or the one launched with this key."""
+def job_placed(
+    job: str,
+    attempt: int,
+    now: datetime,
+    *,
+    key: str | None,
+    machine: str | None,
+    market: Market | None = None,
+    turn: int = 0,
+) -> Draft:
+    """Return the line that an attempt gets a machine: the one that is there, or the one launched with this key.
+
+    `market` and `turn` are of a job with a deadline: where it is launched, and how often the attempt was placed before.
+    """
     body: JobPlaced = {"job": job, "attempt": attempt, "key": key, "machine": machine}
-    return Draft("job_placed", SUBJECT, body, now, f"job:{job}:{attempt}:placed")
+    if market is not None:
+        body |= {"market": market, "turn": turn}
+    again = f":{turn}" if turn else ""
+    return Draft("job_placed", SUBJECT, body, now, f"job:{job}:{attempt}:placed{again}")
 
 
 def job_machine(job: str, attempt: int, machine: str, now: datetime) -> Draft:
@@ -208,7 +272,23 @@ def job_progressed(job: str, attempt: int, done: float, of: float | None, now: d
     return Draft("job_progressed", SUBJECT, body, now, f"job:{job}:{attempt}:progressed:{iso(now)}")
 
 
-def job_try_ended(job: str, attempt: int, now: datetime, *, interrupted: bool, status: int | None, why: str) -> Draft:
+def job_work_saved(job: str, attempt: int, checkpoint: str, work_s: float, now: datetime) -> Draft:
+    """Return the line that a checkpoint is here, and how much of the work it holds, in seconds."""
+    body: JobWorkSaved = {"job": job, "attempt": attempt, "checkpoint": checkpoint, "work_s": round(work_s, 3)}
+    return Draft("job_work_saved", SUBJECT, body, now, f"job:{job}:{attempt}:saved:{iso(now)}")
+
+
+def job_move_requested(
+    job: str, attempt: int, to: Market | None, why: str, now: datetime, *, interrupted: bool = False
+) -> Draft:
+    """Return the line that is written before a machine is ended under a job that continues elsewhere."""
+    body: JobMoveRequested = {"job": job, "attempt": attempt, "to": to, "interrupted": interrupted, "why": why}
+    return Draft("job_move_requested", SUBJECT, body, now, f"job:{job}:{attempt}:move")
+
+
+def job_try_ended(
+    job: str, attempt: int, now: datetime, *, interrupted: bool, status: int | None, why: str, moved: bool = False
+) -> Draft:
     """Return the line that an attempt is over and another one follows."""
     body: JobTryEnded = {
         "job": job,
@@ -217,6 +297,8 @@ def job_try_ended(job: str, attempt: int, now: datetime, *, interrupted: bool, s
         "status": status,
         "why": why,
     }
+    if moved:
+        body["moved"] = True
     return Draft("job_try_ended", SUBJECT, body, now, f"job:{job}:{attempt}:try-ended")
 
 

@@ -81,6 +81,20 @@ def interruption_simulated(machine: str, at: datetime, now: datetime) -> Draft:
     return Draft("interruption_simulated", machine, body, now, f"interrupt:{machine}:{iso(now)}")
 
 
+def spot_interrupted(
+    machine: str, at: datetime, how: bodies.How, *, noticed: datetime | None, ran_s: float, nanos: int, free: str
+) -> Draft:
+    """Return the line that the provider took a spot machine at that time; once for each of its lives."""
+    body: bodies.SpotInterrupted = {
+        "how": how,
+        "noticed_at": None if noticed is None else iso(noticed),
+        "ran_s": round(ran_s, 3),
+        "nanos": nanos,
+        "free": free,
+    }
+    return Draft("spot_interrupted", machine, body, at, f"spot-interrupted:{machine}:{iso(at)}")
+
+
 def machine_shared(
     machine: str,
     key: str,

@@ -171,6 +171,7 @@ def _intended(row: Record, line: Line) -> None:
     told.forget_run(row)
     row.pop("refused_action", None)
     row.pop("taken_at", None)
+    row.pop("interrupted_at", None)
 
 
 def _adopted(row: Record, line: Line) -> None:
@@ -318,10 +319,11 @@ _STEPS = {
     "lease_set": _leased,
     "hold_set": _held,
     "interruption_simulated": _interruption,
+    "spot_interrupted": told.interrupted,
     "machine_shared": told.shared,
     "machine_unshared": told.unshared,
 }
 _OF_ANOTHER = frozenset(
-    "decision_made interruption_simulated machine_shared machine_unshared terms_set timer_set warning_sent "
-    "warning_cleared".split()
+    "decision_made interruption_simulated machine_shared machine_unshared spot_interrupted terms_set timer_set "
+    "warning_sent warning_cleared".split()
 )  # alone they tell of no row

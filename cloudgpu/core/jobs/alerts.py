@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 
 from cloudgpu.core.alerts.alerts import Finding, News
 from cloudgpu.core.alerts.findings import ENDED_FOR, JOB, JOB_WAITS, PATIENCE
+from cloudgpu.core.jobs.deadline import Position
 from cloudgpu.core.jobs.job import Job, State
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import duration_text, iso, minute
@@ -35,7 +36,7 @@ def job_findings(jobs: Iterable[Job], lasting: Mapping[str, News], now: datetime
     """
     for job in jobs:
         if job.outcome is None:
-            keys = (waits_key(job, what) for what in ("stalled", "secret", "machine"))
+            keys = (waits_key(job, what) for what in ("stalled", "secret", "machine", "late"))
             yield from (lasting[key].finding for key in keys if key in lasting)
         elif is_reported(job, now):
             key = ended_key(job)
@@ -130,13 +131,27 @@ def machine_finding(job: Job, why: str, until: datetime) -> Finding:
     )
 
 
+def late_finding(job: Job, at: Position) -> Finding:
+    """Return what is told of a job whose work no longer fits its deadline."""
+    left, time = (duration_text(timedelta(seconds=max(0, int(one)))) for one in (at.work_left_s, at.time_left_s))
+    return Finding(
+        waits_key(job, "late"),
+        "job late",
+        f"Job {job.name} does not fit its deadline any more",
+        f"{left} of work are left, and {time} to the deadline. It goes on, on demand where it has to. Its progress, or "
+        f"--work, says how long it takes. To end it: cloudgpu cancel {job.name}",
+        _facts(job),
+        urgent=True,
+    )
+
+
 def ended_key(job: Job) -> str:
     """Return the key of the alert that a job is over."""
     return f"{JOB}:{job.id}:{job.state}"
 
 
 def waits_key(job: Job, what: str) -> str:
-    """Return the key of the alert that a job is `stalled`, or waits for a `secret` or a `machine`."""
+    """Return the key of the alert that a job is `stalled` or `late`, or waits for a `secret` or a `machine`."""
     return f"{JOB_WAITS}:{job.id}:{what}"
 
 

@@ -10,6 +10,8 @@ from cloudgpu.core.jobs.job import Job
 from cloudgpu.core.jobs.remote_state import Phase, RemoteState
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from cloudgpu.errors import CloudgpuError
 
 SOON, LATER = timedelta(seconds=5), timedelta(minutes=1)
@@ -43,3 +45,25 @@ def data_text(remote: RemoteState) -> str:
         return ""
     done, of = remote.data
     return f"fetching its data: {done / GB:.2f} of {of / GB:.2f} GB"
+
+
+def sentences(found: Sequence[tuple[Job, Carried]]) -> list[str]:
+    """Return what became of jobs, one sentence for each of which something has changed, or that cannot go on."""
+    said = []
+    for before, carried in found:
+        job = carried.job
+        if job.state is not before.state or job.is_living is not before.is_living:
+            said.append(f"job {job.name}: {_word(job)}")
+        elif carried.error is not None:
+            said.append(f"job {job.name}: {carried.error.message}")
+    return said
+
+
+def _word(job: Job) -> str:
+    """Return a job's state in words, with where its results are once it is over."""
+    state = str(job.state).replace("_", " ")
+    why = f" ({job.why})" if job.why else ""
+    if job.is_living or job.fetched is None:
+        return f"{state}{why}"
+    whole = "" if job.fetched.whole else ", as far as they were copied"
+    return f"{state}{why}; its results are in {job.fetched.directory}{whole}"

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from cloudgpu.core.events.job_lines import JobSpec, Outcome
+    from cloudgpu.core.events.job_lines import DeadlineRecord, JobSpec, Market, Outcome
     from cloudgpu.core.events.log import Line
 
 Body = Mapping[str, Any]
@@ -39,7 +39,10 @@ class State(StrEnum):
 class Attempt:
     """One try of a job on one machine. `machine` is None until its launch is known to have made one.
 
-    `waits` is since when that launch is refused, and why it was at first; None where it is not.
+    `waits` is since when that launch is refused, and why it was at first; None where it is not. The rest is of a job
+    with a deadline. `market` is where it is launched; `turn` counts the launches of this attempt that made nothing;
+    `base_s` is the work that it began with. `move` is there once its machine is to be ended under it; `moved`: that is
+    how the attempt ended.
     """
 
     number: int
@@ -53,6 +56,30 @@ class Attempt:
     status: int | None = None
     why: str = ""
     waits: tuple[datetime, str] | None = None
+    market: Market | None = None
+    turn: int = 0
+    base_s: float = 0.0
+    move: Move | None = None
+    moved: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """That a job continues elsewhere: `to` which market, None for later; `interrupted`: the provider wanted that."""
+
+    to: Market | None
+    why: str
+    at: datetime
+    interrupted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """The newest copy of a checkpoint: how much of the work it holds, in seconds, and when it was copied."""
+
+    checkpoint: str
+    work_s: float
+    at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +118,7 @@ class Job:
     resumes: int = 0  # how often the machine of the last attempt was started again
     closed_at: datetime | None = None
     progress: tuple[float, float | None, datetime] | None = None  # done, of, and when that was said
+    saved: Saved | None = None
 
     @property
     def attempt(self) -> Attempt | None:
@@ -103,6 +131,11 @@ class Job:
         """Since when it waits for a machine, and why it got none at first; None where it does not."""
         attempt = self.attempt
         return attempt.waits if self.outcome is None and attempt is not None and attempt.machine is None else None
+
+    @property
+    def deadline(self) -> DeadlineRecord | None:
+        """When it has to be done, and how; None for a job without a deadline."""
+        return self.spec.get("deadline")
 
     @property
     def is_living(self) -> bool:
@@ -121,7 +154,7 @@ class Job:
     @property
     def failed_tries(self) -> int:
         """How many attempts ended by a failing command."""
-        return sum(one.ended_at is not None and not one.interrupted for one in self.attempts)
+        return sum(one.ended_at is not None and not one.interrupted and not one.moved for one in self.attempts)
 
     @property
     def interruptions(self) -> int:
@@ -172,11 +205,29 @@ def _requested(line: Line) -> Job:
 
 
 def _placed(job: Job, body: Body, at: datetime) -> Job:
-    number = body.get("attempt")
-    if job.outcome is not None or any(one.number == number for one in job.attempts):
+    number, turn = body.get("attempt"), body.get("turn", 0)
+    known = next((one for one in job.attempts if one.number == number), None)
+    if job.outcome is not None or (known is not None and not _is_placed_again(known, turn)):
         return job
-    made = Attempt(int(number or 0), body["key"], body["machine"], at)
-    return replace(job, attempts=(*job.attempts, made), resumes=0)
+    base = 0.0 if job.saved is None else job.saved.work_s
+    made = Attempt(
+        int(number or 0), body["key"], body["machine"], at, market=body.get("market"), turn=turn, base_s=base
+    )
+    return replace(job, attempts=(*(one for one in job.attempts if one.number != number), made), resumes=0)
+
+
+def _is_placed_again(known: Attempt, turn: int) -> bool:
+    """Say whether nothing was launched for an attempt, and it is placed once more."""
+    return known.machine is None and known.ended_at is None and turn > known.turn
+
+
+def _work_saved(job: Job, body: Body, at: datetime) -> Job:
+    return replace(job, saved=Saved(body["checkpoint"], body["work_s"], at))
+
+
+def _move(job: Job, body: Body, at: datetime) -> Job:
+    move = Move(body["to"], body["why"], at, body["interrupted"])
+    return _changed(job, body, lambda one: one if one.move else replace(one, move=move))
 
 
 def _changed(job: Job, body: Body, change: Callable[[Attempt], Attempt]) -> Job:
@@ -200,6 +251,7 @@ def _progressed(job: Job, body: Body, at: datetime) -> Job:
 
 def _try_ended(job: Job, body: Body, at: datetime) -> Job:
     said = {"interrupted": body["interrupted"], "status": body["status"], "why": body["why"]}
+    said["moved"] = bool(body.get("moved"))
     return _changed(job, body, lambda one: replace(one, ended_at=at, **said))
 
 
@@ -240,6 +292,8 @@ _STEPS: Mapping[str, Callable[[Job, Body, datetime], Job]] = {
     "job_machine": _machine,
     "job_began": _began,
     "job_progressed": _progressed,
+    "job_work_saved": _work_saved,
+    "job_move_requested": _move,
     "job_try_ended": _try_ended,
     "job_ended": _ended,
     "job_cancel_requested": _cancel,

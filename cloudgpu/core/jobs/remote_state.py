@@ -66,4 +66,5 @@ class RemoteState:
     checkpoints: tuple[str, ...] = ()
     data: tuple[int, int] | None = None  # bytes that came from buckets, and in all
     storing: Storing | None = None
+    checkpointed: float | None = None  # when the newest finished checkpoint was last changed
     notice: bool = False  # the provider has given notice that it takes the machine

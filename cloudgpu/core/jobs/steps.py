@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from cloudgpu.core.jobs.job import Attempt, Job, State
+from cloudgpu.core.jobs.deadline import Choice, Mode
+from cloudgpu.core.jobs.job import Attempt, Job, Move, State
 from cloudgpu.core.jobs.remote_state import Exit, Phase, RemoteState
 from cloudgpu.core.jobs.stored import StoredResults
 from cloudgpu.core.model.machine import Machine
@@ -28,6 +29,7 @@ class Do(StrEnum):
     START = "start"  # send the files and begin
     WATCH = "watch"  # nothing but take what is new
     CANCEL = "cancel"  # have the command ended
+    MOVE = "move"  # end the machine under the command, which continues elsewhere
     AGAIN = "again"  # close this attempt; another one follows
     END = "end"  # write how the job ended
     FETCH = "fetch"  # bring the results back
@@ -43,6 +45,8 @@ class Do(StrEnum):
 class Step:
     """What to do and why. `outcome`, `exit` and `interrupted` say how a job, or one attempt of it, ended.
 
+    `mode` is where a job with a deadline is to run next.
+
     `kept_until`: nothing is left to do until then, but to keep the machine from being ended.
     """
 
@@ -51,6 +55,7 @@ class Step:
     outcome: State | None = None
     exit: Exit | None = None
     interrupted: bool = False
+    mode: Mode | None = None
     kept_until: datetime | None = None
 
 
@@ -62,7 +67,8 @@ class Seen:
     None where it was not asked; `silent` says why it did not answer. `spent` is what the job's machines have cost.
     `unfetched`: a fetch of its results has just failed. `sold_out`: its stopped machine could not be started just now,
     for want of capacity or quota. `stored` are the results of the latest attempt that are whole in the job's bucket;
-    `unread` says why nobody can tell whether they are there.
+    `unread` says why nobody can tell whether they are there. `choice` is where a job with a deadline is to run now;
+    None for any other one. `sent`: a launch for its open attempt may have made a machine.
     """
 
     machine: Machine | None
@@ -73,10 +79,13 @@ class Seen:
     sold_out: bool = False
     stored: StoredResults | None = None
     unread: str | None = None
+    choice: Choice | None = None
+    sent: bool = False
 
 
 CANCEL_PATIENCE = timedelta(minutes=10)  # that a machine has to answer before its cancelled job is over all the same
 CAPACITY_WAIT = timedelta(hours=24)  # that a job waits for a machine, for a restart say
+MOVED = "moved"  # why a command was ended that continues elsewhere
 MOST_RESUMES = 2  # each costs the time of a boot, at least
 TAKEN = "interrupted"  # a provider's reason for a spot machine that it took
 RUNS = ("pending", "running", "stopping", "unknown")
@@ -99,9 +108,9 @@ def next_step(job: Job, seen: Seen, now: datetime) -> Step:
     if job.outcome is not None:
         return _after_the_end(job, seen, now)
     if job.attempt is None:
-        return _cancelled(job) or _over_cost(job, seen.spent, Do.END) or Step(Do.PLACE)
+        return _cancelled(job) or _over_cost(job, seen.spent, Do.END) or _place(seen.choice)
     if job.attempt.machine is None or seen.machine is None:
-        return Step(Do.LAUNCH)  # a cancelled one, too: only its launch settles whether there is a machine
+        return _launch(job, job.attempt, seen)
     return _with_a_machine(job, job.attempt, seen.machine, seen, now)
 
 
@@ -116,16 +125,68 @@ def no_machine(job: Job, why: str, now: datetime) -> Step:
     return Step(Do.END, f"{job.attempts[-2].why}; it got no other machine{span}: {why}", State.LOST)
 
 
+def _place(choice: Choice | None) -> Step:
+    """Return that an attempt gets a machine; a job with a deadline may wait for a cheaper one."""
+    if choice is None:
+        return Step(Do.PLACE)
+    return Step(Do.WAIT if choice.mode == "wait" else Do.PLACE, choice.why, mode=choice.mode)
+
+
+def _launch(job: Job, attempt: Attempt, seen: Seen) -> Step:
+    """Return what becomes of an attempt without a machine: a job with a deadline may want another one by now.
+
+    A cancelled one is launched, too: only its launch settles whether there is a machine.
+    """
+    choice = seen.choice
+    if choice is None or seen.sent or job.cancel is not None or choice.mode == attempt.market:
+        return Step(Do.LAUNCH)
+    return _place(choice)
+
+
 def _with_a_machine(job: Job, attempt: Attempt, machine: Machine, seen: Seen, now: datetime) -> Step:
+    if attempt.move is not None and not _ended_by_itself(seen.remote):
+        return _moving(job, attempt.move, machine)
     stopped = machine.state in ("stopped", "deallocated") or machine.parked
     if stopped or machine.terminated_at is not None or machine.state == "terminated":
         known = _by_its_bucket(job, attempt, seen)
         if stopped:
-            return known or _machine_stopped(job, machine, seen)
+            return known or _taken(job, machine) or _machine_stopped(job, machine, seen)
         return known or _cancelled(job) or _machine_gone(job, machine)
     if seen.remote is None:
-        return _silent(job, attempt, seen.silent, now) if seen.silent else Step(Do.LOOK)
-    return _by_what_runs(job, attempt, seen.remote, seen.spent)
+        if not seen.silent:
+            return Step(Do.LOOK)
+        return _elsewhere(job, attempt, seen.choice) or _silent(job, attempt, seen.silent, now)
+    return _by_what_runs(job, attempt, seen.remote, seen)
+
+
+def _ended_by_itself(remote: RemoteState | None) -> bool:
+    """Say whether a command was over before it could be ended for a move: then that is how it ended."""
+    return remote is not None and remote.exit is not None and remote.exit.reason != MOVED
+
+
+def _moving(job: Job, move: Move, machine: Machine) -> Step:
+    """Return how a job leaves its machine: that is ended, and proved so, before another attempt is placed."""
+    if machine.terminated_at is None or machine.parked:
+        return Step(Do.MOVE, move.why, mode=move.to or "wait")
+    return _cancelled(job) or Step(Do.AGAIN, move.why, interrupted=move.interrupted)
+
+
+def _elsewhere(job: Job, attempt: Attempt, choice: Choice | None) -> Step | None:
+    """Return that a job with a deadline leaves its machine for another market; None where it stays."""
+    if choice is None or choice.mode == attempt.market or job.cancel is not None:
+        return None
+    return Step(Do.MOVE, choice.why, mode=choice.mode)
+
+
+def _taken(job: Job, machine: Machine) -> Step | None:
+    """Return that what an interruption has left of a spot machine is ended, and its job continues elsewhere.
+
+    So it is with a deadline: another job waits for its machine, which has the newest of what it wrote.
+    """
+    taken = machine.market == "spot" and machine.state_reason == TAKEN and not machine.parked
+    if not taken or job.deadline is None or job.cancel is not None:
+        return None
+    return Step(Do.MOVE, f"{machine.name} was taken by its provider", interrupted=True)
 
 
 def _by_its_bucket(job: Job, attempt: Attempt, seen: Seen) -> Step | None:
@@ -168,10 +229,15 @@ def _machine_stopped(job: Job, machine: Machine, seen: Seen) -> Step:
 
 def _machine_gone(job: Job, machine: Machine) -> Step:
     why = f"{machine.name} is gone: {machine.action_reason or machine.state_reason or 'the cloud gives no reason'}"
-    limited = job.spec["machine"] is not None or job.interruptions >= job.spec["restarts"]
-    if limited or _ended_by_hand(machine):
+    if _is_limited(job) or _ended_by_hand(machine):
         return Step(Do.END, why, State.LOST)
     return Step(Do.AGAIN, why, interrupted=True)
+
+
+def _is_limited(job: Job) -> bool:
+    """Say whether a job does not get another machine: a deadline alone limits how often one that has it does."""
+    often = job.deadline is None and job.interruptions >= job.spec["restarts"]
+    return job.spec["machine"] is not None or often
 
 
 def _ended_by_hand(machine: Machine) -> bool:
@@ -180,16 +246,17 @@ def _ended_by_hand(machine: Machine) -> bool:
     return machine.action_reason is not None and not by_rule and not machine.launch_failed
 
 
-def _by_what_runs(job: Job, attempt: Attempt, remote: RemoteState, spent: Money | None) -> Step:
+def _by_what_runs(job: Job, attempt: Attempt, remote: RemoteState, seen: Seen) -> Step:
     if remote.phase is Phase.EXITED and remote.exit is not None:
         return _exited(job, remote.exit)
     if remote.phase is Phase.ABSENT and attempt.began_at is None:
-        return _cancelled(job) or Step(Do.START)
+        return _cancelled(job) or _elsewhere(job, attempt, seen.choice) or Step(Do.START)
     if remote.phase in (Phase.LOST, Phase.ABSENT):  # it was there: a disk that was replaced, say
         return _cancelled(job) or _lost(job)
     if job.cancel is not None:
         return Step(Do.CANCEL, job.cancel[1])
-    return _over_cost(job, spent, Do.CANCEL) or Step(Do.WATCH)
+    over = _over_cost(job, seen.spent, Do.CANCEL)
+    return over or _elsewhere(job, attempt, seen.choice) or Step(Do.WATCH)
 
 
 def _over_cost(job: Job, spent: Money | None, do: Do) -> Step | None:
@@ -203,7 +270,7 @@ def _over_cost(job: Job, spent: Money | None, do: Do) -> Step | None:
 
 def _lost(job: Job) -> Step:
     why = "the machine was restarted, or what kept the command's exit status was killed"
-    if job.interruptions >= job.spec["restarts"]:
+    if job.deadline is None and job.interruptions >= job.spec["restarts"]:
         return Step(Do.END, why, State.LOST)
     return Step(Do.AGAIN, why, interrupted=True)
 

@@ -113,7 +113,8 @@ class Machine(NamedTuple):
     known. `timer` is when its cloud ends it by itself. `warnings` are by rule; a stop or a start forgets them.
     `refused_action` is there while the provider refuses to end or stop it. `taken_at`: a spot interruption is
     rehearsed, and this is when the machine is taken. `shared` are the keys that were let in, by fingerprint.
-    `unrequested_stop`: it was seen not to run any more, and nobody had asked for that.
+    `unrequested_stop`: it was seen not to run any more, and nobody had asked for that. `interrupted_at`: its provider
+    took it then, and that is written down.
     """
 
     id: str
@@ -184,6 +185,7 @@ class Machine(NamedTuple):
     shared: Mapping[str, SharedKey] = NO_TEXTS
     unrequested_stop: UnrequestedStop | None = None
     terms: Terms | None = None
+    interrupted_at: str | None = None
 
     @classmethod
     def of(cls, record: MachineRecord) -> Self:

@@ -306,3 +306,4 @@ class MachineRecord(TypedDict):
     shared: NotRequired[dict[str, ShareRecord]]
     unrequested_stop: NotRequired[UnaskedRecord]
     terms: NotRequired[TermsRecord]
+    interrupted_at: NotRequired[str]

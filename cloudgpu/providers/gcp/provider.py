@@ -28,8 +28,7 @@ class GcpProvider:
     """Implements Provider, and the abilities of providers/abilities.py that fit Google Cloud.
 
     Not HasPriceHistory (Google tells no history of what spot machines cost), RaisesQuota (a person asks at a page),
-    HasMachineRole and HasTimerRole (machines need none for what they say, nor does Google's timer), HasBudgetAlert, nor
-    CanRehearseInterruption (a preemption cannot be asked for).
+    HasMachineRole and HasTimerRole (machines need none for what they say, nor does Google's timer), nor HasBudgetAlert.
     """
 
     kind = KIND
@@ -112,6 +111,12 @@ class GcpProvider:
         from cloudgpu.providers.gcp.compute import power
 
         power.stop(self._gcp, id)
+
+    def interrupt(self, id: str) -> datetime:  # noqa: A002
+        """Simulate a maintenance event, which preempts a spot machine; return when it is taken."""
+        from cloudgpu.providers.gcp.compute import power
+
+        return power.interrupt(self._gcp, id)
 
     def stop_many(self, ids: Sequence[str]) -> Mapping[str, CloudgpuError]:
         """Ask to stop these machines, a call for each; return those that Google refused."""

@@ -56,7 +56,7 @@ def test_an_interrupted_spot_machine_is_seen_to_be_gone(cloudgpu):
     cloudgpu.config('[accounts.local]\nprovider = "local"\ninterruption_notice = "1s"\n')
     up = cloudgpu("up", "--yes", "--spot", "--name", "amber-fox", "-o", "json")
     assert up.json["machine"]["market"] == "spot"
-    rehearsed = cloudgpu("spot", "interrupt", "amber-fox", "--yes", "-o", "json")
+    rehearsed = cloudgpu("spot", "rehearse", "amber-fox", "--yes", "-o", "json")
     assert rehearsed.code == 0, rehearsed.err
     machine = until(lambda: (now := seen(cloudgpu, "amber-fox"))["terminated_at"] and now, within_s=20)
     assert machine
@@ -68,7 +68,7 @@ def test_an_interrupted_spot_machine_is_seen_to_be_gone(cloudgpu):
 
 def test_an_on_demand_machine_cannot_be_interrupted(cloudgpu):
     assert cloudgpu("up", "--yes", "--name", "amber-fox").code == 0
-    refused = cloudgpu("spot", "interrupt", "amber-fox", "--yes", "-o", "json")
+    refused = cloudgpu("spot", "rehearse", "amber-fox", "--yes", "-o", "json")
     assert (refused.code, refused.json["error"]["field"]) == (2, "name")
 
 

@@ -213,7 +213,7 @@ def test_launching_and_all_that_follows_needs_its_document_and_no_more(user):
     user.do("image save fox --name yours --yes")
     user.do("down fox --yes")
     user.do(f"{UP} --name elk --gpu t4 --spot --image mine")
-    user.do("spot interrupt elk --yes")
+    user.do("spot rehearse elk --yes")
     user.azure.advance(120)
     user.do("ls --refresh")
     user.do("start elk --yes")

@@ -120,7 +120,8 @@ def test_launching_and_all_that_follows_needs_its_document_and_no_more(user):
     user.do("down", "fox", "--yes")
     user.config('service_account = "robot@lab-1.iam.gserviceaccount.com"')
     user.do(*UP, "--name", "elk", "--gpu", "t4", "--spot", "--image", "mine")
-    user.server.interrupt(user.server.instances(live=True)[0])
+    user.do("spot", "rehearse", "elk", "--yes")
+    user.server.advance(60)
     user.do("ls", "--refresh")
     user.do("start", "elk", "--yes")
     user.do("down", "elk", "--yes")
@@ -152,6 +153,7 @@ def test_reading_needs_its_document_and_no_more(user):
 # What launching needs beyond what reaping does.
 LAUNCHING_ALONE = set(
     """
+    compute.instances.simulateMaintenanceEvent
     compute.acceleratorTypes.list
     compute.disks.create
     compute.disks.get

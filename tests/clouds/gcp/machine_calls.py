@@ -41,6 +41,15 @@ def stop(asked: Asked) -> Thing:
     return operations.begin(model, asked.call, key, "stop", lambda: _unless_gone(asked, key, machine, halt))
 
 
+@answers("compute.instances.simulateMaintenanceEvent")
+def simulate(asked: Asked) -> Thing:
+    """Preempt a Spot machine, as Google's page on simulated maintenance says; others are left (they would be moved)."""
+    key, machine = resources.own(asked, "instances")
+    takes = machine["scheduling"].get("preemptible") and machine["status"] == "RUNNING"
+    end = (lambda: machines.interrupt(asked.model, key)) if takes else None
+    return operations.begin(asked.model, asked.call, key, "simulateMaintenanceEvent", end)
+
+
 @answers("compute.instances.start")
 def start(asked: Asked) -> Thing:
     """Start a machine that is at rest; where there is no capacity, it is at rest again."""

@@ -95,7 +95,7 @@ def test_a_rehearsal_on_a_machine_that_is_gone_says_so(lab):
     here, row = up(lab, spot=True)
     ended_outside(lab, row)
     with pytest.raises(InstanceNotFound, match="It cost"):
-        here.machines.interrupt("fox")
+        here.machines.rehearse("fox")
     assert "interruption_simulated" not in [line.kind for line in lab.opened().ledger.events(row.id)]
 
 

@@ -98,7 +98,7 @@ def test_a_budget_below_what_is_committed_says_the_sums_and_what_follows(lab, he
 def test_a_rehearsed_interruption_is_shown_until_it_has_happened(lab, here, line):
     here.machines.up(**UP, spot=True)
     lab.later(minutes=5)
-    taken = here.machines.interrupt("fox")["taken_at"]
+    taken = here.machines.rehearse("fox")["taken_at"]
     assert [one["taken_at"] for one in here.machines.ls(refresh=True)["machines"]] == [taken]
     assert here.machines.show("fox")["taken_at"] == taken
     assert "fox: a spot interruption is rehearsed; it is taken" in line("ls")[1]

@@ -20,7 +20,9 @@ from pathlib import Path
 
 from cloudgpu.access.keys import client_key, new_host_key
 from cloudgpu.core.model.instances import Address
+from cloudgpu.core.model.offers import Market
 from cloudgpu.core.values.naming import digest
+from cloudgpu.errors import NoCapacity
 from cloudgpu.testing.fake.full import _without
 from cloudgpu.testing.fake.machines import Pace, from_json, phase
 from cloudgpu.testing.fake.provider import FakeProvider
@@ -46,6 +48,13 @@ class SshCloud(FakeProvider):
         if not place.is_symlink():
             place.symlink_to(there)
         return super().attach(id, volume, tags)
+
+    def launch(self, attempt, *, deadline):
+        item = attempt.offer.available
+        gone = Path(self.options.state_file).with_name("no-spot")
+        if item.market is Market.SPOT and gone.exists() and item.zone in gone.read_text().split():
+            raise NoCapacity(f"{item.zone} has no spot capacity", field="offer", value=item.zone)
+        return super().launch(attempt, deadline=deadline)
 
     def _address(self, machine):
         return Address(host_of(machine.id), self.options.port, machine.user)

@@ -273,6 +273,21 @@ def test_whatever_dies_the_training_ends_with_the_same_answer(bench, fault):
     is_right(bench, job)
 
 
+def test_a_job_with_a_deadline_whose_spot_machine_is_taken_ends_with_the_same_answer(bench):
+    job = bench.begun(name="train", env=["PAUSE=0.15"], deadline="3h", work="1m")
+    bench.running(job)
+    bench.carried(job, lambda found: found.job.saved is not None)
+    first = bench.machine_of(job)
+    bench.takes(job)
+    bench.followed(job)
+    is_right(bench, job)
+    job = bench.now(job)
+    assert [one.market for one in job.attempts] == ["spot", "spot"]
+    assert (first.market, job.attempts[1].base_s > 0, job.interruptions) == ("spot", True, 1)
+    (line,) = [one for one in bench.session.ledger.events(first.id) if one.kind == "spot_interrupted"]
+    assert line.body["ran_s"] > 0
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
 def test_thirty_strikes_at_random_moments_change_nothing_of_the_answer(tmp_path):

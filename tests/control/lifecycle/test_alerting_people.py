@@ -9,7 +9,7 @@ import pytest
 from cloudgpu.config.alerts.alerts import alerts_from
 from cloudgpu.control.alerts.alerts import deliver
 from cloudgpu.control.inventory.sync import look_at_all
-from cloudgpu.control.lifecycle.interruption import interrupt
+from cloudgpu.control.lifecycle.interruption import rehearse
 from cloudgpu.control.lifecycle.lifecycle import new_lease, start, stop
 from cloudgpu.control.outage.notices import notify_once
 from cloudgpu.control.team.law import assign_owner
@@ -139,7 +139,7 @@ def test_what_was_asked_for_is_no_news(lab, web):
     look_at_all(lab.session)
     fox, owl = (next(row for row in lab.rows() if row.name == name) for name in ("amber-fox", "blue-owl"))
     stop(lab.session, fox, why="asked")
-    interrupt(lab.session, owl)
+    rehearse(lab.session, owl)
     lab.later(minutes=30)
     look_at_all(lab.session)
     assert deliver(lab.session, []).raised == ()

@@ -17,7 +17,7 @@ from cloudgpu.control.api.show import shown as shown_machine
 from cloudgpu.control.budgets.commands import BudgetOptions, removed, set_value
 from cloudgpu.control.inventory.local_files import put_in_order
 from cloudgpu.control.launch.restore import plan_comeback, started
-from cloudgpu.control.lifecycle.interruption import interrupt
+from cloudgpu.control.lifecycle.interruption import rehearse
 from cloudgpu.control.lifecycle.lease import plan_extension, set_hold
 from cloudgpu.control.lifecycle.lifecycle import end, new_lease, start, stop
 from cloudgpu.control.network.authorized_keys import own_key
@@ -56,7 +56,7 @@ ASKED = {
     "unshare": lambda session, row: unshare(session, row, None),
     "allow": lambda session, row: allow(session, row.name, "192.0.2.1/32"),
     "save": lambda session, row: save(session, row, "mine"),
-    "interrupt": interrupt,
+    "interrupt": rehearse,
     "down": lambda session, row: to_end(session, [row.name]),
 }
 

@@ -130,7 +130,9 @@ def test_a_machine_has_the_keys_that_its_type_requires_and_no_other() -> None:
     assert said <= OPTIONAL
 
 
-OPTIONAL = set("policy_by timer warnings decision refused_action taken_at shared unrequested_stop terms".split())
+OPTIONAL = set(
+    "policy_by timer warnings decision refused_action taken_at shared unrequested_stop terms interrupted_at".split()
+)
 
 
 def test_what_a_machine_may_lack_is_what_is_there_only_where_something_was_said() -> None:
@@ -208,6 +210,7 @@ LIFE = [
     line(9006, "action_refused", REFUSED),
     line(9007, "interruption_simulated", {"at": at(9900)}),
     asked(9008, "stop"),
+    line(9009, "spot_interrupted", {"how": "provider", "noticed_at": None, "ran_s": 9.0, "nanos": 1, "free": ""}),
 ]  # fmt: skip
 
 

@@ -7,7 +7,7 @@ import re
 import secrets as random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +16,7 @@ from cloudgpu.config.files.text import shown
 from cloudgpu.control.inputs.launch_request import UpOptions, duration, parse_request, validate_request
 from cloudgpu.control.jobs.inputs.command import check_command
 from cloudgpu.control.jobs.inputs.data import inside, parse_data, parse_results_to, volume_for
+from cloudgpu.control.jobs.inputs.deadline import DeadlineRequest, parse_deadline
 from cloudgpu.control.jobs.inputs.env_file import check_variable, read_env_file
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import NAME, NAME_RULE, made_name, tag_value
@@ -53,6 +54,9 @@ class JobOptions(UpOptions, total=False):
     timeout: timedelta | str | None
     max_cost: Decimal | str | float | None  # USD
     stall: timedelta | str | None
+    deadline: timedelta | datetime | str | None  # from now, or a time with its zone
+    work: timedelta | str | None  # how long the command runs, if nothing interrupts it
+    spot_policy: str | None
     retries: int
     restarts: int
     keep: timedelta | str | None
@@ -99,6 +103,7 @@ class RunRequest:
     restarts: int = USUAL_RESTARTS
     keep: timedelta = timedelta(0)
     results_wait: timedelta = USUAL_RESULTS_WAIT
+    deadline: DeadlineRequest | None = None
     detach: bool = False
 
 
@@ -145,6 +150,9 @@ def parse_run(*, environ: Mapping[str, str] | None = None, **asked: Unpack[RunOp
         restarts=_count(asked.get("restarts", USUAL_RESTARTS), "--restarts"),
         keep=duration(asked.get("keep"), "--keep") or timedelta(0),
         results_wait=duration(asked.get("results_wait"), "--results-wait") or USUAL_RESULTS_WAIT,
+        deadline=parse_deadline(
+            asked.get("deadline"), asked.get("work"), asked.get("spot_policy"), launch, on, results_to
+        ),
         detach=bool(asked.get("detach")),
     )
 
@@ -240,21 +248,27 @@ def _directories(asked: RunOptions, workdir: Path) -> tuple[str, str | None]:
             value=checkpoint,
             next="Write checkpoints to a directory of their own, --checkpoint checkpoint, say.",
         )
+    _check_writable(workdir, checkpoint, "--checkpoint")
     return found, checkpoint
 
 
-def _check_writable(workdir: Path, results: str) -> None:
-    """Raise InvalidRequest where results could not be brought back: before anything is paid for them."""
+def _check_writable(workdir: Path, results: str, option: str = "--results") -> None:
+    """Raise InvalidRequest where results could not be brought back, or checkpoints not be written.
+
+    A directory travels as it is: what cannot be written here cannot be written on the machine. That is said before
+    anything is paid for it.
+    """
     there = workdir / results
     there = next(path for path in (there, *there.parents) if path.exists() or path.is_symlink())
     why = "is not a directory" if not there.is_dir() else "cannot be written to"
     if there.is_dir() and os.access(there, os.W_OK | os.X_OK):
         return
+    lost = "results cannot be brought back" if option == "--results" else "checkpoints cannot be written"
     raise InvalidRequest(
-        f"{there} {why}, so results cannot be brought back.",
-        field="--results",
+        f"{there} {why}, so {lost}.",
+        field=option,
         value=results,
-        next="Name another directory inside the workdir with --results, or correct its permissions.",
+        next=f"Name another directory inside the workdir with {option}, or correct its permissions.",
     )
 
 

@@ -49,6 +49,7 @@ ACTIONS = (
     Action("compute.instances.start", "start machines"),
     Action("compute.instances.stop", "stop machines"),
     Action("compute.instances.setScheduling", "set the timer of a stopped machine again"),
+    _extra("compute.instances.simulateMaintenanceEvent", "rehearse an interruption"),
     _extra("compute.instances.getGuestAttributes", "read when a machine was last in use, and its host keys"),
     _extra("compute.instances.attachDisk", "attach data volumes"),
     _extra("compute.instances.setServiceAccount", "give machines the service account of config.toml"),

@@ -46,14 +46,15 @@ def causes(gcp: Gcp, machines: Iterable[Raw]) -> Mapping[str, str]:
     """
     ended = [one for one in machines if one.get("status") == "TERMINATED"]
     found = {_id(one): TIMER for one in ended if _by_timer(one)}
-    for wanted_events, concerns in ((PREEMPTIONS, _is_spot), (OTHERS, _any)):
+    for wanted_events, concerns in ((PREEMPTIONS, is_spot), (OTHERS, _any)):
         rest = [one for one in ended if _id(one) not in found and concerns(one) and _is_recent(one, gcp.clock())]
         events = _events(gcp, wanted_events, sorted({ids.last(one["zone"]) for one in rest})) if rest else ()
         found |= {_id(one): why for one in rest if (why := reason(one, events)) is not None}
     return found
 
 
-def _is_spot(machine: Raw) -> bool:
+def is_spot(machine: Raw) -> bool:
+    """Say whether a machine is one that Google may take back."""
     scheduling = machine.get("scheduling", {})
     return bool(scheduling.get("provisioningModel") == "SPOT" or scheduling.get("preemptible"))
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.model.instances import TAG_EXPIRES, TAG_HOLD_UNTIL, TAG_RENEW_UNTIL
 from cloudgpu.errors import AuthFailed, InstanceNotFound, InvalidRequest
 from cloudgpu.providers.gcp import errors, ids, operations
 from cloudgpu.providers.gcp.compute import schedules as timer
+from cloudgpu.providers.gcp.compute.interruption import is_spot
 from cloudgpu.providers.gcp.compute.listing import raw
 from cloudgpu.providers.gcp.compute.translate import boot_disk, has_scratch, labels_of, metadata_of
 from cloudgpu.providers.gcp.error_codes import STALE
@@ -119,6 +121,23 @@ def start(gcp: Gcp, id: str) -> None:  # noqa: A002
         timer.renew(gcp, id, found)
         operation = _ask(gcp, "start", id)
         operations.finished(gcp, operation, action="compute.instances.start", value=id)
+
+
+NOTICE = timedelta(seconds=30)  # "best effort, up to 30 seconds" (Spot VMs, Preemption process)
+
+
+def interrupt(gcp: Gcp, id: str) -> datetime:  # noqa: A002
+    """Simulate a maintenance event on a spot machine, which preempts it; return when it is taken, aware UTC.
+
+    Google names that as the way to test how work handles a preemption ("Simulate a host maintenance event"). Whether a
+    live machine gets its half minute of notice then is unverified. Raises InstanceNotFound, and InvalidRequest for a
+    machine on demand: that would be moved, or restarted.
+    """
+    if not is_spot(raw(gcp, id)):
+        message = f"{id} cannot be interrupted: it is not a spot machine."
+        raise InvalidRequest(message, field="instance", value=id, next="Launch one with --spot.")
+    _ask(gcp, "simulateMaintenanceEvent", id)
+    return gcp.clock() + NOTICE
 
 
 def _ask(gcp: Gcp, verb: str, id: str, **fields: Any) -> Mapping[str, Any]:  # noqa: A002

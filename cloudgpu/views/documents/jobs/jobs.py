@@ -117,6 +117,21 @@ class JobResults(TypedDict):
     """When they came."""
 
 
+class JobDeadline(TypedDict):
+    """When a job has to be done, and how that is made cheap."""
+
+    at: Time
+    """When that is."""
+    work_s: int
+    """How long its command runs, if nothing interrupts it, in seconds."""
+    policy: str
+    """What chooses between spot and on demand."""
+    market: str | None
+    """Where it runs, or is to run: `spot` or `on_demand`; null: it waits."""
+    saved_s: float
+    """How much of the work the newest copy of a checkpoint holds, in seconds."""
+
+
 class JobDocument(TypedDict):
     """One job."""
 
@@ -150,6 +165,8 @@ class JobDocument(TypedDict):
     """What of its machines has no known price, and is not in `spent_usd`."""
     dearest_usd: Usd | None
     """The most that it may cost by its plan; null where that has no end."""
+    deadline: JobDeadline | None
+    """When it has to be done; null for a job without a deadline."""
     expected_end: Time | None
     """When its command will end, if it goes on as it does; null: nobody can say."""
     expected_by: ExpectedBy | None

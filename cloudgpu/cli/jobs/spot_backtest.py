@@ -1,0 +1,153 @@
+"""`cloudgpu spot backtest`: spot policies on recorded availability, next to the exact optimum."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cloudgpu.cli.common import Format, Output, emit, open_here
+
+if TYPE_CHECKING:
+    from cloudgpu.views.documents.jobs.spot import SpotBacktestDocument, SpotPolicyResult
+
+
+def command(
+    *,
+    traces: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--traces", metavar="DIR|FILE", help="Traces of availability; may be repeated. Without: the ledger's own."
+        ),
+    ] = None,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option("--policy", metavar="NAME", help="Only this spot policy; may be repeated."),
+    ] = None,
+    work: Annotated[str, typer.Option("--work", metavar="TIME", help="The job's work on the machine.")] = "48h",
+    deadline: Annotated[
+        str, typer.Option("--deadline", metavar="TIME", help="From the begin of the job to its deadline.")
+    ] = "60h",
+    changeover: Annotated[
+        str, typer.Option("--changeover", metavar="TIME", help="Launch, boot, setup and restore after each start.")
+    ] = "12m",
+    tick: Annotated[str, typer.Option("--tick", metavar="TIME", help="The time between two decisions.")] = "10m",
+    price_spot: Annotated[
+        float | None, typer.Option("--price-spot", metavar="PRICE", help="An hour on spot. Without: 1.")
+    ] = None,
+    price_on_demand: Annotated[
+        float | None,
+        typer.Option("--price-on-demand", metavar="PRICE", help="An hour on demand. Without: three times spot."),
+    ] = None,
+    starts: Annotated[int, typer.Option("--starts", metavar="N", help="Random starts in each trace.")] = 20,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Picks the starts; the same ones each time.")] = 0,
+    together: Annotated[
+        bool, typer.Option("--together", help="The traces are zones of one job, which may move between them.")
+    ] = False,
+    output: Output = Format.TEXT,
+) -> None:
+    """Test spot policies on recorded availability: what jobs cost next to the exact optimum, and missed deadlines.
+
+    Each policy runs the same job from the same random starts, within the safety net. The optimum knows the future: no
+    policy can be cheaper. Traces are files like {"metadata": {"gap_seconds": 600}, "data": [1, 0]}, 1 for available.
+    Without --traces, the ledger's own history of spot machines is used. Contacts no cloud.
+    """
+    from cloudgpu.cli.progress import reach
+    from cloudgpu.control.spot.backtest import Wanted, spot_backtested
+
+    def progress(what: str, done: int, of: int) -> None:
+        reach(f"{what}, {done} of {of} runs")
+
+    wanted = Wanted(
+        traces=traces or (),
+        policies=policy or (),
+        work=work,
+        deadline=deadline,
+        changeover=changeover,
+        tick=tick,
+        price_spot=price_spot,
+        price_on_demand=price_on_demand,
+        starts=starts,
+        seed=seed,
+        together=together,
+    )
+    value = spot_backtested(wanted, open_here, progress)
+    emit(output, value, text(value))
+
+
+def text(value: SpotBacktestDocument) -> str:
+    """Return the traces, the table of policies and the timeline of one run, in 80 columns."""
+    from cloudgpu.cli.jobs.spot_timeline import timeline_text
+    from cloudgpu.cli.render import paragraph
+
+    return "\n\n".join([paragraph(_head(value)), _table(value), paragraph(_reading(value)), timeline_text(value)])
+
+
+def _head(value: SpotBacktestDocument) -> str:
+    job = f"{_hours(value['work_h'])} of work, due in {_hours(value['deadline_h'])}"
+    starts = f"a changeover of {_hours(value['changeover_h'])} after each start, a decision every "
+    prices = "An hour of spot costs 1, an hour on demand 3."
+    if value["priced"]:
+        prices = f"Spot costs {_cost(value, value['price_spot'])} an hour, on demand "
+        prices += f"{_cost(value, value['price_on_demand'])}."
+    return f"{job}; {starts}{_hours(value['tick_h'])}. {prices} {_traces(value)}"
+
+
+def _traces(value: SpotBacktestDocument) -> str:
+    used = [each for each in value["traces"] if each["tested"] or value["together"]]
+    shares = sorted(each["available_share"] for each in used)
+    share = f"{shares[0]:.0%}" if shares[0] == shares[-1] else f"{shares[0]:.0%} to {shares[-1]:.0%}"
+    runs = "run" if value["runs"] == 1 else "runs"
+    where = "as zones of one job" if value["together"] and used[1:] else "each by itself"
+    one, many = ("place", "places") if value["from_ledger"] else ("trace", "traces")
+    places = f"in one {one}" if not used[1:] else f"over {len(used)} {many}, {where}"
+    places += " that this ledger has seen" * value["from_ledger"]
+    short = len(value["traces"]) - len(used)
+    left_out = f" {short} shorter than the deadline: left out." if short else ""
+    return f"{value['runs']} {runs} {places}, with spot {share} of the time.{left_out}"
+
+
+def _table(value: SpotBacktestDocument) -> str:
+    from cloudgpu.cli.render import table
+
+    best = value["optimum"]
+    rows = [[*_row(value, one)] for one in value["policies"]]
+    rows.append(["optimum", _cost(value, best["cost"]), "", "", "", f"{best['on_demand_hours']:.1f}", "", ""])
+    headings = ["POLICY", "COST", "HIGH", "ABOVE BEST", "HIGH", "ON DEMAND", "STARTS", "MISSED"]
+    return table(rows, headings, right=range(1, 8))
+
+
+def _row(value: SpotBacktestDocument, one: SpotPolicyResult) -> list[str]:
+    return [
+        one["policy"],
+        _cost(value, one["cost"]["mean"]),
+        _cost(value, one["cost_p95"]),
+        f"{one['above_optimum']['mean']:.1%}",
+        f"{one['above_optimum_p95']:.1%}",
+        f"{one['on_demand_hours']:.1f}",
+        f"{one['starts']:.1f}",
+        str(one["missed"]),
+    ]
+
+
+def _reading(value: SpotBacktestDocument) -> str:
+    best = min(value["policies"], key=lambda one: one["above_optimum"]["mean"])
+    said = (
+        f"On demand alone costs {_cost(value, value['on_demand_only'])}; ABOVE BEST is a share of that. 95 runs in 100 "
+        "stay below HIGH. ON DEMAND is in hours."
+    )
+    gap = best["above_optimum"]
+    if gap["low"] is not None and gap["high"] is not None:
+        said += f" {best['policy']} comes closest: {gap['mean']:.1%} above the optimum, with 95% confidence "
+        said += f"{gap['low']:.1%} to {gap['high']:.1%}."
+    return said
+
+
+def _cost(value: SpotBacktestDocument, amount: float) -> str:
+    return f"{'$' if value['priced'] else ''}{amount:,.2f}"
+
+
+def _hours(hours: float) -> str:
+    from cloudgpu.core.values.times import duration_text
+
+    return f"{hours:g}h" if hours.is_integer() else duration_text(round(hours * 3600))

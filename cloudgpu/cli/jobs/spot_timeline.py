@@ -1,0 +1,160 @@
+"""Draws one run of spot policies over time: a character for each part of the time to the deadline."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from math import ceil
+from typing import TYPE_CHECKING, NamedTuple
+
+from cloudgpu.cli.terminal import columns
+
+if TYPE_CHECKING:
+    from cloudgpu.views.documents.jobs.spot import SpotBacktestDocument, SpotPolicyTimeline, SpotStretch
+
+INDENT, LABEL, NARROW, WIDE = 2, 18, 20, 96  # columns
+TICKS = 6  # of the axis
+_ROUNDING = 1e-4  # shares of work are rounded to it
+
+
+class Marks(NamedTuple):
+    """The characters of a timeline."""
+
+    spot: str
+    on_demand: str
+    changeover: str
+    wait: str
+    done: str
+    up: str
+    down: str
+    eighths: str
+    axis: str
+    tick: str
+
+
+BLOCKS = Marks("█", "▓", "░", "·", " ", "▀", " ", " ▁▂▃▄▅▆▇█", "─", "┴")
+PLAIN = Marks("#", "%", "/", ".", " ", "=", " ", " 123456789", "-", "+")  # where the output cannot have blocks
+
+
+def timeline_text(value: SpotBacktestDocument) -> str:
+    """Return one run drawn: where spot was there, then what each policy did with its progress, above an axis."""
+    marks, width = _marks(), max(NARROW, min(WIDE, columns() - INDENT - LABEL))
+    shown, hours = value["timeline"], value["deadline_h"]
+    lines = [_title(value), ""]
+    for name, zone in zip(shown["traces"], shown["available"], strict=True):
+        lines.append(_line(_short(name), _availability(zone, width, marks)))
+    for one in shown["policies"]:
+        lines += ["", _line(one["policy"], _machines(one["stretches"], hours, width, marks))]
+        lines.append(_line("", _progress(one["stretches"], hours, width, marks)))
+        lines.append(_line("", _summary(value, one)))
+    lines += ["", *_axis(hours, width, marks), "", _legend(marks)]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _title(value: SpotBacktestDocument) -> str:
+    from cloudgpu.cli.render import paragraph
+
+    shown = value["timeline"]
+    where = shown["traces"][0] if not shown["traces"][1:] else f"{len(shown['traces'])} zones"
+    best = f"{'$' if value['priced'] else ''}{shown['optimum']:,.2f}"
+    return paragraph(f"One run, from hour {shown['at_h']:.1f} of {where}; the optimum is {best}:")
+
+
+def _line(label: str, drawn: str) -> str:
+    return f"{'':{INDENT}}{label:<{LABEL}}{drawn}"
+
+
+def _availability(zone: Sequence[bool], width: int, marks: Marks) -> str:
+    drawn = ""
+    for place in range(width):
+        part = zone[place * len(zone) // width : max(place * len(zone) // width + 1, (place + 1) * len(zone) // width)]
+        drawn += marks.up if 2 * sum(part) >= len(part) else marks.down
+    return drawn
+
+
+def _machines(stretches: Sequence[SpotStretch], hours: float, width: int, marks: Marks) -> str:
+    """Return for each part of the time what took most of it; a start shows even where it is short."""
+    drawn = ""
+    for place in range(width):
+        since, until = place * hours / width, (place + 1) * hours / width
+        lasted: dict[str, float] = {}
+        for one in stretches:
+            overlap = min(until, one["until_h"]) - max(since, one["since_h"])
+            if overlap > 0:
+                lasted[one["mode"]] = lasted.get(one["mode"], 0.0) + overlap
+        drawn += _mark(lasted, marks)
+    return drawn
+
+
+def _mark(lasted: dict[str, float], marks: Marks) -> str:
+    if not lasted:
+        return marks.done
+    mode = max(lasted, key=lambda one: lasted[one])
+    return {"spot": marks.spot, "on_demand": marks.on_demand, "changeover": marks.changeover}.get(mode, marks.wait)
+
+
+def _progress(stretches: Sequence[SpotStretch], hours: float, width: int, marks: Marks) -> str:
+    levels = len(marks.eighths) - 1
+    drawn = ""
+    for place in range(width):
+        until = (place + 1) * hours / width
+        if place * hours / width >= stretches[-1]["until_h"]:
+            break
+        drawn += marks.eighths[min(levels, ceil(_done_at(stretches, until) * levels - _ROUNDING))]
+    return drawn
+
+
+def _done_at(stretches: Sequence[SpotStretch], at: float) -> float:
+    """Return the share of the work that is done at this hour, between the ends of stretches in proportion."""
+    before = 0.0
+    for one in stretches:
+        if at < one["until_h"]:
+            part = max(0.0, at - one["since_h"]) / (one["until_h"] - one["since_h"])
+            return before + (one["work_done"] - before) * part
+        before = one["work_done"]
+    return before
+
+
+def _summary(value: SpotBacktestDocument, one: SpotPolicyTimeline) -> str:
+    sums = {"spot": 0.0, "on_demand": 0.0}
+    for stretch in one["stretches"]:
+        if stretch["market"] is not None:
+            sums[stretch["market"]] += stretch["until_h"] - stretch["since_h"]
+    cost = f"{'$' if value['priced'] else ''}{one['cost']:,.2f}"
+    starts = f"{one['starts']} start" + "s" * (one["starts"] != 1)
+    return f"{cost}: {sums['spot']:.1f}h spot, {sums['on_demand']:.1f}h on demand, {starts}, {one['finish_h']:.1f}h"
+
+
+def _axis(hours: float, width: int, marks: Marks) -> list[str]:
+    places = [round(number * (width - 1) / TICKS) for number in range(TICKS + 1)]
+    line = "".join(marks.tick if place in places else marks.axis for place in range(width))
+    labels = [" "] * (width + LABEL)
+    for number, place in enumerate(places):
+        said = _hour(hours * number / TICKS)
+        begin = min(place, width - len(said))
+        labels[begin : begin + len(said)] = said
+    return [_line("", line), _line("", "".join(labels))]
+
+
+def _hour(hours: float) -> str:
+    from cloudgpu.core.values.times import duration_text
+
+    return f"{hours:g}h" if hours.is_integer() else duration_text(round(hours * 60) * 60)
+
+
+def _legend(marks: Marks) -> str:
+    from cloudgpu.cli.render import paragraph
+
+    return paragraph(
+        f"{marks.up} spot there, {marks.spot} on spot, {marks.on_demand} on demand, {marks.changeover} changeover, "
+        f"{marks.wait} waiting, {marks.eighths[1]}{marks.eighths[4]}{marks.eighths[-1]} work done"
+    )
+
+
+def _short(name: str) -> str:
+    return name if len(name) < LABEL else f"{name[: LABEL - 2]}…"
+
+
+def _marks() -> Marks:
+    encoding = (getattr(sys.stdout, "encoding", None) or "").lower()
+    return BLOCKS if encoding.startswith("utf") else PLAIN

@@ -1,0 +1,120 @@
+"""What a watcher of one job knows of it: its machine, the connection to it, and what was seen there."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from cloudgpu.control.access.reach import open_connection
+from cloudgpu.control.cost.job_cost import job_spent
+from cloudgpu.control.inventory.sync import refresh
+from cloudgpu.control.jobs import elsewhere
+from cloudgpu.control.jobs.attempt import settled
+from cloudgpu.control.jobs.deadline.choice import choice_of, noting_work
+from cloudgpu.control.jobs.store import append, directory_of
+from cloudgpu.core.jobs.job import Job
+from cloudgpu.errors import CloudgpuError, LedgerUnavailable, ProviderUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import TracebackType
+    from typing import Self
+
+    from cloudgpu.access.jobs.remote import RemoteJob
+    from cloudgpu.access.ssh.connection import Connection
+    from cloudgpu.control.session.session import Session
+    from cloudgpu.core.events.log import Draft
+    from cloudgpu.core.jobs.deadline import Choice
+    from cloudgpu.core.jobs.remote_state import RemoteState
+    from cloudgpu.core.jobs.stored import StoredResults
+    from cloudgpu.core.model.machine import Machine
+    from cloudgpu.core.values.money import Money
+
+
+@dataclass
+class Attendant:
+    """Attends to one job. `environ` has the values of its secrets; the connection to its machine is kept."""
+
+    session: Session
+    id: str
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    connection: Connection | None = None
+    connected_to: str | None = None
+    remote: RemoteState | None = None
+    unfetched: bool = False
+    results: StoredResults | None = None  # that are whole in the job's bucket
+    compared: bool = False  # whether the ledger has all lines of the job that this computer has
+    sold_out: bool = False
+    cleared: set[str] = field(default_factory=set)  # machines of which this process has seen that nothing is left
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection to the job's machine."""
+        if self.connection is not None:
+            self.connection.close()
+        self.connection = self.connected_to = None
+
+    def _choice(self, job: Job, machine: Machine | None) -> Choice | None:
+        """Return where a job with a deadline is to run now; None for another one, and for one that is over."""
+        if job.deadline is None or job.outcome is not None:
+            return None
+        return choice_of(self.session, job, machine, self.remote, directory_of(self.session, job))
+
+    def _machine(self, job: Job) -> Machine | None:
+        attempt = job.attempt or (job.attempts[-1] if job.attempts else None)
+        return None if attempt is None or attempt.machine is None else self.session.ledger.machine(attempt.machine)
+
+    def _there(self, job: Job) -> Machine:
+        """Return the machine of a step that is only taken where there is one."""
+        machine = self._machine(job)
+        if machine is None:
+            raise ProviderUnavailable(f"The ledger lost the machine of {job.name}.", field="ledger", value=job.name)
+        return machine
+
+    def _refreshed(self, job: Job, machine: Machine) -> Machine:
+        """Return a machine as its provider has it now; one whose launch was interrupted is settled first."""
+        try:
+            found = settled(self.session, job, machine)
+            return refresh(self.session, found) if found.provider_id and found.terminated_at is None else found
+        except LedgerUnavailable:
+            raise
+        except CloudgpuError:
+            return self.session.ledger.machine(machine.id) or machine
+
+    def _spent(self, job: Job) -> Money | None:
+        """Return what the job has cost so far, as `cost --by job` says it; not asked where that bounds nothing."""
+        return None if job.spec["max_cost"] is None else job_spent(self.session, job)
+
+    def at(self, job: Job, machine: Machine) -> RemoteJob:
+        """Return the open attempt on its machine, over a connection that stands. Raises Unreachable."""
+        from cloudgpu.access.jobs.remote import RemoteJob
+
+        if self.connection is None or self.connected_to != machine.id or not self.connection.is_open:
+            self.close()
+            self.connection, self.connected_to = open_connection(self.session, machine), machine.id
+        return RemoteJob(self.connection, job.id, job.attempts[-1].number)
+
+    def _append(self, *drafts: Draft) -> None:
+        append(self.session, self.id, drafts)
+
+    def _own_machines(self, job: Job) -> list[Machine]:
+        """Return the machines that were made for a job."""
+        own = job.machines if job.spec["machine"] is None else ()
+        return [one for one in map(self.session.ledger.machine, own) if one is not None and one.provider_id]
+
+    def _last_copy(self, job: Job, machine: Machine, seen: RemoteState) -> str | None:
+        with noting_work(self.session, job, seen):
+            return elsewhere.last_copy(self.session, job, self.at(job, machine), seen)
+
+    def _at(self, remote: RemoteState, moment: float) -> datetime:
+        """Return when that was by this computer's clock: a machine's own clock may be hours off."""
+        return self.session.clock() - timedelta(seconds=max(0.0, remote.now - moment))

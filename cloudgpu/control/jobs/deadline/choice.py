@@ -1,0 +1,268 @@
+"""Decides for a job with a deadline where it runs, by what the ledger and its watcher have seen, and launches there."""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from cloudgpu.access.files import write_whole
+from cloudgpu.access.jobs.checkpoints import stored
+from cloudgpu.control.alerts.alerts import note_one
+from cloudgpu.control.cost.job_cost import all_jobs
+from cloudgpu.control.jobs.store import append, directory_of
+from cloudgpu.core.events.job_lines import job_work_saved
+from cloudgpu.core.jobs.alerts import late_finding, waits_key
+from cloudgpu.core.jobs.deadline import (
+    Choice,
+    Margins,
+    Position,
+    SpotSeen,
+    choose,
+    fits,
+    margins_of,
+    position_of,
+)
+from cloudgpu.core.jobs.remote_state import Phase
+from cloudgpu.core.spot import POLICIES
+from cloudgpu.core.values.times import from_iso
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from cloudgpu.access.jobs.checkpoints import StoredCheckpoint
+    from cloudgpu.control.session.session import Session
+    from cloudgpu.core.jobs.deadline import Sight
+    from cloudgpu.core.jobs.job import Attempt, Job
+    from cloudgpu.core.jobs.remote_state import RemoteState
+    from cloudgpu.core.model.machine import Machine
+    from cloudgpu.core.spot.situation import Policy
+
+MOST_ROUNDS = 100  # whose lengths are kept
+ONE_ROUND = timedelta(seconds=30)  # refusals that are closer are of one launch, zone after zone
+RENEWS_FOR = timedelta(
+    hours=1
+)  # beyond the deadline: a job that is late ends on its machine, and its results come back
+LEASE = timedelta(hours=2)
+_RUNS = (Phase.RUNNING, Phase.ORPHANED)
+
+
+@dataclass(frozen=True, slots=True)
+class Rounds:
+    """How a job was watched on this computer. Times are seconds since 1970.
+
+    `last` is the last pass, `alive` the last one that saw its command run, in the attempt of that number; `gaps` are
+    the seconds between passes. `noticed` is when the notice of the machine of that attempt was seen.
+    """
+
+    last: float | None = None
+    alive: float | None = None
+    attempt: int = 0
+    noticed: float | None = None
+    gaps: list[float] = field(default_factory=list)
+
+
+def rounds(directory: Path) -> Rounds:
+    """Return how a job was watched on this computer; nothing is known where it never was."""
+    with suppress(OSError, ValueError, TypeError):
+        return Rounds(**json.loads((directory / "rounds").read_text()))
+    return Rounds()
+
+
+def note_round(directory: Path, job: Job, remote: RemoteState | None, now: datetime) -> Rounds:
+    """Write down that a job was looked at now, and what was seen of its command; return all that is known by now."""
+    before, at = rounds(directory), now.timestamp()
+    gaps = before.gaps if before.last is None else [*before.gaps, max(0.0, at - before.last)]
+    number = len(job.attempts)
+    same = before.attempt == number
+    runs = remote is not None and remote.phase in _RUNS
+    noticed = before.noticed if same else None
+    if remote is not None and remote.notice and noticed is None:
+        noticed = at
+    alive = at if runs else before.alive if same else None
+    found = Rounds(at, alive, number, noticed, gaps[-MOST_ROUNDS:])
+    write_whole(directory / "rounds", json.dumps(asdict(found)).encode())
+    return found
+
+
+def noticed_at(directory: Path, attempt: Attempt) -> datetime | None:
+    """Return when the notice of an attempt's machine was seen on this computer; None where nobody saw one."""
+    known = rounds(directory)
+    return None if known.noticed is None or known.attempt != attempt.number else _moment(known.noticed)
+
+
+def choice_of(
+    session: Session, job: Job, machine: Machine | None, remote: RemoteState | None, directory: Path
+) -> Choice:
+    """Return where a job with a deadline is to run now; raise, or clear, the alert that it does not fit any more."""
+    now = session.clock()
+    known = note_round(directory, job, remote, now)
+    margins = measured(session, job, known.gaps)
+    at = position(job, machine, remote, known, margins, now)
+    note_one(session, waits_key(job, "late"), None if fits(at, margins) else late_finding(job, at))
+    return choose(job, policy_of(job), spot_seen(session, job), margins, now, at)
+
+
+def policy_of(job: Job) -> Policy:
+    """Return the policy of a job with a deadline, the same one each time: it keeps what it has solved for the job."""
+    return _policy("on-demand" if job.deadline is None else job.deadline["policy"], job.id)
+
+
+@lru_cache(maxsize=32)
+def _policy(name: str, _job: str) -> Policy:
+    return POLICIES[name]()
+
+
+def position(
+    job: Job, machine: Machine | None, remote: RemoteState | None, known: Rounds, margins: Margins, now: datetime
+) -> Position:
+    """Return where a job is: on this machine, if there is one, whose command this look has seen."""
+    attempt = job.attempt if machine is not None and machine.terminated_at is None else None
+    said = None if remote is None else remote.progress
+    if said is None and job.progress is not None:
+        said = job.progress[:2]
+    alive = None if known.alive is None else _moment(known.alive)
+    if attempt is None and said is not None:  # what it says now is of work that may be lost
+        said = None if job.progress is None or not _is_of_saved(job) else said
+    return position_of(job, now, attempt=attempt, running_at=alive, margins=margins, progress=said)
+
+
+def _is_of_saved(job: Job) -> bool:
+    """Say whether the last progress was of no more than the newest copy holds: older than that."""
+    return job.saved is not None and job.progress is not None and job.progress[2] <= job.saved.at
+
+
+def measured(session: Session, job: Job | None, gaps: Iterable[float] = (), provider: str | None = None) -> Margins:
+    """Return what the net counts, of what this ledger has measured with this provider, or with that of the job."""
+    machines = {one.id: one for one in session.ledger.machines()}
+    jobs = all_jobs(session)
+    named = provider or _provider(job, machines)
+    starts = [seconds for one in jobs.values() for seconds in _starts(one, machines, named)]
+    ends = [
+        (one.ended_at - one.move.at).total_seconds()
+        for other in jobs.values()
+        for one in other.attempts
+        if one.move is not None and one.ended_at is not None and one.moved
+    ]
+    return margins_of(starts, ends, list(gaps))
+
+
+def _provider(job: Job | None, machines: dict[str, Machine]) -> str | None:
+    used = () if job is None else job.machines
+    return next((machines[one].provider for one in reversed(used) if one in machines), None)
+
+
+def _starts(job: Job, machines: dict[str, Machine], provider: str | None) -> Iterator[float]:
+    """Yield how long launches for a job took, from the call until its command began, in seconds."""
+    seen = set[str]()
+    for one in job.attempts:
+        machine = machines.get(one.machine or "")
+        fresh = machine is not None and one.key is not None and machine.id not in seen
+        if machine is None or not fresh or one.began_at is None or (provider and machine.provider != provider):
+            continue
+        seen.add(machine.id)
+        yield max(0.0, (one.began_at - from_iso(machine.intended_at)).total_seconds())
+
+
+def spot_seen(session: Session, job: Job) -> SpotSeen:
+    """Return what this job has seen of spot: by its launches, and by the machines that it lost."""
+    found: list[tuple[datetime, Sight]] = []
+    for machine in session.ledger.machines():
+        if machine.market == "spot" and machine.key.startswith(f"{job.id}-") and machine.launch_status != "void":
+            at = from_iso(machine.terminated_at or machine.intended_at)
+            refused = machine.launch_status == "refused"
+            found.append((at, "refused") if refused else (from_iso(machine.intended_at), "had"))
+    lost = [one.ended_at for one in job.attempts if one.interrupted and one.market == "spot" and one.ended_at]
+    return SpotSeen(tuple(_by_launch(sorted([*found, *((at, "lost") for at in lost)]))))
+
+
+def _by_launch(events: Iterable[tuple[datetime, Sight]]) -> Iterator[tuple[datetime, Sight]]:
+    """Yield these events, those that one launch was refused in several zones as one."""
+    last: tuple[datetime, Sight] | None = None
+    for one in events:
+        if last is None or (last[1], one[1]) != ("refused", "refused") or one[0] - last[0] > ONE_ROUND:
+            yield one
+        last = one
+
+
+def newest_copy(directory: Path) -> StoredCheckpoint | None:
+    """Return the newest copy of a checkpoint that is here."""
+    return next(reversed(stored(directory / "checkpoints")), None)
+
+
+@contextmanager
+def noting_work(session: Session, job: Job, remote: RemoteState) -> Iterator[None]:
+    """Write, after a copy that is made within, how much of the work of a job with a deadline the newest one holds.
+
+    `remote` is what was seen before that copy.
+    """
+    if job.deadline is None:
+        yield
+        return
+    directory = directory_of(session, job)
+    before = newest_copy(directory)
+    yield
+    _note_saved(session, job, remote, before, newest_copy(directory))
+
+
+def _note_saved(
+    session: Session,
+    job: Job,
+    remote: RemoteState,
+    before: StoredCheckpoint | None,
+    after: StoredCheckpoint | None,
+) -> None:
+    """Write how much of the work the newest copy holds, where that is more than was known.
+
+    `remote` was seen, and `before` was the newest copy, before the copying that made `after`. That is the checkpoint
+    which was the newest on the machine then, or one that was finished since; what else it may be is left out.
+    """
+    if after is None or remote.checkpointed is None or remote.started is None:
+        return
+    fresh = before is None or after.number > before.number
+    if after.name != remote.checkpoints[0] and not (fresh and after.name not in remote.checkpoints):
+        return
+    attempt = job.attempts[-1]
+    work = attempt.base_s + max(0.0, remote.checkpointed - remote.started)
+    if work > (0.0 if job.saved is None else job.saved.work_s):
+        append(session, job.id, [job_work_saved(job.id, attempt.number, after.name, work, session.clock())])
+
+
+def launch_options_of(job: Job, attempt: Attempt, now: datetime) -> dict[str, str | bool]:
+    """Return the options of the launch of an attempt: for a job with a deadline, those of its market and time left."""
+    terms = job.deadline
+    if terms is None or attempt.market is None:
+        return job.spec["launch"]
+    left = max(timedelta(0), from_iso(terms["at"]) - now)
+    spot = attempt.market == "spot"
+    words = {**lives(left, timedelta(seconds=job.spec["results_wait_s"])), **job.spec["launch"], "spot": spot}
+    if spot:
+        words.setdefault("max_price", _dollars(terms["on_demand"]))
+    else:
+        words.pop("max_price", None)
+    return words
+
+
+def lives(left: timedelta, results_wait: timedelta) -> dict[str, str | bool]:
+    """Return the options by which a machine may live: as long as is left to the deadline, and until results are here.
+
+    A job that runs renews its lease.
+    """
+    longest = left + RENEWS_FOR + results_wait
+    return {"lease": _typed(min(longest, LEASE)), "renew_until": _typed(longest)}
+
+
+def _typed(span: timedelta) -> str:
+    return f"{span // timedelta(seconds=1)}s"
+
+
+def _dollars(nanos: int) -> str:
+    return f"{nanos / 1e9:.6f}"
+
+
+def _moment(epoch: float) -> datetime:
+    return datetime.fromtimestamp(epoch, UTC)

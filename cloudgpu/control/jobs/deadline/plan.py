@@ -1,0 +1,123 @@
+"""Plans a job with a deadline: the prices of both markets, when on demand begins at the latest, what it will cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, cast
+
+from cloudgpu.control.inputs.launch_request import parse_request
+from cloudgpu.control.jobs.deadline.choice import lives, measured
+from cloudgpu.control.jobs.inputs.deadline import ON_DEMAND, DeadlineRequest, check_feasible
+from cloudgpu.control.launch.plan import Prepared, prepare
+from cloudgpu.control.spot.seen import seen_traces
+from cloudgpu.core.jobs.deadline import TICK_S, Margins
+from cloudgpu.core.spot import POLICIES
+from cloudgpu.core.spot.net import Net, latest_start
+from cloudgpu.core.spot.replay.quote import Quote, quote
+from cloudgpu.core.spot.simulate import SpotJob
+from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.times import iso
+from cloudgpu.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from cloudgpu.control.inputs.launch_request import UpOptions
+    from cloudgpu.control.jobs.inputs.request import RunRequest
+    from cloudgpu.control.session.session import Session
+    from cloudgpu.core.events.job_lines import DeadlineRecord
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedDeadline:
+    """What a job with a deadline is planned with: prices an hour, and what the net counts.
+
+    `latest` is when on demand begins at the latest, were there no spot until then. `quote` is what it is expected to
+    cost, None where only on demand is used.
+    """
+
+    at: datetime
+    work: timedelta
+    policy: str
+    spot: Money
+    on_demand: Money
+    margins: Margins
+    latest: datetime
+    quote: Quote | None
+
+    def record(self) -> DeadlineRecord:
+        """Return what the ledger keeps of it."""
+        return {
+            "at": iso(self.at),
+            "work_s": self.work // timedelta(seconds=1),
+            "policy": self.policy,
+            "spot": self.spot.nanos,
+            "on_demand": self.on_demand.nanos,
+        }
+
+
+def plan_deadline(
+    session: Session, request: RunRequest, wanted: DeadlineRequest, launch: UpOptions
+) -> tuple[PlannedDeadline, Prepared, UpOptions]:
+    """Return the plan of a deadline, the dearest launch that it may need, and the options that all launches share.
+
+    The dearest is on demand, from now until the results of a job that ends at its deadline are here: budgets reserve
+    that. Raises InvalidRequest for a deadline that cannot be kept, and as `up` does for a launch on either market.
+    """
+    now = session.clock()
+    usual = cast("UpOptions", {**lives(wanted.moment(now) - now, request.results_wait), **launch})
+    dear: UpOptions = {**usual, "spot": False}
+    dear.pop("max_price", None)
+    prepared = prepare(session, parse_request(**dear))
+    on_demand = _price(prepared)
+    margins = measured(session, None, provider=prepared.plan.offer.available.provider)
+    at = check_feasible(wanted, now, margins, on_demand)
+    spot = on_demand
+    if wanted.policy != ON_DEMAND:
+        cheap: UpOptions = {**usual, "spot": True}
+        spot = _price(prepare(session, parse_request(**cheap)))
+    planned = PlannedDeadline(
+        at,
+        wanted.work,
+        wanted.policy,
+        spot,
+        on_demand,
+        margins,
+        now + timedelta(hours=latest_start(*_hours(at - now, wanted.work), _net(margins))),
+        None if wanted.policy == ON_DEMAND else _quote(session, wanted, at - now, margins, spot, on_demand),
+    )
+    shared: UpOptions = {**launch}
+    shared.pop("spot", None)
+    return planned, prepared, shared
+
+
+def _price(prepared: Prepared) -> Money:
+    price = prepared.plan.offer.price
+    if price is not None:
+        return price.per_hour
+    raise InvalidRequest(
+        "The price of this machine is not known, so spot and on demand cannot be weighed.",
+        field="--deadline",
+        value=prepared.plan.offer.available.instance_type,
+        next="Choose another machine (cloudgpu gpus), or leave --deadline out.",
+    )
+
+
+def _net(margins: Margins) -> Net:
+    return Net(margins.start_s / 3600, margins.round_s / 3600)
+
+
+def _hours(*spans: timedelta) -> tuple[float, float]:
+    first, second = (one / timedelta(hours=1) for one in spans)
+    return first, second
+
+
+def _quote(
+    session: Session, wanted: DeadlineRequest, span: timedelta, margins: Margins, spot: Money, on_demand: Money
+) -> Quote:
+    """Return what the job will probably cost, by what this ledger has seen of spot, else by the shipped model.
+
+    The adaptive policy is quoted as uniform progress, which costs a little more: to simulate it takes too long.
+    """
+    deadline, work = _hours(span, wanted.work)
+    job = SpotJob(work, deadline, TICK_S / 3600, margins.start_s / 3600, spot.nanos / 1e9, on_demand.nanos / 1e9)
+    return quote(job, seen_traces(session), policy=POLICIES["greedy"]() if wanted.policy == "greedy" else None)

@@ -1,0 +1,153 @@
+"""Reads `--deadline`, `--work` and `--spot-policy`, and names the cheapest way where they cannot be kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from cloudgpu.config.files.text import shown
+from cloudgpu.control.inputs.launch_request import duration, moment
+from cloudgpu.core.jobs.deadline import Margins, least_time_s
+from cloudgpu.core.spot import POLICIES
+from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.naming import did_you_mean, near
+from cloudgpu.core.values.times import duration_text, from_iso, parse_duration
+from cloudgpu.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+USUAL_POLICY = "uniform-progress"
+ON_DEMAND = "on-demand"
+_OTHERS = {
+    "or_on_demand": ("--or-on-demand", "--deadline decides itself when on demand is needed."),
+    "persistent": ("--persistent", "A job with a deadline gets a new machine after each interruption."),
+    "renew_until": ("--renew-until", "Its machines live to the deadline, and until the results are here."),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class DeadlineRequest:
+    """When a job has to be done: so long from now, or at a moment. `work` is what its command needs, uninterrupted."""
+
+    at: timedelta | datetime
+    work: timedelta
+    policy: str
+
+    def moment(self, now: datetime) -> datetime:
+        """Return when that is; raise InvalidRequest for a moment that is over."""
+        return moment(self.at, "--deadline", now)
+
+
+def parse_deadline(
+    at: timedelta | datetime | str | None,
+    work: timedelta | str | None,
+    policy: str | None,
+    launch: Mapping[str, str | bool],
+    on: str | None,
+    results_to: str | None = None,
+) -> DeadlineRequest | None:
+    """Return what was asked for, None for a job without a deadline; raise InvalidRequest for what cannot be meant."""
+    if at is None:
+        _check_unused(work, policy)
+        return None
+    needed = duration(work, "--work")
+    if needed is None:
+        says = "--deadline needs --work: how long the command runs, if nothing interrupts it."
+        raise InvalidRequest(says, field="--work", value=None, next=f"For example --deadline {_typed(at)} --work 18h")
+    _check_launch(launch, on)
+    if results_to is not None:
+        says = "--deadline counts the work that checkpoints hold, and needs them on this computer."
+        raise InvalidRequest(says, field="--results-to", value=results_to, next="Leave --results-to or --deadline out.")
+    when = _read(at)
+    if isinstance(when, timedelta) and when <= needed:
+        raise _too_short(needed, when, Margins(), None)
+    return DeadlineRequest(when, needed, _policy(policy, launch))
+
+
+def _check_unused(work: timedelta | str | None, policy: str | None) -> None:
+    for option, value in (("--work", work), ("--spot-policy", policy)):
+        if value is not None:
+            says = f"{option} is of a job with a deadline."
+            raise InvalidRequest(says, field=option, value=str(value), next=f"Add --deadline, or leave {option} out.")
+
+
+def _check_launch(launch: Mapping[str, str | bool], on: str | None) -> None:
+    if on is not None:
+        says = f"--deadline chooses its machines, and --on {on} names one."
+        raise InvalidRequest(says, field="--deadline", value=on, next="Leave --on or --deadline out.")
+    for word, (option, why) in _OTHERS.items():
+        if launch.get(word):
+            says = f"{option} cannot stand beside --deadline. {why}"
+            raise InvalidRequest(says, field=option, value=None, next=f"Leave {option} out.")
+
+
+def _read(at: timedelta | datetime | str) -> timedelta | datetime:
+    """Return a duration, or a moment with its zone."""
+    if not isinstance(at, str):
+        return at
+    try:
+        return parse_duration(at)
+    except ValueError:
+        pass
+    try:
+        return from_iso(at)
+    except ValueError:
+        raise InvalidRequest(
+            f"--deadline {shown(at)!r} is neither a duration nor a time with its zone.",
+            field="--deadline",
+            value=shown(at),
+            next="For example --deadline 24h, or --deadline 2026-12-01T09:00+01:00",
+        ) from None
+
+
+def _policy(name: str | None, launch: Mapping[str, str | bool]) -> str:
+    if name is None:
+        return ON_DEMAND if launch.get("spot") is False else USUAL_POLICY
+    if name not in POLICIES:
+        known = list(POLICIES)
+        raise InvalidRequest(
+            f"{shown(name)!r} is not a policy{did_you_mean(near(name, known), '.')}",
+            field="--spot-policy",
+            value=shown(name),
+            next=f"The policies are: {', '.join(known)}",
+        )
+    if launch.get("spot") is False and name != ON_DEMAND:
+        says = f"--spot-policy {name} uses spot, and --on-demand rules that out."
+        raise InvalidRequest(says, field="--spot-policy", value=name, next="Leave one of the two out.")
+    return name
+
+
+def check_feasible(wanted: DeadlineRequest, now: datetime, margins: Margins, on_demand: Money | None) -> datetime:
+    """Return the deadline; raise InvalidRequest where even on demand alone would be late.
+
+    `on_demand` is what an hour of it costs.
+    """
+    at = wanted.moment(now)
+    if (at - now).total_seconds() < least_time_s(wanted.work.total_seconds(), margins):
+        raise _too_short(wanted.work, at - now, margins, on_demand)
+    return at
+
+
+def _too_short(work: timedelta, given: timedelta, margins: Margins, on_demand: Money | None) -> InvalidRequest:
+    least = timedelta(minutes=-(-least_time_s(work.total_seconds(), margins) // 60))
+    begin = least - work
+    spot = least + timedelta(minutes=-(-(margins.changeover_s + margins.start_s) // 60))
+    cost = "" if on_demand is None else f" (about {_cost(on_demand, least).text(2)})"
+    return InvalidRequest(
+        f"--work {duration_text(work)} does not fit --deadline {duration_text(given)}: a machine takes up to "
+        f"{duration_text(begin)} to begin.",
+        field="--deadline",
+        value=duration_text(given),
+        next=f"The least is --deadline {_typed(least)}, all of it on demand{cost}. From --deadline {_typed(spot)} on, "
+        "spot can be used, which is cheaper.",
+    )
+
+
+def _cost(per_hour: Money, span: timedelta) -> Money:
+    return Money(per_hour.nanos * (span // timedelta(seconds=1)) // 3600)
+
+
+def _typed(at: timedelta | datetime | str) -> str:
+    return duration_text(at).replace(" ", "") if isinstance(at, timedelta) else str(at)

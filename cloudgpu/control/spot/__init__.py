@@ -1,0 +1,1 @@
+"""Spot machines: what was seen of them, by place and by interruption."""

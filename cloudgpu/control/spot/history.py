@@ -1,0 +1,81 @@
+"""Reads from the ledger what was seen of spot at each place: launches, refusals, interruptions, prices."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cloudgpu.core.spot.places import Kind, Offered, Place, Sighting, ordered
+from cloudgpu.core.values.times import from_iso
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cloudgpu.control.launch.plan import Prepared
+    from cloudgpu.control.session.session import Session
+    from cloudgpu.core.model.machine import Machine
+    from cloudgpu.core.model.offers import Offer
+    from cloudgpu.ledger.log.base import Ledger
+
+CHANGEOVER_H = 0.25  # that each interruption costs, in hours of the machine
+
+
+def history(ledger: Ledger) -> tuple[Sighting, ...]:
+    """Return what this ledger has seen of spot machines, oldest first. Asks no cloud."""
+    found = [one for machine in ledger.machines() for one in _sightings(machine)]
+    return tuple(sorted(found, key=lambda one: one.at))
+
+
+def place_of(machine: Machine) -> Place:
+    """Return where a machine is, or was to be."""
+    return Place(machine.account, machine.region, machine.zone, machine.instance_type or "")
+
+
+def was_taken(machine: Machine) -> bool:
+    """Say whether its provider took a spot machine: by its own word, or as it went and nobody had asked for that."""
+    over = machine.terminated_at is not None or machine.state in ("stopped", "deallocated")
+    return machine.market == "spot" and over and (machine.state_reason == "interrupted" or _went_by_itself(machine))
+
+
+def _went_by_itself(machine: Machine) -> bool:
+    return machine.unrequested_stop is not None and machine.terminated_at is not None and machine.decision is None
+
+
+def over_at(machine: Machine) -> str:
+    """Return when a spot machine was gone: by its provider's word, else when that was seen."""
+    return machine.since or machine.terminated_at or machine.seen_at or machine.intended_at
+
+
+def better_place(session: Session, prepared: Prepared) -> Place | None:
+    """Return where a spot launch is better tried than at its cheapest offer, by what was seen; None for nowhere.
+
+    Where other places of the plan are as good, the cheapest is tried first and the launch goes on from there.
+    """
+    offered = [
+        Offered(_place_of_offer(one), one.price.per_hour.nanos)
+        for one in prepared.offers
+        if one.price is not None and one.available.market == "spot"
+    ]
+    if len(offered) < 2:  # noqa: PLR2004  (there is no choice)
+        return None
+    best = ordered(offered, history(session.ledger), session.clock(), CHANGEOVER_H)[0].place
+    return None if best == _place_of_offer(prepared.plan.offer) else best
+
+
+def _place_of_offer(offer: Offer) -> Place:
+    item = offer.available
+    return Place(item.account, item.region, item.zone, item.instance_type)
+
+
+def _sightings(machine: Machine) -> Iterator[Sighting]:
+    if machine.market != "spot" or machine.is_named_resource or machine.launch_status == "void":
+        return
+    place, price = place_of(machine), machine.price.nanos_per_hour if machine.price else None
+    begun = from_iso(machine.launched_at or machine.intended_at)
+    if machine.launch_status == "refused":
+        yield Sighting(from_iso(machine.terminated_at or machine.intended_at), place, "refused", price)
+        return
+    yield Sighting(begun, place, "made", price)
+    if machine.terminated_at is not None or was_taken(machine):
+        at = from_iso(over_at(machine))
+        kind: Kind = "taken" if was_taken(machine) else "ended"
+        yield Sighting(at, place, kind, price, max(0.0, (at - begun).total_seconds() / 3600))

@@ -1,0 +1,299 @@
+"""Decides for a job with a deadline, once a pass: wait, run on spot, or run on demand. Pure.
+
+The policy proposes, within the net of `core.spot.net`. The net counts what this ledger has measured (`Margins`) and
+what a loss of the machine would undo now, so that the deadline holds as long as somebody watches, an on-demand machine
+can be had in the time kept for it, and the work is no more than was said or its progress shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import count
+from typing import TYPE_CHECKING, Literal
+
+from cloudgpu.core.spot.net import Net
+from cloudgpu.core.spot.situation import situation_of
+from cloudgpu.core.values.times import duration_text, from_iso
+
+if TYPE_CHECKING:
+    from cloudgpu.core.events.job_lines import DeadlineRecord
+    from cloudgpu.core.jobs.job import Attempt, Job
+    from cloudgpu.core.spot.situation import Answer, JobFacts, Policy, State
+
+Mode = Literal["wait", "spot", "on_demand"]
+Sight = Literal["had", "refused", "lost"]
+HOUR_S = 3600.0
+TICK_S = 600.0  # between two states of the past, as the policies are told it
+LEAST_ROUND_S = 60.0  # a watcher looks each minute, whoever looked oftener before
+START_S, END_S = 900.0, 180.0  # where nothing was measured: boot, driver, upload and setup; last copy and proved end
+ENOUGH = 3  # launches, from which on the measured times alone count
+FEW = 0.02  # of the work: before that much is done, its speed tells nothing
+AGAIN_S, MOST_AGAIN_S = 60.0, 600.0  # after a refused spot launch, while nothing runs: doubled each time
+PROBE_S = 3600.0  # while an on-demand machine runs: to try spot costs a changeover, if it is refused
+
+
+@dataclass(frozen=True, slots=True)
+class Margins:
+    """What the net counts, in seconds.
+
+    `start_s`: 95th percentile from a launch to the command's begin (boot, setup, restore). `end_s`: the same of the
+    last copy and the proved end of a machine. `round_s`: of the time between two passes of the watcher. `measured`: how
+    many launches that rests on.
+    """
+
+    start_s: float = START_S
+    end_s: float = END_S
+    round_s: float = LEAST_ROUND_S
+    measured: int = 0
+
+    @property
+    def changeover_s(self) -> float:
+        """One change of machines: the end of the old one, and the start of the new one."""
+        return self.start_s + self.end_s
+
+
+@dataclass(frozen=True, slots=True)
+class SpotSeen:
+    """What this job has seen of spot, oldest first: it was had, a launch was refused, or the machine was lost."""
+
+    events: tuple[tuple[datetime, Sight], ...] = ()
+
+    def is_up(self, at: datetime) -> bool:
+        """Return whether it could be had when it was last seen; before anything was seen, that it can."""
+        return next((sight == "had" for when, sight in reversed(self.events) if when <= at), True)
+
+    def may_be_tried(self, now: datetime, mode: Mode) -> bool:
+        """Return whether a launch may be tried.
+
+        While nothing runs, a refused one costs nothing: it is tried again after a minute, then after two, up to ten.
+        One that would take the place of an on-demand machine costs a changeover if it is refused.
+        """
+        refused = 0
+        for _, sight in reversed(self.events):
+            if sight != "refused":
+                break
+            refused += 1
+        if mode == "on_demand":
+            down = self.events and self.events[-1][1] != "had"
+            return not down or now - self.events[-1][0] >= timedelta(seconds=PROBE_S)
+        wait = min(AGAIN_S * 2 ** min(refused - 1, 10), MOST_AGAIN_S) if refused else 0.0
+        return not refused or now - self.events[-1][0] >= timedelta(seconds=wait)
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where a job is at one moment, in seconds; `unsaved_s` is what would be lost with its machine now."""
+
+    elapsed_s: float
+    time_left_s: float
+    work_left_s: float
+    unsaved_s: float
+    mode: Mode
+    pending_s: float = 0.0
+
+    @property
+    def slack_s(self) -> float:
+        """The time that may be lost."""
+        return self.time_left_s - self.work_left_s
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What is to run, and why; `by_net`: the net has overridden the policy."""
+
+    mode: Mode
+    why: str
+    by_net: bool = False
+
+
+def choose(job: Job, policy: Policy, seen: SpotSeen, margins: Margins, now: datetime, at: Position) -> Choice:
+    """Return what a job with a deadline is to run now; `policy` was made for it and is told of its past first."""
+    terms = _terms(job)
+    policy.reset(facts_of(job, margins))
+    for state in past_states(job, seen, now):
+        policy.decide(state)
+    state = state_of(at, spot=at.mode == "spot" or seen.may_be_tried(now, at.mode))
+    wanted = policy.decide(state)
+    if at.mode != "wait" and wanted["action"] == "wait":  # to end what runs saves less than its next start costs
+        wanted = {"action": at.mode, "zone": None}
+    return _held(wanted, state, net_of(job, margins, at), at, terms["policy"])
+
+
+def _held(wanted: Answer, state: State, net: Net, at: Position, policy: str) -> Choice:
+    held = net.check(wanted, situation_of(state))
+    mode = held["action"]
+    if mode == "on_demand" and wanted["action"] != "on_demand":
+        slack = duration_text(timedelta(seconds=max(0, int(at.slack_s))))
+        return Choice(mode, f"the deadline leaves {slack} to spare, which a loss of spot could use up", by_net=True)
+    words = {"wait": "waits for spot", "spot": "takes spot", "on_demand": "takes on demand"}
+    return Choice(mode, f"policy {policy} {words[mode]}")
+
+
+def net_of(job: Job, margins: Margins, at: Position) -> Net:
+    """Return the net at this position, in hours.
+
+    A spot machine that is lost takes what is unsaved with it, and is seen to be gone a round later. One that has yet to
+    begin may be lost with all that comes between two copies; to leave a machine for it costs what is unsaved there.
+    """
+    lost, tick = at.unsaved_s, margins.round_s
+    if at.mode != "spot" or at.pending_s:
+        lost += job.spec["every_s"]
+    if at.mode == "on_demand":
+        lost, tick = lost + margins.end_s, tick + at.unsaved_s + margins.end_s
+    return Net(margins.changeover_s / HOUR_S, tick / HOUR_S, (lost + margins.round_s) / HOUR_S)
+
+
+def facts_of(job: Job, margins: Margins) -> JobFacts:
+    """Return what a policy is told of the job itself."""
+    terms = _terms(job)
+    return {
+        "total_work_h": terms["work_s"] / HOUR_S,
+        "deadline_h": (from_iso(terms["at"]) - job.requested_at).total_seconds() / HOUR_S,
+        "tick_h": TICK_S / HOUR_S,
+        "changeover_h": margins.start_s / HOUR_S,
+        "price_spot": terms["spot"] / 1e9,
+        "price_on_demand": terms["on_demand"] / 1e9,
+    }
+
+
+def state_of(at: Position, *, spot: bool) -> State:
+    """Return what a policy is told of this moment; `spot`: whether it can be had."""
+    return {
+        "elapsed_h": at.elapsed_s / HOUR_S,
+        "work_left_h": max(0.0, at.work_left_s) / HOUR_S,
+        "time_left_h": at.time_left_s / HOUR_S,
+        "spot_available": spot,
+        "zones_available": None,
+        "mode": at.mode,
+        "zone": None,
+        "pending_h": at.pending_s / HOUR_S,
+    }
+
+
+def past_states(job: Job, seen: SpotSeen, now: datetime) -> Iterator[State]:
+    """Yield what was so at each tick before `now`, as a policy would have been told it."""
+    deadline = from_iso(_terms(job)["at"])
+    for number in count():
+        moment = job.requested_at + timedelta(seconds=number * TICK_S)
+        if moment >= now or moment >= deadline:
+            return
+        attempt = _open_at(job, moment)
+        at = position_of(job, moment, attempt=attempt, running_at=moment, margins=Margins())
+        up = at.mode == "spot" if attempt is not None and attempt.market == "spot" else seen.is_up(moment)
+        yield state_of(at, spot=up)
+
+
+def _open_at(job: Job, moment: datetime) -> Attempt | None:
+    """Return the attempt that had a machine then."""
+    for one in reversed(job.attempts):
+        if one.machine is not None and one.placed_at <= moment:
+            return one if one.ended_at is None or one.ended_at > moment else None
+    return None
+
+
+def position_of(
+    job: Job,
+    now: datetime,
+    *,
+    attempt: Attempt | None,
+    running_at: datetime | None,
+    margins: Margins,
+    progress: tuple[float, float | None] | None = None,
+) -> Position:
+    """Return where a job is; `attempt` has a machine now, and its command was seen to run at `running_at`.
+
+    `progress` is what the command wrote last: done, and of how much.
+    """
+    terms = _terms(job)
+    saved = saved_s(job, attempt, now)
+    done, pending = saved, 0.0
+    if attempt is not None:
+        done = attempt.base_s + _ran(attempt, running_at)
+        if attempt.began_at is None:
+            pending = max(0.0, margins.start_s - (now - attempt.placed_at).total_seconds())
+    mode: Mode = "wait" if attempt is None or attempt.market is None else attempt.market
+    return Position(
+        elapsed_s=(now - job.requested_at).total_seconds(),
+        time_left_s=(from_iso(terms["at"]) - now).total_seconds(),
+        work_left_s=work_s(terms["work_s"], done, progress) - done,
+        unsaved_s=max(0.0, done - saved),
+        mode=mode,
+        pending_s=pending,
+    )
+
+
+def saved_s(job: Job, attempt: Attempt | None, now: datetime) -> float:
+    """Return the work that another machine would begin with: the newest copy's, as far as there was one then."""
+    if job.saved is not None and job.saved.at <= now:
+        return job.saved.work_s
+    return 0.0 if attempt is None else attempt.base_s
+
+
+def _ran(attempt: Attempt, running_at: datetime | None) -> float:
+    if attempt.began_at is None or running_at is None:
+        return 0.0
+    return max(0.0, (running_at - attempt.began_at).total_seconds())
+
+
+def work_s(given: float, done: float, progress: tuple[float, float | None] | None) -> float:
+    """Return how long the whole work takes, in seconds: as it was given, corrected by its progress.
+
+    A progress that is slower than was said counts in full. One that is faster counts the more, the more is done: its
+    first steps may be the quick ones.
+    """
+    fraction = _fraction(progress)
+    if fraction is None or fraction < FEW or done <= 0:
+        return max(given, done)
+    measured = done / fraction
+    return max(done, measured if measured >= given else fraction * measured + (1 - fraction) * given)
+
+
+def _fraction(progress: tuple[float, float | None] | None) -> float | None:
+    if progress is None or progress[1] is None or not 0 < progress[0] <= progress[1]:
+        return None
+    return progress[0] / progress[1]
+
+
+def percentile(values: Sequence[float], share: float = 0.95) -> float:
+    """Return the least of these values that `share` of them do not exceed. Raises ValueError where there are none."""
+    if not values:
+        raise ValueError("no values")
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def margins_of(starts: Sequence[float], ends: Sequence[float], rounds: Sequence[float]) -> Margins:
+    """Return what the net counts, of seconds that were measured; few of them count only where they are longer."""
+    start = max(starts, default=0.0) if len(starts) < ENOUGH else percentile(starts)
+    end = max(ends, default=0.0) if len(ends) < ENOUGH else percentile(ends)
+    return Margins(
+        start if len(starts) >= ENOUGH else max(start, START_S),
+        end if len(ends) >= ENOUGH else max(end, END_S),
+        max(LEAST_ROUND_S, percentile(rounds) if rounds else 0.0),
+        len(starts),
+    )
+
+
+def least_time_s(work: float, margins: Margins) -> float:
+    """Return the shortest deadline that on demand alone keeps, in seconds."""
+    return work + margins.start_s + margins.round_s
+
+
+def latest_on_demand(margins: Margins, at: Position, now: datetime) -> datetime:
+    """Return when on demand begins at the latest, were there no progress until then."""
+    return now + timedelta(seconds=max(0.0, at.slack_s - margins.start_s - margins.round_s))
+
+
+def fits(at: Position, margins: Margins) -> bool:
+    """Return whether the work left still fits before the deadline, with one start where nothing runs."""
+    start = at.pending_s if at.mode != "wait" else margins.start_s
+    return at.work_left_s + start <= at.time_left_s
+
+
+def _terms(job: Job) -> DeadlineRecord:
+    terms = job.deadline
+    if terms is None:
+        raise ValueError(f"{job.name} has no deadline")
+    return terms

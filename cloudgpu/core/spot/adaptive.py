@@ -1,0 +1,110 @@
+"""The adaptive policy: the action whose expected cost is least, over models weighed by what this job has seen.
+
+Each model of losses is solved as a Markov decision process (horizon.py) when the job starts. At every tick the costs
+of the models are averaged with their chances (hazards.py). A change of what runs has to save `WORTH` spot hours, as no
+model is exact. Several zones count as one that has spot while any of them does; a start takes the zone that has had it
+longest. The safety net holds here, too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import zip_longest
+from json import loads
+
+from cloudgpu.core.spot.hazards import Belief, Mixture, mixture_of
+from cloudgpu.core.spot.horizon import Plan, grid_of
+from cloudgpu.core.spot.net import Net
+from cloudgpu.core.spot.situation import Answer, JobFacts, Mode, Situation, State, Task, answer, situation_of, task_of
+
+WORTH = 0.1  # spot hours that a change has to save
+STEPS = 384  # of time that a plan has at most: it bounds the time that `reset` takes
+SHORTEST = 1 / 6  # hours of a step
+REMEMBERED = 7 * 24.0  # hours of prior history that count
+UNLIKELY = 1e-3  # chance of a model under which it is not looked at
+DEAREST = 1000.0  # on-demand hours in spot hours at most; spot that costs nothing has no such ratio
+
+
+class Adaptive:
+    """Weigh models of losses by the job's own past, and take the action that costs least under them."""
+
+    def __init__(self, mixture: Mixture | None = None) -> None:
+        """Use the shipped models, or those that are given."""
+        self._mixture = mixture or shipped()
+        self._solved: Task | None = None
+        self._plans: list[Plan] = []
+
+    def reset(self, job: JobFacts) -> None:
+        """Begin a new job: solve every model. Raises InvalidRequest where a number of the job is impossible."""
+        task = task_of(job)
+        self._net = Net(task.changeover, task.tick)
+        self._solve(replace(task, history=()))
+        self._belief = Belief(self._mixture, task.tick)
+        self._ages: list[int] = []  # ticks for which each zone has had spot
+        for up in zip_longest(*_remembered(task), fillvalue=False):
+            self._see(up)
+
+    def decide(self, state: State) -> Answer:
+        """Return what runs in this tick."""
+        now = situation_of(state)
+        self._see(now.up)
+        if now.work <= 0:
+            return answer("wait", now)
+        costs = self._costs(now, self._zone(now))
+        return self._net.check(answer(min(costs, key=costs.__getitem__), now, self._zone(now)), now)
+
+    def _solve(self, task: Task) -> None:
+        """Keep the plans while the numbers of the job stay the same: a simulation begins one job again and again."""
+        if task != self._solved:
+            self._plans, self._solved = plans_of(task, self._mixture), task
+
+    def _see(self, up: tuple[bool, ...]) -> None:
+        """Learn from one tick, and count how long each zone has had spot."""
+        self._belief.see(any(up))
+        known = self._ages + [0] * (len(up) - len(self._ages))
+        self._ages = [age + 1 if has else 0 for age, has in zip(known, up, strict=False)]
+
+    def _zone(self, now: Situation) -> int | None:
+        """Return where spot runs, or the zone that has had it longest; None where no zone has it."""
+        if now.running_spot:
+            return now.zone
+        best = max(range(len(now.up)), key=lambda zone: self._ages[zone])
+        return best if now.up[best] else None
+
+    def _costs(self, now: Situation, zone: int | None) -> dict[Mode, float]:
+        """Return the expected costs, in spot hours, of the actions that keep the deadline."""
+        changeover = self._net.changeover
+        costs: dict[Mode, float] = {}
+        if self._net.keeps("wait", now):
+            costs["wait"] = self._mean("wait", now, 0.0)
+        if zone is not None and self._net.keeps("spot", now, zone):
+            costs["spot"] = self._mean("spot", now, now.pending if now.running_spot else changeover)
+        costs["on_demand"] = self._mean("on_demand", now, now.pending if now.mode == "on_demand" else changeover)
+        if now.mode in costs and (now.mode == "on_demand" or now.running_spot):
+            costs[now.mode] -= WORTH
+        return costs
+
+    def _mean(self, action: Mode, now: Situation, pending: float) -> float:
+        node = self._belief.node
+        pairs = zip(self._belief.chances(), self._plans, strict=True)
+        return sum(chance * plan.cost(action, node, now, pending) for chance, plan in pairs if chance > UNLIKELY)
+
+
+def plans_of(task: Task, mixture: Mixture) -> list[Plan]:
+    """Solve every model of the mixture for this job."""
+    step = max(task.tick, SHORTEST, task.deadline / STEPS)
+    ratio = min(DEAREST, task.price_ratio)
+    grid = grid_of(task.deadline, task.deadline - task.work, step, task.changeover, ratio)
+    return [Plan(model, grid) for model in mixture.models]
+
+
+def shipped() -> Mixture:
+    """Return the models that were fitted to public traces; benchmarks/spot/fit.py writes them."""
+    from cloudgpu.core.spot.fitted import MODELS
+
+    return mixture_of(loads(MODELS))
+
+
+def _remembered(task: Task) -> list[tuple[bool, ...]]:
+    most = max(1, int(REMEMBERED / task.tick))
+    return [zone[-most:] for zone in task.history]

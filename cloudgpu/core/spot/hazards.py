@@ -1,0 +1,130 @@
+"""How likely spot is lost, and comes back, by how long it has been there or away; and which model explains a zone.
+
+Rates are per hour, ages in hours. A bucket reaches from its age to the next one's; the last one has no end.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import exp, expm1, log
+from typing import TypedDict
+
+UNKNOWN_AGE = 2.0  # hours; nobody saw when the first state began
+SMALL = 1e-9  # hours; ages are sums of ticks
+
+
+@dataclass(frozen=True, slots=True)
+class Hazards:
+    """`loss[i]` is the rate of a spot machine's loss from age `up_from[i]` on; `back` that of spot coming back."""
+
+    up_from: tuple[float, ...]
+    loss: tuple[float, ...]
+    down_from: tuple[float, ...]
+    back: tuple[float, ...]
+
+    @property
+    def nodes(self) -> int:
+        """Return the number of buckets, those of available spot first."""
+        return len(self.loss) + len(self.back)
+
+    def node(self, up: bool, age: float) -> int:  # noqa: FBT001  a fact of the tick, not a switch
+        """Return the bucket of a zone that has been up, or down, for `age` hours."""
+        if up:
+            return bisect_right(self.up_from, age + SMALL) - 1
+        return len(self.loss) + bisect_right(self.down_from, age + SMALL) - 1
+
+    def rate(self, node: int) -> float:
+        """Return the rate of a change in this bucket, per hour."""
+        up = len(self.loss)
+        return self.loss[node] if node < up else self.back[node - up]
+
+    def older(self, node: int, step: float) -> tuple[int, float]:
+        """Return the next bucket of the same kind, and the chance to be in it `step` hours later, without a change."""
+        ages, index = (self.up_from, node) if node < len(self.loss) else (self.down_from, node - len(self.loss))
+        if index + 1 == len(ages):
+            return node, 0.0
+        return node + 1, min(1.0, step / (ages[index + 1] - ages[index]))
+
+    def change(self, node: int, step: float) -> float:
+        """Return the chance of a change within `step` hours."""
+        return -expm1(-self.rate(node) * step)
+
+    def surprise(self, step: float) -> list[tuple[float, float]]:
+        """Return for each bucket the logarithm of the chance of no change and of a change within `step` hours."""
+        rates = [self.rate(node) for node in range(self.nodes)]
+        return [(-rate * step, log(max(1e-300, 1 - exp(-rate * step)))) for rate in rates]
+
+
+class ModelData(TypedDict):
+    """One model in JSON: its chance before anything was seen, and rates per hour."""
+
+    chance: float
+    loss: list[float]
+    back: list[float]
+
+
+class MixtureData(TypedDict):
+    """A mixture in JSON: where the buckets of age begin, in hours, and the models."""
+
+    up_from: list[float]
+    down_from: list[float]
+    models: list[ModelData]
+
+
+@dataclass(frozen=True, slots=True)
+class Mixture:
+    """Models with the chance of each before anything was seen."""
+
+    models: tuple[Hazards, ...]
+    chances: tuple[float, ...]
+
+
+class Belief:
+    """What is known of one zone. It learns from one observation a tick."""
+
+    def __init__(self, mixture: Mixture, tick: float) -> None:
+        """Begin with the chances of the mixture; `tick` is in hours."""
+        self._models = mixture.models
+        self._tick = tick
+        self._surprise = [model.surprise(tick) for model in mixture.models]
+        self._logs = [log(chance) for chance in mixture.chances]
+        self._age = UNKNOWN_AGE
+        self._up: bool | None = None
+
+    def see(self, up: bool) -> None:  # noqa: FBT001  the observation
+        """Learn whether the zone has spot in this tick."""
+        was, self._up = self._up, up
+        if was is None:
+            return
+        node, change = self.node_of(was), int(was != up)
+        self._logs = [value + table[node][change] for value, table in zip(self._logs, self._surprise, strict=True)]
+        self._age = 0.0 if change else self._age + self._tick
+
+    def node_of(self, up: bool) -> int:  # noqa: FBT001  the observation
+        """Return the bucket of the present age; all models have the same buckets."""
+        return self._models[0].node(up, self._age)
+
+    @property
+    def node(self) -> int:
+        """Return the bucket of what was seen last."""
+        return self.node_of(bool(self._up))
+
+    def chances(self) -> list[float]:
+        """Return the chance of each model; they add up to 1."""
+        best = max(self._logs)
+        shares = [exp(value - best) for value in self._logs]
+        total = sum(shares)
+        return [share / total for share in shares]
+
+
+def mixture_of(data: MixtureData) -> Mixture:
+    """Return the mixture that JSON describes."""
+    up, down = _floats(data["up_from"]), _floats(data["down_from"])
+    models = [Hazards(up, _floats(model["loss"]), down, _floats(model["back"])) for model in data["models"]]
+    return Mixture(tuple(models), _floats([model["chance"] for model in data["models"]]))
+
+
+def _floats(values: Sequence[float]) -> tuple[float, ...]:
+    return tuple(map(float, values))

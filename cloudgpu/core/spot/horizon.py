@@ -1,0 +1,203 @@
+"""The cheapest plan to a deadline, where one model of losses is true: a Markov decision process over what is left.
+
+States are the time left, the slack (time left less work left), the bucket of the zone's age, and the mode. Time goes in
+equal steps, slack has nodes that lie wider apart the more of it there is, and values between nodes are interpolated.
+Costs are in spot hours. A changeover longer than a step is carried in whole steps; its remainder is taken at the start.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cloudgpu.core.spot.hazards import Hazards
+from cloudgpu.core.spot.situation import Mode, Situation
+
+Vector = list[float]
+Shift = list[tuple[int, float, float]]  # node below, its weight, the weight of the node above
+
+GROWTH = 0.25  # distance of two nodes of slack, as a share of the slack
+TIGHT = 10.0  # price of an hour that the deadline lacks, in on-demand hours; finite, as values are interpolated
+ROUND = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Steps of time and nodes of slack, in hours; the changeover, and the price of an on-demand hour in spot hours."""
+
+    step: float
+    steps: int
+    slack: tuple[float, ...]
+    changeover: float
+    ratio: float
+
+    @property
+    def carried(self) -> int:
+        """Return the whole steps of a changeover that do not fit into the step of the start."""
+        return max(0, int((self.changeover - ROUND) / self.step))
+
+    @property
+    def remainder(self) -> float:
+        """Return what is left of the changeover, besides the carried steps."""
+        return self.changeover - self.carried * self.step
+
+    def place(self, slack: float) -> tuple[int, float]:
+        """Return the node below this slack, and how far it is to the next one, from 0 to 1."""
+        last = len(self.slack) - 2
+        below = min(last, max(0, bisect_right(self.slack, slack + ROUND) - 1))
+        width = self.slack[below + 1] - self.slack[below]
+        return below, min(1.0, max(0.0, (slack - self.slack[below]) / width))
+
+    def less(self, hours: float) -> Shift:
+        """Return for every node where the slack is after `hours` of it have gone."""
+        places = [self.place(slack - hours) for slack in self.slack]
+        return [(below, 1 - share, share) for below, share in places]
+
+
+def grid_of(deadline: float, slack: float, step: float, changeover: float, ratio: float) -> Grid:
+    """Lay the grid of a job: time to its deadline, and slack from none to that of its start."""
+    nodes = [0.0, step]
+    while nodes[-1] < slack - ROUND:
+        nodes.append(nodes[-1] + max(step, nodes[-1] * GROWTH))
+    return Grid(step, max(1, -int(-deadline / step // 1)), tuple(nodes), changeover, ratio)
+
+
+class Plan:
+    """The costs to come of every state and action, in spot hours."""
+
+    def __init__(self, hazards: Hazards, grid: Grid) -> None:
+        """Solve backwards from the deadline; time and memory grow with steps, nodes and buckets."""
+        self._hazards, self._grid = hazards, grid
+        self._rows = _Solver(hazards, grid).rows()
+
+    def cost(self, action: Mode, node: int, now: Situation, pending: float) -> float:
+        """Return the cost to come of an action whose machine has so much of its changeover left."""
+        if action == "spot":
+            return self.spot(node, now.time, now.slack, pending)
+        return self._value(1 if action == "on_demand" else 2, node, now.time, now.slack - pending)
+
+    def spot(self, node: int, time: float, slack: float, pending: float) -> float:
+        """Return the cost to come on spot with `pending` hours of its changeover left."""
+        step, carried = self._grid.step, self._grid.carried
+        whole = min(carried, max(0, int((pending - ROUND) / step)))
+        rest = pending - whole * step
+        if not whole:
+            return self._value(0, node, time, slack - rest)
+        return self._value(2 + whole, node, time, slack - (rest - self._grid.remainder))
+
+    def _value(self, kind: int, node: int, time: float, slack: float) -> float:
+        if time - slack <= ROUND:
+            return 0.0
+        below, share = self._grid.place(slack)
+        exact = min(float(self._grid.steps), time / self._grid.step)
+        number = int(exact + ROUND)
+        late = exact - number
+        value = _between(self._rows[number][kind][node], below, share)
+        if late <= ROUND:
+            return value
+        return value * (1 - late) + _between(self._rows[number + 1][kind][node], below, share) * late
+
+
+def _between(row: Sequence[float], below: int, share: float) -> float:
+    return row[below] * (1 - share) + row[below + 1] * share
+
+
+Row = list[list["array[float]"]]  # kind (spot, on demand, wait, carried spot ...) -> bucket -> node of slack
+
+
+class _Solver:
+    """One backward pass. A vector holds a value for each node of slack; loops are written out, as they are the time."""
+
+    def __init__(self, hazards: Hazards, grid: Grid) -> None:
+        self._grid, self._up, self._nodes = grid, len(hazards.loss), hazards.nodes
+        self._idle, self._start = grid.less(grid.step), grid.less(grid.changeover)
+        self._rest = grid.less(grid.remainder)
+        self._chances = [self._moves(hazards, node) for node in range(self._nodes)]
+        dear = TIGHT * grid.ratio
+        self._no_wait = [dear * max(0.0, grid.changeover + grid.step - slack) for slack in grid.slack]
+        self._no_start = [dear * max(0.0, 2 * grid.changeover - slack) for slack in grid.slack]
+        self._no_switch = [grid.ratio * max(0.0, grid.changeover - slack) for slack in grid.slack]
+        nothing = [0.0] * len(grid.slack)
+        self._spot = [nothing] * self._up  # least cost when spot runs, on demand runs, nothing runs
+        self._dear = [nothing] * self._nodes
+        self._none = [nothing] * self._nodes
+        self._late = [[nothing] * self._up for _ in range(grid.carried + 1)]  # spot with carried steps of changeover
+
+    def _moves(self, hazards: Hazards, node: int) -> tuple[int, int, float, float, float]:
+        older, share = hazards.older(node, self._grid.step)
+        change = hazards.change(node, self._grid.step)
+        other = self._up if node < self._up else 0
+        return older, other, (1 - change) * (1 - share), (1 - change) * share, change
+
+    def rows(self) -> list[Row]:
+        """Return the costs of all actions for every number of steps left."""
+        empty = array("f", [0.0] * len(self._grid.slack))
+        found: list[Row] = [[[empty] * self._nodes for _ in range(3 + self._grid.carried)]]
+        found.extend(self._step(number * self._grid.step) for number in range(1, self._grid.steps + 1))
+        return found
+
+    def _step(self, time: float) -> Row:
+        """Return the costs with `time` hours left, and keep the least of them for the step before."""
+        step, ratio = self._grid.step, self._grid.ratio
+        run = [min(step, max(0.0, time - slack)) for slack in self._grid.slack]
+        dear = [ratio * hours for hours in run]
+        spot = [self._mean(self._spot, node, self._none, run) for node in range(self._up)]
+        on_demand = [self._mean(self._dear, node, self._dear, dear) for node in range(self._nodes)]
+        idle = [self._waited(self._none, node, self._no_wait) for node in range(self._nodes)]
+        late = [[_shift(vector, self._rest) for vector in spot]]
+        late.extend(self._carried(begun) for begun in self._late[:-1])
+        self._late = late
+        self._choose(spot, on_demand, idle)
+        self._clear(sum(1 for hours in run if hours > ROUND))
+        return [[array("f", vector) for vector in kind] for kind in (spot, on_demand, idle, *late[1:])]
+
+    def _mean(self, kept: list[Vector], node: int, changed: list[Vector], cost: Vector) -> Vector:
+        older, other, stay, grow, change = self._chances[node]
+        rows = zip(kept[node], kept[older], changed[other], cost, strict=True)
+        return [stay * x + grow * y + change * z + c for x, y, z, c in rows]
+
+    def _waited(self, kept: list[Vector], node: int, cost: Vector) -> Vector:
+        """Return the cost after a step without progress, which takes its time from the slack."""
+        older, other, stay, grow, change = self._chances[node]
+        rows = zip(kept[node], kept[older], self._none[other], strict=True)
+        return _shift_and_add([stay * x + grow * y + change * z for x, y, z in rows], self._idle, cost)
+
+    def _carried(self, begun: list[Vector]) -> list[Vector]:
+        """Return spot with one more carried step of changeover than `begun`: that step is billed without progress."""
+        cost = [self._grid.step] * len(self._grid.slack)
+        return [self._waited([*begun, *self._none[self._up :]], node, cost) for node in range(self._up)]
+
+    def _choose(self, spot: list[Vector], dear: list[Vector], idle: list[Vector]) -> None:
+        """Set the least cost of each mode: go on, stop, or change over."""
+        switch = [_shift_and_add(vector, self._start, self._no_switch) for vector in dear]
+        begun = self._late[-1]
+        self._none, self._dear = [], []
+        for node in range(self._nodes):
+            free = idle[node]
+            if node < self._up:
+                rows = zip(free, begun[node], self._no_start, strict=True)
+                free = [x if x < y + z else y + z for x, y, z in rows]  # noqa: FURB136  min() takes twice the time
+            self._none.append(_less(free, switch[node]))
+            self._dear.append(_less(free, dear[node]))
+        self._spot = [_less(_less(spot[node], switch[node]), idle[node]) for node in range(self._up)]
+
+    def _clear(self, done: int) -> None:
+        """Set what a finished job costs, which is nothing, where rounding and penalties say otherwise."""
+        for vectors in (self._spot, self._dear, self._none, *self._late):
+            for vector in vectors:
+                vector[done:] = [0.0] * (len(vector) - done)
+
+
+def _shift(values: Vector, shift: Shift) -> Vector:
+    return [values[below] * one + values[below + 1] * other for below, one, other in shift]
+
+
+def _shift_and_add(values: Vector, shift: Shift, cost: Vector) -> Vector:
+    rows = zip(shift, cost, strict=True)
+    return [values[below] * one + values[below + 1] * other + c for (below, one, other), c in rows]
+
+
+def _less(values: Vector, others: Vector) -> Vector:
+    return [x if x < y else y for x, y in zip(values, others, strict=True)]  # noqa: FURB136  the same

@@ -1,0 +1,89 @@
+"""Where to launch on spot: the places that could have a machine, ordered by what was seen there. Pure.
+
+A place is worth its price for the time that a machine lasts there, and each loss costs a changeover and what has to
+travel once more. What was not seen counts as average, so a place is tried before it is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Literal, NamedTuple
+
+Kind = Literal["made", "refused", "taken", "ended"]
+HALF_LIFE = timedelta(days=3)  # in which what was seen comes to count half
+REFUSED_FOR = timedelta(minutes=30)  # a place without capacity is passed over so long, where another one may have some
+TAKEN_FOR = timedelta(minutes=20)
+USUAL_LIFE_H = 6.0  # hours between two interruptions, where nothing was seen
+WORTH_H = 12.0  # hours of running that the usual life is worth as evidence
+
+
+class Place(NamedTuple):
+    """Where a machine can be launched; the zone is None where a provider has none."""
+
+    account: str
+    region: str
+    zone: str | None
+    instance_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """What was seen of spot at a place: a launch that made a machine, or was refused; one that was taken, or ended.
+
+    `price` is an hour's in nano-dollars; `hours` is how long the machine had run, of one that was taken or has ended.
+    """
+
+    at: datetime
+    place: Place
+    kind: Kind
+    price: int | None = None
+    hours: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """A place with its price now, in nano-dollars an hour, and what a move to it costs, in nano-dollars.
+
+    `score` is the provider's own word from 1 (unlikely) to 10 (likely to be had); None where it gives none.
+    """
+
+    place: Place
+    price: int
+    move: int = 0
+    score: int | None = None
+
+
+def ordered(offers: Iterable[Offered], seen: Sequence[Sighting], now: datetime, changeover_h: float) -> list[Offered]:
+    """Return the places in the order in which to try them; those of equal worth keep theirs."""
+    weights = {one.place: _cost(one, seen, now, changeover_h) for one in dict.fromkeys(offers)}
+    return sorted(dict.fromkeys(offers), key=lambda one: weights[one.place]) if weights else []
+
+
+def _cost(offered: Offered, seen: Sequence[Sighting], now: datetime, changeover_h: float) -> tuple[bool, float]:
+    """Return whether a place is passed over for now, and what an hour of work costs there."""
+    here = [one for one in seen if one.place == offered.place and one.at <= now]
+    life = life_h(here, now)
+    lost = (changeover_h * offered.price + offered.move) / life
+    unlikely = 1.0 if offered.score is None else 1.0 + max(0, 5 - offered.score) / 10
+    return is_passed_over(here, now), (offered.price + lost) * unlikely
+
+
+def life_h(here: Iterable[Sighting], now: datetime) -> float:
+    """Return how many hours a machine lasts at a place: hours seen by losses seen, old ones counting less."""
+    hours, taken = WORTH_H, WORTH_H / USUAL_LIFE_H
+    for one in here:
+        weight = 0.5 ** ((now - one.at) / HALF_LIFE)
+        hours += weight * one.hours
+        taken += weight * (one.kind == "taken")
+    return hours / taken
+
+
+def is_passed_over(here: Sequence[Sighting], now: datetime) -> bool:
+    """Say whether a place had no capacity, or took a machine, a short while ago, and none was had there since."""
+    last = max(here, key=lambda one: one.at, default=None)
+    if last is None:
+        return False
+    limits: Mapping[str, timedelta] = {"refused": REFUSED_FOR, "taken": TAKEN_FOR}
+    return now - last.at < limits.get(last.kind, timedelta(0))

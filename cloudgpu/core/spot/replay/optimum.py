@@ -1,0 +1,189 @@
+"""The exact omniscient optimum: the least that a job can cost when all of the future availability is known.
+
+A dynamic programme over ticks, the state of the machine, and the time lost so far (waiting and changeovers), which is
+what is left of the slack. For each state it keeps the pairs (time lost, cost) that no other pair beats in both. Time
+lost says how much work is done: at time t, `t - lost`.
+
+The changeover is charged to the time lost at once when a machine starts. That is exact for the optimum: a plan that
+leaves a machine before its changeover is over is never better than one that waits in the same ticks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from math import ceil, inf
+from typing import NamedTuple
+
+from cloudgpu.core.spot.simulate import SpotJob
+
+_MS_PER_H = 3_600_000
+_EPSILON = 1e-9  # two costs that differ by less are the same
+_BOUNDS = 2  # so many lower bounds are kept
+_BETWEEN = (0.01, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 0.9, 1.0)  # multipliers, from the price of spot to that of on demand
+_ABOVE = (1.02, 1.1, 1.3, 2.0)  # the same, above the price of on demand
+
+
+@dataclass(frozen=True, slots=True)
+class Optimum:
+    """The least cost and what it consists of; hours on a machine include its changeovers."""
+
+    cost: float
+    spot_h: float
+    on_demand_h: float
+    on_demand_work_h: float  # without changeovers
+    starts: int
+    finish_h: float
+
+
+# A way to have reached a state, a plain tuple for speed: milliseconds without progress, cost, milliseconds on demand,
+# starts, of these on demand. Of two, the one with less time lost and a lower cost is better.
+_Label = tuple[int, float, int, int, int]
+
+
+def optimum(job: SpotJob, zones: Sequence[bytes]) -> Optimum:
+    """Return the least cost of the job where availability `zones[z][i]` in zone z at tick i is known beforehand.
+
+    Decisions are made at ticks, as in `simulate`.
+    """
+    search = _Search(job, zones)
+    step = search.on_demand * search.tick / 2
+    limit = search.least + step
+    while (found := search.within(limit)) is None:
+        limit, step = limit + step, 2 * step
+    return _described(job, found)
+
+
+def _described(job: SpotJob, found: _Label) -> Optimum:
+    lost, cost, on_demand, starts, on_demand_starts = found
+    on_demand_h = on_demand / _MS_PER_H
+    return Optimum(
+        cost=cost,
+        spot_h=max(0.0, (cost - on_demand_h * job.price_on_demand) / job.price_spot),
+        on_demand_h=on_demand_h,
+        on_demand_work_h=on_demand_h - on_demand_starts * job.changeover_h,
+        starts=starts,
+        finish_h=lost / _MS_PER_H + job.work_h,
+    )
+
+
+class _Bound(NamedTuple):
+    """A lower bound of the cost from a tick on: `after[state][tick] + price * work left`.
+
+    It is the cost of the best plan that is paid `price` for each unit of work and need not finish: a relaxation by a
+    Lagrange multiplier. States are the zones, on demand and idle, in this order.
+    """
+
+    price: float
+    after: list[list[float]]
+
+
+class _Search:
+    """Moves the labels of each state from tick to tick, without those that cannot end below a limit."""
+
+    def __init__(self, job: SpotJob, zones: Sequence[bytes]) -> None:
+        self.tick, self.changeover, self.work, deadline = (
+            round(hours * _MS_PER_H) for hours in (job.tick_h, job.changeover_h, job.work_h, job.deadline_h)
+        )
+        self.slack = deadline - self.work
+        self.ticks = ceil(deadline / self.tick)
+        self.zones = [bytes(zone[: self.ticks]).ljust(self.ticks, b"\0") for zone in zones]
+        self.spot, self.on_demand = job.price_spot / _MS_PER_H, job.price_on_demand / _MS_PER_H
+        bounds = [self._bound(price) for price in self._multipliers()]
+        bounds.sort(key=self._from_begin, reverse=True)
+        self.bounds = bounds[:_BOUNDS]
+        self.least = max(0.0, self._from_begin(self.bounds[0]))
+
+    def _multipliers(self) -> list[float]:
+        """Return prices of a unit of work: between those of spot and on demand, and above where time is short."""
+        low, high = sorted((self.spot, self.on_demand))
+        return [*(low + (high - low) * part for part in _BETWEEN), *(high * times for times in _ABOVE)]
+
+    def _from_begin(self, bound: _Bound) -> float:
+        return bound.after[-1][0] + bound.price * self.work
+
+    def _bound(self, price: float) -> _Bound:
+        started = price * self.changeover
+        runs = [(self.spot - price) * self.tick] * len(self.zones) + [(self.on_demand - price) * self.tick]
+        ups = [*self.zones, b"\1" * self.ticks]
+        after = [[0.0] * (self.ticks + 1) for _ in range(len(runs) + 1)]
+        idle = after[-1]
+        machines = list(zip(runs, ups, after, strict=False))
+        for place in reversed(range(self.ticks)):
+            least, then = idle[place + 1], place + 1
+            for run, up, values in machines:
+                if up[place]:
+                    values[place] = stays = values[then] + run
+                    least = min(least, stays + started)
+                else:
+                    values[place] = inf
+            idle[place] = least
+            for _, _, values in machines:
+                values[place] = min(values[place], least)
+        return _Bound(price, after)
+
+    def within(self, limit: float) -> _Label | None:
+        """Return the best way to finish that costs at most `limit`; None where there is none."""
+        best: _Label | None = None
+        states: list[list[_Label]] = [[] for _ in self.zones] + [[], [(0, 0.0, 0, 0, 0)]]
+        ups = [*self.zones, b"\1" * self.ticks]
+        for place in range(self.ticks):
+            reached = _front(chain.from_iterable(states))
+            if not reached:
+                break
+            started, paid = self._started(reached, 0), self._started(reached, 1)
+            for state, up in enumerate(ups):
+                if not up[place]:
+                    states[state] = []
+                    continue
+                new = paid if state == len(self.zones) else started
+                labels, ended = self._run(place, state, _front(chain(states[state], new)), limit)
+                states[state] = labels
+                if ended is not None and ended[1] <= limit and (best is None or ended[1] < best[1]):
+                    best, limit = ended, ended[1] - _EPSILON
+            states[-1] = self._below(place + 1, -1, self._waited(reached), limit)
+        return best
+
+    def _started(self, reached: list[_Label], on_demand: int) -> list[_Label]:
+        """Return the labels of a machine that is started now, in whatever state the job was; `on_demand` is 1 or 0."""
+        most, lost = self.slack - self.changeover, self.changeover
+        return [(one[0] + lost, one[1], one[2], one[3] + 1, one[4] + on_demand) for one in reached if one[0] <= most]
+
+    def _waited(self, reached: list[_Label]) -> list[_Label]:
+        """Return the labels after a tick without a machine."""
+        most, lost = self.slack - self.tick, self.tick
+        return [(one[0] + lost, *one[1:]) for one in reached if one[0] <= most]
+
+    def _run(self, place: int, state: int, labels: list[_Label], limit: float) -> tuple[list[_Label], _Label | None]:
+        """Return the labels after a tick on a machine, and the best of those that finish in it."""
+        on_demand = state == len(self.zones)
+        price = self.on_demand if on_demand else self.spot
+        end = (place + 1) * self.tick
+        cost, hours = price * self.tick, self.tick * on_demand
+        last = end - self.work  # with less time lost, the work is done within the tick
+        ran = [(one[0], one[1] + cost, one[2] + hours, one[3], one[4]) for one in labels if one[0] > last]
+        ended: _Label | None = None
+        for lost, so_far, hours_before, *starts in labels[: len(labels) - len(ran)]:
+            used = self.work + lost - end + self.tick
+            done = (lost, so_far + price * used, hours_before + used * on_demand, starts[0], starts[1])
+            ended = done if ended is None or done[1] < ended[1] else ended
+        return self._below(place + 1, state, ran, limit), ended
+
+    def _below(self, place: int, state: int, labels: list[_Label], limit: float) -> list[_Label]:
+        """Return the labels whose lower bound is within the limit."""
+        done = self.work - place * self.tick
+        for price, after in self.bounds:
+            most = limit - after[state][place] - price * done
+            labels = [one for one in labels if one[1] + price * one[0] <= most]
+        return labels
+
+
+def _front(labels: Iterable[_Label]) -> list[_Label]:
+    """Return the labels that no other one beats in both time lost and cost, by time lost."""
+    found, least = [], inf
+    for label in sorted(labels):
+        if label[1] < least:
+            least = label[1] - _EPSILON
+            found.append(label)
+    return found

@@ -1,0 +1,146 @@
+"""A policy as JSON lines: each line is a request, and is answered by one line. `cloudgpu spot serve` reads and writes.
+
+`{"op": "reset", "job": {...}}` is answered `{"ok": true}`, and `{"op": "decide", "state": {...}}` is answered
+`{"action": "spot", "zone": null}`. A line that cannot be answered gets `{"error": "..."}`, and the next one counts.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from typing import cast
+
+from cloudgpu.core.spot.situation import JobFacts, Policy, State
+from cloudgpu.errors import CloudgpuError, InvalidRequest
+
+LONGEST_LINE = 16_000_000  # characters: a history of a year in many zones fits
+_OPS = '"reset" or "decide"'
+_MODES = ("wait", "spot", "on_demand")
+
+
+class Serving:
+    """Answers the lines of one conversation with one policy."""
+
+    def __init__(self, make: Callable[[], Policy]) -> None:
+        self._make = make
+        self._policy: Policy | None = None
+
+    def answer(self, line: str | bytes) -> str:
+        """Return the answer to one line, without its line end; it never raises for what the line holds."""
+        try:
+            found = self._answered(_request(line))
+        except CloudgpuError as error:
+            found = {"error": f"{error} {error.next or ''}".strip()}
+        except RecursionError:
+            found = {"error": "The line is nested too deeply."}
+        except Exception as error:  # noqa: BLE001  (the conversation goes on, whatever a policy trips over)
+            found = {"error": f"The policy failed: {type(error).__name__}: {error}"}
+        return json.dumps(found)
+
+    def _answered(self, request: Mapping[str, object]) -> dict[str, object]:
+        op = request.get("op")
+        if op == "reset":
+            self._policy = None  # a reset that fails leaves no job behind
+            policy = self._make()
+            policy.reset(cast("JobFacts", _checked_job(_part(request, "job"))))
+            self._policy = policy
+            return {"ok": True}
+        if op != "decide":
+            raise _wrong("op", op, f"is not {_OPS}")
+        if self._policy is None:
+            raise InvalidRequest(
+                "No job has begun.", field="op", value="decide", next='Send {"op": "reset", "job": {...}} first.'
+            )
+        state = checked_state(_part(request, "state"))
+        answer = self._policy.decide(cast("State", state))
+        return {"action": answer["action"], "zone": answer["zone"]}
+
+
+def _checked_job(job: dict[str, object]) -> dict[str, object]:
+    """Return the job with numbers that fit a float; what else has to hold of them, the policy says."""
+    for key, value in job.items():
+        if isinstance(value, int) and not _is_within(value, -math.inf):
+            raise _wrong(key, value, "is not a number that can be used")
+    return job
+
+
+def checked_state(state: Mapping[str, object]) -> dict[str, object]:
+    """Return the state of a `decide` with every key that a policy reads; raise InvalidRequest for a wrong one."""
+    zones = state.get("zones_available")
+    if zones is not None:
+        zones = _zones(zones)
+    mode = state.get("mode")
+    if mode not in _MODES:
+        raise _wrong("mode", mode, "is not wait, spot or on_demand")
+    return {
+        **state,
+        "elapsed_h": _number(state, "elapsed_h", least=0),
+        "work_left_h": _number(state, "work_left_h", least=0),
+        "time_left_h": _number(state, "time_left_h"),
+        "spot_available": any(zones) if zones else _flag(state.get("spot_available"), "spot_available"),
+        "zones_available": zones,
+        "mode": mode,
+        "zone": _zone(state.get("zone"), zones),
+        "pending_h": _number({"pending_h": 0, **state}, "pending_h", least=0),
+    }
+
+
+def _request(line: str | bytes) -> Mapping[str, object]:
+    if len(line) > LONGEST_LINE:
+        raise InvalidRequest("The line is too long.", field="line", value=None, next=f"Send an op: {_OPS}.")
+    try:
+        found = json.loads(line)
+    except ValueError as error:  # UnicodeDecodeError is one
+        raise InvalidRequest(
+            f"The line is not JSON ({error}).", field="line", value=None, next=f"Send an op: {_OPS}."
+        ) from None
+    if not isinstance(found, dict):
+        raise InvalidRequest("The line holds no JSON object.", field="line", value=None, next=f"Send an op: {_OPS}.")
+    return found
+
+
+def _part(request: Mapping[str, object], key: str) -> dict[str, object]:
+    found = request.get(key)
+    if not isinstance(found, dict):
+        raise _wrong(key, found, "is not an object")
+    return found
+
+
+def _number(state: Mapping[str, object], key: str, *, least: float = -math.inf) -> float:
+    value = state.get(key)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not _is_within(value, least):
+        raise _wrong(key, value, "is not a number" if least < 0 else f"is not a number of at least {least:g}")
+    return float(value)
+
+
+def _is_within(value: float, least: float) -> bool:
+    try:
+        return math.isfinite(float(value)) and value >= least
+    except OverflowError:  # a whole number of hundreds of digits
+        return False
+
+
+def _zones(value: object) -> list[bool]:
+    if not isinstance(value, list) or not value:
+        raise _wrong("zones_available", value, "is neither null nor a list of at least one flag")
+    return [_flag(one, "zones_available") for one in value]
+
+
+def _flag(value: object, key: str) -> bool:
+    if value not in (True, False):  # 1 and 0 too
+        raise _wrong(key, value, "is neither true nor false")
+    return bool(value)
+
+
+def _zone(value: object, zones: list[bool] | None) -> int | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < len(zones or [True]):
+        raise _wrong("zone", value, "is neither null nor the place of a zone")
+    return value
+
+
+def _wrong(key: str, value: object, fault: str) -> InvalidRequest:
+    shown = json.dumps(value, default=repr)[:60]
+    return InvalidRequest(f"{key} {shown} {fault}.", field=key, value=shown, next="See docs/spot.md.")

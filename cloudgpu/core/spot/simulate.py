@@ -1,0 +1,221 @@
+"""Simulates one job with a deadline over recorded availability: what a policy does, what it costs, when it finishes.
+
+The model is that of "Can't Be Late" (NSDI 2024). The job needs `work_h` hours of computing within `deadline_h`. Every
+start of a machine, also in another zone, costs a changeover: no progress, billed at the new machine's price. Waiting is
+free. On demand can always be had. Spot can be had in a zone at the ticks at which its trace says so.
+
+At the begin of each tick a spot machine whose zone has no spot any more is lost. Then the policy decides for the tick.
+A job that is done inside a tick is billed up to that moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from cloudgpu.core.spot.net import Net, decide
+from cloudgpu.core.spot.situation import JobFacts, Mode, Policy, State
+from cloudgpu.errors import InvalidRequest
+
+_DONE = 1e-9  # hours of work: so much is none
+_ROUNDING = 1e-9  # hours: sums of ticks are no exact numbers
+Choice = tuple[Mode, int | None]  # an action and, for spot, its zone
+
+
+@dataclass(frozen=True, slots=True)
+class SpotJob:
+    """A job with a deadline. Times are hours; prices are per hour, in any currency, or relative to each other."""
+
+    work_h: float
+    deadline_h: float
+    tick_h: float = 1 / 6
+    changeover_h: float = 0.2
+    price_spot: float = 1.0
+    price_on_demand: float = 3.0
+
+    def __post_init__(self) -> None:
+        for field in ("work_h", "deadline_h", "tick_h", "price_spot", "price_on_demand"):
+            if not 0 < getattr(self, field) < float("inf"):
+                raise _invalid(field, getattr(self, field), "is not above zero")
+        if not 0 <= self.changeover_h < float("inf"):
+            raise _invalid("changeover_h", self.changeover_h, "is below zero")
+        if self.work_h + self.changeover_h > self.deadline_h + _ROUNDING:
+            raise InvalidRequest(
+                f"{self.work_h:g} hours of work and a changeover of {self.changeover_h:g} hours do not fit a deadline "
+                f"of {self.deadline_h:g} hours.",
+                field="deadline_h",
+                value=f"{self.deadline_h:g}",
+                next=f"Use a deadline of at least {self.work_h + self.changeover_h:g} hours.",
+            )
+
+    @property
+    def on_demand_only(self) -> float:
+        """Return what the job costs on one on-demand machine from its begin to its end."""
+        return (self.work_h + self.changeover_h) * self.price_on_demand
+
+    def facts(self, prior_history: list[list[int]] | None = None) -> JobFacts:
+        """Return the job as a policy's `reset` takes it."""
+        return {
+            "total_work_h": self.work_h,
+            "deadline_h": self.deadline_h,
+            "tick_h": self.tick_h,
+            "changeover_h": self.changeover_h,
+            "price_spot": self.price_spot,
+            "price_on_demand": self.price_on_demand,
+            "prior_history": prior_history,
+        }
+
+
+class Tick(NamedTuple):
+    """What happened in a tick."""
+
+    mode: Mode
+    zone: int | None
+    hours: float  # the length of the tick, or up to the end of the job
+    changeover_h: float  # of these, without progress
+    work_left_h: float  # at the end of the tick
+
+
+@dataclass(slots=True)
+class Run:
+    """What a policy did for one job. Hours on a machine include its changeovers."""
+
+    cost: float = 0.0
+    spot_h: float = 0.0
+    on_demand_h: float = 0.0
+    wait_h: float = 0.0
+    changeover_h: float = 0.0
+    on_demand_work_h: float = 0.0  # hours on demand without changeovers, as the paper counts them
+    starts: int = 0
+    losses: int = 0  # spot machines that were taken away
+    finish_h: float = 0.0
+    missed: bool = False
+    ended_on_demand: bool = False  # it finished on an on-demand machine
+    timeline: tuple[Tick, ...] = ()
+
+
+def simulate(
+    job: SpotJob,
+    zones: Sequence[bytes],
+    policy: Policy,
+    *,
+    net: Net | None = None,
+    prior_history: list[list[int]] | None = None,
+    timeline: bool = False,
+) -> Run:
+    """Return what `policy` does for the job, with availability `zones[z][i]` in zone z at tick i of the job.
+
+    `net` replaces a choice of the policy that could miss the deadline; without it the policy is alone. After its
+    deadline an unfinished job goes on at once on demand, and the run counts as missed. After the end of a trace its
+    zone has no spot. With `timeline`, the run holds each tick. `prior_history` is passed on to the policy: 1 or 0 a
+    tick, oldest first, one list a zone.
+    """
+    policy.reset(job.facts(prior_history))
+    world = World(job, len(zones))
+    ticks: list[Tick] = []
+    while not world.done:
+        up = world.available(zones)
+        world.lose(up)
+        tick = world.step(*_chosen(world, policy, net, up))
+        if timeline:
+            ticks.append(tick)
+    world.run.timeline = tuple(ticks)
+    return world.run
+
+
+def _chosen(world: World, policy: Policy, net: Net | None, up: Sequence[bool]) -> Choice:
+    """Return what is done in this tick: spot where there is none becomes waiting."""
+    if world.elapsed_h >= world.job.deadline_h - _ROUNDING:
+        return "on_demand", None
+    state = world.state(up)
+    answer = policy.decide(state) if net is None else decide(policy, net, state)[0]
+    if answer["action"] != "spot":
+        return answer["action"], None
+    zone = answer["zone"]
+    if zone is None:  # where it runs, else the first one that has spot
+        zone = world.zone if world.zone is not None else next((place for place, is_up in enumerate(up) if is_up), None)
+    return ("spot", zone) if zone is not None and 0 <= zone < len(up) and up[zone] else ("wait", None)
+
+
+class World:
+    """The state of one job in its model, which `step` moves on by a tick."""
+
+    def __init__(self, job: SpotJob, zones: int) -> None:
+        self.job, self.zones = job, zones
+        self.tick = 0
+        self.work_left_h = job.work_h
+        self.mode: Mode = "wait"
+        self.zone: int | None = None
+        self.pending_h = 0.0
+        self.run = Run()
+
+    @property
+    def elapsed_h(self) -> float:
+        """Return the hours since the begin of the job."""
+        return self.tick * self.job.tick_h
+
+    @property
+    def done(self) -> bool:
+        """Say whether all work is done."""
+        return self.work_left_h <= _DONE
+
+    def available(self, zones: Sequence[bytes]) -> list[bool]:
+        """Return which zones have spot at this tick."""
+        return [self.tick < len(zone) and zone[self.tick] > 0 for zone in zones]
+
+    def state(self, up: Sequence[bool]) -> State:
+        """Return what a policy sees."""
+        elapsed = self.elapsed_h
+        return {
+            "elapsed_h": elapsed,
+            "work_left_h": self.work_left_h,
+            "time_left_h": self.job.deadline_h - elapsed,
+            "spot_available": any(up),
+            "zones_available": list(up) if self.zones > 1 else None,
+            "mode": self.mode,
+            "zone": self.zone if self.zones > 1 else None,
+            "pending_h": self.pending_h,
+        }
+
+    def lose(self, up: Sequence[bool]) -> None:
+        """Take the spot machine away where its zone has no spot any more."""
+        if self.mode == "spot" and self.zone is not None and not up[self.zone]:
+            self.run.losses += 1
+            self.mode, self.zone, self.pending_h = "wait", None, 0.0
+
+    def step(self, mode: Mode, zone: int | None) -> Tick:
+        """Do this for one tick, or until the work is done."""
+        tick_h = self.job.tick_h
+        self.tick += 1
+        if mode == "wait":
+            self.mode, self.zone, self.pending_h = "wait", None, 0.0
+            self.run.wait_h += tick_h
+            return Tick("wait", None, tick_h, 0.0, self.work_left_h)
+        if (mode, zone) != (self.mode, self.zone):
+            self.mode, self.zone, self.pending_h = mode, zone, self.job.changeover_h
+            self.run.starts += 1
+        hours = min(tick_h, self.pending_h + self.work_left_h)
+        changeover = min(hours, self.pending_h)
+        self.pending_h -= changeover
+        self.work_left_h = max(0.0, self.work_left_h - (hours - changeover))
+        self._bill(hours, changeover)
+        return Tick(mode, zone, hours, changeover, self.work_left_h)
+
+    def _bill(self, hours: float, changeover: float) -> None:
+        run, job = self.run, self.job
+        run.changeover_h += changeover
+        if self.mode == "spot":
+            run.spot_h += hours
+        else:
+            run.on_demand_h += hours
+            run.on_demand_work_h += hours - changeover
+        run.cost = run.spot_h * job.price_spot + run.on_demand_h * job.price_on_demand
+        if self.done:
+            run.finish_h = (self.tick - 1) * job.tick_h + hours
+            run.missed = run.finish_h > job.deadline_h + 1e-6
+            run.ended_on_demand = self.mode == "on_demand"
+
+
+def _invalid(field: str, value: float, fault: str) -> InvalidRequest:
+    return InvalidRequest(f"{field} is {value:g}, which {fault}.", field=field, value=f"{value:g}")

@@ -1,0 +1,151 @@
+"""A backtest of spot policies as a plain value: the optimum, each policy, and one run in time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from cloudgpu.core.spot.replay.backtest import Backtest, Interval, Tested, mean
+from cloudgpu.core.spot.simulate import Run, SpotJob, Tick
+
+if TYPE_CHECKING:
+    from cloudgpu.core.spot.replay.traces import Trace
+    from cloudgpu.views.documents.jobs.spot import (
+        SpotBacktestDocument,
+        SpotInterval,
+        SpotPolicyResult,
+        SpotPolicyTimeline,
+        SpotStretch,
+        SpotTimeline,
+        TickMode,
+    )
+
+_NOTHING = 1e-9  # what sums of floats leave of zero
+
+
+def backtest_value(
+    found: Backtest, traces: Sequence[Trace], *, seed: int, priced: bool, from_ledger: bool
+) -> SpotBacktestDocument:
+    """Return a backtest as `-o json` prints it: hours, and amounts in the currency of the job's prices."""
+    job = found.job
+    bests = [start.best for start in found.starts]
+    return {
+        "work_h": job.work_h,
+        "deadline_h": job.deadline_h,
+        "changeover_h": job.changeover_h,
+        "tick_h": job.tick_h,
+        "price_spot": job.price_spot,
+        "price_on_demand": job.price_on_demand,
+        "priced": priced,
+        "from_ledger": from_ledger,
+        "traces": [
+            {
+                "name": trace.name,
+                "hours": round(trace.seconds / 3600, 2),
+                "available_share": round(trace.share, 4),
+                "tested": trace.name not in found.too_short,
+            }
+            for trace in traces
+        ],
+        "together": found.together,
+        "runs": len(found.starts),
+        "seed": seed,
+        "on_demand_only": _amount(job.on_demand_only),
+        "optimum": {
+            "cost": _amount(found.optimum),
+            "on_demand_hours": _amount(mean([best.on_demand_h for best in bests])),
+            "spot_hours": _amount(mean([best.spot_h for best in bests])),
+        },
+        "policies": [_policy(one) for one in found.policies],
+        "timeline": _timeline(found),
+    }
+
+
+def _policy(one: Tested) -> SpotPolicyResult:
+    return {
+        "policy": one.policy,
+        "cost": _interval(one.cost),
+        "cost_p95": _amount(one.cost_p95),
+        "above_optimum": _interval(one.above),
+        "above_optimum_p95": _amount(one.above_p95),
+        "on_demand_hours": _amount(one.on_demand_h),
+        "spot_hours": _amount(one.spot_h),
+        "starts": _amount(one.starts),
+        "interruptions": _amount(one.losses),
+        "missed": one.missed,
+        "runs": len(one.runs),
+    }
+
+
+def _timeline(found: Backtest) -> SpotTimeline:
+    shown, names = found.shown, [trace.name for trace in found.shown.traces]
+    return {
+        "traces": names,
+        "at_h": round(shown.at_s / 3600, 4),
+        "optimum": _amount(shown.best.cost),
+        "available": [list(map(bool, zone)) for zone in shown.zones(found.job)],
+        "policies": [
+            _run(one.policy, run, found.job, names) for one, run in zip(found.policies, found.timelines, strict=True)
+        ],
+    }
+
+
+def _run(policy: str, run: Run, job: SpotJob, names: Sequence[str]) -> SpotPolicyTimeline:
+    return {
+        "policy": policy,
+        "cost": _amount(run.cost),
+        "finish_h": _amount(run.finish_h),
+        "starts": run.starts,
+        "stretches": _joined(_stretches(run.timeline, job, names)),
+    }
+
+
+def _stretches(ticks: Sequence[Tick], job: SpotJob, names: Sequence[str]) -> Iterable[SpotStretch]:
+    """Yield each tick as one or two stretches: the changeover, and what follows it."""
+    for place, tick in enumerate(ticks):
+        since = place * job.tick_h
+        zone = None if tick.zone is None else names[tick.zone]
+        done = 1 - tick.work_left_h / job.work_h
+        if tick.mode == "wait":
+            yield _stretch("wait", None, None, since, since + tick.hours, done)
+            continue
+        works = since + tick.changeover_h
+        if tick.changeover_h > 0:
+            before = done - (tick.hours - tick.changeover_h) / job.work_h
+            yield _stretch("changeover", tick.mode, zone, since, works, before)
+        if tick.hours > tick.changeover_h:
+            yield _stretch(tick.mode, tick.mode, zone, works, since + tick.hours, done)
+
+
+def _stretch(
+    mode: TickMode, market: str | None, zone: str | None, since: float, until: float, done: float
+) -> SpotStretch:
+    return {
+        "mode": mode,
+        "market": market,
+        "zone": zone,
+        "since_h": _amount(since),
+        "until_h": _amount(until),
+        "work_done": _amount(done),
+    }
+
+
+def _joined(stretches: Iterable[SpotStretch]) -> list[SpotStretch]:
+    """Return the stretches, each as long as it lasts: those of the same machine, one after the other, are one."""
+    found: list[SpotStretch] = []
+    for one in stretches:
+        before = found[-1] if found else None
+        if before is not None and all(before[key] == one[key] for key in ("mode", "market", "zone")):
+            before["until_h"], before["work_done"] = one["until_h"], one["work_done"]
+        else:
+            found.append(one)
+    return found
+
+
+def _interval(one: Interval) -> SpotInterval:
+    low, high = (None if end is None else _amount(end) for end in (one.low, one.high))
+    return {"mean": _amount(one.mean), "low": low, "high": high}
+
+
+def _amount(value: float) -> float:
+    return round(max(0.0, value) if abs(value) < _NOTHING else value, 4)

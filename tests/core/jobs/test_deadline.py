@@ -1,0 +1,125 @@
+"""A job with a deadline: on time in every world in which on demand can be had, and one machine at a time."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cloudgpu.core.jobs.deadline import Margins, SpotSeen, margins_of, percentile, work_s
+from tests.core.jobs.spot_worlds import SpotWorld, deadline_spec
+from tests.core.jobs.worlds import START
+from tests.examples import some
+
+
+def always(_minute):
+    return True
+
+
+def never(_minute):
+    return False
+
+
+def ends(world):
+    return (world.done_at - START).total_seconds() / 3600
+
+
+@pytest.mark.parametrize("policy", ["uniform-progress", "greedy", "on-demand"])
+def test_a_job_is_done_by_its_deadline_where_spot_never_comes(policy):
+    world = SpotWorld(deadline_spec(2, 4, policy), is_up=never).to_the_end()
+    assert ends(world) <= 4
+    assert world.cost()["spot"] == 0
+
+
+def test_where_spot_stays_no_hour_is_on_demand():
+    world = SpotWorld(deadline_spec(3, 5), is_up=always).to_the_end()
+    assert (ends(world) <= 5, world.cost()["on_demand"], len(world.billed)) == (True, 0, 1)
+    assert world.cost()["spot"] == pytest.approx(3 + 600 / 3600, abs=0.05)
+
+
+def test_a_job_without_time_to_spare_begins_on_demand_at_once():
+    world = SpotWorld(deadline_spec(2, 2.2), is_up=always).to_the_end()
+    assert (ends(world) <= 2.2, world.cost()["spot"]) == (True, 0)
+
+
+def test_what_is_lost_is_answered_on_demand_when_the_net_says_so():
+    world = SpotWorld(deadline_spec(2, 3.2, "greedy"), is_up=lambda minute: minute < 60).to_the_end()
+    assert ends(world) <= 3.2
+    assert [market for market, *_ in world.billed] == ["spot", "on_demand"]
+
+
+def test_a_command_that_writes_no_checkpoint_is_moved_before_its_loss_would_be_too_late():
+    spec = deadline_spec(3, 5, "greedy", every_s=600)
+    world = SpotWorld(spec, is_up=lambda minute: minute < 170, checkpoint_s=1e9).to_the_end()
+    assert ends(world) <= 5
+
+
+def test_a_job_that_is_interrupted_more_often_than_restarts_goes_on():
+    world = SpotWorld(deadline_spec(3, 12, restarts=0), is_up=lambda minute: minute % 60 < 40).to_the_end()
+    assert world.job.outcome == "succeeded"
+    assert world.job.interruptions > 1
+
+
+@given(
+    work=st.floats(0.3, 4),
+    spare=st.floats(0.25, 4),
+    start=st.floats(30, 1200),
+    every=st.sampled_from([60, 300, 600, 1800]),
+    checkpoint=st.sampled_from([60.0, 300.0, 1200.0]),
+    gap=st.sampled_from([60.0, 150.0, 300.0]),
+    policy=st.sampled_from(["uniform-progress", "greedy"]),
+    flips=st.lists(st.integers(1, 180), min_size=1, max_size=12),
+    kills=st.sets(st.integers(0, 200), max_size=6),
+)
+@settings(max_examples=some(25), deadline=None)
+def test_no_deadline_is_missed_and_no_two_machines_run(
+    work, spare, start, every, checkpoint, gap, policy, flips, kills
+):
+    def is_up(minute):
+        for number, length in enumerate(flips * 50):
+            minute -= length
+            if minute < 0:
+                return number % 2 == 0
+        return True
+
+    deadline = work + (start + gap) / 3600 + spare
+    spec = deadline_spec(work, deadline, policy, every_s=every)
+    world = SpotWorld(spec, is_up=is_up, start_s=start, round_s=gap, checkpoint_s=checkpoint)
+    world.to_the_end(kills)
+    assert world.job.outcome == "succeeded"
+    assert ends(world) <= deadline + 1e-6, world.billed
+    for (_, _, until), (_, since, _) in zip(world.billed, world.billed[1:], strict=False):
+        assert until <= since
+
+
+def test_a_refused_spot_launch_is_tried_again_after_a_minute_then_less_often():
+    seen = SpotSeen(((START, "refused"),))
+    assert not seen.may_be_tried(START + timedelta(seconds=59), "wait")
+    assert seen.may_be_tried(START + timedelta(seconds=60), "wait")
+    assert not seen.may_be_tried(START + timedelta(minutes=30), "on_demand")
+    many = SpotSeen(tuple((START + timedelta(minutes=10 * number), "refused") for number in range(20)))
+    last = many.events[-1][0]
+    assert not many.may_be_tried(last + timedelta(minutes=9), "wait")
+    assert many.may_be_tried(last + timedelta(minutes=10), "wait")
+
+
+def test_a_lost_machine_is_replaced_at_once():
+    seen = SpotSeen(((START, "had"), (START + timedelta(hours=1), "lost")))
+    assert seen.may_be_tried(START + timedelta(hours=1), "wait")
+
+
+def test_the_net_counts_what_was_measured_and_defaults_where_too_little_was():
+    assert margins_of([], [], []) == Margins(900, 180, 60, 0)
+    assert margins_of([1200], [], [5]) == Margins(1200, 180, 60, 1)
+    assert margins_of([100, 200, 300], [20, 30, 40], [5, 300]) == Margins(300, 40, 300, 3)
+    assert percentile(range(100)) == 95
+
+
+def test_work_that_goes_slower_than_was_said_counts_at_once_and_faster_work_the_more_is_done():
+    assert work_s(3600, 900, (10, 100)) == pytest.approx(9000)
+    assert work_s(3600, 900, (50, 100)) == pytest.approx((1800 + 3600) / 2)
+    assert work_s(3600, 900, None) == 3600
+    assert work_s(3600, 900, (1, None)) == 3600
+    assert work_s(3600, 5000, None) == 5000
