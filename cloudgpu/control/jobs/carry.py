@@ -215,10 +215,7 @@ class Carrier:
         self.remote = None  # what was seen was another attempt
 
     def _given_up(self, job: Job, machine: Machine) -> None:
-        """End what is left of an interrupted machine: it costs money, and is of no use any more.
-
-        Where one that is gone has left something that cannot be removed yet, the job goes on: its end tries again.
-        """
+        """End an interrupted machine and what it left; what cannot be removed yet is tried again at the job\'s end."""
         try:
             self._cleared(job, machine)
         except LedgerUnavailable:
