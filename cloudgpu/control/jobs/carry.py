@@ -215,7 +215,7 @@ class Carrier:
         self.remote = None  # what was seen was another attempt
 
     def _given_up(self, job: Job, machine: Machine) -> None:
-        """End an interrupted machine and what it left; what cannot be removed yet is tried again at the job\'s end."""
+        """End an interrupted machine and what it left; the job's end removes what cannot be removed yet."""
         try:
             self._cleared(job, machine)
         except LedgerUnavailable:
