@@ -170,10 +170,7 @@ class Carrier(Attendant):
         self.remote = None  # what was seen was another attempt
 
     def _given_up(self, job: Job, machine: Machine) -> None:
-        """End what is left of an interrupted machine: it costs money, and is of no use any more.
-
-        Where one that is gone has left something that cannot be removed yet, the job goes on: its end tries again.
-        """
+        """End an interrupted machine and what it left; the job's end removes what cannot be removed yet."""
         try:
             self._cleared(job, machine)
         except LedgerUnavailable:
