@@ -328,16 +328,9 @@ class Carrier(Attendant):
             at = self._at(remote, ended.ended)
         outcome = (step.outcome or State.FAILED).value
         status, signal = (None, None) if ended is None else (ended.status, ended.signal)
-        return lines.job_ended(
-            job.id,
-            number,
-            outcome,  # type: ignore[arg-type]
-            at,
-            status=status,
-            signal=signal,
-            why=step.why,
-            by_machine=ended is not None,
-        )
+        said = {"status": status, "signal": signal}
+        by = ended is not None
+        return lines.job_ended(job.id, number, outcome, at, **said, why=step.why, by_machine=by)  # type: ignore[arg-type]
 
     def _fetch(self, job: Job, _step: Step) -> Carried | None:
         machine = self._there(job)
