@@ -30,7 +30,7 @@ from cloudgpu.core.spot.replay.traces import Trace, parse_trace
 TICK_S = 600.0
 UP_FROM = (0, 1 / 6, 1 / 3, 1 / 2, 1, 2, 4, 8, 16)  # hours
 DOWN_FROM = (0, 1 / 6, 1 / 2, 1, 2, 4, 8, 16)
-MODELS = 4
+MODELS = 3
 WINDOW_H = 144
 PRIOR = 1.0  # hours at the rates of all traces together
 ROUNDS = 40
@@ -121,11 +121,8 @@ def mixture(seen: Sequence[Seen], pooled: Sequence[float], models: int) -> tuple
 
 def text_of(fitted: dict[str, Any]) -> str:
     """Return the module that ships these models: JSON in a constant, as core reads no files."""
-    models = ",\n".join(json.dumps(model) for model in fitted["models"])
-    buckets = ",\n".join(f'"{key}": {json.dumps(fitted[key])}' for key in ("up_from", "down_from"))
-    data = f'{{{buckets},\n"models": [\n{models}\n]}}'
     quotes = '"' * 3
-    return f"{HEAD}\nMODELS = {quotes}{data}{quotes}  # noqa: E501  one model a line\n"
+    return f"{HEAD}\nMODELS = {quotes}{json.dumps(fitted, indent=1)}{quotes}\n"
 
 
 def read(folder: Path, without: str = "") -> list[Trace]:

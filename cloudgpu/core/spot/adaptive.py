@@ -1,7 +1,7 @@
 """The adaptive policy: the action whose expected cost is least, over models weighed by what this job has seen.
 
 Each model of losses is solved as a Markov decision process (horizon.py) when the job starts. At every tick the costs
-of the models are averaged with their chances (belief.py). A change of what runs has to save `WORTH` spot hours, as no
+of the models are averaged with their chances (hazards.py). A change of what runs has to save `WORTH` spot hours, as no
 model is exact. Several zones count as one that has spot while any of them does; a start takes the zone that has had it
 longest. The safety net holds here, too.
 """
@@ -12,14 +12,13 @@ from dataclasses import replace
 from itertools import zip_longest
 from json import loads
 
-from cloudgpu.core.spot.belief import Belief
-from cloudgpu.core.spot.hazards import Mixture, mixture_of
+from cloudgpu.core.spot.hazards import Belief, Mixture, mixture_of
 from cloudgpu.core.spot.horizon import Plan, grid_of
 from cloudgpu.core.spot.net import Net
 from cloudgpu.core.spot.situation import Answer, JobFacts, Mode, Situation, State, Task, answer, situation_of, task_of
 
 WORTH = 0.1  # spot hours that a change has to save
-STEPS = 288  # of time that a plan has at most: it bounds the time that `reset` takes
+STEPS = 384  # of time that a plan has at most: it bounds the time that `reset` takes
 SHORTEST = 1 / 6  # hours of a step
 REMEMBERED = 7 * 24.0  # hours of prior history that count
 UNLIKELY = 1e-3  # chance of a model under which it is not looked at

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloudgpu.core.spot.adaptive import Adaptive, shipped
-from cloudgpu.core.spot.belief import Belief
-from cloudgpu.core.spot.hazards import Hazards, Mixture
+from cloudgpu.core.spot.hazards import Belief, Hazards, Mixture
 from cloudgpu.core.spot.horizon import Plan, grid_of
 from cloudgpu.core.spot.policies import POLICIES
 from cloudgpu.core.spot.replay.draws import Draws
