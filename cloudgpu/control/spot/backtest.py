@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -10,9 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.inputs.launch_request import duration
+from cloudgpu.control.spot.history import history
 from cloudgpu.core.spot.policies import POLICIES
 from cloudgpu.core.spot.replay import backtest as core
-from cloudgpu.core.spot.replay.traces import Trace, parse_trace
+from cloudgpu.core.spot.replay.traces import Trace, parse_trace, trace_of_changes
 from cloudgpu.core.spot.simulate import SpotJob
 from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.errors import InvalidRequest
@@ -20,12 +22,14 @@ from cloudgpu.views.advice.spot import backtest_value
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
+    from cloudgpu.core.spot.places import Place, Sighting
     from cloudgpu.core.spot.situation import Policy
     from cloudgpu.views.documents.jobs.spot import SpotBacktestDocument
 
 MOST_STARTS, MOST_TICKS = 10_000, 5_000
 SHORTEST_TICK = timedelta(seconds=10)
 MOST_PRICE = 1e6
+GAP_S = 600.0  # between samples of what the ledger has seen
 SOURCE = "https://github.com/skypilot-org/spot-traces"
 
 
@@ -140,9 +144,23 @@ def _read(file: Path, name: str) -> Trace:
     return parse_trace(text, name)
 
 
-def _history(session: Session) -> list[Trace]:
-    from cloudgpu.control.spot.seen import seen_traces
+def seen_traces(session: Session) -> list[Trace]:
+    """Return availability as this ledger has seen it up to now, by place; asks no cloud.
 
+    A machine that was launched says that spot was there, a refusal or an interruption that it was not, and each holds
+    until something else was seen at that place. A place where nothing but one state was seen says too little, and is
+    left out.
+    """
+    by_place: dict[Place, list[Sighting]] = defaultdict(list)
+    for one in history(session.ledger):
+        if one.kind != "ended":  # by its user: spot was there as before
+            by_place[one.place].append(one)
+    now = session.clock().timestamp()
+    found = (_trace(place, seen, now) for place, seen in by_place.items())
+    return [trace for trace in found if trace is not None and 0 < sum(trace.data) < len(trace.data)]
+
+
+def _history(session: Session) -> list[Trace]:
     found = seen_traces(session)
     if not found:
         raise InvalidRequest(
@@ -152,6 +170,11 @@ def _history(session: Session) -> list[Trace]:
             next=f"Get traces from {SOURCE}, then: cloudgpu spot backtest --traces DIR",
         )
     return found
+
+
+def _trace(place: Place, seen: list[Sighting], now: float) -> Trace | None:
+    name = " ".join(filter(None, (place.account, place.zone or place.region, place.instance_type)))
+    return trace_of_changes(name, [(one.at.timestamp(), one.kind == "made") for one in seen], now, GAP_S)
 
 
 def _no_traces(fault: str, value: str) -> InvalidRequest:

@@ -7,8 +7,7 @@ import pytest
 from cloudgpu.cli.jobs.spot_backtest import text
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.lifecycle.lifecycle import end_all_of
-from cloudgpu.control.spot.backtest import Wanted, spot_backtested
-from cloudgpu.control.spot.seen import seen_traces
+from cloudgpu.control.spot.backtest import Wanted, seen_traces, spot_backtested
 from cloudgpu.errors import InvalidRequest
 from tests.control.conftest import Lab
 

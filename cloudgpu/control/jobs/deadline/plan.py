@@ -10,7 +10,7 @@ from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.jobs.deadline.choice import lives, measured
 from cloudgpu.control.jobs.inputs.deadline import ON_DEMAND, DeadlineRequest, check_feasible
 from cloudgpu.control.launch.plan import Prepared, prepare
-from cloudgpu.control.spot.seen import seen_traces
+from cloudgpu.control.spot.backtest import seen_traces
 from cloudgpu.core.jobs.deadline import TICK_S, Margins
 from cloudgpu.core.spot import POLICIES
 from cloudgpu.core.spot.net import Net, latest_start

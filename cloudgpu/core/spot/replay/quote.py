@@ -58,8 +58,8 @@ def quote(
     """Return what the job will probably cost: prices are per hour.
 
     Uses the traces that are as long as the deadline (the availability that the ledger has seen, say), else the shipped
-    model. The same arguments give the same answer. `policy` is a name or a policy; without one, and for `adaptive`, which
-    takes too long, uniform progress is simulated. A quotation takes about a fifth of a second.
+    model. The same arguments give the same answer. `policy` is a name or a policy. Without one, and for `adaptive`,
+    which takes too long, uniform progress is simulated. A quotation takes about a fifth of a second.
     """
     coarse = replace(job, tick_h=max(job.tick_h, job.deadline_h / MOST_TICKS))
     if coarse.work_h + coarse.changeover_h + coarse.tick_h > coarse.deadline_h:
