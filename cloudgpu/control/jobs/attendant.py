@@ -14,11 +14,13 @@ from cloudgpu.control.jobs import elsewhere
 from cloudgpu.control.jobs.attempt import settled
 from cloudgpu.control.jobs.deadline.choice import choice_of, noting_work
 from cloudgpu.control.jobs.store import append, directory_of
+from cloudgpu.core.events import job_lines as lines
 from cloudgpu.core.jobs.job import Job
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable, ProviderUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from contextlib import AbstractContextManager
     from types import TracebackType
     from typing import Self
 
@@ -111,8 +113,17 @@ class Attendant:
         own = job.machines if job.spec["machine"] is None else ()
         return [one for one in map(self.session.ledger.machine, own) if one is not None and one.provider_id]
 
+    def _noting_work(self, job: Job, seen: RemoteState) -> AbstractContextManager[None]:
+        """Write how much of its work the copies of a job with a deadline hold, after one is made within."""
+
+        def write(checkpoint: str, work_s: float) -> None:
+            line = lines.job_work_saved(job.id, job.attempts[-1].number, checkpoint, work_s, self.session.clock())
+            self._append(line)
+
+        return noting_work(job, seen, directory_of(self.session, job), write)
+
     def _last_copy(self, job: Job, machine: Machine, seen: RemoteState) -> str | None:
-        with noting_work(self.session, job, seen):
+        with self._noting_work(job, seen):
             return elsewhere.last_copy(self.session, job, self.at(job, machine), seen)
 
     def _at(self, remote: RemoteState, moment: float) -> datetime:

@@ -25,7 +25,7 @@ from cloudgpu.control.jobs.attempt import (
     started,
 )
 from cloudgpu.control.jobs.attendant import Attendant
-from cloudgpu.control.jobs.deadline.choice import noticed_at, noting_work
+from cloudgpu.control.jobs.deadline.choice import noticed_at
 from cloudgpu.control.jobs.ending import closed, fetched, not_fetched, resumed, stopped, terminated
 from cloudgpu.control.jobs.inputs.env_file import secret_values
 from cloudgpu.control.jobs.notices import note_machine, note_secrets, note_stall, show_end
@@ -250,7 +250,7 @@ class Carrier(Attendant):
             note_stall(self.session, job, None if last is None else datetime.fromtimestamp(last, UTC), remote.progress)
         machine = self._machine(job)
         if machine is not None:
-            with noting_work(self.session, job, remote):
+            with self._noting_work(job, remote):
                 elsewhere.sync_if_due(self.session, job, lambda: self.at(job, machine), remote)
         return Carried(the_job(self.session, self.id), data_text(remote), SOON, remote)
 

@@ -13,8 +13,6 @@ from cloudgpu.access.files import write_whole
 from cloudgpu.access.jobs.checkpoints import stored
 from cloudgpu.control.alerts.alerts import note_one
 from cloudgpu.control.cost.job_cost import all_jobs
-from cloudgpu.control.jobs.store import append, directory_of
-from cloudgpu.core.events.job_lines import job_work_saved
 from cloudgpu.core.jobs.alerts import late_finding, waits_key
 from cloudgpu.core.jobs.deadline import (
     Choice,
@@ -31,7 +29,7 @@ from cloudgpu.core.spot import POLICIES
 from cloudgpu.core.values.times import from_iso
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     from cloudgpu.access.jobs.checkpoints import StoredCheckpoint
@@ -195,41 +193,35 @@ def newest_copy(directory: Path) -> StoredCheckpoint | None:
 
 
 @contextmanager
-def noting_work(session: Session, job: Job, remote: RemoteState) -> Iterator[None]:
+def noting_work(job: Job, remote: RemoteState, directory: Path, write: Callable[[str, float], None]) -> Iterator[None]:
     """Write, after a copy that is made within, how much of the work of a job with a deadline the newest one holds.
 
-    `remote` is what was seen before that copy.
+    `remote` is what was seen before that copy, and `directory` has the copies. `write` takes the checkpoint's name and
+    the seconds of work.
     """
     if job.deadline is None:
         yield
         return
-    directory = directory_of(session, job)
     before = newest_copy(directory)
     yield
-    _note_saved(session, job, remote, before, newest_copy(directory))
+    after = newest_copy(directory)
+    work = None if after is None else _work_in(job, remote, before, after)
+    if after is not None and work is not None and work > (0.0 if job.saved is None else job.saved.work_s):
+        write(after.name, work)
 
 
-def _note_saved(
-    session: Session,
-    job: Job,
-    remote: RemoteState,
-    before: StoredCheckpoint | None,
-    after: StoredCheckpoint | None,
-) -> None:
-    """Write how much of the work the newest copy holds, where that is more than was known.
+def _work_in(job: Job, remote: RemoteState, before: StoredCheckpoint | None, after: StoredCheckpoint) -> float | None:
+    """Return how many seconds of the work the newest copy holds, None where nobody can tell.
 
     `remote` was seen, and `before` was the newest copy, before the copying that made `after`. That is the checkpoint
     which was the newest on the machine then, or one that was finished since; what else it may be is left out.
     """
-    if after is None or remote.checkpointed is None or remote.started is None:
-        return
+    if remote.checkpointed is None or remote.started is None:
+        return None
     fresh = before is None or after.number > before.number
     if after.name != remote.checkpoints[0] and not (fresh and after.name not in remote.checkpoints):
-        return
-    attempt = job.attempts[-1]
-    work = attempt.base_s + max(0.0, remote.checkpointed - remote.started)
-    if work > (0.0 if job.saved is None else job.saved.work_s):
-        append(session, job.id, [job_work_saved(job.id, attempt.number, after.name, work, session.clock())])
+        return None
+    return job.attempts[-1].base_s + max(0.0, remote.checkpointed - remote.started)
 
 
 def launch_options_of(job: Job, attempt: Attempt, now: datetime) -> dict[str, str | bool]:
