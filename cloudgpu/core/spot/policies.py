@@ -102,4 +102,3 @@ POLICIES: dict[str, Callable[[], Policy]] = {
     "uniform-progress": UniformProgress,
     "adaptive": _adaptive,
 }
-BEST = "adaptive"  # the default

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.config.files.text import shown
 from cloudgpu.control.inputs.launch_request import duration, moment
 from cloudgpu.core.jobs.deadline import Margins, least_time_s
-from cloudgpu.core.spot.policies import BEST, POLICIES
+from cloudgpu.core.spot import POLICIES
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import did_you_mean, near
 from cloudgpu.core.values.times import duration_text, from_iso, parse_duration
@@ -18,7 +18,7 @@ from cloudgpu.errors import InvalidRequest
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-USUAL_POLICY = BEST
+USUAL_POLICY = "uniform-progress"  # adaptive goes by how long spot has been there, which a live job does not see
 ON_DEMAND = "on-demand"
 _OTHERS = {
     "or_on_demand": ("--or-on-demand", "--deadline decides itself when on demand is needed."),
