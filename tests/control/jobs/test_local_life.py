@@ -274,7 +274,7 @@ def test_whatever_dies_the_training_ends_with_the_same_answer(bench, fault):
 
 
 def test_a_job_with_a_deadline_whose_spot_machine_is_taken_ends_with_the_same_answer(bench):
-    job = bench.begun(name="train", env=["PAUSE=0.15"], deadline="3h", work="1m")
+    job = bench.begun(name="train", env=["PAUSE=0.15"], deadline="3h", work="1m", spot_policy="uniform-progress")
     bench.running(job)
     bench.carried(job, lambda found: found.job.saved is not None)
     first = bench.machine_of(job)
@@ -311,3 +311,7 @@ def test_a_pass_of_the_reaper_carries_a_detached_job_to_its_end(bench):
         time.sleep(0.1)
     is_right(bench, job)
     assert said[-1].startswith(f"job {job.name}: succeeded; its results are in ")
+
+
+def test_a_deadline_takes_on_demand_where_spot_costs_as_much(bench):
+    assert bench.begun(name="train", deadline="3h", work="1m").deadline["policy"] == "on-demand"

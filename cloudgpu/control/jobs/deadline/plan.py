@@ -71,19 +71,21 @@ def plan_deadline(
     on_demand = _price(prepared)
     margins = measured(session, None, provider=prepared.plan.offer.available.provider)
     at = check_feasible(wanted, now, margins, on_demand)
-    spot = on_demand
-    if wanted.policy != ON_DEMAND:
+    spot, policy = on_demand, wanted.policy
+    if policy != ON_DEMAND:
         cheap: UpOptions = {**usual, "spot": True}
         spot = _price(prepare(session, parse_request(**cheap)))
+    if not wanted.named and spot.nanos >= on_demand.nanos:
+        policy = ON_DEMAND  # an interruption costs, and nothing is saved
     planned = PlannedDeadline(
         at,
         wanted.work,
-        wanted.policy,
+        policy,
         spot,
         on_demand,
         margins,
         now + timedelta(hours=latest_start(*_hours(at - now, wanted.work), _net(margins))),
-        None if wanted.policy == ON_DEMAND else _quote(session, wanted, at - now, margins, spot, on_demand),
+        None if policy == ON_DEMAND else _quote(session, wanted, at - now, margins, spot, on_demand),
     )
     shared: UpOptions = {**launch}
     shared.pop("spot", None)

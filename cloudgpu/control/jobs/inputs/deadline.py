@@ -29,11 +29,15 @@ _OTHERS = {
 
 @dataclass(frozen=True, slots=True)
 class DeadlineRequest:
-    """When a job has to be done: so long from now, or at a moment. `work` is what its command needs, uninterrupted."""
+    """When a job has to be done: so long from now, or at a moment. `work` is what its command needs, uninterrupted.
+
+    `named`: its policy was asked for, and is kept where spot is not cheaper than on demand.
+    """
 
     at: timedelta | datetime
     work: timedelta
     policy: str
+    named: bool = True
 
     def moment(self, now: datetime) -> datetime:
         """Return when that is; raise InvalidRequest for a moment that is over."""
@@ -63,7 +67,7 @@ def parse_deadline(
     when = _read(at)
     if isinstance(when, timedelta) and when <= needed:
         raise _too_short(needed, when, Margins(), None)
-    return DeadlineRequest(when, needed, _policy(policy, launch))
+    return DeadlineRequest(when, needed, _policy(policy, launch), policy is not None)
 
 
 def _check_unused(work: timedelta | str | None, policy: str | None) -> None:
