@@ -206,10 +206,12 @@ def notice_text(fit: Fit | None, every: timedelta) -> str | None:
 
 
 def _notes(planned: PlannedRun) -> Iterator[tuple[str, str]]:
+    from cloudgpu.control.jobs.inputs.command import is_unknown, proposed_setup
+
     request = planned.request
     if request.setup is None:
-        from cloudgpu.control.jobs.inputs.command import proposed_setup
-
+        if is_unknown(request.argv[0]):
+            yield "note", f"{request.argv[0]} is no command of this computer: where the machine lacks it, the job fails"
         found = proposed_setup(request.workdir)
         if found is not None:
             yield "setup", f"{found[0]} is there and nothing installs it: add --setup '{found[1]}'"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path, PurePosixPath
@@ -20,14 +21,31 @@ _INTERPRETER = re.compile(r"(?:python[0-9.]*|bash|sh|zsh|torchrun)")
 _SCRIPT = re.compile(r"[^-].*\.(?:py|sh)", re.DOTALL)
 _PROGRAM_IN_OPTIONS = {"-c", "-m", "-"}  # of an interpreter: what follows is no file
 _MOST_NAMES = 2000  # that are compared with a misspelt one
+_USUAL = (
+    "python",
+    "python3",
+    "bash",
+    "torchrun",
+    "accelerate",
+    "deepspeed",
+    "jupyter",
+    "nvidia-smi",
+    "make",
+    "conda",
+    "uv",
+)
+_ALIKE = 0.8  # from which on a word that nobody has is a misspelt one: `pyhton`
 
 
 def check_command(argv: Sequence[str], workdir: Path, made: Sequence[str] = (), *, has_setup: bool) -> None:
     """Raise InvalidRequest where the program, or the script of an interpreter, is not in the workdir.
 
     What lies in one of the directories `made`, relative to the workdir, may come only there: data, say. A program that
-    a setup may build is not looked for. Programs by a bare name are the machine's own.
+    a setup may build is not looked for. Programs by a bare name are the machine's own: only one that this computer does
+    not have, and that is nearly the name of a usual one, is refused.
     """
+    if not has_setup:
+        _check_spelling(argv[0])
     word = argv[0] if "/" in argv[0] else _script(argv)
     if word is None or (word is argv[0] and has_setup) or _is_in(word, made):
         return
@@ -42,6 +60,27 @@ def check_command(argv: Sequence[str], workdir: Path, made: Sequence[str] = (), 
             field="CMD",
             value=shown(word),
             next=f"Run: chmod +x {shown(word)}, or name its interpreter: -- bash {shown(word)}",
+        )
+
+
+def is_unknown(word: str) -> bool:
+    """Say whether a bare name is no program of this computer: the machine's own may be others."""
+    usual = word in _USUAL or _INTERPRETER.fullmatch(word)
+    return "/" not in word and not usual and shutil.which(word) is None
+
+
+def _check_spelling(word: str) -> None:
+    if not is_unknown(word):
+        return
+    from difflib import get_close_matches
+
+    found = get_close_matches(word, _USUAL, n=1, cutoff=_ALIKE)
+    if found:
+        raise InvalidRequest(
+            f"{shown(word)} is no command that this computer has{did_you_mean(found[0])}",
+            field="CMD",
+            value=shown(word),
+            next=f"If the machine has it all the same: -- sh -c '{shown(word)} ...'",
         )
 
 
