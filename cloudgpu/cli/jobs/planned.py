@@ -211,7 +211,7 @@ def _notes(planned: PlannedRun) -> Iterator[tuple[str, str]]:
     request = planned.request
     if request.setup is None:
         if is_unknown(request.argv[0]):
-            yield "note", f"{request.argv[0]} is no command of this computer: where the machine lacks it, the job fails"
+            yield "note", f"{request.argv[0]} is not on this computer: if the machine lacks it, too, the job fails"
         found = proposed_setup(request.workdir)
         if found is not None:
             yield "setup", f"{found[0]} is there and nothing installs it: add --setup '{found[1]}'"

@@ -77,7 +77,7 @@ def _check_spelling(word: str) -> None:
     found = get_close_matches(word, _USUAL, n=1, cutoff=_ALIKE)
     if found:
         raise InvalidRequest(
-            f"{shown(word)} is no command that this computer has{did_you_mean(found[0])}",
+            f"{shown(word)} is not a command of this computer{did_you_mean(found[0])}",
             field="CMD",
             value=shown(word),
             next=f"If the machine has it all the same: -- sh -c '{shown(word)} ...'",
