@@ -54,6 +54,23 @@ def test_a_restart_waits_for_capacity_and_then_goes_on_with_the_rights_of_a_watc
     world.check_allowed()
 
 
+@pytest.mark.soak
+def test_a_job_with_a_deadline_gets_another_spot_machine_where_its_own_was_taken(world):
+    job = world.asked(pause=3, deadline="8h", work="1m", spot_policy="uniform-progress")
+    world.child(job, until=runs)
+    world.takes(job)
+    world.ends(job, begun=2)
+    assert [one.market for one in world.now(job).attempts] == ["spot", "spot"]
+    assert [one.interrupted for one in world.now(job).attempts] == [True, False]
+
+
+@pytest.mark.soak
+def test_a_job_without_time_to_spare_is_on_demand_from_the_start(world):
+    job = world.asked(deadline="8h", work="7h40m")
+    world.ends(job)
+    assert {one.market for one in world.now(job).attempts} == {"on_demand"}
+
+
 SWEEPS = [pytest.mark.soak, pytest.mark.timeout(600)]
 
 
