@@ -42,7 +42,7 @@ lowest: $(VENV)/.lowest-installed ## the lowest versions that pyproject.toml all
 	@$(VENV)/lowest/bin/python -m pytest -q -n $(WORKERS) $(LOWEST)
 
 soak: $(VENV)/.test-installed ## the long runs: crashes at every call, hundreds of kills, more examples
-	@CLOUDGPU_EXAMPLES=1.5 $(SHARED) -m 'soak or hypothesis' --timeout 2400 --durations 5
+	@CLOUDGPU_EXAMPLES=1 $(SHARED) -m 'soak or hypothesis' --timeout 2400 --durations 5
 
 check: $(VENV)/.check-installed ## format, lint, types, import rules, packaging, docs and their prose
 	@$(BIN)/ruff format --check --quiet .
