@@ -315,7 +315,8 @@ class Carrier(Attendant):
             self._append(lines.job_began(job.id, attempt.number, remote.setup_s, at))
         elif remote is None and self.results is not None:
             self._append(*elsewhere.began_by(self.session, job, self.results))
-        if remote is not None and remote.progress is not None:
+        known = None if job.progress is None else job.progress[:2]
+        if remote is not None and remote.progress is not None and remote.progress != known:
             self._append(lines.job_progressed(job.id, len(job.attempts), *remote.progress, self.session.clock()))
         self._append(self._ended(job, step))
         return None
