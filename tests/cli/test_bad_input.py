@@ -245,7 +245,7 @@ WORDS = [
     Case("ls -o yaml", "--output", "'yaml' is not one of 'text', 'json'", "cloudgpu ls --help"),
     Case("extend amber-fox", "BY", "BY is missing", "cloudgpu extend amber-fox 4h"),
     Case(
-        "spot burn amber-fox", "ACTION", "There is no 'cloudgpu spot burn': it takes interrupt.", "cloudgpu spot --help"
+        "spot burn amber-fox", "ACTION", "There is no 'cloudgpu spot burn': it takes rehearse.", "cloudgpu spot --help"
     ),
     Case("tunnel --port abc", "--port", "'abc' is not a whole number", "cloudgpu tunnel --help"),
     Case("tunnel --port 99999", "--port", "99999 is not a port", "1 to 65535"),

@@ -10,6 +10,7 @@ from cloudgpu.providers.base import Factory, ProviderSettings
 from cloudgpu.providers.gcp.provider import make
 from cloudgpu.testing import (
     BulkStopContract,
+    CanRehearseInterruptionContract,
     ChecksPermissionsContract,
     ExaminesContract,
     HasLoginContract,
@@ -41,6 +42,7 @@ class TestGcp(
     ProviderContract,
     PausableContract,
     BulkStopContract,
+    CanRehearseInterruptionContract,
     TaggableContract,
     HasPricesContract,
     ResolvesContract,
