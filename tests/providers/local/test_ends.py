@@ -24,7 +24,7 @@ AT_ONCE_DEAD = "raise SystemExit(1)\n"
 
 
 def test_the_timer_ends_a_machine_whose_agent_does_nothing(cloud):
-    machine = cloud.running(lease=timedelta(seconds=1), renew=timedelta(seconds=2))
+    machine = cloud.running(lease=timedelta(seconds=4), renew=timedelta(seconds=5))  # time to be seen to run
     fires = cloud.provider.timer(machine.id)
     ended = cloud.wait(machine.id, State.STOPPED)
     assert ended.reason == "renew-until"
@@ -46,7 +46,7 @@ def test_a_machine_without_a_timer_says_so(cloud):
 
 
 def test_the_lease_is_enforced_without_the_agent_when_it_cannot_be_kept_alive(cloud):
-    machine = cloud.running(agent_source=AT_ONCE_DEAD, lease=timedelta(seconds=1))
+    machine = cloud.running(agent_source=AT_ONCE_DEAD, lease=timedelta(seconds=4))
     assert cloud.wait(machine.id, State.STOPPED).reason == "lease"
     assert processes_under(cloud.home) == []
 
