@@ -76,6 +76,7 @@ def test_every_body_says_what_it_is():
 def test_nobody_else_makes_a_line():
     files = {path.relative_to(PACKAGE).as_posix(): path.read_text() for path in PACKAGE.rglob("*.py")}
     makers = {Path(module.__file__).relative_to(PACKAGE).as_posix() for module in MAKERS}
+    makers.add("access/jobs/journal.py")  # it puts lines back as they were made
     found = [
         fault for name, source in files.items() if name not in makers for fault in lines_made_by_hand(name, source)
     ]
