@@ -79,7 +79,7 @@ def _prepared(session: Session, job: Job, attempt: Attempt) -> Prepared:
 
 def made_for(session: Session, attempt: Attempt) -> Machine | None:
     """Return the machine that was, or may have been, launched for an attempt; a launch that was refused made none."""
-    found = (one for one in session.ledger.machines() if one.key == attempt.key)
+    found = [] if attempt.key is None else session.ledger.launched(attempt.key)
     return next((one for one in found if one.launch_status not in _NOTHING_MADE), None)
 
 

@@ -111,15 +111,15 @@ class Carrier(Attendant):
         self.results, unread = elsewhere.stored_or_why(self.session, job, machine)
         return Seen(
             machine,
-            self.remote,
-            silent,
-            self._spent(job),
-            self.unfetched,
-            self.sold_out,
-            self.results,
-            unread,
-            self._choice(job, machine),
-            launch_sent(self.session, job),
+            remote=self.remote,
+            silent=silent,
+            spent=self._spent(job),
+            unfetched=self.unfetched,
+            sold_out=self.sold_out,
+            stored=self.results,
+            unread=unread,
+            choice=self._choice(job, machine),
+            sent=launch_sent(self.session, job),
         )
 
     # -- what is done

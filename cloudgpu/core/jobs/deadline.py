@@ -281,11 +281,6 @@ def least_time_s(work: float, margins: Margins) -> float:
     return work + margins.start_s + margins.round_s
 
 
-def latest_on_demand(margins: Margins, at: Position, now: datetime) -> datetime:
-    """Return when on demand begins at the latest, were there no progress until then."""
-    return now + timedelta(seconds=max(0.0, at.slack_s - margins.start_s - margins.round_s))
-
-
 def fits(at: Position, margins: Margins) -> bool:
     """Return whether the work left still fits before the deadline, with one start where nothing runs."""
     start = at.pending_s if at.mode != "wait" else margins.start_s

@@ -10,8 +10,9 @@ import pytest
 
 from cloudgpu.cli.colours import coloured
 from cloudgpu.cli.jobs.spot_backtest import text
-from cloudgpu.core.spot.replay.generated import SHIPPED, generated_trace
+from cloudgpu.core.spot.replay.generated import SHIPPED
 from tests.cli.program import Program
+from tests.core.spot.worlds import generated_trace
 
 JOB = ("--work", "6h", "--deadline", "9h", "--starts", "3", "--tick", "15m")
 QUICK = ("--policy", "greedy", "--policy", "uniform-progress")

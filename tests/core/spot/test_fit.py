@@ -11,8 +11,7 @@ from benchmarks.spot.fit import TARGET, count, fit, text_of
 from cloudgpu.core.spot.fitted import MODELS
 from cloudgpu.core.spot.hazards import mixture_of
 from cloudgpu.core.spot.replay.draws import Draws
-from cloudgpu.core.spot.replay.traces import trace_of
-from tests.core.spot.worlds import flickering
+from tests.core.spot.worlds import flickering, trace_of
 
 
 def traces():

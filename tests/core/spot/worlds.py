@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import product
 
 from cloudgpu.core.spot.replay.draws import Draws
+from cloudgpu.core.spot.replay.generated import Hazards, generated
+from cloudgpu.core.spot.replay.traces import Trace
 from cloudgpu.core.spot.simulate import SpotJob, World
 
 
@@ -15,6 +18,16 @@ def flickering(draws: Draws, ticks: int, *, leaves: float = 0.2, returns: float 
         found.append(up)
         up = draws.uniform() >= leaves if up else draws.uniform() < returns
     return bytes(found)
+
+
+def trace_of(name: str, gap_s: float, samples: Iterable[object]) -> Trace:
+    """Return a trace of these samples, each above zero (or true) where spot was available."""
+    return Trace(name, gap_s, bytes(1 if sample else 0 for sample in samples))
+
+
+def generated_trace(hazards: Hazards, gap_s: float, samples: int, seed: int) -> Trace:
+    """Return generated availability as a trace."""
+    return Trace(f"{hazards.name}-{seed}", gap_s, generated(hazards, gap_s / 3600, samples, Draws(seed)))
 
 
 def cheapest(job: SpotJob, zones: list[bytes], ticks: int) -> float:

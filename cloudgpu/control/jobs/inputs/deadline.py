@@ -12,7 +12,7 @@ from cloudgpu.core.jobs.deadline import Margins, least_time_s
 from cloudgpu.core.spot import POLICIES
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import did_you_mean, near
-from cloudgpu.core.values.times import duration_text, from_iso, parse_duration
+from cloudgpu.core.values.times import duration_text, from_iso, iso, parse_duration
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -41,6 +41,9 @@ class DeadlineRequest:
 
     def moment(self, now: datetime) -> datetime:
         """Return when that is; raise InvalidRequest for a moment that is over."""
+        if isinstance(self.at, datetime) and self.at <= now:
+            says = f"--deadline {iso(self.at)} is in the past."
+            raise InvalidRequest(says, field="--deadline", value=iso(self.at), next="For example --deadline 24h")
         return moment(self.at, "--deadline", now)
 
 

@@ -50,11 +50,6 @@ def generated(hazards: Hazards, tick_h: float, ticks: int, draws: Draws, *, befo
     return bytes(found[warm:])
 
 
-def generated_trace(hazards: Hazards, gap_s: float, samples: int, seed: int) -> Trace:
-    """Return generated availability as a trace, for tests and examples."""
-    return Trace(f"{hazards.name}-{seed}", gap_s, generated(hazards, gap_s / 3600, samples, Draws(seed)))
-
-
 def picked(draws: Draws, models: tuple[Hazards, ...] = SHIPPED) -> Hazards:
     """Return one of the models, as often as its weight says."""
     return models[draws.weighted([one.weight for one in models])]

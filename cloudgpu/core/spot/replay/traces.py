@@ -71,11 +71,6 @@ def parse_trace(text: str | bytes, name: str) -> Trace:
     return Trace(name, _gap(name, gap), _data(name, value.get("data")))
 
 
-def trace_of(name: str, gap_s: float, samples: Iterable[object]) -> Trace:
-    """Return a trace of these samples, each above zero (or true) where spot was available."""
-    return Trace(name, gap_s, bytes(1 if sample else 0 for sample in samples))
-
-
 def _gap(name: str, gap: object) -> float:
     if gap is None:
         raise _invalid(name, "has no metadata.gap_seconds", None)

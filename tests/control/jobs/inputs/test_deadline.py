@@ -74,6 +74,7 @@ def test_work_that_does_not_fit_names_the_least_deadline_and_from_when_on_spot_h
 def test_a_deadline_that_is_over_is_refused(read):
     asked = read(deadline="2020-01-01T00:00+00:00", work="1h").deadline
     refused(lambda: check_feasible(asked, NOW, Margins(), None), "--deadline", "in the past")
+    refused(lambda: check_feasible(asked, NOW, Margins(), None), "--deadline", "--deadline 2020-01-01")
 
 
 def test_on_demand_alone_is_its_own_policy(read):

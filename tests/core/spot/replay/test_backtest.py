@@ -7,12 +7,13 @@ import pytest
 from cloudgpu.core.spot.policies import POLICIES
 from cloudgpu.core.spot.replay.backtest import backtest, percentile
 from cloudgpu.core.spot.replay.draws import Draws
-from cloudgpu.core.spot.replay.generated import EDGES_H, SHIPPED, Hazards, fitted, generated_trace, picked
+from cloudgpu.core.spot.replay.generated import EDGES_H, SHIPPED, Hazards, fitted, picked
 from cloudgpu.core.spot.replay.optimum import optimum
 from cloudgpu.core.spot.replay.quote import Quote, quote
 from cloudgpu.core.spot.replay.traces import Trace
 from cloudgpu.core.spot.simulate import SpotJob
 from cloudgpu.errors import InvalidRequest
+from tests.core.spot.worlds import generated_trace
 
 JOB = SpotJob(6, 9, 0.25, 0.1)
 QUICK = {name: POLICIES[name] for name in ("on-demand", "greedy", "uniform-progress")}
