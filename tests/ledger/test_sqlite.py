@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sqlite3
+import subprocess
+import sys
+import threading
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable
+from cloudgpu.ledger.open import open_ledger
 from cloudgpu.ledger.sqlite import migrations
 from cloudgpu.ledger.sqlite.backup import back_up, restore
-from tests.ledger.lines import OTHER_FORMATS, intended, note
+from tests.ledger.lines import OTHER_FORMATS, Clock, intended, note
 from tests.ledger.suite import LedgerSuite, Store
 
 
@@ -57,6 +62,32 @@ def test_a_closed_ledger_leaves_two_files(store: Store, tmp_path: Path) -> None:
     ledger.append([note(1)])
     ledger.close()
     assert modes(tmp_path / "one").keys() == {"ledger.db", "ledger.head"}
+
+
+def test_a_ledger_that_nobody_has_any_more_leaves_two_files_and_none_open(tmp_path: Path) -> None:
+    def write(number: int) -> None:
+        open_ledger(None, tmp_path / "one", actor="tester", clock=Clock()).append([note(number)])
+        gc.collect()
+
+    write(1)
+    before = len(list(Path("/dev/fd").iterdir()))
+    for number in range(2, 9):
+        write(number)
+    assert len(list(Path("/dev/fd").iterdir())) == before
+    assert modes(tmp_path / "one").keys() == {"ledger.db", "ledger.head"}
+
+
+def test_a_process_that_ends_without_closing_its_ledger_leaves_two_files(tmp_path: Path) -> None:
+    code = "import sys; from tests.ledger.test_sqlite import left_open; left_open(sys.argv[1])"
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / "one")], check=True, cwd=Path(__file__).parents[2])
+    assert modes(tmp_path / "one").keys() == {"ledger.db", "ledger.head"}
+
+
+def left_open(directory: str) -> None:
+    """Write a line, and keep the ledger in a thread, which Python's own end does not clear."""
+    ledger = open_ledger(None, Path(directory), actor="tester", clock=Clock())
+    ledger.append([note(1)])
+    threading.Thread(target=lambda kept: threading.Event().wait(), args=(ledger,), daemon=True).start()
 
 
 def test_every_line_is_synced_through_a_write_ahead_log(store: Store, tmp_path: Path) -> None:

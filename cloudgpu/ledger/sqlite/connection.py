@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, closing, contextmanager, nullcont
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable
 from cloudgpu.ledger.log import locks as waits
@@ -26,6 +27,14 @@ _WITHOUT_ROOM = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IO
 
 TURN_S = 0.2
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_BUSY_RECOVERY)
+_WRITERS: WeakSet[SqliteFile] = WeakSet()  # weak: a session that nobody has any more closes its files by itself
+
+
+@atexit.register
+def _close_writers() -> None:
+    """Close what is open at the exit: the last to close empties the log into the file, and one file is the ledger."""
+    for file in tuple(_WRITERS):
+        file.close()
 
 
 class _Patient(sqlite3.Connection):
@@ -258,7 +267,7 @@ class SqliteFile:
         """Close the connection, if there is one; an open transaction is rolled back."""
         connection, self._connection, self._writable = self._connection, None, False
         if connection is not None:
-            atexit.unregister(self.close)
+            _WRITERS.discard(self)
             connection.close()
 
     def _check_place(self) -> None:
@@ -308,7 +317,7 @@ class SqliteFile:
         self.close()
         connection = self._connect("mode=rw")
         self._keep(connection, writable=True)
-        atexit.register(self.close)  # the last to close empties the log into the file: then one file is the ledger
+        _WRITERS.add(self)
         with suppress(sqlite3.OperationalError):  # a file system without shared memory, or somebody is reading
             if connection.execute("PRAGMA journal_mode").fetchone() != ("wal",):
                 connection.execute("PRAGMA journal_mode = wal")
