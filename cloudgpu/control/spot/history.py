@@ -8,7 +8,8 @@ from cloudgpu.core.spot.places import Kind, Offered, Place, Sighting, ordered
 from cloudgpu.core.values.times import from_iso
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
+    from datetime import datetime
 
     from cloudgpu.control.launch.plan import Prepared
     from cloudgpu.control.session.session import Session
@@ -27,7 +28,7 @@ def history(ledger: Ledger) -> tuple[Sighting, ...]:
 
 def place_of(machine: Machine) -> Place:
     """Return where a machine is, or was to be."""
-    return Place(machine.account, machine.region, machine.zone, machine.instance_type or "")
+    return Place(machine.account, machine.region, machine.zone or None, machine.instance_type or "")
 
 
 def was_taken(machine: Machine) -> bool:
@@ -50,20 +51,25 @@ def better_place(session: Session, prepared: Prepared) -> Place | None:
 
     Where other places of the plan are as good, the cheapest is tried first and the launch goes on from there.
     """
-    offered = [
-        Offered(_place_of_offer(one), one.price.per_hour.nanos)
-        for one in prepared.offers
-        if one.price is not None and one.available.market == "spot"
-    ]
-    if len(offered) < 2:  # noqa: PLR2004  (there is no choice)
+    offers = [one for one in prepared.offers if one.available.market == "spot"]
+    if len(offers) < 2:  # noqa: PLR2004  (there is no choice)
         return None
-    best = ordered(offered, history(session.ledger), session.clock(), CHANGEOVER_H)[0].place
-    return None if best == _place_of_offer(prepared.plan.offer) else best
+    best = place_of_offer(first_offer(offers, history(session.ledger), session.clock()))
+    return None if best == place_of_offer(prepared.plan.offer) else best
 
 
-def _place_of_offer(offer: Offer) -> Place:
+def first_offer(offers: Sequence[Offer], seen: Sequence[Sighting], now: datetime) -> Offer:
+    """Return the spot offer that a launch tries first, by what was seen. Raises ValueError where there is none."""
+    offered = [Offered(place_of_offer(one), one.price.per_hour.nanos) for one in offers]
+    if not offered:
+        raise ValueError("no offers")
+    return offers[offered.index(ordered(offered, seen, now, CHANGEOVER_H)[0])]
+
+
+def place_of_offer(offer: Offer) -> Place:
+    """Return where an offer would be launched."""
     item = offer.available
-    return Place(item.account, item.region, item.zone, item.instance_type)
+    return Place(item.account, item.region, item.zone or None, item.instance_type)
 
 
 def _sightings(machine: Machine) -> Iterator[Sighting]:

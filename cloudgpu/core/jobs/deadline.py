@@ -8,7 +8,7 @@ can be had in the time kept for it, and the work is no more than was said or its
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import count
 from typing import TYPE_CHECKING, Literal
@@ -101,11 +101,12 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What is to run, and why; `by_net`: the net has overridden the policy."""
+    """What is to run, and why. `by_net`: the net overrode the policy. `moves`: to a cheaper spot machine."""
 
     mode: Mode
     why: str
     by_net: bool = False
+    moves: bool = False
 
 
 def choose(job: Job, policy: Policy, seen: SpotSeen, margins: Margins, now: datetime, at: Position) -> Choice:
@@ -143,6 +144,24 @@ def net_of(job: Job, margins: Margins, at: Position) -> Net:
     if at.mode == "on_demand":
         lost, tick = lost + margins.end_s, tick + at.unsaved_s + margins.end_s
     return Net(margins.changeover_s / HOUR_S, tick / HOUR_S, (lost + margins.round_s) / HOUR_S)
+
+
+def may_move(job: Job, margins: Margins, at: Position, choice: Choice) -> bool:
+    """Return whether a spot machine may be left for a cheaper one: its command runs, and it is to stay on spot.
+
+    Time has to be left for that move and for a whole further one, beyond what the net keeps for the new machine.
+    """
+    if at.mode != "spot" or choice.mode != "spot" or choice.by_net or at.pending_s:
+        return False
+    gone = margins.changeover_s + margins.end_s + margins.round_s
+    left = replace(
+        at,
+        time_left_s=at.time_left_s - gone,
+        work_left_s=at.work_left_s + at.unsaved_s,
+        unsaved_s=0.0,
+        mode="wait",
+    )
+    return net_of(job, margins, left).keeps("spot", situation_of(state_of(left, spot=True)))
 
 
 def facts_of(job: Job, margins: Margins) -> JobFacts:

@@ -172,8 +172,8 @@ def _moving(job: Job, move: Move, machine: Machine) -> Step:
 
 
 def _elsewhere(job: Job, attempt: Attempt, choice: Choice | None) -> Step | None:
-    """Return that a job with a deadline leaves its machine for another market; None where it stays."""
-    if choice is None or choice.mode == attempt.market or job.cancel is not None:
+    """Return that a job with a deadline leaves its machine, for another market or place; None where it stays."""
+    if choice is None or job.cancel is not None or (choice.mode == attempt.market and not choice.moves):
         return None
     return Step(Do.MOVE, choice.why, mode=choice.mode)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -13,6 +13,7 @@ from cloudgpu.access.files import write_whole
 from cloudgpu.access.jobs.checkpoints import stored
 from cloudgpu.control.alerts.alerts import note_one
 from cloudgpu.control.cost.job_cost import all_jobs
+from cloudgpu.control.jobs.deadline.moves import cheaper_place
 from cloudgpu.core.jobs.alerts import late_finding, waits_key
 from cloudgpu.core.jobs.deadline import (
     Choice,
@@ -22,6 +23,7 @@ from cloudgpu.core.jobs.deadline import (
     choose,
     fits,
     margins_of,
+    may_move,
     position_of,
 )
 from cloudgpu.core.jobs.remote_state import Phase
@@ -42,10 +44,7 @@ if TYPE_CHECKING:
 
 MOST_ROUNDS = 100  # whose lengths are kept
 ONE_ROUND = timedelta(seconds=30)  # refusals that are closer are of one launch, zone after zone
-RENEWS_FOR = timedelta(
-    hours=1
-)  # beyond the deadline: a job that is late ends on its machine, and its results come back
-LEASE = timedelta(hours=2)
+PRICES_EVERY = timedelta(minutes=15)  # how often a running spot machine is compared with other places
 _RUNS = (Phase.RUNNING, Phase.ORPHANED)
 
 
@@ -54,7 +53,8 @@ class Rounds:
     """How a job was watched on this computer. Times are seconds since 1970.
 
     `last` is the last pass, `alive` the last one that saw its command run, in the attempt of that number; `gaps` are
-    the seconds between passes. `noticed` is when the notice of the machine of that attempt was seen.
+    the seconds between passes. `noticed` is when the notice of the machine of that attempt was seen. `priced` is when
+    prices of other places were last asked for.
     """
 
     last: float | None = None
@@ -62,6 +62,7 @@ class Rounds:
     attempt: int = 0
     noticed: float | None = None
     gaps: list[float] = field(default_factory=list)
+    priced: float | None = None
 
 
 def rounds(directory: Path) -> Rounds:
@@ -82,7 +83,10 @@ def note_round(directory: Path, job: Job, remote: RemoteState | None, now: datet
     if remote is not None and remote.notice and noticed is None:
         noticed = at
     alive = at if runs else before.alive if same else None
-    found = Rounds(at, alive, number, noticed, gaps[-MOST_ROUNDS:])
+    return _kept(directory, Rounds(at, alive, number, noticed, gaps[-MOST_ROUNDS:], before.priced))
+
+
+def _kept(directory: Path, found: Rounds) -> Rounds:
     write_whole(directory / "rounds", json.dumps(asdict(found)).encode())
     return found
 
@@ -102,7 +106,17 @@ def choice_of(
     margins = measured(session, job, known.gaps)
     at = position(job, machine, remote, known, margins, now)
     note_one(session, waits_key(job, "late"), None if fits(at, margins) else late_finding(job, at))
-    return choose(job, policy_of(job), spot_seen(session, job), margins, now, at)
+    made = choose(job, policy_of(job), spot_seen(session, job), margins, now, at)
+    if machine is None or not may_move(job, margins, at, made) or not _is_due(known, now):
+        return made
+    _kept(directory, replace(known, priced=now.timestamp()))
+    why = cheaper_place(session, job, machine, remote, at, margins, directory)
+    return made if why is None else replace(made, why=why, moves=True)
+
+
+def _is_due(known: Rounds, now: datetime) -> bool:
+    """Say whether prices of other places are asked for again."""
+    return known.priced is None or now - _moment(known.priced) >= PRICES_EVERY
 
 
 def policy_of(job: Job) -> Policy:
@@ -222,38 +236,6 @@ def _work_in(job: Job, remote: RemoteState, before: StoredCheckpoint | None, aft
     if after.name != remote.checkpoints[0] and not (fresh and after.name not in remote.checkpoints):
         return None
     return job.attempts[-1].base_s + max(0.0, remote.checkpointed - remote.started)
-
-
-def launch_options_of(job: Job, attempt: Attempt, now: datetime) -> dict[str, str | bool]:
-    """Return the options of the launch of an attempt: for a job with a deadline, those of its market and time left."""
-    terms = job.deadline
-    if terms is None or attempt.market is None:
-        return job.spec["launch"]
-    left = max(timedelta(0), from_iso(terms["at"]) - now)
-    spot = attempt.market == "spot"
-    words = {**lives(left, timedelta(seconds=job.spec["results_wait_s"])), **job.spec["launch"], "spot": spot}
-    if spot:
-        words.setdefault("max_price", _dollars(terms["on_demand"]))
-    else:
-        words.pop("max_price", None)
-    return words
-
-
-def lives(left: timedelta, results_wait: timedelta) -> dict[str, str | bool]:
-    """Return the options by which a machine may live: as long as is left to the deadline, and until results are here.
-
-    A job that runs renews its lease.
-    """
-    longest = left + RENEWS_FOR + results_wait
-    return {"lease": _typed(min(longest, LEASE)), "renew_until": _typed(longest)}
-
-
-def _typed(span: timedelta) -> str:
-    return f"{span // timedelta(seconds=1)}s"
-
-
-def _dollars(nanos: int) -> str:
-    return f"{nanos / 1e9:.6f}"
 
 
 def _moment(epoch: float) -> datetime:

@@ -7,7 +7,8 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, cast
 
 from cloudgpu.control.inputs.launch_request import parse_request
-from cloudgpu.control.jobs.deadline.choice import lives, measured
+from cloudgpu.control.jobs.deadline.choice import measured
+from cloudgpu.control.jobs.deadline.options import lives
 from cloudgpu.control.jobs.inputs.deadline import ON_DEMAND, DeadlineRequest, check_feasible
 from cloudgpu.control.launch.plan import Prepared, prepare
 from cloudgpu.control.spot.backtest import seen_traces
