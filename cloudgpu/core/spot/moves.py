@@ -1,8 +1,9 @@
 """Whether a job leaves the spot machine that runs for a cheaper place, and what that saves. Pure.
 
 A move pays twice: it has to save more than it costs over what is left of the work, and staying has to have cost that
-much already. The second rule is the work function algorithm (Borodin, Linial, Saks 1992): prices that go up and down
-make no job run back and forth, as each direction has to earn a whole move first. All money is in nano-dollars.
+much already. The second rule is the work function algorithm (Borodin, Linial, Saks 1992). So prices that go up and down
+make no job run back and forth; nor does it return to a place before it has earned what the return costs. All money is
+in nano-dollars.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ class Running:
 
     `age` is since its launch, `work` what is left to do, `unsaved` what would have to be done again. `start` is from a
     launch to the begin of the command, `end` the end of the machine before, `redone` the work that a loss undoes.
-    `moves` counts the moves to a cheaper place within `LOOKS_BACK`.
+    `moves` counts the moves to a cheaper place within `LOOKS_BACK`; `left` is when the job last left the place in
+    question for a cheaper one, None where it never did.
     """
 
     age: float
@@ -44,6 +46,7 @@ class Running:
     end: float
     redone: float
     moves: int = 0
+    left: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +73,7 @@ class Priced:
 class Saving(NamedTuple):
     """What a move is expected to save and to cost; `lead`: what staying has cost more already, a move's cost at most.
 
-    `margin` is how many times its cost a move has to save.
+    `margin` is how many times its cost a move has to save. `earned` is what it has saved to leave that place before.
     """
 
     saves: float
@@ -78,20 +81,22 @@ class Saving(NamedTuple):
     lead: float
     margin: float
     least: float
+    earned: float | None = None
 
     @property
     def pays(self) -> bool:
         """Whether to move."""
         limit = self.costs * self.margin
-        return self.saves > limit + self.least and self.lead >= limit
+        returns = self.earned is None or self.earned >= self.costs
+        return returns and self.saves > limit + self.least and self.lead >= limit
 
 
 def saving(running: Running, here: Priced, there: Priced, seen: Sequence[Sighting], now: datetime) -> Saving:
     """Return what a move of this machine to that place is expected to save, and what it costs.
 
     It saves what lasts of the difference of the prices, for as long as the machine would still run here, where a launch
-    there is not refused. It costs a start at the new price, the end of this machine, work that is done again, data that travels,
-    and the losses that a younger machine is expected to have more.
+    there is not refused. It costs a start at the new price, the end of this machine, work that is done again, data that
+    travels, and the losses that a younger machine is expected to have more.
     """
     there_seen = [one for one in seen if one.place == there.place and one.at <= now]
     here_seen = [one for one in seen if one.place == here.place and one.at <= now]
@@ -101,14 +106,15 @@ def saving(running: Running, here: Priced, there: Priced, seen: Sequence[Sightin
     costs = (running.start + running.unsaved) * there.price + running.end * here.price + there.travel + more * one_loss
     margin = MARGIN * 2**running.moves
     saves = _chance(there_seen, now) * _lasting(here, there, now) * lasts
-    return Saving(saves, costs, lead(here, there, now, costs * margin), margin, LEAST_H * here.price)
+    earned = None if running.left is None else -sum(_each(here, there, running.left, now))
+    return Saving(saves, costs, lead(here, there, now, costs * margin), margin, LEAST_H * here.price, earned)
 
 
 def lead(here: Priced, there: Priced, now: datetime, most: float) -> float:
     """Return what it has cost more to be here than there, since `LOOKS_BACK`; never below `-most`, where it begins."""
     total = -most
-    for more, hours in _differences(here, there, now):
-        total = max(-most, total + more * hours)
+    for more in _each(here, there, now - LOOKS_BACK, now):
+        total = max(-most, total + more)
     return total
 
 
@@ -117,16 +123,15 @@ def _lasting(here: Priced, there: Priced, now: datetime) -> float:
 
     What was cheaper for a short while may be dearer again as soon.
     """
-    total = sum(more * hours for more, hours in _differences(here, there, now))
+    total = sum(_each(here, there, now - LOOKS_BACK, now))
     return min(here.price - there.price, total / (LOOKS_BACK / timedelta(hours=1)))
 
 
-def _differences(here: Priced, there: Priced, now: datetime) -> Iterator[tuple[int, float]]:
-    """Yield what an hour has cost more here than there, and for how many hours, oldest first."""
-    since = now - LOOKS_BACK
+def _each(here: Priced, there: Priced, since: datetime, now: datetime) -> Iterator[float]:
+    """Yield what it has cost more here than there, from each change of a price to the next, oldest first."""
     changes = {at for one in (here, there) for at, _ in one.prices if since < at < now}
     for begun, ended in pairwise(sorted({since, *changes, now})):
-        yield here.at(begun) - there.at(begun), (ended - begun) / timedelta(hours=1)
+        yield (here.at(begun) - there.at(begun)) * ((ended - begun) / timedelta(hours=1))
 
 
 def _chance(there: Sequence[Sighting], now: datetime) -> float:

@@ -191,11 +191,15 @@ class Rented(Bench):
         try:
             assert [one for one in session.ledger.machines() if one.terminated_at is None] == []
             ours, clouds = self.ledger_cost(session), self.cloud_cost(said)
-            assert abs(ours - clouds) <= len(said["machines"]), (ours, clouds)  # each is rounded to a nano-dollar
+            assert abs(ours - clouds) <= self.roundings(said), (ours, clouds)
             faults = session.ledger.verify().faults
             assert not faults, faults
         finally:
             session.ledger.close()
+
+    def roundings(self, said):
+        """How many sums of the ledger are rounded to a nano-dollar: one for each machine."""
+        return len(said["machines"])
 
     def ledger_cost(self, session):
         """Nano-dollars, by the ledger."""

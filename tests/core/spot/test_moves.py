@@ -37,7 +37,7 @@ DEAR, CHEAP = priced(A, (30, 1000)), priced(B, (30, 1000), (8, 300))
 def test_a_place_that_has_been_much_cheaper_for_hours_is_moved_to():
     found = saving(RUNS, DEAR, CHEAP, (), NOW)
     assert found.pays
-    assert found.saves > 3000
+    assert found.saves > 1500
     assert 300 * (0.25 + 0.1) + 1000 * 0.05 < found.costs < 1000
 
 
@@ -80,6 +80,14 @@ def test_a_young_machine_is_left_more_easily_than_an_old_one():
 def test_each_move_within_a_day_makes_the_next_one_harder():
     assert [pays(DEAR, CHEAP, replace(RUNS, moves=moves)) for moves in range(6)].count(True) < 4
     assert not pays(DEAR, CHEAP, replace(RUNS, moves=5))
+
+
+def test_a_place_that_was_left_is_returned_to_once_that_move_has_earned_the_return():
+    there = priced(B, (30, 300), (20, 1500), (8, 300))
+    assert pays(DEAR, there)
+    assert pays(DEAR, there, replace(RUNS, left=ago(20)))
+    assert not pays(DEAR, there, replace(RUNS, left=ago(10)))
+    assert not pays(DEAR, there, replace(RUNS, left=ago(26)))
 
 
 def test_a_price_of_which_no_past_is_known_counts_for_the_past_day():
@@ -131,12 +139,8 @@ def test_a_move_that_is_made_saves_more_than_it_costs_and_staying_has_cost_as_mu
     if found.pays:
         assert there.price < here.price
         assert found.saves > 1.5 * found.costs
-        dearer = sum(
-            (here.at(ago(hour / 10)) - there.at(ago(hour / 10))) / 10 for hour in range(int(LOOKS_BACK.seconds or 240))
-        )
         assert found.lead >= 1.5 * found.costs
-        assert found.lead <= sum(max(0, x - y) * 24 for x in (p for _, p in one) for y in (p for _, p in two))
-        assert dearer == dearer
+        assert found.lead <= 24 * max(0, max(price for _, price in one) - min(price for _, price in two))
 
 
 @given(MACHINES, HISTORIES, HISTORIES, SEEN)
@@ -159,7 +163,7 @@ def test_more_to_lose_never_makes_a_move_out_of_none(running, one, two, seen, mo
 @pytest.mark.parametrize("period", [0.5, 1, 3, 5, 6, 7, 9, 12, 16, 24, 36, 60])
 @pytest.mark.parametrize("low", [100, 300, 700])
 def test_prices_that_alternate_are_followed_only_where_each_move_earns_itself(period, low):
-    """Two places are cheap in turns, for `period` hours each, over ten days: what is paid is near what staying costs."""
+    """Two places are cheap in turns, for `period` hours each, over ten days: little more is paid than for staying."""
     begin = ago(0)
 
     def changes(first):
@@ -169,21 +173,22 @@ def test_prices_that_alternate_are_followed_only_where_each_move_earns_itself(pe
         )
 
     known = {A: changes(0), B: changes(1)}
-    place, since, paid, stayed, moves = A, begin, 0.0, 0.0, []
+    place, since, paid, stayed, moves, left = A, begin, 0.0, 0.0, [], {}
     for quarter in range(960):
         now = begin + timedelta(hours=quarter / 4)
         both = {one: Priced(one, tuple(pair for pair in known[one] if pair[0] <= now)) for one in (A, B)}
         other = B if place is A else A
         lately = sum(now - one <= LOOKS_BACK for one in moves)
         age = (now - since) / timedelta(hours=1)
-        running = replace(RUNS, age=age, work=240 - quarter / 4, moves=lately)
+        running = replace(RUNS, age=age, work=240 - quarter / 4, moves=lately, left=left.get(other))
         if saving(running, both[place], both[other], (), now).pays:
             paid += both[other].price * 0.35 + both[place].price * 0.05
+            left[place] = now
             place, since = other, now
             moves.append(now)
         paid += both[place].price / 4
         stayed += both[A].price / 4
-    print(period, low, paid / stayed, len(moves))
-    assert len(moves) <= 20
-    if period <= 1 and low >= 300:
-        assert len(moves) <= 1
+    assert paid <= stayed * 1.1
+    assert len(moves) <= (24 if period > 3 else 0)
+    if period > 24:
+        assert paid < stayed * 0.95

@@ -12,7 +12,7 @@ from cloudgpu.control.launch.candidates import candidate
 from cloudgpu.control.launch.offers import offers_or_known, tied
 from cloudgpu.control.pricing.attached_costs import egress_rate
 from cloudgpu.control.pricing.price_history import available, history_of
-from cloudgpu.control.spot.history import first_offer, history, place_of_offer
+from cloudgpu.control.spot.history import first_offer, history, place_of, place_of_offer
 from cloudgpu.core.jobs.deadline import HOUR_S
 from cloudgpu.core.model.offers import Offer, price_from_json
 from cloudgpu.core.spot.moves import LOOKS_BACK, Priced, Running, saving
@@ -21,14 +21,17 @@ from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
     from datetime import datetime
     from pathlib import Path
 
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.jobs.deadline import Margins, Position
-    from cloudgpu.core.jobs.job import Attempt, Job
+    from cloudgpu.core.jobs.job import Attempt, Job, Move
     from cloudgpu.core.jobs.remote_state import RemoteState
     from cloudgpu.core.model.machine import Machine
+    from cloudgpu.core.model.offers import Price
+    from cloudgpu.core.spot.places import Place
 
 GB = 10**9
 
@@ -58,12 +61,14 @@ def cheaper_place(
         there = first_offer([here, *(one for one in offers if one != here)], seen, now)
         if there.price.per_hour.nanos >= here.price.per_hour.nanos:
             return None
-        stays, goes = _priced(session, remote, directory, here, there)
+        running = _running(job, machine, at, margins, now)
+        running = replace(running, left=_left(session, job, place_of_offer(there)))
+        stays, goes = _priced(session, running.left, here, there)
     except LedgerUnavailable:
         raise
     except CloudgpuError:
         return None
-    running = _running(job, machine, at, margins, now)
+    goes = replace(goes, travel=_travel(remote, directory, here, there))
     found = saving(running, stays, goes, seen, now)
     return _why(there, here, found.saves - found.costs) if found.pays else None
 
@@ -88,17 +93,21 @@ def _offers(session: Session, job: Job, attempt: Attempt, machine: Machine) -> l
     return offers_or_known(session, one.provider, replace(want, instance_type=machine.instance_type), None)
 
 
-def _priced(session: Session, remote: RemoteState, directory: Path, here: Offer, there: Offer) -> tuple[Priced, Priced]:
-    """Return both places with their prices of the last day; where a provider remembers none, with those of now."""
+def _priced(session: Session, left: datetime | None, here: Offer, there: Offer) -> tuple[Priced, Priced]:
+    """Return both places with their prices of the last day, and since the job left the second one.
+
+    Where a provider remembers no prices, those of now. Raises what the provider raises.
+    """
     now = session.clock()
-    items = [here.available, there.available]
-    known = history_of(session, here.available.account, items, now - LOOKS_BACK)
-    pairs = []
-    for offer, prices in zip((here, there), known, strict=True):
-        past = [(one.as_of, one.per_hour.nanos) for one in prices if one.as_of < now]
-        pairs.append((place_of_offer(offer), (*past, (now, offer.price.per_hour.nanos))))
-    travel = _travel(remote, directory, here, there)
-    return Priced(*pairs[0]), Priced(*pairs[1], travel)
+    since = min(now - LOOKS_BACK, left or now)
+    known = history_of(session, here.available.account, [here.available, there.available], since)
+    first, second = (_with_past(offer, prices, now) for offer, prices in zip((here, there), known, strict=True))
+    return first, second
+
+
+def _with_past(offer: Offer, prices: Sequence[Price], now: datetime) -> Priced:
+    past = [(one.as_of, one.per_hour.nanos) for one in prices if one.as_of < now]
+    return Priced(place_of_offer(offer), (*past, (now, offer.price.per_hour.nanos)))
 
 
 def _travel(remote: RemoteState, directory: Path, here: Offer, there: Offer) -> int:
@@ -115,8 +124,6 @@ def _travel(remote: RemoteState, directory: Path, here: Offer, there: Offer) -> 
 
 
 def _running(job: Job, machine: Machine, at: Position, margins: Margins, now: datetime) -> Running:
-    since = now - LOOKS_BACK
-    moves = [one for one in job.attempts if one.moved and one.move is not None and one.move.to == one.market == "spot"]
     return Running(
         age=max(0.0, (now - from_iso(machine.launched_at or machine.intended_at)).total_seconds()) / HOUR_S,
         work=at.work_left_s / HOUR_S,
@@ -124,8 +131,25 @@ def _running(job: Job, machine: Machine, at: Position, margins: Margins, now: da
         start=margins.start_s / HOUR_S,
         end=margins.end_s / HOUR_S,
         redone=(job.spec["every_s"] / 2 + margins.round_s) / HOUR_S,
-        moves=sum(one.move is not None and one.move.at >= since for one in moves),
+        moves=sum(move.at >= now - LOOKS_BACK for _, move in _moves(job)),
     )
+
+
+def _moves(job: Job) -> Iterator[tuple[str, Move]]:
+    """Yield the machines that a job has left for cheaper ones, and those moves, oldest first."""
+    for one in job.attempts:
+        if one.moved and one.machine is not None and one.move is not None and one.move.to == one.market == "spot":
+            yield one.machine, one.move
+
+
+def _left(session: Session, job: Job, place: Place) -> datetime | None:
+    """Return when a job last left a place for a cheaper one; None where it never did."""
+    found = None
+    for machine, move in _moves(job):
+        row = session.ledger.machine(machine)
+        if row is not None and place_of(row) == place:
+            found = move.at
+    return found
 
 
 def _why(there: Offer, here: Offer, nanos: float) -> str:
