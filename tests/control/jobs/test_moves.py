@@ -47,8 +47,9 @@ class Market(Spot):
 
     def costs(self, kind, zone, usd):
         """Let spot cost so much from now on."""
-        self.told.setdefault(zone, []).append((self.clock(), usd))
-        self.cloud.set_spot_price(kind, zone, str(usd))
+        now = self.clock()
+        self.told.setdefault(zone, []).append((now, usd))
+        self.cloud.set_spot_price(kind, zone, str(usd), now)
 
     def begins(self, **options):
         self.hold()
@@ -58,12 +59,12 @@ class Market(Spot):
         return job
 
     def passes(self, job, hours, each=None):
-        """Let time pass while somebody watches every ten minutes; `each` is called before each look."""
-        for number in range(round(hours * 6)):
+        """Let time pass while somebody watches every twenty minutes; `each` is called before each look."""
+        for number in range(round(hours * 3)):
             if each is not None:
                 each(number)
             known = self.checkpoints(job)
-            self.clock.advance(600)
+            self.clock.advance(1200)
             end = time.monotonic() + 20
             while self.checkpoints(job) <= known and time.monotonic() < end:
                 time.sleep(0.01)
@@ -109,9 +110,9 @@ def test_a_zone_that_gets_much_cheaper_is_moved_to_once_and_the_work_goes_with_i
     job = world.begins()
     first = world.machine(job)
     other = neighbour(first.zone)
-    world.passes(job, 0.5)
+    world.passes(job, 0.4)
     world.costs(first.instance_type, other, 0.2)
-    world.passes(job, 6)
+    world.passes(job, 5)
     done = world.checkpoints(job)
     world.hold(on=False)
     world.child(job)
@@ -119,7 +120,7 @@ def test_a_zone_that_gets_much_cheaper_is_moved_to_once_and_the_work_goes_with_i
     assert world.markets() == [("spot", first.zone), ("spot", other)]
     assert [(one.moved, one.interrupted) for one in job.attempts] == [(True, False), (False, False)]
     assert f"$0.20 an hour in {other} and $0.90 in {first.zone}" in job.attempts[0].why
-    assert (job.interruptions, job.failed_tries) == (0, 0)
+    assert job.interruptions == 0
     begun = [int(line.split()[1]) for line in world.record.read_text().splitlines()]
     assert begun[0] == 0
     assert 4 < begun[1] < done
@@ -131,12 +132,12 @@ def test_prices_that_alternate_move_nothing(world):
     other = neighbour(first.zone)
 
     def alternates(number):
-        if number % 6 == 0:
-            cheap = number % 12 == 0
+        if number % 3 == 0:
+            cheap = number % 6 == 0
             world.costs(first.instance_type, other, 0.2 if cheap else 0.9)
             world.costs(first.instance_type, first.zone, 0.9 if cheap else 0.2)
 
-    world.passes(job, 7, alternates)
+    world.passes(job, 6, alternates)
     world.hold(on=False)
     world.child(job)
     job = world.is_done(job)
@@ -148,7 +149,7 @@ def test_a_job_that_names_its_zone_stays_there(world):
     first = world.machine(job)
     assert first.zone == "north-b"
     world.costs(first.instance_type, "north-a", 0.1)
-    world.passes(job, 5)
+    world.passes(job, 4)
     assert world.markets() == [("spot", "north-b")]
 
 
@@ -159,5 +160,6 @@ def test_prices_are_asked_for_once_in_a_quarter_of_an_hour(world, monkeypatch):
         "cloudgpu.control.jobs.deadline.choice.cheaper_place", lambda *_args: asked.append(world.clock()) and None
     )
     world.passes(job, 2)
-    assert 4 <= len(asked) <= 8
+    world.carry(job, 2)
+    assert 4 <= len(asked) <= 7
     assert min(two - one for one, two in pairwise(asked)) >= timedelta(minutes=15)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from cloudgpu.core.events import job_lines as lines
-from cloudgpu.core.jobs.deadline import Margins, SpotSeen, choose, position_of
+from cloudgpu.core.jobs.deadline import Margins, SpotSeen, choose, may_move, position_of
 from cloudgpu.core.spot import POLICIES
 from cloudgpu.core.values.times import iso
 from tests.core.jobs.worlds import START, World, machine, spec
@@ -47,6 +47,8 @@ class SpotWorld(World):
     billed: list = field(default_factory=list)  # (market, from, until)
     done_at: object = None
     folded: tuple = (0, None)
+    cheaper: object = None  # says at which minutes another place is cheaper
+    moves: int = 0
 
     @property
     def job(self):
@@ -57,8 +59,11 @@ class SpotWorld(World):
     def margins(self):
         return Margins(self.start_s, self.end_s, self.round_s)
 
+    def minute(self):
+        return int((self.now - START).total_seconds() // 60)
+
     def up(self):
-        return self.is_up(int((self.now - START).total_seconds() // 60))
+        return self.is_up(self.minute())
 
     def market(self):
         return self.job.attempts[-1].market
@@ -72,6 +77,8 @@ class SpotWorld(World):
         at = position_of(job, self.now, attempt=attempt, running_at=self.now, margins=self.margins())
         policy = POLICIES[job.deadline["policy"]]()
         choice = choose(job, policy, SpotSeen(tuple(self.events)), self.margins(), self.now, at)
+        if self.cheaper is not None and self.cheaper(self.minute()) and may_move(job, self.margins(), at, choice):
+            choice = replace(choice, moves=True)
         sent = attempt is None and job.attempt is not None and f"m-{job.attempt.key}" in self.machines
         return replace(found, choice=choice, sent=sent)
 
@@ -174,6 +181,7 @@ class SpotWorld(World):
         if attempt.move is None:
             if not killed:
                 to = None if step.mode == "wait" else step.mode
+                self.moves += to == attempt.market
                 self.write(lines.job_move_requested("job-1", attempt.number, to, step.why, self.now))
             return
         there = self.machine_of(job)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from datetime import timedelta
+from itertools import accumulate
 
 import pytest
 from hypothesis import given, settings
@@ -92,6 +94,46 @@ def test_no_deadline_is_missed_and_no_two_machines_run(
     assert ends(world) <= deadline + 1e-6, world.billed
     for (_, _, until), (_, since, _) in zip(world.billed, world.billed[1:], strict=False):
         assert until <= since
+
+
+@given(
+    work=st.floats(1, 4),
+    spare=st.floats(0.3, 6),
+    start=st.floats(30, 1200),
+    checkpoint=st.sampled_from([60.0, 300.0, 1200.0]),
+    policy=st.sampled_from(["uniform-progress", "greedy"]),
+    flips=st.lists(st.integers(1, 300), min_size=1, max_size=12),
+    every=st.integers(1, 60),
+)
+@settings(max_examples=some(25), deadline=None)
+def test_no_deadline_is_missed_however_often_another_place_is_cheaper(
+    work, spare, start, checkpoint, policy, flips, every
+):
+    ends_at = list(accumulate(flips * 50))
+    deadline = work + (start + 60) / 3600 + spare
+    world = SpotWorld(
+        deadline_spec(work, deadline, policy, every_s=300),
+        is_up=lambda minute: bisect_right(ends_at, minute) % 2 == 0,
+        start_s=start,
+        checkpoint_s=checkpoint,
+        cheaper=lambda minute: minute % every == 0,
+    )
+    world.to_the_end()
+    assert world.job.outcome == "succeeded"
+    assert ends(world) <= deadline + 1e-6, world.billed
+
+
+def test_a_move_to_a_cheaper_place_is_another_attempt_on_spot():
+    world = SpotWorld(deadline_spec(3, 12), is_up=always, cheaper=lambda minute: 60 <= minute < 62).to_the_end()
+    assert [market for market, *_ in world.billed] == ["spot", "spot"]
+    assert [one.moved for one in world.job.attempts] == [True, False]
+    assert (world.moves, world.job.interruptions) == (1, 0)
+
+
+def test_no_cheaper_place_is_moved_to_without_time_to_spare():
+    spec = deadline_spec(3, 3 + 2000 / 3600)
+    world = SpotWorld(spec, is_up=always, cheaper=always).to_the_end()
+    assert world.moves == 0
 
 
 def test_a_refused_spot_launch_is_tried_again_after_a_minute_then_less_often():
