@@ -87,6 +87,19 @@ class HasPriceHistory(Protocol):
 
 
 @runtime_checkable
+class HasPlacementScores(Protocol):
+    """The provider says how likely a spot launch is to succeed in each of several places."""
+
+    def placement_scores(self, items: Sequence[Available]) -> Sequence[int | None]:
+        """Return for each spot item, in order, from 1 (unlikely) to 10 how likely it can be had now.
+
+        None for an item of another type than the first, for one on demand, and where nothing is known: this account may
+        not ask, say. An answer may be up to an hour old. One call at most, besides the names of zones. Raises nothing.
+        """
+        ...
+
+
+@runtime_checkable
 class HasMeteredPrice(Protocol):
     """Its machines cost the electricity that they draw, so that their own meter can tell their price."""
 

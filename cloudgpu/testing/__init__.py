@@ -32,6 +32,7 @@ __all__ = [
     "HasMachineRoleContract",
     "HasMeteredPriceContract",
     "HasOrphansContract",
+    "HasPlacementScoresContract",
     "HasPriceHistoryContract",
     "HasPricesContract",
     "HasQuotaContract",

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.core.spot.places import Kind, Offered, Place, Sighting, ordered
 from cloudgpu.core.values.times import from_iso
+from cloudgpu.errors import CloudgpuError, LedgerUnavailable
+from cloudgpu.providers.abilities import HasPlacementScores
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from datetime import datetime
 
     from cloudgpu.control.launch.plan import Prepared
     from cloudgpu.control.session.session import Session
@@ -54,16 +55,43 @@ def better_place(session: Session, prepared: Prepared) -> Place | None:
     offers = [one for one in prepared.offers if one.available.market == "spot"]
     if len(offers) < 2:  # noqa: PLR2004  (there is no choice)
         return None
-    best = place_of_offer(first_offer(offers, history(session.ledger), session.clock()))
+    best = place_of_offer(first_offer(session, offers, history(session.ledger)))
     return None if best == place_of_offer(prepared.plan.offer) else best
 
 
-def first_offer(offers: Sequence[Offer], seen: Sequence[Sighting], now: datetime) -> Offer:
-    """Return the spot offer that a launch tries first, by what was seen. Raises ValueError where there is none."""
-    offered = [Offered(place_of_offer(one), one.price.per_hour.nanos) for one in offers]
-    if not offered:
+def first_offer(session: Session, offers: Sequence[Offer], seen: Sequence[Sighting]) -> Offer:
+    """Return the spot offer that a launch tries first, by what was seen and by what its provider thinks likely.
+
+    Raises ValueError where there is no offer.
+    """
+    if not offers:
         raise ValueError("no offers")
-    return offers[offered.index(ordered(offered, seen, now, CHANGEOVER_H)[0])]
+    scores = _scores(session, offers)
+    places = [place_of_offer(one) for one in offers]
+    pairs = zip(places, offers, strict=True)
+    offered = [Offered(place, one.price.per_hour.nanos, score=scores.get(place)) for place, one in pairs]
+    return offers[offered.index(ordered(offered, seen, session.clock(), CHANGEOVER_H)[0])]
+
+
+def _scores(session: Session, offers: Sequence[Offer]) -> dict[Place, int]:
+    """Return what a provider says of the places of the first offer's type and account; nothing where it says nothing.
+
+    Raises LedgerUnavailable: nothing else stands in the way of a launch.
+    """
+    first = offers[0].available
+    meant = (first.account, first.instance_type)
+    same = [one for one in offers if (one.available.account, one.available.instance_type) == meant]
+    try:
+        provider = session.provider(first.account)
+        if len(same) < 2 or not isinstance(provider, HasPlacementScores):  # noqa: PLR2004  (there is no choice)
+            return {}
+        scores = provider.placement_scores([one.available for one in same])
+    except LedgerUnavailable:
+        raise
+    except CloudgpuError:
+        return {}
+    found = zip(same, scores, strict=True)
+    return {place_of_offer(one): score for one, score in found if score is not None}
 
 
 def place_of_offer(offer: Offer) -> Place:

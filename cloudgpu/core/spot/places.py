@@ -16,6 +16,7 @@ HALF_LIFE = timedelta(days=3)  # in which what was seen comes to count half
 REFUSED_FOR = timedelta(minutes=30)  # a place without capacity is passed over so long, where another one may have some
 TAKEN_FOR = timedelta(minutes=20)
 USUAL_LIFE_H = 6.0  # hours between two interruptions, where nothing was seen
+PER_SCORE = 18.0  # from the best score to the worst, a place counts as half as expensive again
 WORTH_H = 12.0  # hours of running that the usual life is worth as evidence
 
 
@@ -57,16 +58,22 @@ class Offered:
 
 def ordered(offers: Iterable[Offered], seen: Sequence[Sighting], now: datetime, changeover_h: float) -> list[Offered]:
     """Return the places in the order in which to try them; those of equal worth keep theirs."""
-    weights = {one.place: _cost(one, seen, now, changeover_h) for one in dict.fromkeys(offers)}
-    return sorted(dict.fromkeys(offers), key=lambda one: weights[one.place]) if weights else []
+    each = list(dict.fromkeys(offers))
+    best = max((one.score for one in each if one.score is not None), default=None)
+    return sorted(each, key=lambda one: _cost(one, seen, now, changeover_h, best))
 
 
-def _cost(offered: Offered, seen: Sequence[Sighting], now: datetime, changeover_h: float) -> tuple[bool, float]:
-    """Return whether a place is passed over for now, and what an hour of work costs there."""
+def _cost(
+    offered: Offered, seen: Sequence[Sighting], now: datetime, changeover_h: float, best: int | None
+) -> tuple[bool, float]:
+    """Return whether a place is passed over for now, and what an hour of work costs there.
+
+    Scores are compared with the best one: what all of them have in common says nothing about a place.
+    """
     here = [one for one in seen if one.place == offered.place and one.at <= now]
     life = life_h(here, now)
     lost = (changeover_h * offered.price + offered.move) / life
-    unlikely = 1.0 if offered.score is None else 1.0 + max(0, 5 - offered.score) / 10
+    unlikely = 1.0 if offered.score is None or best is None else 1.0 + (best - offered.score) / PER_SCORE
     return is_passed_over(here, now), (offered.price + lost) * unlikely
 
 

@@ -39,13 +39,13 @@ READ = frozenset(
 # What is called of EC2 anywhere in `providers/aws`, of 830 operations: botocore makes a method of each for each client.
 CALLED = frozenset(
     """
-    AttachVolume AuthorizeSecurityGroupIngress CancelSpotInstanceRequests CreateImage CreateSecurityGroup
-    CreateSnapshot CreateTags CreateVolume DeleteKeyPair DeleteNetworkInterface DeleteSecurityGroup DeleteSnapshot
-    DeleteVolume DeregisterImage DescribeAddresses DescribeAvailabilityZones DescribeImages
-    DescribeInstanceTypeOfferings DescribeInstanceTypes DescribeInstances DescribeKeyPairs DescribeNetworkInterfaces
-    DescribeRegions DescribeSecurityGroups DescribeSnapshots DescribeSpotInstanceRequests DescribeSpotPriceHistory
-    DescribeSubnets DescribeVolumes DescribeVpcs ImportKeyPair ModifyInstanceAttribute RegisterImage ReleaseAddress
-    RevokeSecurityGroupIngress RunInstances StartInstances StopInstances TerminateInstances
+    AttachVolume AuthorizeSecurityGroupIngress CancelSpotInstanceRequests CreateImage CreateSecurityGroup CreateSnapshot
+    CreateTags CreateVolume DeleteKeyPair DeleteNetworkInterface DeleteSecurityGroup DeleteSnapshot DeleteVolume
+    DeregisterImage DescribeAddresses DescribeAvailabilityZones DescribeImages DescribeInstanceTypeOfferings
+    DescribeInstanceTypes DescribeInstances DescribeKeyPairs DescribeNetworkInterfaces DescribeRegions
+    DescribeSecurityGroups DescribeSnapshots DescribeSpotInstanceRequests DescribeSpotPriceHistory DescribeSubnets
+    DescribeVolumes DescribeVpcs GetSpotPlacementScores ImportKeyPair ModifyInstanceAttribute RegisterImage
+    ReleaseAddress RevokeSecurityGroupIngress RunInstances StartInstances StopInstances TerminateInstances
     UpdateSecurityGroupRuleDescriptionsIngress
     """.split()
 )
@@ -64,6 +64,8 @@ class Aws(CloudAccount):
         self._lock = threading.Lock()
         self._session: Any = None
         self._clients: dict[tuple[str, str, int | None, float], Any] = {}
+        self.scores: dict[tuple[str, tuple[str, ...]], tuple[datetime, Mapping[str, int]]] = {}  # of spot, by zone
+        self.zone_names: dict[str, Mapping[str, str]] = {}  # of a region, by their ids
         self._regions: tuple[str, ...] | None = None
         self._number: str | None = None
         self._asks_number = threading.Lock()

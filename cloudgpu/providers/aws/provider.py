@@ -73,6 +73,12 @@ class AwsProvider:
 
         return spot_history.price_history(self._aws, items, since)
 
+    def placement_scores(self, items: Sequence[Available]) -> Sequence[int | None]:
+        """Return how likely spot machines of a type can be had in each zone."""
+        from cloudgpu.providers.aws.market import scores
+
+        return scores.placement_scores(self._aws, items)
+
     def placement_constraint(self, setup: Setup, requirements: Requirements) -> PlacementConstraint:
         """Return where an own image, a volume or a subnet ties a launch to."""
         from cloudgpu.providers.aws.compute import placement

@@ -10,6 +10,7 @@ from cloudgpu.providers.abilities import (
     CanRehearseInterruption,
     HasMeteredPrice,
     HasOrphans,
+    HasPlacementScores,
     HasPriceHistory,
     HasPrices,
     HasResources,
@@ -53,7 +54,11 @@ from cloudgpu.testing.contract.base import ContractBase
 from cloudgpu.testing.contract.bulk import BulkStopContract
 from cloudgpu.testing.contract.launching import ReachableContract, ResolvesContract
 from cloudgpu.testing.contract.orphans import HasOrphansContract
-from cloudgpu.testing.contract.pricing import HasMeteredPriceContract, HasPriceHistoryContract
+from cloudgpu.testing.contract.pricing import (
+    HasMeteredPriceContract,
+    HasPlacementScoresContract,
+    HasPriceHistoryContract,
+)
 from cloudgpu.testing.contract.reports import ExaminesContract, ReadsHostKeysContract, ReportsActivityContract
 from cloudgpu.testing.contract.retention import HasResourcesContract, ImageableContract
 from cloudgpu.testing.contract.running import (
@@ -81,6 +86,7 @@ __all__ = [
     "HasMachineRoleContract",
     "HasMeteredPriceContract",
     "HasOrphansContract",
+    "HasPlacementScoresContract",
     "HasPriceHistoryContract",
     "HasPricesContract",
     "HasQuotaContract",
@@ -110,6 +116,7 @@ ABILITY_SUITES: Mapping[type[Any], type[ContractBase]] = {
     Taggable: TaggableContract,
     HasPrices: HasPricesContract,
     HasPriceHistory: HasPriceHistoryContract,
+    HasPlacementScores: HasPlacementScoresContract,
     HasMeteredPrice: HasMeteredPriceContract,
     HasTimer: HasTimerContract,
     SetsTimer: SetsTimerContract,

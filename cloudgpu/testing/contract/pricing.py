@@ -12,7 +12,7 @@ from typing import cast
 import pytest
 
 from cloudgpu.core.model.offers import Available, Basis, Market, Price, Requirements
-from cloudgpu.providers.abilities import HasMeteredPrice, HasPriceHistory, HasPrices
+from cloudgpu.providers.abilities import HasMeteredPrice, HasPlacementScores, HasPriceHistory, HasPrices
 from cloudgpu.providers.base import Provider, ProviderSettings
 from cloudgpu.testing.contract.base import ContractBase
 
@@ -30,6 +30,26 @@ class HasMeteredPriceContract(ContractBase):
             assert less.per_hour < more.per_hour
             assert (less.basis, more.basis) == (Basis.MEASURED, Basis.MEASURED)
             assert "2h" in less.source
+
+
+class HasPlacementScoresContract(ContractBase):
+    """Each place has a score of its own, or none."""
+
+    def test_each_spot_item_of_a_type_has_a_score_from_1_to_10_or_none(self, provider: Provider) -> None:
+        """Whatever the order in which they are asked for."""
+        items = list(provider.available(Requirements(market=Market.SPOT)).items)
+        items = [one for one in items if one.instance_type == items[0].instance_type]
+        scores = list(cast("HasPlacementScores", provider).placement_scores(items))
+        assert len(scores) == len(items)
+        assert all(one is None or 1 <= one <= 10 for one in scores)  # noqa: PLR2004  (the range is the promise)
+        assert list(cast("HasPlacementScores", provider).placement_scores(items[::-1])) == scores[::-1]
+
+    def test_only_spot_machines_have_a_score(self, provider: Provider) -> None:
+        """On demand is no question of luck; and nothing asked is nothing answered."""
+        items = list(provider.available(Requirements(market=Market.ON_DEMAND)).items)[:3]
+        scores = cast("HasPlacementScores", provider)
+        assert list(scores.placement_scores(items)) == [None for _ in items]
+        assert list(scores.placement_scores([])) == []
 
 
 class HasPriceHistoryContract(ContractBase):

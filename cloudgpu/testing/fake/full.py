@@ -9,7 +9,7 @@ from decimal import Decimal
 
 from cloudgpu.core.model.instances import Instance, Process, State
 from cloudgpu.core.model.launch import LaunchRequest
-from cloudgpu.core.model.offers import Available, Basis, Price
+from cloudgpu.core.model.offers import Available, Basis, Market, Price
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import duration_text
 from cloudgpu.errors import CloudgpuError
@@ -48,6 +48,14 @@ class FullFakeProvider(ReachableFakeProvider):
         """Return that power at a made-up tariff; no look asks for it, for no price of this cloud is assumed."""
         source = f"{item.instance_type} drew {watts} W on average over {duration_text(over)}"
         return Price(Money.usd(watts / 10_000), source, self.clock(), Basis.MEASURED)
+
+    def placement_scores(self, items: Sequence[Available]) -> Sequence[int | None]:
+        """Return 9 for a spot item that can be had now, and 1 for one without capacity."""
+        with self._call("placement_scores") as cloud:
+            kinds = [item.instance_type for item in items][:1]
+            meant = [item.market is Market.SPOT and item.instance_type in kinds for item in items]
+            scores = [1 if item.zone in cloud.exhausted else 9 for item in items]
+            return [score if known else None for score, known in zip(scores, meant, strict=True)]
 
     def host_keys(self, id: str) -> Sequence[str]:  # noqa: A002
         """Return what the machine has said of its host keys (`say_host_key`)."""

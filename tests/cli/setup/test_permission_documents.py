@@ -20,8 +20,11 @@ from botocore.exceptions import UnknownServiceError
 from cloudgpu.access.keys import new_host_key
 from cloudgpu.cli.app import run
 from cloudgpu.config.files.paths import data_dir
+from cloudgpu.control.inputs.launch_request import parse_request
+from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.lifecycle.timers import repair
 from cloudgpu.control.outage import opening as sessions
+from cloudgpu.control.spot.history import better_place
 from cloudgpu.providers.aws.account.probes import CHANGES, READS, UNASKED
 from tests.address_service import AddressService
 from tests.clouds.aws.calls import Call
@@ -120,6 +123,12 @@ class Watched:
         for there in (False, True):
             done = repair(session, session.ledger.machines(), sweep=True)
             assert (done.set == [], done.faults) == (there, [])
+
+    def chooses_a_zone(self):
+        """Choose the zone of a spot machine as a job with a deadline does."""
+        session = sessions.open_session(os.environ)
+        options = {"gpu": "t4", "spot": True, "template": "bare", "ssh_from": ["198.51.100.7/32"]}
+        better_place(session, prepare(session, parse_request(**options)))
 
     def over(self, name):
         """Let a machine be past its renew-until, by its tag."""
@@ -225,6 +234,7 @@ def test_launching_and_all_that_follows_needs_its_document_and_no_more(user, tmp
         user.do("down", "owl", "--yes")
         user.do("image", "rm", "mine", "--yes")
         user.do("volume", "rm", "data", "--yes")
+        user.chooses_a_zone()
         left_behind(user)
         user.do("quota", "--request", "L-DB2E81BA=128", "--region", "us-east-1", "--yes")
         look(user)
@@ -244,6 +254,7 @@ LAUNCHING_ALONE = set(
     ec2:DescribeInstanceTypes
     ec2:DescribeSubnets
     ec2:DescribeVpcs
+    ec2:GetSpotPlacementScores
     ec2:ImportKeyPair
     ec2:RevokeSecurityGroupIngress
     ec2:RunInstances
@@ -308,6 +319,7 @@ def test_a_watcher_of_jobs_needs_its_document_and_no_more(user):
         user.do(*UP, "--name", "owl", "--gpu", "t4", "--spot", "--persistent")
         user.do("stop", "owl", "--yes")
         user.do("down", "owl", "--yes")
+        user.chooses_a_zone()
         look(user)
     assert unused(judge, "aws-watch") == ([], [])
 

@@ -33,6 +33,7 @@ class Model:
     spot_prices: dict[tuple[str, str], Decimal] = field(default_factory=dict)  # by type, and zone or region
     began: datetime = field(default_factory=lambda: datetime.now(UTC))  # spot prices are as of a while before
     # by type and zone: since when (aware UTC) which spot price held, instead of the one above
+    spot_scores: dict[tuple[str, str], int] = field(default_factory=dict)  # by type and zone; 3 elsewhere
     spot_history: dict[tuple[str, str], list[tuple[datetime, Decimal]]] = field(default_factory=dict)
     # what the price list says instead: by item and region, a text in USD or a whole `pricePerUnit`
     list_prices: dict[tuple[str, str], Any] = field(default_factory=dict)

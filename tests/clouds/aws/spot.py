@@ -10,6 +10,7 @@ from typing import Any
 
 from moto.core.responses import ActionResult
 from moto.ec2.exceptions import EC2ClientError
+from moto.ec2.models.availability_zones_and_regions import RegionsAndZonesBackend
 from moto.ec2.models.core import TaggedEC2Resource
 from moto.ec2.responses import EC2Response
 from moto.ec2.utils import convert_tag_spec, generic_filter, random_spot_request_id
@@ -21,6 +22,7 @@ from tests.clouds.aws.types import WILD
 PRODUCTS = {"Linux/UNIX": Decimal(1), "Red Hat Enterprise Linux": Decimal("1.4"), "Windows": Decimal("1.9")}
 AGE = timedelta(minutes=20)  # of the newest price
 NOTICE = timedelta(minutes=2)  # how long a machine runs on after its request says that there is no capacity for it
+MOST_REGIONS, LEAST_SCORES = 10, 10  # of one question, and of one page (EC2 API Reference, GetSpotPlacementScores)
 NEVER_OPEN_AGAIN = {"cancelled", "closed"}
 ENDED_BY = {
     "user": ("instance-terminated-by-user", "Spot Instance terminated due to user-initiated termination."),
@@ -125,6 +127,24 @@ class Spot(EC2Response):
         token = str(begin + size) if begin + size < len(rows) else ""
         return ActionResult({"SpotPriceHistory": rows[begin : begin + size], "NextToken": token})
 
+    def get_spot_placement_scores(self) -> ActionResult:
+        """Return scores of regions or of zones, by the ids of those, the best first; one page holds them all."""
+        names, regions = self._get_param("InstanceTypes", []), self._get_param("RegionNames", [])
+        _check_scores(names, regions, self._get_param("TargetCapacity"), self._get_param("MaxResults"))
+        self.error_on_dryrun()
+        found = []
+        for region in regions or [self.region]:
+            zones = RegionsAndZonesBackend.zones[region]
+            rated = [
+                (min(self.model.spot_scores.get((name, one.name), 3) for name in names), one.zone_id) for one in zones
+            ]
+            if self._get_bool_param("SingleAvailabilityZone", if_none=False):
+                found += [{"Region": region, "AvailabilityZoneId": id_, "Score": score} for score, id_ in rated]
+            else:
+                found.append({"Region": region, "Score": max(rated)[0]})
+        found.sort(key=lambda one: -one["Score"])
+        return ActionResult({"SpotPlacementScores": found[: int(self._get_param("MaxResults") or 1000)]})
+
     def _prices(self) -> Iterator[dict[str, Any]]:
         wanted = self._wanted()
         start = _aware(self._get_param("StartTime"))
@@ -148,6 +168,18 @@ class Spot(EC2Response):
             "instance-type": self._get_param("InstanceTypes", []) or filters.get("instance-type", []),
             "product-description": products or filters.get("product-description", []),
         }
+
+
+def _check_scores(names: list[str], regions: list[str], capacity: Any, most: Any) -> None:
+    """Raise what EC2 says to a question about scores that its API Reference does not allow."""
+    if not names or capacity is None:
+        missing = "InstanceTypes" if capacity is not None else "TargetCapacity"
+        raise EC2ClientError("MissingParameter", f"The request must contain the parameter {missing}")
+    if len(regions) > MOST_REGIONS or not int(capacity) > 0 or not LEAST_SCORES <= int(most or 1000) <= 1000:
+        raise EC2ClientError("InvalidParameterValue", "RegionNames, TargetCapacity or MaxResults is out of range.")
+    for region in regions:
+        if region not in RegionsAndZonesBackend.zones:
+            raise EC2ClientError("InvalidParameterValue", f"Invalid region name: {region}")
 
 
 def _history(

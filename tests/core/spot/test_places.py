@@ -44,6 +44,11 @@ def test_a_place_that_its_provider_thinks_unlikely_comes_later():
     assert order([Offered(A, 100, score=1), Offered(B, 110, score=9)]) == [B, A]
 
 
+def test_scores_that_all_places_share_say_nothing_about_one():
+    assert order([Offered(A, 100, score=2), Offered(B, 105)]) == [A, B]
+    assert order([Offered(A, 105, score=1), Offered(B, 100, score=1), Offered(C, 104)]) == [B, C, A]
+
+
 def test_long_lives_and_old_losses_make_a_place_better():
     losses = [Sighting(ago(hours=1), A, "taken", hours=1.0)] * 5
     old = [Sighting(ago(days=30), A, "taken", hours=1.0)] * 5

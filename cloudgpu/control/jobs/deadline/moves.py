@@ -58,7 +58,7 @@ def cheaper_place(
         offers = _offers(session, job, attempt, machine)
         now, seen = session.clock(), history(session.ledger)
         here = next((one for one in offers if place_of_offer(one) == place_of_offer(here)), here)
-        there = first_offer([here, *(one for one in offers if one != here)], seen, now)
+        there = first_offer(session, [here, *(one for one in offers if one != here)], seen)
         if there.price.per_hour.nanos >= here.price.per_hour.nanos:
             return None
         running = _running(job, machine, at, margins, now)

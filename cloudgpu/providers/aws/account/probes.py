@@ -99,6 +99,7 @@ READS = (
     _read("DescribeInstanceTypes", "read what a type has", MaxResults=5),
     _read("DescribeInstanceTypeOfferings", "find where a type is offered", MaxResults=5),
     _read("DescribeSpotPriceHistory", "price spot machines", MaxResults=1),
+    _read("GetSpotPlacementScores", "compare zones for spot", InstanceTypes=[SMALL], TargetCapacity=1, needed=False),
     _read("DescribeImages", "find the image to start from", Owners=["self"], Filters=_with(TAG_LEDGER)),
     _read("DescribeSubnets", "find the network", MaxResults=5),
     _read("DescribeVpcs", "find the network of --no-public-ip", MaxResults=5, needed=False),
