@@ -27,7 +27,8 @@ def make(settings: ProviderSettings) -> AzureProvider:
 class AzureProvider:
     """Implements Provider, and the abilities of providers/abilities.py that fit Azure.
 
-    Not HasPriceHistory: the retail price list tells the spot price of now, and none of before.
+    Not HasPriceHistory: the retail price list tells the spot price of now, and none of before. Not HasPlacementScores:
+    Azure's are not asked for.
     """
 
     kind = KIND

@@ -27,7 +27,8 @@ def make(settings: ProviderSettings) -> GcpProvider:
 class GcpProvider:
     """Implements Provider, and the abilities of providers/abilities.py that fit Google Cloud.
 
-    Not HasPriceHistory (Google tells no history of what spot machines cost), RaisesQuota (a person asks at a page),
+    Not HasPriceHistory (Google tells no history of what spot machines cost), HasPlacementScores (nothing of the kind is
+    asked for), RaisesQuota (a person asks at a page),
     HasMachineRole and HasTimerRole (machines need none for what they say, nor does Google's timer), nor HasBudgetAlert.
     """
 
