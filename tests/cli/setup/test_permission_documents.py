@@ -127,7 +127,7 @@ class Watched:
     def chooses_a_zone(self):
         """Choose the zone of a spot machine as a job with a deadline does."""
         session = sessions.open_session(os.environ)
-        options = {"gpu": "t4", "spot": True, "template": "bare", "ssh_from": ["198.51.100.7/32"]}
+        options = {"gpu": "t4", "spot": True, "template": "bare", "ssh_from": "198.51.100.7/32"}
         better_place(session, prepare(session, parse_request(**options)))
 
     def over(self, name):

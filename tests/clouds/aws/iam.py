@@ -48,7 +48,7 @@ def touched(call: Call) -> list[Touched]:
     action = PERMISSIONS.get(action, action)
     if call.service != "ec2":
         return [Touched(action, arn) for arn in _arns(call)] or [Touched(action, "*")]
-    if call.action.startswith("Describe"):
+    if call.action.startswith(("Describe", "Get")):  # EC2 has no narrower way for what reads
         return [Touched(action, "*")]
     return [*_existing(action, call), *_made(action, call)]
 
