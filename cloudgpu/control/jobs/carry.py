@@ -252,6 +252,7 @@ class Carrier(Attendant):
         if machine is not None:
             with self._noting_work(job, remote):
                 elsewhere.sync_if_due(self.session, job, lambda: self.at(job, machine), remote)
+            self._note_upload(job, remote)
         return Carried(the_job(self.session, self.id), data_text(remote), SOON, remote)
 
     def _note_progress(self, job: Job, remote: RemoteState) -> None:
@@ -282,7 +283,9 @@ class Carrier(Attendant):
             with suppress(Unreachable, InvalidRequest):  # else the last copy is what there is
                 if ends_first(self.at(job, machine), self.remote, now - attempt.move.at):
                     return Carried(job, "its command is being ended, and continues elsewhere", timedelta(seconds=1))
-                self._last_copy(job, machine, self.remote)
+                waits = self._last_copy(job, machine, self.remote)
+                if waits is not None:
+                    return Carried(job, waits, timedelta(seconds=1), self.remote)
         self.close()
         end_all_of(self.session, machine, why=f"the job {job.name} continues elsewhere: {step.why}")
         self.remote = None
@@ -294,6 +297,7 @@ class Carrier(Attendant):
             waits = self._last_copy(job, machine, self.remote)
             if waits is not None:
                 return Carried(job, waits, timedelta(seconds=1), self.remote)
+        self._note_stored_work(job)
         attempt, status = job.attempts[-1], None if step.exit is None else step.exit.status
         if machine is not None and step.interrupted:
             note_interruption(self.session, machine, noticed_at(directory_of(self.session, job), attempt))

@@ -20,6 +20,7 @@ from cloudgpu.core.values.times import duration_text, from_iso
 if TYPE_CHECKING:
     from cloudgpu.core.events.job_lines import DeadlineRecord
     from cloudgpu.core.jobs.job import Attempt, Job
+    from cloudgpu.core.jobs.stored import StoredState
     from cloudgpu.core.spot.situation import Answer, JobFacts, Policy, State
 
 Mode = Literal["wait", "spot", "on_demand"]
@@ -229,6 +230,23 @@ def saved_s(job: Job, attempt: Attempt | None, now: datetime) -> float:
     if job.saved is not None and job.saved.at <= now:
         return job.saved.work_s
     return 0.0 if attempt is None else attempt.base_s
+
+
+def stored_work(job: Job, state: StoredState, now: datetime) -> tuple[str, float, datetime] | None:
+    """Return the newest checkpoint of a bucket, the work that it holds in seconds, and when it was finished.
+
+    None where its list does not tell that. A machine wrote the list: no attempt has worked longer than it was there.
+    """
+    newest = state.checkpoints[-1] if state.checkpoints else None
+    if newest is None or newest.work_s is None:
+        return None
+    attempt = next((one for one in job.attempts if one.number == newest.attempt), None)
+    if attempt is None:
+        return None
+    begin = attempt.began_at or attempt.placed_at
+    longest = ((attempt.ended_at or now) - begin).total_seconds()
+    ran = min(newest.work_s, max(0.0, longest))
+    return newest.name, attempt.base_s + ran, begin + timedelta(seconds=ran)
 
 
 def _ran(attempt: Attempt, running_at: datetime | None) -> float:

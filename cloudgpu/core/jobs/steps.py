@@ -145,7 +145,7 @@ def _launch(job: Job, attempt: Attempt, seen: Seen) -> Step:
 
 def _with_a_machine(job: Job, attempt: Attempt, machine: Machine, seen: Seen, now: datetime) -> Step:
     if attempt.move is not None and not _ended_by_itself(seen.remote):
-        return _moving(job, attempt.move, machine)
+        return _moving(job, attempt, attempt.move, machine, seen)
     stopped = machine.state in ("stopped", "deallocated") or machine.parked
     if stopped or machine.terminated_at is not None or machine.state == "terminated":
         known = _by_its_bucket(job, attempt, seen)
@@ -164,11 +164,16 @@ def _ended_by_itself(remote: RemoteState | None) -> bool:
     return remote is not None and remote.exit is not None and remote.exit.reason != MOVED
 
 
-def _moving(job: Job, move: Move, machine: Machine) -> Step:
-    """Return how a job leaves its machine: that is ended, and proved so, before another attempt is placed."""
+def _moving(job: Job, attempt: Attempt, move: Move, machine: Machine, seen: Seen) -> Step:
+    """Return how a job leaves its machine: that is ended, and proved so, before another attempt is placed.
+
+    Its command may have ended by itself on a machine that did not answer: its bucket tells.
+    """
     if machine.terminated_at is None or machine.parked:
         return Step(Do.MOVE, move.why, mode=move.to or "wait")
-    return _cancelled(job) or Step(Do.AGAIN, move.why, interrupted=move.interrupted)
+    return (
+        _by_its_bucket(job, attempt, seen) or _cancelled(job) or Step(Do.AGAIN, move.why, interrupted=move.interrupted)
+    )
 
 
 def _elsewhere(job: Job, attempt: Attempt, choice: Choice | None) -> Step | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -15,6 +15,7 @@ from cloudgpu.control.alerts.alerts import note_one
 from cloudgpu.control.cost.job_cost import all_jobs
 from cloudgpu.core.jobs.alerts import late_finding, waits_key
 from cloudgpu.core.jobs.deadline import (
+    END_S,
     Choice,
     Margins,
     Position,
@@ -25,6 +26,7 @@ from cloudgpu.core.jobs.deadline import (
     position_of,
 )
 from cloudgpu.core.jobs.remote_state import Phase
+from cloudgpu.core.jobs.stored import bucket_of
 from cloudgpu.core.spot import POLICIES
 from cloudgpu.core.values.times import from_iso
 
@@ -146,7 +148,9 @@ def measured(session: Session, job: Job | None, gaps: Iterable[float] = (), prov
         for one in other.attempts
         if one.move is not None and one.ended_at is not None and one.moved
     ]
-    return margins_of(starts, ends, list(gaps))
+    found = margins_of(starts, ends, list(gaps))
+    uploads = job is not None and bucket_of(job.spec["results_to"]) is not None
+    return replace(found, end_s=max(found.end_s, END_S)) if uploads else found  # as long as a last upload may take
 
 
 def _provider(job: Job | None, machines: dict[str, Machine]) -> str | None:
