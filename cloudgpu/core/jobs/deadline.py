@@ -32,6 +32,7 @@ START_S, END_S = 900.0, 180.0  # where nothing was measured: boot, driver, uploa
 ENOUGH = 3  # launches, from which on the measured times alone count
 FEW = 0.02  # of the work: before that much is done, its speed tells nothing
 AGAIN_S, MOST_AGAIN_S = 60.0, 600.0  # after a refused spot launch, while nothing runs: doubled each time
+RENEWS_FOR = timedelta(hours=1)  # after the deadline, for a job that is late: then its results have to come back
 PROBE_S = 3600.0  # while an on-demand machine runs: to try spot costs a changeover, if it is refused
 
 

@@ -16,6 +16,7 @@ from cloudgpu.control.cost.job_cost import all_jobs
 from cloudgpu.core.jobs.alerts import late_finding, waits_key
 from cloudgpu.core.jobs.deadline import (
     END_S,
+    RENEWS_FOR,
     Choice,
     Margins,
     Position,
@@ -44,9 +45,6 @@ if TYPE_CHECKING:
 
 MOST_ROUNDS = 100  # whose lengths are kept
 ONE_ROUND = timedelta(seconds=30)  # refusals that are closer are of one launch, zone after zone
-RENEWS_FOR = timedelta(
-    hours=1
-)  # beyond the deadline: a job that is late ends on its machine, and its results come back
 LEASE = timedelta(hours=2)
 _RUNS = (Phase.RUNNING, Phase.ORPHANED)
 
