@@ -17,7 +17,7 @@ from cloudgpu.core.jobs.remote_state import Exit, Phase, RemoteState
 from cloudgpu.core.jobs.stored import StoredResults
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.money import Money
-from cloudgpu.core.values.times import duration_text, from_iso
+from cloudgpu.core.values.times import duration_text, from_iso, minute
 
 
 class Do(StrEnum):
@@ -114,15 +114,33 @@ def next_step(job: Job, seen: Seen, now: datetime) -> Step:
     return _with_a_machine(job, job.attempt, seen.machine, seen, now)
 
 
-def gives_up(attempt: Attempt, now: datetime) -> bool:
-    """Say whether an attempt whose launch is refused once more has waited for its machine as long as a job may."""
-    return now - (attempt.waits[0] if attempt.waits else now) >= CAPACITY_WAIT
+def waits_until(job: Job, now: datetime) -> datetime:
+    """Return until when a job waits whose launch is refused now: a day from the first refusal.
+
+    With a deadline, a day from that, or from the end of its last machine, where that came later.
+    """
+    if job.deadline is not None:
+        ends = [one.ended_at for one in job.attempts if one.ended_at is not None]
+        return max([from_iso(job.deadline["at"]), *ends]) + CAPACITY_WAIT
+    waits = job.attempts[-1].waits
+    return (now if waits is None else waits[0]) + CAPACITY_WAIT
+
+
+def gives_up(job: Job, now: datetime) -> bool:
+    """Say whether a job whose launch is refused once more has waited for its machine as long as it may."""
+    return now >= waits_until(job, now)
 
 
 def no_machine(job: Job, why: str, now: datetime) -> Step:
     """Return the end of a job that gets no further machine, for this reason."""
-    span = f" in {duration_text(CAPACITY_WAIT)}" if gives_up(job.attempts[-1], now) else ""
-    return Step(Do.END, f"{job.attempts[-2].why}; it got no other machine{span}: {why}", State.LOST)
+    span = duration_text(CAPACITY_WAIT) if gives_up(job, now) else ""
+    if job.deadline is not None and span:
+        late = from_iso(job.deadline["at"]) + CAPACITY_WAIT == waits_until(job, now)
+        since = f"its deadline, {minute(job.deadline['at'])}," if late else "its last machine ended"
+        state = State.NOT_LAUNCHED if len(job.attempts) == 1 else State.LOST
+        return Step(Do.END, f"it got no machine for {span} after {since} and is given up: {why}", state)
+    within = f" in {span}" if span else ""
+    return Step(Do.END, f"{job.attempts[-2].why}; it got no other machine{within}: {why}", State.LOST)
 
 
 def _place(choice: Choice | None) -> Step:
