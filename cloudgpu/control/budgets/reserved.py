@@ -26,11 +26,24 @@ def reserved(session: Session, view: View, wanted: Budgeted | None = None) -> li
 
 
 def _reserved(session: Session, view: View, key: str) -> Iterator[Exposure]:
+    if not _may_be_any(view):
+        return
     for job in jobs_of(session.ledger.events(SUBJECT)).values():
         if may_reserve(job) and not key.startswith(f"{job.id}-") and not is_carried(_machines(view, job)):
             found = reservation_of(job, session.clock())
             if found is not None:
                 yield found
+
+
+def _may_be_any(view: View) -> bool:
+    """Say whether a job with a deadline may not be over; most admissions read no more of jobs than this."""
+    wanted, over = set[str](), set[str]()
+    for line in view.said(("job_requested", "job_ended", "job_closed")):
+        if line.kind != "job_requested":
+            over.add(line.body["job"])
+        elif line.body["spec"].get("deadline") is not None:
+            wanted.add(line.body["job"])
+    return bool(wanted - over)
 
 
 def _machines(view: View, job: Job) -> list[Machine]:
