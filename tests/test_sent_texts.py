@@ -46,7 +46,7 @@ HASHES = {  # of each text as UTF-8; a failing test says the line to write here
     "program on a host (ssh)": "7ad50b49b925ea96a52de4e37ea2c1526d3141d9dd6fb930d2776e03eddb6172",
     "program that runs JupyterLab": "599920ad76d13415e340ea184c8eac146b79f7a1b1c1c86788825344e2aeac64",
     "command that reads JupyterLab's token": "d68a3c46be508137abcbdad2c8aec6745f0381359649445e52f2307530afd845",
-    "program that runs jobs": "1a041e1b90e57ca837fe4824ab40786a62d7b1e0e708dae54d24334381bc5efb",
+    "program that runs jobs": "e587d2cdcfc6747d1282a702e9c921b7202560fae585bb88443e64c7d5c70451",
     "command that runs jobs": "c06c265c88adaeea7e116362f3c4915b03bbe8e9a73efedf1ec0708aee7e2ea4",
     "program that lets a key in": "778d0732831682323d37e8286e2c9bcbf02034ec8c4b0cb22f665fb999be46e6",
     "program that writes to terminals": "92ba50fb20bfc9e9cbfeb5ca4d962faab22f5193c18a5b54006328949a831f98",

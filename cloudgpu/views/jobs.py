@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Literal
 
 from cloudgpu.core.jobs.job import State
-from cloudgpu.core.jobs.steps import CAPACITY_WAIT, is_retained, retained_until
+from cloudgpu.core.jobs.steps import is_retained, retained_until, waits_until
 from cloudgpu.core.values.money import Money, usd
 from cloudgpu.core.values.times import iso
 
@@ -170,7 +170,7 @@ def _waits(job: Job) -> JobWaits | None:
     if job.waits is None:
         return None
     since, why = job.waits
-    return {"since": iso(since), "until": iso(since + CAPACITY_WAIT), "why": why}
+    return {"since": iso(since), "until": iso(waits_until(job, since)), "why": why}
 
 
 def _attempt(one: Attempt, machines: Mapping[str, Machine]) -> JobAttempt:

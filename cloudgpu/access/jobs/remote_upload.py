@@ -42,6 +42,7 @@ POLL_S = 0.1
 ROUNDS = 3  # of results that change, though their command is over
 KEEP = 2  # checkpoints
 BROKEN = 500
+UNFINISHED_WORK = ("lost", "moved")  # how a command ended that another attempt continues: these are no results
 
 
 class Refused(Exception):
@@ -104,7 +105,7 @@ class Upload:
         succeeded = ended and ended["status"] == 0 and ended["reason"] == "exited"
         if not succeeded:
             self.state()
-        if ended and ended["reason"] != "lost":
+        if ended and ended["reason"] not in UNFINISHED_WORK:
             self.final(ended)
         if ended:
             self.note(final=True)
@@ -153,14 +154,20 @@ class Upload:
     def checkpoints(self, put: Callable[[Path, dict[str, Any]], dict[str, Any]]) -> list[dict[str, Any]]:
         """Upload the newest complete checkpoints; one that changes meanwhile is left out, and the older ones stay."""
         root, listed = self.attempt.checkpoint, {one["name"]: one for one in self.last["checkpoints"]}
-        for name in reversed([*self.attempt.checkpoints()][:KEEP]):
+        for changed_ns, name in reversed(self.attempt.finished()[:KEEP]):
             found = self.read("checkpoint", [name])
             files, torn = self.all(root, found["files"], put)
             if files and not torn and self.read("checkpoint", [name]) == found:
                 listed.pop(name, None)
                 files.sort(key=lambda one: one["path"])
-                listed[name] = {"name": name, "files": files, "links": found["links"]}
+                held = {"attempt": self.attempt.number, "work_s": self.work_by(changed_ns)}
+                listed[name] = {"name": name, "files": files, "links": found["links"], **held}
         return [*listed.values()][-KEEP:]
+
+    def work_by(self, moment_ns: int) -> float | None:
+        """Return how long the command of this attempt had run by then, in seconds; None before it began."""
+        begun = self.attempt.begun().get("epoch")
+        return None if begun is None else max(0.0, moment_ns / 1e9 - begun)
 
     def read(self, which: str, names: Iterable[str]) -> dict[str, Any]:
         """Return what lies below the results or these checkpoints; what no form can name is left out."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from cloudgpu.control.budgets.reserved import reserved
 from cloudgpu.control.budgets.store import budgets, counted_prices
 from cloudgpu.control.inventory.sync import look_at
 from cloudgpu.control.team.law import check_override
@@ -128,4 +129,5 @@ def ask_budgets(session: Session, view: View, wanted: Budgeted) -> Asking:
     def unpriced(_since: datetime | None) -> Billed:
         return view.uses(unpriced=True)
 
-    return asking(covering, wanted, view.exposures(), ended, counted_prices(session), now, unpriced)
+    rows = [*view.exposures(), *reserved(session, view, wanted)]
+    return asking(covering, wanted, rows, ended, counted_prices(session), now, unpriced)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.config.files.paths import data_dir
 from cloudgpu.config.files.zones import zone_of
+from cloudgpu.control.budgets.reserved import reserved
 from cloudgpu.control.session.last_run import are_made
 from cloudgpu.control.team.roles import payers_only
 from cloudgpu.core.budgets.admission import Billed, accounts, earliest
@@ -178,7 +179,7 @@ def standings(session: Session, of: Iterable[Budget]) -> tuple[BudgetState, ...]
     def look(view: View) -> tuple[list[Exposure | Machine], Billed, Billed]:
         ended = [] if begin is None else view.billed(iso(begin))
         unpriced = list(view.uses(unpriced=True)) if any(one.span.kind == "total" for one in wanted) else []
-        return view.exposures(), ended, unpriced
+        return [*view.exposures(), *reserved(session, view)], ended, unpriced
 
     rows, ended, unpriced = session.ledger.read(look)
     volumes = volumes_there(row for row in rows if not isinstance(row, Exposure))

@@ -12,9 +12,11 @@ from cloudgpu.control.cost.job_cost import job_spent
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.jobs import elsewhere
 from cloudgpu.control.jobs.attempt import settled
+from cloudgpu.control.jobs.buckets.results import job_bucket
 from cloudgpu.control.jobs.deadline.choice import choice_of, noting_work
 from cloudgpu.control.jobs.store import append, directory_of
 from cloudgpu.core.events import job_lines as lines
+from cloudgpu.core.jobs.deadline import stored_work
 from cloudgpu.core.jobs.job import Job
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable, ProviderUnavailable
 
@@ -49,6 +51,7 @@ class Attendant:
     results: StoredResults | None = None  # that are whole in the job's bucket
     compared: bool = False  # whether the ledger has all lines of the job that this computer has
     sold_out: bool = False
+    noted_at: float | None = None  # the last upload of which the ledger knows the work, by the machine's clock
     cleared: set[str] = field(default_factory=set)  # machines of which this process has seen that nothing is left
 
     def __enter__(self) -> Self:
@@ -121,6 +124,31 @@ class Attendant:
             self._append(line)
 
         return noting_work(job, seen, directory_of(self.session, job), write)
+
+    def _note_stored_work(self, job: Job) -> None:
+        """Write how much of its work the bucket of a job with a deadline holds, where that is more than was known.
+
+        Nothing where the bucket cannot be read: then less counts as done than is.
+        """
+        if job.deadline is None:
+            return
+        try:
+            there = job_bucket(self.session, job)
+            state = None if there is None else there.state(len(job.attempts))
+        except LedgerUnavailable:
+            raise
+        except CloudgpuError:
+            return
+        found = None if state is None else stored_work(job, state[0], self.session.clock())
+        if found is not None and found[1] > (0.0 if job.saved is None else job.saved.work_s):
+            self._append(lines.job_work_saved(job.id, len(job.attempts), *found))
+
+    def _note_upload(self, job: Job, seen: RemoteState) -> None:
+        """Note what an upload has brought that was not there at the last look."""
+        last = None if seen.storing is None else seen.storing.at
+        if last is not None and last != self.noted_at:
+            self._note_stored_work(job)
+            self.noted_at = last
 
     def _last_copy(self, job: Job, machine: Machine, seen: RemoteState) -> str | None:
         with self._noting_work(job, seen):

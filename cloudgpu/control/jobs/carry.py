@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cloudgpu.core.events.log import Draft
+    from cloudgpu.core.jobs.job import Attempt
     from cloudgpu.core.jobs.remote_state import RemoteState
     from cloudgpu.core.model.machine import Machine
 
@@ -196,32 +197,44 @@ class Carrier(Attendant):
             self._append(self._ended(job, Step(Do.END, job.cancel[1] if job.cancel else "", State.CANCELLED)))
         else:
             self._append(lines.job_machine(job.id, attempt.number, machine.id, self.session.clock()))
-        if job.waits is not None:
+        if job.waits is not None or job.deadline is not None:
             note_machine(self.session, job, None)
         return None
 
     def _not_launched(self, job: Job, error: CloudgpuError) -> Carried:
         """Return why a machine could not be had. A first one that was refused ends the job, and raises.
 
-        What may pass is waited for, a day at most.
+        What may pass is waited for, a day at most; with a deadline, until a day after that.
         """
         attempt, now = job.attempts[-1], self.session.clock()
         made = made_for(self.session, attempt)
-        final = not isinstance(error, ProviderUnavailable) or gives_up(attempt, now)
+        over = gives_up(job, now)
+        final = not isinstance(error, ProviderUnavailable) or over
         if made is not None:
             self._append(lines.job_machine(job.id, attempt.number, made.id, now))
             note_machine(self.session, job, None)
-        elif job.deadline is not None and isinstance(error, (NoCapacity, QuotaExceeded)):
-            return Carried(job, error.message, SOON, None, error)  # the next pass chooses anew
+        elif job.deadline is not None and isinstance(error, (NoCapacity, QuotaExceeded)) and not over:
+            return self._sold_out(job, attempt, error)
         elif attempt.number == 1 and final:
-            self._append(self._ended(job, Step(Do.END, error.message, State.NOT_LAUNCHED)))
+            given_up = over and job.deadline is not None
+            end = no_machine(job, error.message, now) if given_up else Step(Do.END, error.message, State.NOT_LAUNCHED)
+            self._append(self._ended(job, end))
             self._append(*closed(self.session, the_job(self.session, self.id), None, error.message))
             raise error
-        elif isinstance(error, (BudgetRefused, InvalidRequest)) or gives_up(attempt, now):
+        elif isinstance(error, (BudgetRefused, InvalidRequest)) or over:
             self._append(self._ended(job, no_machine(job, error.message, now)))
         else:
             self._append(lines.job_waits(job.id, attempt.number, error.message, now))
             note_machine(self.session, the_job(self.session, self.id), error.message)
+        return Carried(the_job(self.session, self.id), error.message, LATER, None, error)
+
+    def _sold_out(self, job: Job, attempt: Attempt, error: CloudgpuError) -> Carried:
+        """Return that a job with a deadline chooses anew at the next pass; people hear of it if on demand is gone."""
+        if attempt.market != "on_demand":
+            return Carried(job, error.message, SOON, None, error)
+        if attempt.waits is None:
+            self._append(lines.job_waits(job.id, attempt.number, error.message, self.session.clock()))
+        note_machine(self.session, job, error.message)
         return Carried(the_job(self.session, self.id), error.message, LATER, None, error)
 
     def _start(self, job: Job, _step: Step) -> Carried | None:
@@ -252,6 +265,7 @@ class Carrier(Attendant):
         if machine is not None:
             with self._noting_work(job, remote):
                 elsewhere.sync_if_due(self.session, job, lambda: self.at(job, machine), remote)
+            self._note_upload(job, remote)
         return Carried(the_job(self.session, self.id), data_text(remote), SOON, remote)
 
     def _note_progress(self, job: Job, remote: RemoteState) -> None:
@@ -282,7 +296,9 @@ class Carrier(Attendant):
             with suppress(Unreachable, InvalidRequest):  # else the last copy is what there is
                 if ends_first(self.at(job, machine), self.remote, now - attempt.move.at):
                     return Carried(job, "its command is being ended, and continues elsewhere", timedelta(seconds=1))
-                self._last_copy(job, machine, self.remote)
+                waits = self._last_copy(job, machine, self.remote)
+                if waits is not None:
+                    return Carried(job, waits, timedelta(seconds=1), self.remote)
         self.close()
         end_all_of(self.session, machine, why=f"the job {job.name} continues elsewhere: {step.why}")
         self.remote = None
@@ -294,6 +310,7 @@ class Carrier(Attendant):
             waits = self._last_copy(job, machine, self.remote)
             if waits is not None:
                 return Carried(job, waits, timedelta(seconds=1), self.remote)
+        self._note_stored_work(job)
         attempt, status = job.attempts[-1], None if step.exit is None else step.exit.status
         if machine is not None and step.interrupted:
             note_interruption(self.session, machine, noticed_at(directory_of(self.session, job), attempt))

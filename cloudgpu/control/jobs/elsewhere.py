@@ -19,6 +19,7 @@ from cloudgpu.control.jobs.results import fetch_output, sync
 from cloudgpu.control.jobs.store import directory_of, last_sync, log_file, note_sync
 from cloudgpu.core.events import job_lines as lines
 from cloudgpu.core.jobs import stored as lists
+from cloudgpu.core.jobs.deadline import END_S
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, Unreachable
 
 if TYPE_CHECKING:
@@ -96,7 +97,8 @@ def sync_if_due(session: Session, job: Job, remote: Callable[[], RemoteJob], see
 def last_copy(session: Session, job: Job, remote: RemoteJob, seen: RemoteState) -> str | None:
     """Copy what an attempt wrote that another one follows; return what that one has to wait for, None for nothing.
 
-    For uploads to a bucket no longer than `--results-wait` after the end of the command. Raises as `sync_if_due`.
+    For uploads to a bucket no longer than `--results-wait` after the end of the command; with a deadline, no longer
+    than the safety net keeps for the end of a machine. Raises as `sync_if_due`.
     """
     if not is_elsewhere(job):
         sync(remote, directory_of(session, job), session.clock().timestamp())
@@ -105,7 +107,7 @@ def last_copy(session: Session, job: Job, remote: RemoteJob, seen: RemoteState) 
     ended = seen.exit
     if lists.bucket_of(job.spec["results_to"]) is None or ended is None:
         return None
-    late = seen.now - ended.ended > job.spec["results_wait_s"]
+    late = seen.now - ended.ended > (job.spec["results_wait_s"] if job.deadline is None else END_S)
     if late or (seen.storing is not None and seen.storing.final):
         return None
     keep_storing(session, job, remote, seen)

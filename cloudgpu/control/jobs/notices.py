@@ -21,7 +21,7 @@ from cloudgpu.core.jobs.alerts import (
     waits_key,
 )
 from cloudgpu.core.jobs.job import State
-from cloudgpu.core.jobs.steps import CAPACITY_WAIT
+from cloudgpu.core.jobs.steps import waits_until
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -63,8 +63,7 @@ def note_secrets(session: Session, job: Job, missing: Sequence[str]) -> bool:
 
 def note_machine(session: Session, job: Job, why: str | None) -> bool:
     """Raise the alert that a job waits for a machine, or clear it where it has one (`why` is None)."""
-    since = job.waits[0] if job.waits else session.clock()
-    finding = None if why is None else machine_finding(job, why, since + CAPACITY_WAIT)
+    finding = None if why is None else machine_finding(job, why, waits_until(job, session.clock()))
     return note_one(session, waits_key(job, "machine"), finding)
 
 

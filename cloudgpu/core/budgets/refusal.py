@@ -63,8 +63,9 @@ def _sentence(worst: Verdict, ask: Asking, number: int) -> str:
     assumed = f" Counted without a known price: {'; '.join(worst.assumed[:3])}." if worst.assumed else ""
     return (
         f"{subject} not allow {name} until {until:%Y-%m-%d %H:%M} UTC: {share.spent.text()} spent + "
-        f"{share.running.text()} for running machines and retained resources + {share.wanted.text()} for {name} = "
-        f"{share.total.text()} {period_text(budget, share)}, above the limit of {limit_text(budget)}."
+        f"{share.running.text()} for running machines, waiting jobs and retained resources + "
+        f"{share.wanted.text()} for {name} = {share.total.text()} "
+        f"{period_text(budget, share)}, above the limit of {limit_text(budget)}."
         f"{assumed}{_counted_at(ask)}{_LEFT_ALONE * is_left_alone(ask.wanted, ask.prices)}"
     )
 

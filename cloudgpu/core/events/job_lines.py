@@ -32,7 +32,8 @@ Market = Literal["spot", "on_demand"]
 class DeadlineRecord(TypedDict):
     """When a job has to be done: `work_s` seconds of its command's running, by the policy of this name.
 
-    `spot` and `on_demand` are what an hour cost when it was asked for, by which the policy weighs the two.
+    `spot` and `on_demand` are what an hour cost when it was asked for, by which the policy weighs the two. The latter
+    was planned with `provider` and `account`, and budgets count `counted` for an hour of it, disk included.
     """
 
     at: Time
@@ -40,6 +41,9 @@ class DeadlineRecord(TypedDict):
     policy: str
     spot: Nanos
     on_demand: Nanos
+    provider: NotRequired[str]
+    account: NotRequired[str]
+    counted: NotRequired[Nanos]
 
 
 class JobSpec(TypedDict):

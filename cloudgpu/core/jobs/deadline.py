@@ -20,6 +20,7 @@ from cloudgpu.core.values.times import duration_text, from_iso
 if TYPE_CHECKING:
     from cloudgpu.core.events.job_lines import DeadlineRecord
     from cloudgpu.core.jobs.job import Attempt, Job
+    from cloudgpu.core.jobs.stored import StoredState
     from cloudgpu.core.spot.situation import Answer, JobFacts, Policy, State
 
 Mode = Literal["wait", "spot", "on_demand"]
@@ -31,6 +32,7 @@ START_S, END_S = 900.0, 180.0  # where nothing was measured: boot, driver, uploa
 ENOUGH = 3  # launches, from which on the measured times alone count
 FEW = 0.02  # of the work: before that much is done, its speed tells nothing
 AGAIN_S, MOST_AGAIN_S = 60.0, 600.0  # after a refused spot launch, while nothing runs: doubled each time
+RENEWS_FOR = timedelta(hours=1)  # after the deadline, for a job that is late: then its results have to come back
 PROBE_S = 3600.0  # while an on-demand machine runs: to try spot costs a changeover, if it is refused
 
 
@@ -248,6 +250,23 @@ def saved_s(job: Job, attempt: Attempt | None, now: datetime) -> float:
     if job.saved is not None and job.saved.at <= now:
         return job.saved.work_s
     return 0.0 if attempt is None else attempt.base_s
+
+
+def stored_work(job: Job, state: StoredState, now: datetime) -> tuple[str, float, datetime] | None:
+    """Return the newest checkpoint of a bucket, the work that it holds in seconds, and when it was finished.
+
+    None where its list does not tell that. A machine wrote the list: no attempt has worked longer than it was there.
+    """
+    newest = state.checkpoints[-1] if state.checkpoints else None
+    if newest is None or newest.work_s is None:
+        return None
+    attempt = next((one for one in job.attempts if one.number == newest.attempt), None)
+    if attempt is None:
+        return None
+    begin = attempt.began_at or attempt.placed_at
+    longest = ((attempt.ended_at or now) - begin).total_seconds()
+    ran = min(newest.work_s, max(0.0, longest))
+    return newest.name, attempt.base_s + ran, begin + timedelta(seconds=ran)
 
 
 def _ran(attempt: Attempt, running_at: datetime | None) -> float:

@@ -17,7 +17,7 @@ from cloudgpu.core.jobs.remote_state import Exit, Phase, RemoteState
 from cloudgpu.core.jobs.stored import StoredResults
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.money import Money
-from cloudgpu.core.values.times import duration_text, from_iso
+from cloudgpu.core.values.times import duration_text, from_iso, minute
 
 
 class Do(StrEnum):
@@ -114,15 +114,33 @@ def next_step(job: Job, seen: Seen, now: datetime) -> Step:
     return _with_a_machine(job, job.attempt, seen.machine, seen, now)
 
 
-def gives_up(attempt: Attempt, now: datetime) -> bool:
-    """Say whether an attempt whose launch is refused once more has waited for its machine as long as a job may."""
-    return now - (attempt.waits[0] if attempt.waits else now) >= CAPACITY_WAIT
+def waits_until(job: Job, now: datetime) -> datetime:
+    """Return until when a job waits whose launch is refused now: a day from the first refusal.
+
+    With a deadline, a day from that, or from the end of its last machine, where that came later.
+    """
+    if job.deadline is not None:
+        ends = [one.ended_at for one in job.attempts if one.ended_at is not None]
+        return max([from_iso(job.deadline["at"]), *ends]) + CAPACITY_WAIT
+    waits = job.attempts[-1].waits
+    return (now if waits is None else waits[0]) + CAPACITY_WAIT
+
+
+def gives_up(job: Job, now: datetime) -> bool:
+    """Say whether a job whose launch is refused once more has waited for its machine as long as it may."""
+    return now >= waits_until(job, now)
 
 
 def no_machine(job: Job, why: str, now: datetime) -> Step:
     """Return the end of a job that gets no further machine, for this reason."""
-    span = f" in {duration_text(CAPACITY_WAIT)}" if gives_up(job.attempts[-1], now) else ""
-    return Step(Do.END, f"{job.attempts[-2].why}; it got no other machine{span}: {why}", State.LOST)
+    span = duration_text(CAPACITY_WAIT) if gives_up(job, now) else ""
+    if job.deadline is not None and span:
+        late = from_iso(job.deadline["at"]) + CAPACITY_WAIT == waits_until(job, now)
+        since = f"its deadline, {minute(job.deadline['at'])}," if late else "its last machine ended"
+        state = State.NOT_LAUNCHED if len(job.attempts) == 1 else State.LOST
+        return Step(Do.END, f"it got no machine for {span} after {since} and is given up: {why}", state)
+    within = f" in {span}" if span else ""
+    return Step(Do.END, f"{job.attempts[-2].why}; it got no other machine{within}: {why}", State.LOST)
 
 
 def _place(choice: Choice | None) -> Step:
@@ -145,7 +163,7 @@ def _launch(job: Job, attempt: Attempt, seen: Seen) -> Step:
 
 def _with_a_machine(job: Job, attempt: Attempt, machine: Machine, seen: Seen, now: datetime) -> Step:
     if attempt.move is not None and not _ended_by_itself(seen.remote):
-        return _moving(job, attempt.move, machine)
+        return _moving(job, attempt, attempt.move, machine, seen)
     stopped = machine.state in ("stopped", "deallocated") or machine.parked
     if stopped or machine.terminated_at is not None or machine.state == "terminated":
         known = _by_its_bucket(job, attempt, seen)
@@ -164,11 +182,16 @@ def _ended_by_itself(remote: RemoteState | None) -> bool:
     return remote is not None and remote.exit is not None and remote.exit.reason != MOVED
 
 
-def _moving(job: Job, move: Move, machine: Machine) -> Step:
-    """Return how a job leaves its machine: that is ended, and proved so, before another attempt is placed."""
+def _moving(job: Job, attempt: Attempt, move: Move, machine: Machine, seen: Seen) -> Step:
+    """Return how a job leaves its machine: that is ended, and proved so, before another attempt is placed.
+
+    Its command may have ended by itself on a machine that did not answer: its bucket tells.
+    """
     if machine.terminated_at is None or machine.parked:
         return Step(Do.MOVE, move.why, mode=move.to or "wait")
-    return _cancelled(job) or Step(Do.AGAIN, move.why, interrupted=move.interrupted)
+    return (
+        _by_its_bucket(job, attempt, seen) or _cancelled(job) or Step(Do.AGAIN, move.why, interrupted=move.interrupted)
+    )
 
 
 def _elsewhere(job: Job, attempt: Attempt, choice: Choice | None) -> Step | None:

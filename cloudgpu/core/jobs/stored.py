@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import inf
 from typing import Any
 
 from cloudgpu.core.jobs.remote_state import Exit
@@ -35,11 +36,16 @@ class StoredFile:
 
 @dataclass(frozen=True, slots=True)
 class StoredFiles:
-    """Files and links; `name` is that of a checkpoint, empty for results."""
+    """Files and links; `name` is that of a checkpoint, empty for results.
+
+    `attempt` had run for `work_s` seconds when it finished that checkpoint; None where the list does not say so.
+    """
 
     files: tuple[StoredFile, ...]
     links: tuple[tuple[str, str], ...]
     name: str = ""
+    attempt: int = 0
+    work_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +100,7 @@ def read_state(text: bytes) -> StoredState | None:
     """Return what a list says of what was written so far; None for what is no list of ours."""
     try:
         found = _of_ours(text)
-        checkpoints = tuple(_files(one, STATE, _below(one["name"])) for one in found["checkpoints"])
+        checkpoints = tuple(_checkpoint(one) for one in found["checkpoints"])
         return StoredState(_files(found["results"], STATE), checkpoints)
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
@@ -161,6 +167,14 @@ def _exit(found: Said) -> Exit:
 def _files(found: Said, start: str, name: str = "") -> StoredFiles:
     files = tuple(_file(one, start) for one in found["files"])
     return StoredFiles(files, tuple((_below(path), _link(path, target)) for path, target in found["links"]), name)
+
+
+def _checkpoint(found: Said) -> StoredFiles:
+    number, said = int(found.get("attempt", 0)), found.get("work_s")
+    work_s = None if said is None else float(said)
+    if work_s is not None and not 0 <= work_s < inf:
+        raise ValueError
+    return replace(_files(found, STATE, _below(found["name"])), attempt=number, work_s=work_s)
 
 
 def _file(found: Said, start: str) -> StoredFile:

@@ -110,7 +110,7 @@ def test_what_the_refusal_says_would_fit_does(lab, price):
 def test_a_reservation_counts_until_the_machine_ends(lab, price):
     budget(lab, price * 9)
     up(lab)
-    with pytest.raises(BudgetRefused, match="for running machines and retained resources"):
+    with pytest.raises(BudgetRefused, match="for running machines, waiting jobs and retained resources"):
         up(lab, new=True, renew_until="8h")
     up(lab, new=True)
 

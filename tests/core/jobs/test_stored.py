@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
 from cloudgpu.core.events import job_lines as lines
+from cloudgpu.core.jobs.deadline import stored_work
 from cloudgpu.core.jobs.job import State
 from cloudgpu.core.jobs.remote_state import Exit
 from cloudgpu.core.jobs.steps import Do, next_step
@@ -87,6 +89,37 @@ def test_copies_that_the_newest_list_does_not_name_are_not_needed_but_later_ones
     assert newest_copy(read_state(state())) is None
 
 
+def worked(**more):
+    """A list with one checkpoint, of which it says this."""
+    one = {"name": "step", "files": [file("w", 2, ("state/1-000001/4", 2))], "links": [], **more}
+    return json.dumps({"version": 1, "results": {"files": [], "links": []}, "checkpoints": [one]}).encode()
+
+
+@pytest.mark.parametrize(("said", "known"), [({"attempt": 2, "work_s": 1.5}, (2, 1.5)), ({}, (0, None))])
+def test_a_list_tells_how_long_which_attempt_had_run_for_a_checkpoint(said, known):
+    (one,) = read_state(worked(**said)).checkpoints
+    assert (one.name, one.attempt, one.work_s) == ("step", *known)
+
+
+@pytest.mark.parametrize("said", [-1, float("nan"), float("inf"), "long", [1]])
+def test_a_list_with_a_time_that_cannot_be_is_none(said):
+    assert read_state(worked(attempt=1, work_s=said)) is None
+
+
+def test_the_work_in_a_bucket_is_no_more_than_the_attempt_had_time_for():
+    world = World(spec(**TO))
+    while world.step().do is not Do.START:
+        pass
+    begin = world.now
+    world.write(lines.job_began("job-1", 1, None, begin))
+    now = begin + timedelta(minutes=10)
+    told = [stored_work(world.job, read_state(worked(attempt=1, work_s=said)), now) for said in (60, 1e9)]
+    assert told == [("step", 60.0, begin + timedelta(minutes=1)), ("step", 600.0, now)]
+    for unknown in ({"attempt": 7, "work_s": 60}, {"attempt": 1}):
+        assert stored_work(world.job, read_state(worked(**unknown)), now) is None
+    assert stored_work(world.job, read_state(state()), now) is None
+
+
 def test_a_destination_is_a_bucket_or_a_volume():
     assert (bucket_of("s3://lab/a/b").prefix, volume_of("s3://lab/a/b")) == ("a/b", None)
     assert (bucket_of("volume:data"), volume_of("volume:data")) == (None, "data")
@@ -147,6 +180,16 @@ def test_results_that_are_whole_in_a_bucket_end_the_machine_without_a_fetch():
     assert next_step(world.job, replace(world.seen(world.job), stored=whole()), world.now).do is Do.STORED
     world.write(lines.job_results_fetched("job-1", 1, 1, "s3://lab/runs/otter-1/results", "", world.now, whole=True))
     assert next_step(world.job, world.seen(world.job), world.now).do is Do.TERMINATE
+
+
+def test_a_command_that_ended_on_a_silent_machine_which_was_left_is_not_run_again():
+    world = World(spec(**TO))
+    seen = gone(world)
+    world.write(lines.job_move_requested("job-1", 1, "on_demand", "it is silent", world.now))
+    assert next_step(world.job, seen, world.now).do is Do.AGAIN
+    step = next_step(world.job, replace(seen, stored=whole()), world.now)
+    assert (step.do, step.outcome) == (Do.END, State.SUCCEEDED)
+    assert next_step(world.job, replace(seen, unread="it is silent"), world.now).do is Do.WAIT
 
 
 def test_data_that_does_not_come_is_tried_again_and_in_the_end_the_job_has_not_begun():

@@ -16,6 +16,7 @@ from cloudgpu.control.cost.job_cost import all_jobs
 from cloudgpu.control.jobs.deadline.moves import cheaper_place
 from cloudgpu.core.jobs.alerts import late_finding, waits_key
 from cloudgpu.core.jobs.deadline import (
+    END_S,
     Choice,
     Margins,
     Position,
@@ -27,6 +28,7 @@ from cloudgpu.core.jobs.deadline import (
     position_of,
 )
 from cloudgpu.core.jobs.remote_state import Phase
+from cloudgpu.core.jobs.stored import bucket_of
 from cloudgpu.core.spot import POLICIES
 from cloudgpu.core.values.times import from_iso
 
@@ -160,7 +162,9 @@ def measured(session: Session, job: Job | None, gaps: Iterable[float] = (), prov
         for one in other.attempts
         if one.move is not None and one.ended_at is not None and one.moved
     ]
-    return margins_of(starts, ends, list(gaps))
+    found = margins_of(starts, ends, list(gaps))
+    uploads = job is not None and bucket_of(job.spec["results_to"]) is not None
+    return replace(found, end_s=max(found.end_s, END_S)) if uploads else found  # as long as a last upload may take
 
 
 def _provider(job: Job | None, machines: dict[str, Machine]) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from cloudgpu.core.jobs.deadline import RENEWS_FOR
 from cloudgpu.core.values.times import from_iso
 
 if TYPE_CHECKING:
@@ -12,9 +13,6 @@ if TYPE_CHECKING:
 
     from cloudgpu.core.jobs.job import Attempt, Job
 
-RENEWS_FOR = timedelta(
-    hours=1
-)  # beyond the deadline: a job that is late ends on its machine, and its results come back
 LEASE = timedelta(hours=2)
 
 

@@ -6,18 +6,24 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, cast
 
+from cloudgpu.control.budgets.store import counted_prices
 from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.jobs.deadline.choice import measured
 from cloudgpu.control.jobs.deadline.options import lives
 from cloudgpu.control.jobs.inputs.deadline import ON_DEMAND, DeadlineRequest, check_feasible
+from cloudgpu.control.launch.budget_preview import row_of_plan
 from cloudgpu.control.launch.plan import Prepared, prepare
 from cloudgpu.control.spot.backtest import seen_traces
+from cloudgpu.core.billing.charges import micros_of, money, stamp
+from cloudgpu.core.billing.rate_timeline import amount
+from cloudgpu.core.budgets.commitments import commitments_of
 from cloudgpu.core.jobs.deadline import TICK_S, Margins
+from cloudgpu.core.model.machine import fact
 from cloudgpu.core.spot import POLICIES
 from cloudgpu.core.spot.net import Net, latest_start
 from cloudgpu.core.spot.replay.quote import Quote, quote
 from cloudgpu.core.spot.simulate import SpotJob
-from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.money import HOUR, Money
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest
 
@@ -44,6 +50,8 @@ class PlannedDeadline:
     margins: Margins
     latest: datetime
     quote: Quote | None
+    place: tuple[str, str]  # provider and account of the on-demand machine
+    counted: int  # nano-dollars: what budgets count for an hour of it, with what is billed beside it
 
     def record(self) -> DeadlineRecord:
         """Return what the ledger keeps of it."""
@@ -53,6 +61,9 @@ class PlannedDeadline:
             "policy": self.policy,
             "spot": self.spot.nanos,
             "on_demand": self.on_demand.nanos,
+            "provider": self.place[0],
+            "account": self.place[1],
+            "counted": self.counted,
         }
 
 
@@ -70,7 +81,8 @@ def plan_deadline(
     dear.pop("max_price", None)
     prepared = prepare(session, parse_request(**dear))
     on_demand = _price(prepared)
-    margins = measured(session, None, provider=prepared.plan.offer.available.provider)
+    item = prepared.plan.offer.available
+    margins = measured(session, None, provider=item.provider)
     at = check_feasible(wanted, now, margins, on_demand)
     spot, policy = on_demand, wanted.policy
     if policy != ON_DEMAND:
@@ -87,6 +99,8 @@ def plan_deadline(
         margins,
         now + timedelta(hours=latest_start(*_hours(at - now, wanted.work), _net(margins))),
         None if policy == ON_DEMAND else _quote(session, wanted, at - now, margins, spot, on_demand),
+        (item.provider, item.account),
+        _counted(session, prepared),
     )
     shared: UpOptions = {**launch}
     shared.pop("spot", None)
@@ -103,6 +117,15 @@ def _price(prepared: Prepared) -> Money:
         value=prepared.plan.offer.available.instance_type,
         next="Choose another machine (cloudgpu gpus), or leave --deadline out.",
     )
+
+
+def _counted(session: Session, prepared: Prepared) -> int:
+    """Return what budgets count for an hour of this launch, in nano-dollars, if it lives to its renew-until."""
+    row, now = row_of_plan(prepared), micros_of(session.clock())
+    found = commitments_of(row, now, counted_prices(session)).items
+    end = max([stamp(fact(row.renew_until)), *(one.until for one in found if one.until is not None)])
+    total = sum(amount(one.intervals(now, end), now, end) for one in found)
+    return -(-money(total).nanos * HOUR // max(1, end - now))
 
 
 def _net(margins: Margins) -> Net:

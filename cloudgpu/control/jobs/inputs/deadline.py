@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.config.files.text import shown
 from cloudgpu.control.inputs.launch_request import duration, moment
 from cloudgpu.core.jobs.deadline import Margins, least_time_s
+from cloudgpu.core.jobs.stored import volume_of
 from cloudgpu.core.spot import POLICIES
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import did_you_mean, near
@@ -64,9 +65,10 @@ def parse_deadline(
         says = "--deadline needs --work: how long the command runs, if nothing interrupts it."
         raise InvalidRequest(says, field="--work", value=None, next=f"For example --deadline {_typed(at)} --work 18h")
     _check_launch(launch, on)
-    if results_to is not None:
-        says = "--deadline counts the work that checkpoints hold, and needs them on this computer."
-        raise InvalidRequest(says, field="--results-to", value=results_to, next="Leave --results-to or --deadline out.")
+    if volume_of(results_to) is not None:
+        says = f"--deadline moves a job between zones, and --results-to {results_to} ties it to the zone of the volume."
+        way_out = "Use a bucket, --results-to s3://BUCKET/PREFIX, or leave --results-to out."
+        raise InvalidRequest(says, field="--results-to", value=results_to, next=way_out)
     when = _read(at)
     if isinstance(when, timedelta) and when <= needed:
         raise _too_short(needed, when, Margins(), None)

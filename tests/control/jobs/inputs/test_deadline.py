@@ -52,6 +52,7 @@ def test_a_deadline_is_a_duration_from_now_or_a_time_with_its_zone(read):
         ({"deadline": "2h", "work": "lots"}, "--work", "duration"),
         ({"deadline": "2h", "work": "1h", "spot_policy": "gredy"}, "--spot-policy", "greedy"),
         ({"deadline": "2h", "work": "1h", "spot": False, "spot_policy": "greedy"}, "--spot-policy", "--on-demand"),
+        ({"deadline": "2h", "work": "1h", "results_to": "volume:data"}, "--results-to", "the zone of the volume"),
         ({"deadline": "2h", "work": "1h", "on": "desk"}, "--deadline", "--on desk"),
         ({"deadline": "2h", "work": "1h", "or_on_demand": True, "spot": True}, "--or-on-demand", "Leave"),
         ({"deadline": "2h", "work": "1h", "renew_until": "9h"}, "--renew-until", "Leave"),
