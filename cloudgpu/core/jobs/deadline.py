@@ -84,7 +84,9 @@ class SpotSeen:
 
     def _row(self) -> int:
         """Return how many refusals were the last that was seen."""
-        return next((row for row, (_, sight) in enumerate(reversed(self.events)) if sight != "refused"), len(self.events))
+        return next(
+            (row for row, (_, sight) in enumerate(reversed(self.events)) if sight != "refused"), len(self.events)
+        )
 
     def _refusals(self) -> int:
         """Return how many of the refusals in a row were apart from what was seen before them."""

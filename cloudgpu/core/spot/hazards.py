@@ -92,7 +92,7 @@ class Belief:
         self._logs = [log(chance) for chance in mixture.chances]
         self._age = UNKNOWN_AGE
         self._up: bool | None = None
-        self._before = (self._logs, self._age, self._up)
+        self._before: tuple[list[float], float, bool | None] = (self._logs, self._age, self._up)
 
     def see(self, up: bool) -> None:  # noqa: FBT001  the observation
         """Learn whether the zone has spot in this tick."""

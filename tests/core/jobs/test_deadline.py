@@ -148,10 +148,11 @@ def test_a_lost_machine_is_replaced_at_once():
 
 
 def test_the_adaptive_policy_goes_back_to_spot_and_is_on_time():
-    world = SpotWorld(deadline_spec(6, 9, "adaptive"), is_up=lambda minute: not 60 <= minute < 240).to_the_end()
-    assert ends(world) <= 9
-    assert [market for market, *_ in world.billed][0] == "spot"
-    assert world.billed[-1][0] == "spot"
+    spec = deadline_spec(4, 6, "adaptive")
+    world = SpotWorld(spec, is_up=lambda minute: not 60 <= minute < 140, round_s=300.0).to_the_end()
+    markets = [market for market, *_ in world.billed]
+    assert ends(world) <= 6
+    assert markets == ["spot", "on_demand", "spot"]
 
 
 def test_the_net_counts_what_was_measured_and_defaults_where_too_little_was():

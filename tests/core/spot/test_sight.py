@@ -47,7 +47,9 @@ def test_on_demand_sees_nothing_of_spot_until_it_may_be_tried():
     policy = Scripted("spot", "on_demand")
     zone = bytes([1, 0] + [1] * 60)
     live(policy, zone)
-    told = [(round(state["elapsed_h"], 2), state["spot_available"]) for state in policy.seen[2:] if state["mode"] != "wait"]
+    told = [
+        (round(state["elapsed_h"], 2), state["spot_available"]) for state in policy.seen[2:] if state["mode"] != "wait"
+    ]
     first = next(at for at, may_be in told if may_be)
     assert first == pytest.approx(1 / 6 + next_try_h(0.1, 0), abs=1 / 6)
     assert not any(may_be for at, may_be in told if at < first)
@@ -68,7 +70,7 @@ def test_a_live_job_is_never_late(name):
     policy = POLICIES[name]()
     for seed, (work, spare, changeover) in enumerate([(6, 0.3, 0.1), (6, 3, 0.1), (4, 1.0, 0.4), (5, 2.5, 0.02)]):
         job, draws = SpotJob(work, work + changeover + spare, 1 / 6, changeover), Draws(seed)
-        for _ in range(40):
+        for _ in range(25):
             zone = flickering(draws, 80, leaves=draws.uniform(), returns=draws.uniform())
             assert not live(policy, zone, job=job).missed
 
@@ -97,7 +99,7 @@ def test_what_the_adaptive_policy_is_told_again_of_a_moment_replaces_what_it_was
 
 def test_the_adaptive_policy_costs_less_than_uniform_progress_in_live_jobs_too():
     job, draws = SpotJob(18, 26, 1 / 6, 0.1), Draws(11)
-    zones = [generated(SHIPPED[number % 3], job.tick_h, 160, draws) for number in range(60)]
+    zones = [generated(SHIPPED[number % 3], job.tick_h, 160, draws) for number in range(30)]
     costs = {}
     for name in ("adaptive", "uniform-progress"):
         policy = POLICIES[name]()
