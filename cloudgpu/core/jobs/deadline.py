@@ -14,7 +14,7 @@ from itertools import count, pairwise
 from typing import TYPE_CHECKING, Literal
 
 from cloudgpu.core.spot.net import Net
-from cloudgpu.core.spot.sight import APART_H, next_try_h
+from cloudgpu.core.spot.sight import APART_H, next_try_h, rather
 from cloudgpu.core.spot.situation import situation_of
 from cloudgpu.core.values.times import duration_text, from_iso
 
@@ -127,10 +127,8 @@ def choose(job: Job, policy: Policy, seen: SpotSeen, margins: Margins, now: date
     for state in past_states(job, seen, margins, now):
         policy.decide(state)
     state = state_of(at, spot=at.mode == "spot" or seen.may_be_tried(now, at.mode, margins.start_s))
-    wanted = policy.decide(state)
-    if at.mode != "wait" and wanted["action"] == "wait":  # to end what runs saves less than its next start costs
-        wanted = {"action": at.mode, "zone": None}
-    return _held(wanted, state, net_of(job, margins, at), at, terms["policy"])
+    net = net_of(job, margins, at)
+    return _held(rather(policy.decide(state), state, net), state, net, at, terms["policy"])
 
 
 def _held(wanted: Answer, state: State, net: Net, at: Position, policy: str) -> Choice:

@@ -7,6 +7,14 @@ lost. If it then wants spot, the on-demand machine is given up for a launch that
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from cloudgpu.core.spot.situation import situation_of
+
+if TYPE_CHECKING:
+    from cloudgpu.core.spot.net import Net
+    from cloudgpu.core.spot.situation import Answer, State
+
 FIRST = 5.0  # hours before the first try, where a changeover takes one; benchmarks/spot/live.py compared others
 POWER = 2 / 3  # of the changeover: a try costs one, and to try later costs the spot that was there
 LATER, MOST_LATER = 1.5, 4.0  # each refusal in a row makes the next try so much later, up to so much in all
@@ -21,6 +29,22 @@ def next_try_h(changeover_h: float, refusals: int) -> float:
     """
     later = MOST_LATER if refusals > ENOUGH else min(LATER ** float(refusals), MOST_LATER)
     return FIRST * float(changeover_h**POWER) * later
+
+
+def rather(wanted: Answer, state: State, net: Net) -> Answer:
+    """Return what a live job does where its policy waits, else what it wants.
+
+    What runs is kept: to end it saves less than its next start costs. Where nothing runs, spot is tried, if the net
+    allows it: a refusal costs nothing, and spot that nobody sees does not get older for us.
+    """
+    now = situation_of(state)
+    if wanted["action"] != "wait" or now.work <= 0:
+        return wanted
+    if state["mode"] != "wait":
+        return {"action": state["mode"], "zone": None}
+    if state["spot_available"] and net.keeps("spot", now):
+        return {"action": "spot", "zone": None}
+    return wanted
 
 
 class Sight:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from cloudgpu.core.spot.net import Net
-from cloudgpu.core.spot.sight import Sight
+from cloudgpu.core.spot.sight import Sight, rather
 from cloudgpu.core.spot.situation import Answer, JobFacts, Mode, Policy, State, situation_of
 from cloudgpu.errors import InvalidRequest
 
@@ -158,7 +158,9 @@ class _Decider:
     def _tried(self, world: World, sight: Sight, up: Sequence[bool]) -> Answer:
         """Return what a live job does: where spot is refused, what ran is gone, and the policy is asked again."""
         told = world.mode == "spot" or sight.may_be_up(world.mode, world.elapsed_h)
-        answer = self._kept(world.unseen(spot=told))
+        state = world.unseen(spot=told)
+        net = self._net or Net(world.job.changeover_h, world.job.tick_h)
+        answer = self._held(rather(self._policy.decide(state), state, net), state)
         if answer["action"] != "spot":
             return answer
         if any(up):
@@ -167,13 +169,6 @@ class _Decider:
         sight.refused(world.elapsed_h)
         world.stop()
         return self._asked(world.unseen(spot=False))
-
-    def _kept(self, state: State) -> Answer:
-        """Ask, and keep what runs rather than nothing: a live job does so, as each start costs."""
-        answer = self._policy.decide(state)
-        if answer["action"] == "wait" and state["mode"] != "wait":
-            answer = {"action": state["mode"], "zone": None}
-        return self._held(answer, state)
 
     def _asked(self, state: State) -> Answer:
         return self._held(self._policy.decide(state), state)

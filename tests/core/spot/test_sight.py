@@ -29,11 +29,16 @@ def test_the_next_try_comes_later_with_the_changeover_and_with_each_refusal_up_t
 
 
 def test_an_idle_job_asks_for_spot_and_learns_in_the_same_tick_that_there_is_none():
-    policy = Scripted("spot", "wait", "spot", "on_demand")
+    policy = Scripted("spot", "wait", "wait", "on_demand")
     run = live(policy, bytes(60))
     assert [state["spot_available"] for state in policy.seen[:4]] == [True, False, True, False]
     assert [state["elapsed_h"] for state in policy.seen[:2]] == [0, 0]
     assert run.wait_h == pytest.approx(1 / 6)
+
+
+def test_an_idle_job_tries_spot_where_its_policy_would_wait():
+    run = live(Scripted("wait"), bytes([0, 1, 1]) + bytes([1] * 60))
+    assert [tick.mode for tick in run.timeline[:3]] == ["wait", "spot", "spot"]
 
 
 def test_on_demand_that_is_given_up_for_spot_that_is_not_there_starts_again():
