@@ -37,12 +37,12 @@ def rather(wanted: Answer, state: State, net: Net) -> Answer:
     What runs is kept: to end it saves less than its next start costs. Where nothing runs, spot is tried, if the net
     allows it: a refusal costs nothing, and spot that nobody sees does not get older for us.
     """
-    now = situation_of(state)
-    if wanted["action"] != "wait" or now.work <= 0:
+    if wanted["action"] != "wait":
         return wanted
-    if state["mode"] != "wait":
+    if state["mode"] != "wait":  # also where the work seems done: its command says when it is
         return {"action": state["mode"], "zone": None}
-    if state["spot_available"] and net.keeps("spot", now):
+    now = situation_of(state)
+    if now.work > 0 and state["spot_available"] and net.keeps("spot", now):
         return {"action": "spot", "zone": None}
     return wanted
 
