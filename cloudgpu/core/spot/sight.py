@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.spot.net import Net
     from cloudgpu.core.spot.situation import Answer, State
 
-FIRST = 5.0  # hours before the first try, where a changeover takes one; benchmarks/spot/live.py compared others
+FIRST = 5.0  # hours before the first try, where a changeover takes one; docs/spot.md lists others
 POWER = 2 / 3  # of the changeover: a try costs one, and to try later costs the spot that was there
 LATER, MOST_LATER = 1.5, 4.0  # each refusal in a row makes the next try so much later, up to so much in all
 ENOUGH = 4  # refusals in a row, from which on it comes no later
