@@ -13,6 +13,9 @@ on zones that these have not seen, never on the traces that they were fitted to.
 The starts lie evenly in each trace. Nothing is random but the paired bootstrap over traces, which has a fixed seed.
 With `--together` the traces of one month, GPU and size are zones of one job. `--history 168` gives the policy so many
 hours before the start. A policy runs without the safety net: a missed deadline is counted.
+
+With `--live`, both are told no more of spot than a live job knows (cloudgpu/core/spot/sight.py). The optimum still
+knows everything.
 """
 
 from __future__ import annotations
@@ -109,11 +112,11 @@ def fitted(names: Sequence[str], traces: Sequence[Trace], fold: str) -> dict[str
     return found
 
 
-def measured(case: Case, policy: Policy, base: Policy, history: float) -> Row:
+def measured(case: Case, policy: Policy, base: Policy, history: float, *, live: bool = False) -> Row:
     """Run one case."""
     zones, alone = case.zones(), case.job.work_h * case.job.price_on_demand
-    run = simulate(case.job, zones, policy, prior_history=case.history(history))
-    plain = simulate(case.job, zones, base)
+    run = simulate(case.job, zones, policy, prior_history=case.history(history), live=live)
+    plain = simulate(case.job, zones, base, live=live)
     return Row(case, optimum(case.job, zones).cost / alone, plain.cost / alone, run.cost / alone, run.missed)
 
 
@@ -166,6 +169,7 @@ def main() -> None:
     parser.add_argument("--tick", type=float, default=600, help="seconds")
     parser.add_argument("--starts", type=int, default=4, help="in each trace")
     parser.add_argument("--history", type=float, default=0.0, help="hours before the start that the policy knows")
+    parser.add_argument("--live", action="store_true", help="as blind as a live job")
     options = parser.parse_args()
     traces, begun = read(options.traces), time.process_time()
     groups = grouped(traces, together=options.together)
@@ -174,7 +178,8 @@ def main() -> None:
     else:
         policies = dict.fromkeys(groups, POLICIES[options.policy]())
     base = POLICIES[BASE]()
-    rows = [measured(case, policies[case.group], base, options.history) for case in cases(groups, options)]
+    tested = [(case, policies[case.group]) for case in cases(groups, options)]
+    rows = [measured(case, policy, base, options.history, live=options.live) for case, policy in tested]
     low, high = interval(rows)
     print(f"{'':28} {'runs':>5} {'G':>6} {'p95':>7}  optimum uniform {options.policy}")
     print(shown("all", rows), f" G {low:.2f} to {high:.2f}; missed {sum(row.missed for row in rows)}")

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from itertools import count
+from itertools import count, pairwise
 from typing import TYPE_CHECKING, Literal
 
 from cloudgpu.core.spot.net import Net
+from cloudgpu.core.spot.sight import APART_H, next_try_h, rather
 from cloudgpu.core.spot.situation import situation_of
 from cloudgpu.core.values.times import duration_text, from_iso
 
@@ -33,7 +34,6 @@ ENOUGH = 3  # launches, from which on the measured times alone count
 FEW = 0.02  # of the work: before that much is done, its speed tells nothing
 AGAIN_S, MOST_AGAIN_S = 60.0, 600.0  # after a refused spot launch, while nothing runs: doubled each time
 RENEWS_FOR = timedelta(hours=1)  # after the deadline, for a job that is late: then its results have to come back
-PROBE_S = 3600.0  # while an on-demand machine runs: to try spot costs a changeover, if it is refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,26 +62,38 @@ class SpotSeen:
 
     events: tuple[tuple[datetime, Sight], ...] = ()
 
-    def is_up(self, at: datetime) -> bool:
-        """Return whether it could be had when it was last seen; before anything was seen, that it can."""
-        return next((sight == "had" for when, sight in reversed(self.events) if when <= at), True)
+    def was_up(self, at: datetime, mode: Mode, start_s: float) -> bool:
+        """Return what a policy was told at a tick of the past: what was seen within the tick, else what could be."""
+        within = [sight for when, sight in self.events if at <= when < at + timedelta(seconds=TICK_S)]
+        if within:
+            return "had" in within
+        return SpotSeen(tuple(one for one in self.events if one[0] < at)).may_be_tried(at, mode, start_s)
 
-    def may_be_tried(self, now: datetime, mode: Mode) -> bool:
-        """Return whether a launch may be tried.
+    def may_be_tried(self, now: datetime, mode: Mode, start_s: float) -> bool:
+        """Return whether a launch may be tried; a start of a machine takes `start_s`.
 
         While nothing runs, a refused one costs nothing: it is tried again after a minute, then after two, up to ten.
-        One that would take the place of an on-demand machine costs a changeover if it is refused.
+        One that would take the place of an on-demand machine costs a changeover if it is refused: it is tried the
+        later, the longer a start takes and the oftener it was refused (core/spot/sight.py).
         """
-        refused = 0
-        for _, sight in reversed(self.events):
-            if sight != "refused":
-                break
-            refused += 1
+        if not self.events or self.events[-1][1] == "had":
+            return True
+        since = now - self.events[-1][0]
         if mode == "on_demand":
-            down = self.events and self.events[-1][1] != "had"
-            return not down or now - self.events[-1][0] >= timedelta(seconds=PROBE_S)
-        wait = min(AGAIN_S * 2 ** min(refused - 1, 10), MOST_AGAIN_S) if refused else 0.0
-        return not refused or now - self.events[-1][0] >= timedelta(seconds=wait)
+            return since >= timedelta(hours=next_try_h(start_s / HOUR_S, self._refusals()))
+        row = self._row()
+        return not row or since >= timedelta(seconds=min(AGAIN_S * 2 ** min(row - 1, 10), MOST_AGAIN_S))
+
+    def _row(self) -> int:
+        """Return how many refusals were the last that was seen."""
+        return next(
+            (row for row, (_, sight) in enumerate(reversed(self.events)) if sight != "refused"), len(self.events)
+        )
+
+    def _refusals(self) -> int:
+        """Return how many of the refusals in a row were apart from what was seen before them."""
+        times = [when for when, _ in self.events[-self._row() - 1 :]]
+        return sum(later - sooner >= timedelta(hours=APART_H) for sooner, later in pairwise(times))
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +127,11 @@ def choose(job: Job, policy: Policy, seen: SpotSeen, margins: Margins, now: date
     """Return what a job with a deadline is to run now; `policy` was made for it and is told of its past first."""
     terms = _terms(job)
     policy.reset(facts_of(job, margins))
-    for state in past_states(job, seen, now):
+    for state in past_states(job, seen, margins, now):
         policy.decide(state)
-    state = state_of(at, spot=at.mode == "spot" or seen.may_be_tried(now, at.mode))
-    wanted = policy.decide(state)
-    if at.mode != "wait" and wanted["action"] == "wait":  # to end what runs saves less than its next start costs
-        wanted = {"action": at.mode, "zone": None}
-    return _held(wanted, state, net_of(job, margins, at), at, terms["policy"])
+    state = state_of(at, spot=at.mode == "spot" or seen.may_be_tried(now, at.mode, margins.start_s))
+    net = net_of(job, margins, at)
+    return _held(rather(policy.decide(state), state, net), state, net, at, terms["policy"])
 
 
 def _held(wanted: Answer, state: State, net: Net, at: Position, policy: str) -> Choice:
@@ -193,7 +203,7 @@ def state_of(at: Position, *, spot: bool) -> State:
     }
 
 
-def past_states(job: Job, seen: SpotSeen, now: datetime) -> Iterator[State]:
+def past_states(job: Job, seen: SpotSeen, margins: Margins, now: datetime) -> Iterator[State]:
     """Yield what was so at each tick before `now`, as a policy would have been told it."""
     deadline = from_iso(_terms(job)["at"])
     for number in count():
@@ -202,7 +212,7 @@ def past_states(job: Job, seen: SpotSeen, now: datetime) -> Iterator[State]:
             return
         attempt = _open_at(job, moment)
         at = position_of(job, moment, attempt=attempt, running_at=moment, margins=Margins())
-        up = at.mode == "spot" if attempt is not None and attempt.market == "spot" else seen.is_up(moment)
+        up = at.mode == "spot" or seen.was_up(moment, at.mode, margins.start_s)
         yield state_of(at, spot=up)
 
 

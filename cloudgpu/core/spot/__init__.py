@@ -14,7 +14,8 @@ two methods on plain dicts. It sees only the past, and the answers after a `rese
                       was available or not); with several zones, the history is one such list for each zone
 Other keys are ignored, `zone_prices` and `move_costs` among them.
 
-`decide(state)` returns `{"action": "spot" | "on_demand" | "wait", "zone": int | None}`. It is asked once a tick:
+`decide(state)` returns `{"action": "spot" | "on_demand" | "wait", "zone": int | None}`. It is asked once a tick (if it
+is asked again for the same elapsed_h, what it was told before of that moment is void):
     elapsed_h         time since the start
     work_left_h       work left, without any changeover
     time_left_h       time to the deadline

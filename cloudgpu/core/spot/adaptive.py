@@ -4,6 +4,8 @@ Each model of losses is solved as a Markov decision process (horizon.py) when th
 of the models are averaged with their chances (hazards.py). A change of what runs has to save `WORTH` spot hours, as no
 model is exact. Several zones count as one that has spot while any of them does; a start takes the zone that has had it
 longest. The safety net holds here, too.
+
+A live job that tried spot and was refused asks again for the same moment: what the policy was told first is taken back.
 """
 
 from __future__ import annotations
@@ -41,12 +43,18 @@ class Adaptive:
         self._solve(replace(task, history=()))
         self._belief = Belief(self._mixture, task.tick)
         self._ages: list[int] = []  # ticks for which each zone has had spot
+        self._asked: float | None = None  # elapsed hours of the last decision, and the ages before it
+        self._before = self._ages
         for up in zip_longest(*_remembered(task), fillvalue=False):
             self._see(up)
 
     def decide(self, state: State) -> Answer:
         """Return what runs in this tick."""
         now = situation_of(state)
+        if self._asked == now.elapsed:
+            self._belief.take_back()
+            self._ages = self._before
+        self._asked, self._before = now.elapsed, self._ages
         self._see(now.up)
         if now.work <= 0:
             return answer("wait", now)

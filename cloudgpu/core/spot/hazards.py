@@ -92,15 +92,21 @@ class Belief:
         self._logs = [log(chance) for chance in mixture.chances]
         self._age = UNKNOWN_AGE
         self._up: bool | None = None
+        self._before: tuple[list[float], float, bool | None] = (self._logs, self._age, self._up)
 
     def see(self, up: bool) -> None:  # noqa: FBT001  the observation
         """Learn whether the zone has spot in this tick."""
+        self._before = (self._logs, self._age, self._up)
         was, self._up = self._up, up
         if was is None:
             return
         node, change = self.node_of(was), int(was != up)
         self._logs = [value + table[node][change] for value, table in zip(self._logs, self._surprise, strict=True)]
         self._age = 0.0 if change else self._age + self._tick
+
+    def take_back(self) -> None:
+        """Forget what was seen last; once."""
+        self._logs, self._age, self._up = self._before
 
     def node_of(self, up: bool) -> int:  # noqa: FBT001  the observation
         """Return the bucket of the present age; all models have the same buckets."""

@@ -4,6 +4,9 @@ The model is that of "Can't Be Late" (NSDI 2024). The job needs `work_h` hours o
 start of a machine, also in another zone, costs a changeover: no progress, billed at the new machine's price. Waiting is
 free. On demand can always be had. Spot can be had in a zone at the ticks at which its trace says so.
 
+With `live`, the job is as blind as a live one (sight.py): it learns whether there is spot by asking for it. An
+on-demand machine that it gives up for spot which is not there has to be started again.
+
 At the begin of each tick a spot machine whose zone has no spot any more is lost. Then the policy decides for the tick.
 A job that is done inside a tick is billed up to that moment.
 """
@@ -14,8 +17,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from cloudgpu.core.spot.net import Net, decide
-from cloudgpu.core.spot.situation import JobFacts, Mode, Policy, State
+from cloudgpu.core.spot.net import Net
+from cloudgpu.core.spot.sight import Sight, rather
+from cloudgpu.core.spot.situation import Answer, JobFacts, Mode, Policy, State, situation_of
 from cloudgpu.errors import InvalidRequest
 
 _DONE = 1e-9  # hours of work: so much is none
@@ -103,39 +107,74 @@ def simulate(
     net: Net | None = None,
     prior_history: list[list[int]] | None = None,
     timeline: bool = False,
+    live: bool = False,
 ) -> Run:
     """Return what `policy` does for the job, with availability `zones[z][i]` in zone z at tick i of the job.
 
     `net` replaces a choice of the policy that could miss the deadline; without it the policy is alone. After its
     deadline an unfinished job goes on at once on demand, and the run counts as missed. After the end of a trace its
     zone has no spot. With `timeline`, the run holds each tick. `prior_history` is passed on to the policy: 1 or 0 a
-    tick, oldest first, one list a zone.
+    tick, oldest first, one list a zone. With `live`, the policy is told no more of spot than in a live job, and of
+    several zones as of one.
     """
     policy.reset(job.facts(prior_history))
     world = World(job, len(zones))
+    decider = _Decider(policy, net, Sight(job.changeover_h) if live else None)
     ticks: list[Tick] = []
     while not world.done:
         up = world.available(zones)
-        world.lose(up)
-        tick = world.step(*_chosen(world, policy, net, up))
+        if world.lose(up):
+            decider.lost(world.elapsed_h)
+        tick = world.step(*decider.chosen(world, up))
         if timeline:
             ticks.append(tick)
     world.run.timeline = tuple(ticks)
     return world.run
 
 
-def _chosen(world: World, policy: Policy, net: Net | None, up: Sequence[bool]) -> Choice:
-    """Return what is done in this tick: spot where there is none becomes waiting."""
-    if world.elapsed_h >= world.job.deadline_h - _ROUNDING:
-        return "on_demand", None
-    state = world.state(up)
-    answer = policy.decide(state) if net is None else decide(policy, net, state)[0]
-    if answer["action"] != "spot":
-        return answer["action"], None
-    zone = answer["zone"]
-    if zone is None:  # where it runs, else the first one that has spot
-        zone = world.zone if world.zone is not None else next((place for place, is_up in enumerate(up) if is_up), None)
-    return ("spot", zone) if zone is not None and 0 <= zone < len(up) and up[zone] else ("wait", None)
+class _Decider:
+    """Asks the policy, within the net, telling it what there is to be seen."""
+
+    def __init__(self, policy: Policy, net: Net | None, sight: Sight | None) -> None:
+        self._policy, self._net, self._sight = policy, net, sight
+
+    def lost(self, elapsed_h: float) -> None:
+        """Note that a spot machine was lost."""
+        if self._sight is not None:
+            self._sight.lost(elapsed_h)
+
+    def chosen(self, world: World, up: Sequence[bool]) -> Choice:
+        """Return what is done in this tick: spot where there is none becomes waiting."""
+        if world.elapsed_h >= world.job.deadline_h - _ROUNDING:
+            return "on_demand", None
+        answer = self._asked(world.state(up)) if self._sight is None else self._tried(world, self._sight, up)
+        if answer["action"] != "spot":
+            return answer["action"], None
+        zone = answer["zone"]
+        if zone is None:  # where it runs, else the first one that has spot
+            zone = world.zone if world.zone is not None else next((at for at, is_up in enumerate(up) if is_up), None)
+        return ("spot", zone) if zone is not None and 0 <= zone < len(up) and up[zone] else ("wait", None)
+
+    def _tried(self, world: World, sight: Sight, up: Sequence[bool]) -> Answer:
+        """Return what a live job does: where spot is refused, what ran is gone, and the policy is asked again."""
+        told = world.mode == "spot" or sight.may_be_up(world.mode, world.elapsed_h)
+        state = world.unseen(spot=told)
+        net = self._net or Net(world.job.changeover_h, world.job.tick_h)
+        answer = self._held(rather(self._policy.decide(state), state, net), state)
+        if answer["action"] != "spot":
+            return answer
+        if any(up):
+            sight.had()
+            return answer
+        sight.refused(world.elapsed_h)
+        world.stop()
+        return self._asked(world.unseen(spot=False))
+
+    def _asked(self, state: State) -> Answer:
+        return self._held(self._policy.decide(state), state)
+
+    def _held(self, answer: Answer, state: State) -> Answer:
+        return answer if self._net is None else self._net.check(answer, situation_of(state))
 
 
 class World:
@@ -178,18 +217,28 @@ class World:
             "pending_h": self.pending_h,
         }
 
-    def lose(self, up: Sequence[bool]) -> None:
-        """Take the spot machine away where its zone has no spot any more."""
-        if self.mode == "spot" and self.zone is not None and not up[self.zone]:
+    def unseen(self, *, spot: bool) -> State:
+        """Return what a policy is told of a live job, where `spot` may be there."""
+        return {**self.state([spot]), "spot_available": spot, "zones_available": None, "zone": None}
+
+    def lose(self, up: Sequence[bool]) -> bool:
+        """Take the spot machine away where its zone has no spot any more, and say whether that was so."""
+        lost = self.mode == "spot" and self.zone is not None and not up[self.zone]
+        if lost:
             self.run.losses += 1
-            self.mode, self.zone, self.pending_h = "wait", None, 0.0
+            self.stop()
+        return lost
+
+    def stop(self) -> None:
+        """End what runs."""
+        self.mode, self.zone, self.pending_h = "wait", None, 0.0
 
     def step(self, mode: Mode, zone: int | None) -> Tick:
         """Do this for one tick, or until the work is done."""
         tick_h = self.job.tick_h
         self.tick += 1
         if mode == "wait":
-            self.mode, self.zone, self.pending_h = "wait", None, 0.0
+            self.stop()
             self.run.wait_h += tick_h
             return Tick("wait", None, tick_h, 0.0, self.work_left_h)
         if (mode, zone) != (self.mode, self.zone):

@@ -46,6 +46,7 @@ class SpotWorld(World):
     events: list = field(default_factory=list)  # SpotSeen
     billed: list = field(default_factory=list)  # (market, from, until)
     done_at: object = None
+    chooser: object = None  # the policy
     folded: tuple = (0, None)
     cheaper: object = None  # says at which minutes another place is cheaper
     moves: int = 0
@@ -55,6 +56,11 @@ class SpotWorld(World):
         if self.folded[0] != len(self.drafts):
             self.folded = (len(self.drafts), super().job)
         return self.folded[1]
+
+    def policy(self):
+        if self.chooser is None:
+            self.chooser = POLICIES[self.spec["deadline"]["policy"]]()
+        return self.chooser
 
     def margins(self):
         return Margins(self.start_s, self.end_s, self.round_s)
@@ -75,8 +81,7 @@ class SpotWorld(World):
         there = found.machine
         attempt = job.attempt if there is not None and there.terminated_at is None else None
         at = position_of(job, self.now, attempt=attempt, running_at=self.now, margins=self.margins())
-        policy = POLICIES[job.deadline["policy"]]()
-        choice = choose(job, policy, SpotSeen(tuple(self.events)), self.margins(), self.now, at)
+        choice = choose(job, self.policy(), SpotSeen(tuple(self.events)), self.margins(), self.now, at)
         if self.cheaper is not None and self.cheaper(self.minute()) and may_move(job, self.margins(), at, choice):
             choice = replace(choice, moves=True)
         sent = attempt is None and job.attempt is not None and f"m-{job.attempt.key}" in self.machines

@@ -28,7 +28,7 @@ def ends(world):
     return (world.done_at - START).total_seconds() / 3600
 
 
-@pytest.mark.parametrize("policy", ["uniform-progress", "greedy", "on-demand"])
+@pytest.mark.parametrize("policy", ["adaptive", "uniform-progress", "greedy", "on-demand"])
 def test_a_job_is_done_by_its_deadline_where_spot_never_comes(policy):
     world = SpotWorld(deadline_spec(2, 4, policy), is_up=never).to_the_end()
     assert ends(world) <= 4
@@ -71,7 +71,7 @@ def test_a_job_that_is_interrupted_more_often_than_restarts_goes_on():
     every=st.sampled_from([60, 300, 600, 1800]),
     checkpoint=st.sampled_from([60.0, 300.0, 1200.0]),
     gap=st.sampled_from([60.0, 150.0, 300.0]),
-    policy=st.sampled_from(["uniform-progress", "greedy"]),
+    policy=st.sampled_from(["adaptive", "uniform-progress", "greedy"]),
     flips=st.lists(st.integers(1, 180), min_size=1, max_size=12),
     kills=st.sets(st.integers(0, 200), max_size=6),
 )
@@ -138,18 +138,63 @@ def test_no_cheaper_place_is_moved_to_without_time_to_spare():
 
 def test_a_refused_spot_launch_is_tried_again_after_a_minute_then_less_often():
     seen = SpotSeen(((START, "refused"),))
-    assert not seen.may_be_tried(START + timedelta(seconds=59), "wait")
-    assert seen.may_be_tried(START + timedelta(seconds=60), "wait")
-    assert not seen.may_be_tried(START + timedelta(minutes=30), "on_demand")
+    assert not seen.may_be_tried(START + timedelta(seconds=59), "wait", 600)
+    assert seen.may_be_tried(START + timedelta(seconds=60), "wait", 600)
     many = SpotSeen(tuple((START + timedelta(minutes=10 * number), "refused") for number in range(20)))
     last = many.events[-1][0]
-    assert not many.may_be_tried(last + timedelta(minutes=9), "wait")
-    assert many.may_be_tried(last + timedelta(minutes=10), "wait")
+    assert not many.may_be_tried(last + timedelta(minutes=9), "wait", 600)
+    assert many.may_be_tried(last + timedelta(minutes=10), "wait", 600)
+
+
+def first_try(seen, start_s):
+    """Hours after the last event at which an on-demand machine is given up for spot."""
+    last = seen.events[-1][0]
+    return next(at / 60 for at in range(6000) if seen.may_be_tried(last + timedelta(minutes=at), "on_demand", start_s))
+
+
+def test_an_on_demand_machine_is_given_up_for_spot_the_later_the_longer_a_start_takes_and_the_oftener_it_failed():
+    lost = SpotSeen(((START, "had"), (START + timedelta(hours=1), "lost")))
+    assert first_try(lost, 450) == pytest.approx(5 * 0.125 ** (2 / 3), abs=0.02)
+    assert first_try(lost, 3600) == pytest.approx(5, abs=0.02)
+    at, events = START + timedelta(hours=1), list(lost.events)
+    waits = []
+    for _ in range(5):
+        at += timedelta(hours=2)
+        events.append((at, "refused"))
+        waits.append(first_try(SpotSeen(tuple(events)), 450))
+    assert waits == pytest.approx([1.25 * factor for factor in (1.5, 2.25, 3.375, 4, 4)], abs=0.02)
+
+
+def test_refusals_of_looks_that_follow_each_other_are_of_one_try():
+    looks = SpotSeen(tuple((START + timedelta(minutes=number), "refused") for number in range(9)))
+    assert first_try(looks, 450) == pytest.approx(1.25, abs=0.02)
+
+
+def test_the_past_is_told_as_it_was_seen_and_else_as_it_could_be():
+    seen = SpotSeen(((START, "had"), (START + timedelta(hours=1), "lost"), (START + timedelta(hours=3), "refused")))
+
+    def told(minutes, mode="on_demand"):
+        return seen.was_up(START + timedelta(minutes=minutes), mode, 450)
+
+    assert not told(55), "the loss is in this tick"
+    assert not told(60)
+    assert not told(120)
+    assert told(140), "an hour and a quarter later spot may be there again"
+    assert not told(175), "it was refused in this tick"
+    assert told(120, "wait"), "it was not tried, and could have been there"
 
 
 def test_a_lost_machine_is_replaced_at_once():
     seen = SpotSeen(((START, "had"), (START + timedelta(hours=1), "lost")))
-    assert seen.may_be_tried(START + timedelta(hours=1), "wait")
+    assert seen.may_be_tried(START + timedelta(hours=1), "wait", 600)
+
+
+def test_the_adaptive_policy_goes_back_to_spot_and_is_on_time():
+    spec = deadline_spec(4, 6, "adaptive")
+    world = SpotWorld(spec, is_up=lambda minute: not 60 <= minute < 140, round_s=300.0).to_the_end()
+    markets = [market for market, *_ in world.billed]
+    assert ends(world) <= 6
+    assert markets == ["spot", "on_demand", "spot"]
 
 
 def test_the_net_counts_what_was_measured_and_defaults_where_too_little_was():

@@ -126,7 +126,7 @@ def policy_of(job: Job) -> Policy:
     return _policy("on-demand" if job.deadline is None else job.deadline["policy"], job.id)
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=8)  # the plans of one take some 25 MB
 def _policy(name: str, _job: str) -> Policy:
     return POLICIES[name]()
 

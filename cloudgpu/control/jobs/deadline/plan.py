@@ -19,7 +19,6 @@ from cloudgpu.core.billing.rate_timeline import amount
 from cloudgpu.core.budgets.commitments import commitments_of
 from cloudgpu.core.jobs.deadline import TICK_S, Margins
 from cloudgpu.core.model.machine import fact
-from cloudgpu.core.spot import POLICIES
 from cloudgpu.core.spot.net import Net, latest_start
 from cloudgpu.core.spot.replay.quote import Quote, quote
 from cloudgpu.core.spot.simulate import SpotJob
@@ -140,10 +139,7 @@ def _hours(*spans: timedelta) -> tuple[float, float]:
 def _quote(
     session: Session, wanted: DeadlineRequest, span: timedelta, margins: Margins, spot: Money, on_demand: Money
 ) -> Quote:
-    """Return what the job will probably cost, by what this ledger has seen of spot, else by the shipped model.
-
-    The adaptive policy is quoted as uniform progress, which costs a little more: to simulate it takes too long.
-    """
+    """Return what the job will probably cost, by what this ledger has seen of spot, else by the shipped model."""
     deadline, work = _hours(span, wanted.work)
     job = SpotJob(work, deadline, TICK_S / 3600, margins.start_s / 3600, spot.nanos / 1e9, on_demand.nanos / 1e9)
-    return quote(job, seen_traces(session), policy=POLICIES["greedy"]() if wanted.policy == "greedy" else None)
+    return quote(job, seen_traces(session), policy=wanted.policy)

@@ -19,7 +19,7 @@ from cloudgpu.errors import InvalidRequest
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-USUAL_POLICY = "uniform-progress"  # adaptive goes by how long spot has been there, which a live job does not see
+USUAL_POLICY = "adaptive"
 ON_DEMAND = "on-demand"
 _OTHERS = {
     "or_on_demand": ("--or-on-demand", "--deadline decides itself when on demand is needed."),

@@ -133,8 +133,16 @@ def test_a_quotation_uses_the_history_where_it_is_long_enough():
         "about $2.10; on demand $6.30; none of 96 simulated runs needs on demand for the last hours"
     )
     never = quote(job, [Trace("never", 600, bytes(100))])
-    assert never.sentence() == "about $6.30; on demand $6.30; every run needs on demand for the last hours"
+    assert never.sentence() == "about $6.60; on demand $6.30; every run needs on demand for the last hours"
     assert not quote(job, [short]).from_history
+
+
+def test_the_adaptive_policy_is_quoted_as_what_it_does():
+    job = SpotJob(6, 9, 1 / 60, 0.2, 0.92, 3.06)
+    found, other = quote(job, policy="adaptive"), quote(job, policy="uniform-progress", runs=48)
+    assert found.mean < other.mean
+    assert found.runs == other.runs == 48
+    assert not found.missed
 
 
 def test_a_job_without_slack_is_quoted_on_demand():
