@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import sqlite3
 import subprocess
@@ -67,7 +66,6 @@ def test_a_closed_ledger_leaves_two_files(store: Store, tmp_path: Path) -> None:
 def test_a_ledger_that_nobody_has_any_more_leaves_two_files_and_none_open(tmp_path: Path) -> None:
     def write(number: int) -> None:
         open_ledger(None, tmp_path / "one", actor="tester", clock=Clock()).append([note(number)])
-        gc.collect()
 
     write(1)
     before = len(list(Path("/dev/fd").iterdir()))

@@ -91,7 +91,7 @@ class Plan:
         if time - slack <= ROUND:
             return 0.0
         below, share = self._grid.place(slack)
-        exact = min(float(self._grid.steps), time / self._grid.step)
+        exact = min(float(self._grid.steps), max(0.0, time / self._grid.step))  # a job may be past its deadline
         number = int(exact + ROUND)
         late = exact - number
         value = _between(self._rows[number][kind][node], below, share)

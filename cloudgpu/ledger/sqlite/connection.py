@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -10,7 +9,7 @@ from contextlib import AbstractContextManager, closing, contextmanager, nullcont
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
-from weakref import WeakSet
+from weakref import finalize
 
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable
 from cloudgpu.ledger.log import locks as waits
@@ -27,14 +26,6 @@ _WITHOUT_ROOM = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IO
 
 TURN_S = 0.2
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_BUSY_RECOVERY)
-_WRITERS: WeakSet[SqliteFile] = WeakSet()  # weak: a session that nobody has any more closes its files by itself
-
-
-@atexit.register
-def _close_writers() -> None:
-    """Close what is open at the exit: the last to close empties the log into the file, and one file is the ledger."""
-    for file in tuple(_WRITERS):
-        file.close()
 
 
 class _Patient(sqlite3.Connection):
@@ -80,6 +71,7 @@ class SqliteFile:
         self.path = path
         self._patience = patience
         self._connection: sqlite3.Connection | None = None
+        self._at_last: Callable[[], object] | None = None  # closes the connection
         self._writable = False
         self._identity: tuple[int, int] | None = None
         self._place_is_good = False
@@ -265,10 +257,9 @@ class SqliteFile:
 
     def close(self) -> None:
         """Close the connection, if there is one; an open transaction is rolled back."""
-        connection, self._connection, self._writable = self._connection, None, False
-        if connection is not None:
-            _WRITERS.discard(self)
-            connection.close()
+        at_last, self._at_last, self._connection, self._writable = self._at_last, None, None, False
+        if at_last is not None:
+            at_last()
 
     def _check_place(self) -> None:
         if not self._place_is_good:
@@ -317,7 +308,6 @@ class SqliteFile:
         self.close()
         connection = self._connect("mode=rw")
         self._keep(connection, writable=True)
-        _WRITERS.add(self)
         with suppress(sqlite3.OperationalError):  # a file system without shared memory, or somebody is reading
             if connection.execute("PRAGMA journal_mode").fetchone() != ("wal",):
                 connection.execute("PRAGMA journal_mode = wal")
@@ -339,6 +329,8 @@ class SqliteFile:
 
     def _keep(self, connection: sqlite3.Connection, *, writable: bool) -> None:
         self._connection, self._writable = connection, writable
+        # With its session, or at the process's end: the last to close empties the log, and one file is the ledger.
+        self._at_last = finalize(self, connection.close)
         self._identity = _identity(self.path)
 
 
