@@ -120,7 +120,7 @@ class Bench:
             found.append([int(line.split()[1]) for line in lines if line.startswith("step ")])
         return found
 
-    def steps_more(self, job, count, most_s=20):
+    def steps_more(self, job, count, most_s=60):
         """Wait until the running attempt has done so many more steps, or is over; nobody watches meanwhile."""
         number, end = len(self.now(job).attempts), time.monotonic() + most_s
         outs = lambda: sum(one.read_text().count("step ") for one in self.home.rglob(f"jobs/{job.id}/{number}/out"))  # noqa: E731

@@ -111,7 +111,7 @@ class Rented(Bench):
         """The machines that the cloud bills."""
         return [one for one in self.cloud.list().instances if one.billed]
 
-    def child(self, job, at=None, *, until=None, most_s=20):
+    def child(self, job, at=None, *, until=None, most_s=60):
         """Carry a job on in a process of its own, killed at its step number `at`; return the steps it came to.
 
         `until`: it ends by itself where this holds of what was carried.

@@ -95,7 +95,7 @@ def runs(found):
     return found.job.attempt is not None and found.job.attempt.began_at is not None
 
 
-def until(holds, most_s=20):
+def until(holds, most_s=60):
     end = time.monotonic() + most_s
     while not holds():
         assert time.monotonic() < end, "it never came"
@@ -206,7 +206,7 @@ class Stalled:
     def __call__(self, method, key):
         if method == "POST" and self._part in key:
             self.there.set()
-            self.go.wait(20)
+            self.go.wait(60)
 
 
 def test_an_uploader_that_is_killed_leaves_nothing_that_is_taken_as_whole_and_another_goes_on(world, s3, server):

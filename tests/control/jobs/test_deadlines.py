@@ -71,7 +71,7 @@ class Spot(Rented):
     def machine(self, job):
         return self.session.ledger.machine(self.now(job).attempts[-1].machine)
 
-    def steps_done(self, job, least=1, most_s=20):
+    def steps_done(self, job, least=1, most_s=60):
         """Wait until the command has written so many checkpoints; nobody watches."""
         end = time.monotonic() + most_s
         home = self.machines.home(self.machine(job).provider_id)
