@@ -81,6 +81,20 @@ def test_a_process_that_ends_without_closing_its_ledger_leaves_two_files(tmp_pat
     assert modes(tmp_path / "one").keys() == {"ledger.db", "ledger.head"}
 
 
+def test_a_fork_that_closes_a_ledger_leaves_its_parent_the_log(store: Store, tmp_path: Path) -> None:
+    ledger = store()
+    ledger.append([note(1)])
+    (tmp_path / "one" / "ledger.db").read_bytes()  # with this, the process has lost its locks on the file
+    child = os.fork()
+    if child == 0:
+        ledger.close()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert "ledger.db-wal" in modes(tmp_path / "one")
+    ledger.append([note(2)])
+    assert len(list(store().events())) == len(list(ledger.events()))
+
+
 def left_open(directory: str) -> None:
     """Write a line, and keep the ledger in a thread, which Python's own end does not clear."""
     ledger = open_ledger(None, Path(directory), actor="tester", clock=Clock())

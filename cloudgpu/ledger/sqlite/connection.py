@@ -26,6 +26,7 @@ _WITHOUT_ROOM = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IO
 
 TURN_S = 0.2
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_BUSY_RECOVERY)
+_INHERITED: list[sqlite3.Connection] = []  # of the process that this one was forked from
 
 
 class _Patient(sqlite3.Connection):
@@ -330,8 +331,16 @@ class SqliteFile:
     def _keep(self, connection: sqlite3.Connection, *, writable: bool) -> None:
         self._connection, self._writable = connection, writable
         # With its session, or at the process's end: the last to close empties the log, and one file is the ledger.
-        self._at_last = finalize(self, connection.close)
+        self._at_last = finalize(self, _close, connection, os.getpid())
         self._identity = _identity(self.path)
+
+
+def _close(connection: sqlite3.Connection, owner: int) -> None:
+    """Close it in the process that opened it. A fork keeps it: to close it there could remove the parent's log."""
+    if os.getpid() == owner:
+        connection.close()
+    else:
+        _INHERITED.append(connection)
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
