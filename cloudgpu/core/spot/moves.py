@@ -22,9 +22,7 @@ from cloudgpu.core.spot.hazards import mixture_of
 from cloudgpu.core.spot.places import HALF_LIFE, USUAL_LIFE_H, Place, Sighting, life_h
 
 MARGIN = 1.5  # times its cost that a move has to save: no estimate is exact
-LEAST_H = (
-    0.1  # hours of the present price that it has to save beyond that, as a change of machine by the adaptive policy
-)
+LEAST_H = 0.1  # hours of the present price that it has to save beyond that, as adaptive's changes have to
 LOOKS_BACK = timedelta(hours=24)  # at the prices of both places
 FOR_EVER = 1e6  # hours; the last age of a model has no end
 

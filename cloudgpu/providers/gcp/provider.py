@@ -28,8 +28,8 @@ class GcpProvider:
     """Implements Provider, and the abilities of providers/abilities.py that fit Google Cloud.
 
     Not HasPriceHistory (Google tells no history of what spot machines cost), HasPlacementScores (nothing of the kind is
-    asked for), RaisesQuota (a person asks at a page),
-    HasMachineRole and HasTimerRole (machines need none for what they say, nor does Google's timer), nor HasBudgetAlert.
+    asked for), RaisesQuota (a person asks at a page), HasMachineRole and HasTimerRole (machines need none for what they
+    say, nor does Google's timer), nor HasBudgetAlert.
     """
 
     kind = KIND
