@@ -12,6 +12,7 @@ from cloudgpu.core.model.records import (
     AcceleratorRecord,
     AddressRecord,
     AttachedCostRecord,
+    ClusterRecord,
     GuardsRecord,
     IdentityRecord,
     PriceRecord,
@@ -98,6 +99,7 @@ class LaunchIntended(Placed):
     attached_costs: list[AttachedCostRecord]
     licence: str
     guards: NotRequired[GuardsRecord]
+    cluster: NotRequired[ClusterRecord]
 
 
 class LaunchSettled(TypedDict):
@@ -123,6 +125,7 @@ class Tagged(TypedDict):
     stoppable: bool | None
     setup: SetupRecord | None
     stop_effect: str | None
+    cluster: NotRequired[ClusterRecord]
 
 
 class Able(TypedDict):

@@ -12,6 +12,7 @@ from cloudgpu.core.events import bodies
 from cloudgpu.core.events.bodies import Outcome
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.observed_lines import tag_time
+from cloudgpu.core.model.cluster import node_of_tags
 from cloudgpu.core.model.facts import AttachedCost
 from cloudgpu.core.model.identity import AccountIdentity
 from cloudgpu.core.model.instances import (
@@ -91,6 +92,8 @@ def launch_intended(
     }
     if guards is not None:
         body["guards"] = guards
+    if request.cluster is not None:
+        body["cluster"] = request.cluster.record()
     return Draft("launch_intended", attempt.machine, body, now, f"intent:{attempt.token}")
 
 
@@ -162,7 +165,7 @@ def machine_adopted_by_resource(resource: ProviderResource, identity: AccountIde
 
 def _tagged(found: Instance | ProviderResource) -> bodies.Tagged:
     tags = found.tags
-    return {
+    said: bodies.Tagged = {
         "key": tags.get(TAG_KEY, ""),
         "request": tags.get(TAG_KEY, ""),
         "name": tags.get(TAG_NAME) or tags[TAG_ID],
@@ -176,3 +179,5 @@ def _tagged(found: Instance | ProviderResource) -> bodies.Tagged:
         "setup": None,
         "stop_effect": None,
     }
+    node = node_of_tags(tags)
+    return said if node is None else {**said, "cluster": node.record()}

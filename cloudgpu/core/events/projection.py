@@ -165,6 +165,7 @@ def _intended(row: Record, line: Line) -> None:
     row |= {"attempt_number": line.body["attempt"], "token": line.body["token"], "launch_status": "open"}
     row["renew_s"] = line.body.get("renew_s")
     told.chosen(row, line)
+    _of_cluster(row, line)
     row |= {"intended_at": line.occurred_at, "state": "unknown", "billed": False}
     row |= {"terminated_at": None, "pending_action": None}
     row |= {"discard": False, "launch_failed": False, "seq": line.body.get("seq", 0)} | dict.fromkeys(_OF_A_LIFE)
@@ -177,6 +178,14 @@ def _intended(row: Record, line: Line) -> None:
 def _adopted(row: Record, line: Line) -> None:
     row |= {name: line.body.get(name) for name in _LAUNCH if row[name] is None}
     row |= {"launch_status": "made", "terminated_at": None}
+    if "cluster" not in row:
+        _of_cluster(row, line)
+
+
+def _of_cluster(row: Record, line: Line) -> None:
+    row.pop("cluster", None)
+    if line.body.get("cluster"):
+        row["cluster"] = line.body["cluster"]
 
 
 def _settled(row: Record, line: Line) -> None:

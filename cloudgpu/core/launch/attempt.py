@@ -8,6 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from cloudgpu.core.model.facts import ClusterNode
 from cloudgpu.core.model.identity import AccountIdentity
 from cloudgpu.core.model.launch import Attempt, Boot, LaunchRequest, Network, Part, Setup, Volume
 from cloudgpu.core.model.offers import Accelerator, Available, Market, Offer, Requirements, price_from_json
@@ -40,7 +41,9 @@ def attempt_from_json(data: Mapping[str, Any]) -> Attempt:
 
 
 def _request(data: Mapping[str, Any]) -> LaunchRequest:
-    return LaunchRequest(**{**data, "want": _want(data["want"]), "setup": setup_from_json(data["setup"])})
+    cluster = ClusterNode(*data["cluster"]) if data["cluster"] else None
+    of_it = {"want": _want(data["want"]), "setup": setup_from_json(data["setup"]), "cluster": cluster}
+    return LaunchRequest(**{**data, **of_it})
 
 
 def setup_from_json(data: Mapping[str, Any]) -> Setup:

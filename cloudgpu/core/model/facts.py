@@ -14,12 +14,16 @@ from typing import Any, Literal, NamedTuple, Self, cast
 
 from cloudgpu.core.model.records import (
     AttachedCostRecord,
+    ClusterRecord,
     PriceRecord,
     RetainedRecord,
     SetupRecord,
     TermsRecord,
 )
 from cloudgpu.core.model.usage import PriceInterval, Usage
+
+Engine = Literal["slurm", "none"]
+OnNodeLoss = Literal["wait", "stop"]
 
 
 class MachineAddress(NamedTuple):
@@ -296,6 +300,34 @@ class SharedKey(NamedTuple):
     def of(cls, record: Mapping[str, Any]) -> Self:
         """Return the value of a record."""
         return cls(record["label"], record["from"], record["host_key"], record["at"])
+
+
+class ClusterNode(NamedTuple):
+    """Which node of which cluster a machine is.
+
+    `name` is the cluster's, `id` what the ids of its machines begin with; `node` counts from 0 to `nodes` - 1. `engine`
+    schedules its jobs ("none": nothing does); `on_node_loss` is what becomes of the others when one node is lost.
+    """
+
+    name: str
+    id: str
+    node: int
+    nodes: int
+    engine: Engine = "none"
+    on_node_loss: OnNodeLoss = "wait"
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> Self:
+        """Return the value of a record."""
+        return cls(**record)
+
+    def record(self) -> ClusterRecord:
+        """Return the value as a ledger line carries it."""
+        return cast("ClusterRecord", self._asdict())
+
+    def tag(self) -> str:
+        """Return what the cluster's tag says, the same for all its nodes: `4-slurm-wait`."""
+        return f"{self.nodes}-{self.engine}-{self.on_node_loss}"
 
 
 class UnrequestedStop(NamedTuple):

@@ -101,4 +101,6 @@ TAG_RENEW_UNTIL = "cloudgpu-renew-until"
 TAG_HOLD_UNTIL = "cloudgpu-hold-until"
 TAG_LAST_ACTIVE = "cloudgpu-last-active"
 TAG_VOLUME = "cloudgpu-volume"  # the name of a data disk that is kept on purpose
+TAG_CLUSTER = "cloudgpu-cluster"  # how many nodes its cluster has, and what it is set up with
+TAG_NODE = "cloudgpu-node"  # its number in that cluster; missing where one call launched all nodes
 TAG_IMAGE = "cloudgpu-image"  # the name of an image that is kept on purpose

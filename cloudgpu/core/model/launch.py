@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from cloudgpu.core.model.facts import ClusterNode
 from cloudgpu.core.model.identity import AccountIdentity
 from cloudgpu.core.model.offers import Offer, Requirements
 from cloudgpu.core.model.records import SetupRecord, TermsRecord
@@ -78,7 +79,8 @@ class LaunchRequest:
 
     `lease_s` and `renew_s` are seconds from the launch: the lease, and how far it may be renewed. `policy_by` is who
     chose the policy, for people; empty where nobody knows any more. `terms` are the texts of the policy and limits that
-    it is under (`config.policies.terms`).
+    it is under (`config.policies.terms`). `cluster` says of which cluster it is a node; of a plan, only how many nodes
+    it has and what it is set up with.
     """
 
     key: str
@@ -95,6 +97,7 @@ class LaunchRequest:
     setup: Setup = Setup()
     policy_by: str = ""
     terms: TermsRecord | None = None
+    cluster: ClusterNode | None = None
 
 
 @dataclass(frozen=True, slots=True)

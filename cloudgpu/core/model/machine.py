@@ -11,6 +11,7 @@ from cloudgpu.core.model.facts import (
     NO_TEXTS,
     AttachedCost,
     ChargeNote,
+    ClusterNode,
     CountedTraffic,
     HourlyPrice,
     LastDecision,
@@ -114,7 +115,7 @@ class Machine(NamedTuple):
     `refused_action` is there while the provider refuses to end or stop it. `taken_at`: a spot interruption is
     rehearsed, and this is when the machine is taken. `shared` are the keys that were let in, by fingerprint.
     `unrequested_stop`: it was seen not to run any more, and nobody had asked for that. `interrupted_at`: its provider
-    took it then, and that is written down.
+    took it then, and that is written down. `cluster` says which node it is of which; None for a machine of its own.
     """
 
     id: str
@@ -186,6 +187,7 @@ class Machine(NamedTuple):
     unrequested_stop: UnrequestedStop | None = None
     terms: Terms | None = None
     interrupted_at: str | None = None
+    cluster: ClusterNode | None = None
 
     @classmethod
     def of(cls, record: MachineRecord) -> Self:
@@ -252,6 +254,7 @@ _PARTS = [
         "shared": _named(SharedKey.of),
         "unrequested_stop": UnrequestedStop.of,
         "terms": Terms.of,
+        "cluster": ClusterNode.of,
     }.items()
 ]
 

@@ -235,6 +235,17 @@ class TermsRecord(TypedDict):
     price_jump: str
 
 
+class ClusterRecord(TypedDict):
+    """Which node of which cluster a machine is: `core.model.cluster.ClusterNode` says what each is."""
+
+    name: str
+    id: str
+    node: int
+    nodes: int
+    engine: Literal["slurm", "none"]
+    on_node_loss: Literal["wait", "stop"]
+
+
 class MachineRecord(TypedDict):
     """A machine's record in the projection, as plain JSON values: `core.model.machine.Machine` says what each is."""
 
@@ -307,3 +318,4 @@ class MachineRecord(TypedDict):
     unrequested_stop: NotRequired[UnaskedRecord]
     terms: NotRequired[TermsRecord]
     interrupted_at: NotRequired[str]
+    cluster: NotRequired[ClusterRecord]

@@ -106,7 +106,8 @@ def derived_key(fingerprint: str, generation: int) -> str:
 
 
 def lock_name(key: str) -> str:
-    """Return the lock under which this key is launched: all generations of one request share it."""
+    """Return the lock under which this key is launched: all generations of one request share it, and all nodes."""
+    key = re.sub(r"--\d+$", "", key)  # of a node of a cluster
     found = re.fullmatch(r"(auto-[0-9a-f]{20})-\d+", key)
     return found[1] if found else f"key-{key}"
 

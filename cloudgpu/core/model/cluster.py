@@ -1,0 +1,60 @@
+"""The nodes of a cluster: which machine is which, by name, id, key and tags."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+from cloudgpu.core.model.facts import ClusterNode, Engine, OnNodeLoss
+from cloudgpu.core.model.instances import TAG_CLUSTER, TAG_ID, TAG_KEY, TAG_NAME, TAG_NODE
+
+MOST_NODES = 64
+_TAG = re.compile(r"(\d+)-(slurm|none)-(wait|stop)")
+
+
+def node_name(cluster: str, node: int) -> str:
+    """Return the name of a node's machine; its id follows from the cluster's in the same way."""
+    return f"{cluster}-{node}"
+
+
+def node_key(key: str, node: int) -> str:
+    """Return the launch key of a node of the cluster with this key; `naming.lock_name` is the same for all of them."""
+    return f"{key}--{node}"
+
+
+def shared_tags(tags: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    """Return the tags that one call gives all nodes of a cluster: its own id, name and key, and no node's number.
+
+    `tags` are those of the nodes, in their order, as one launch each would give them. `own_tags` is the way back.
+    """
+    first = dict(tags[0])
+    del first[TAG_NODE]
+    return first | {
+        TAG_ID: first[TAG_ID].removesuffix("-0"),
+        TAG_NAME: first[TAG_NAME].removesuffix("-0"),
+        TAG_KEY: first[TAG_KEY].removesuffix("--0"),
+    }
+
+
+def own_tags(tags: Mapping[str, str], index: int) -> Mapping[str, str]:
+    """Return the tags of the machine with this index in a launch of several; those of any other machine as they are."""
+    if TAG_CLUSTER not in tags or TAG_NODE in tags or TAG_ID not in tags:
+        return tags
+    return {
+        **tags,
+        TAG_ID: node_name(tags[TAG_ID], index),
+        TAG_NAME: node_name(tags.get(TAG_NAME, ""), index),
+        TAG_KEY: node_key(tags.get(TAG_KEY, ""), index),
+        TAG_NODE: str(index),
+    }
+
+
+def node_of_tags(tags: Mapping[str, str]) -> ClusterNode | None:
+    """Return which node of which cluster the tags of a machine say that it is; None for a machine of its own."""
+    said, number = _TAG.fullmatch(tags.get(TAG_CLUSTER, "")), tags.get(TAG_NODE, "")
+    if said is None or not number.isdigit():
+        return None
+    name, machine = (tags.get(tag, "").removesuffix(f"-{number}") for tag in (TAG_NAME, TAG_ID))
+    engine, loss = cast("Engine", said[2]), cast("OnNodeLoss", said[3])
+    return ClusterNode(name, machine, int(number), int(said[1]), engine, loss)
