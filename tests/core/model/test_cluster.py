@@ -22,7 +22,9 @@ def tags_of(node: int) -> dict[str, str]:
 def test_the_shared_tags_of_one_call_become_each_nodes_own_by_its_index() -> None:
     own = [tags_of(node) for node in range(4)]
     shared = shared_tags(own)
-    assert TAG_NODE not in shared and shared[TAG_ID] == "cg-0123456789abcdef" and shared[TAG_NAME] == "train"
+    assert TAG_NODE not in shared
+    assert shared[TAG_ID] == "cg-0123456789abcdef"
+    assert shared[TAG_NAME] == "train"
     assert [own_tags(shared, node) for node in range(4)] == own
 
 
