@@ -297,7 +297,8 @@ class Attempt:
             "phase": phase,
             "now": time.time(),
             "pid": begun.get("pid"),
-            "started": begun.get("epoch"),
+            "started": self.in_slurm(begun.get("epoch")),
+            "engine": load(self.dir / "engine.json"),
             "setup_s": setup.get("s"),
             "exit": ended or None,
             "out": size_of(self.out),
@@ -311,6 +312,13 @@ class Attempt:
             "checkpointed": kept[0][0] / 1e9 if kept else None,
             "notice": (base() / "notice").exists(),
         }
+
+    def in_slurm(self, begun: float | None) -> float | None:
+        """Return when the command began: that of a job of Slurm when Slurm began it, not when it was submitted."""
+        if not self.spec.get("slurm"):
+            return begun
+        tasks = (load(self.dir / "engine.json") or {}).get("tasks", ())
+        return min((one["begin"] for one in tasks if one["begin"] is not None), default=None)
 
     def said(self) -> list[float | None] | None:
         """Return the progress that the command wrote: done, and of how much; None for anything else."""
