@@ -1,1 +1,1 @@
-"""Several machines under one name: what their engine says, and what is decided for all of them."""
+"""Clusters and their engine: what nodes say of themselves, whether they fit, and the files that make them one."""
