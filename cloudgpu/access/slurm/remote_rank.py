@@ -116,7 +116,14 @@ def words_of(asked: Any, hosts: list[str]) -> list[str]:
         return me
     cores = os.environ.get("SLURM_CPUS_PER_TASK")
     least = min(map(int, re.findall(r"(\d+)(?:\(x\d+\))?", os.environ.get("SLURM_JOB_CPUS_PER_NODE", "1"))))
-    words = ["srun", "--export=ALL", "--kill-on-bad-exit=1", f"--nodes={len(hosts)}", f"--ntasks={len(hosts)}", "--ntasks-per-node=1"]
+    words = [
+        "srun",
+        "--export=ALL",
+        "--kill-on-bad-exit=1",
+        f"--nodes={len(hosts)}",
+        f"--ntasks={len(hosts)}",
+        "--ntasks-per-node=1",
+    ]
     return [*words, f"--cpus-per-task={cores or least}", "--chdir=/", "python3", *me[1:]]
 
 
