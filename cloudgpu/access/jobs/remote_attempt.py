@@ -197,6 +197,8 @@ class Attempt:
             return
         number = os.WTERMSIG(status) if status is not None and os.WIFSIGNALED(status) else None
         code = None if status is None else 128 + number if number else os.WEXITSTATUS(status)
+        if number and reason == "exited" and self.spec.get("slurm"):  # what followed the job; Slurm has it still
+            reason = "lost"
         reason = self.stop().get("reason") or reason
         self.write("exit", {"status": code, "signal": number, "reason": reason, "ended": time.time(), "why": why[:500]})
 

@@ -160,7 +160,7 @@ class Submission:
         """Write how far it is, for whoever looks."""
         rows = []
         for one in known:
-            nodes = self.hosts(one["NodeList"]) if one.get("NodeList", "(null)") != "(null)" else []
+            nodes = self.hosts(one.get("NodeList", ""))
             begin, end = (moment(one.get(name, "")) for name in ("StartTime", "EndTime"))
             state, waits = one["JobState"], one["JobState"] == "PENDING"
             rows.append(
@@ -181,6 +181,8 @@ class Submission:
 
     def hosts(self, nodes: str) -> list[str]:
         """Return the names of nodes that Slurm writes as train-[0-3]."""
+        if nodes in ("", "(null)"):
+            return []
         if not re.search(r"[\[,]", nodes):
             return [nodes]
         return self.call("scontrol", "show", "hostnames", nodes).stdout.split()

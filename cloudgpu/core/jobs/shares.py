@@ -2,7 +2,7 @@
 
 A machine that was launched for a job is that job's from its launch to its end, also while it is kept or stopped. A
 machine that was there before costs a job only while the job is on it; the time of two jobs at once is `shared`, the
-time of none is `idle`. A job in a cluster's Slurm is on the machines that Slurm gave it, as long as Slurm says; the machines
+time of none is `idle`. A job in a cluster's Slurm is on the machines that Slurm gave it, as long as Slurm says; those
 of that cluster that had none are `idle`. Somebody else's Slurm costs nothing of these machines.
 """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import shutil
@@ -32,6 +33,7 @@ SelectTypeParameters=CR_Core
 SlurmdParameters=config_overrides
 ReturnToService=2
 SlurmdTimeout=30
+SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,sched_interval=1
 KillWait=2
 MinJobAge={age}
 JobRequeue=0
@@ -61,11 +63,11 @@ def free_ports(count):
 class Loopback:
     """A cluster that runs. `conf` is what SLURM_CONF has to say; `prefix` starts the daemons of nodes, by number."""
 
-    def __init__(self, nodes, *, prefix=None, cpus=4, age=3600):
+    def __init__(self, nodes, *, name="n", prefix=None, cpus=4, age=3600):
         if any(shutil.which(one, path=SBIN) is None for one in NEEDED):
             pytest.skip("Slurm is not installed here: apt-get install slurm-wlm munge")
         self.place = Path(tempfile.mkdtemp(prefix="cg-", dir="/tmp"))
-        self.nodes = [f"n-{number}" for number in range(nodes)]
+        self.nodes = [f"{name}-{number}" for number in range(nodes)]
         self.conf, self.daemons = self.place / "slurm.conf", []
         host, ports = socket.gethostname().split(".")[0], free_ports(nodes + 1)
         user = subprocess.run(["id", "-un"], capture_output=True, text=True, check=True).stdout.strip()
@@ -83,8 +85,8 @@ class Loopback:
         paths = {"key-file": "key", "socket": "munge", "pid-file": "m.pid", "log-file": "m.log", "seed-file": "m.seed"}
         self.start(["munged", "-F", "--force", *(f"--{one}={self.place / name}" for one, name in paths.items())])
         self.start(["slurmctld", "-f", str(self.conf), "-D"])
-        for number, name in enumerate(self.nodes):
-            self.start([*(prefix or {}).get(number, ()), "slurmd", "-f", str(self.conf), "-N", name, "-D"])
+        for number, node in enumerate(self.nodes):
+            self.start([*(prefix or {}).get(number, ()), "slurmd", "-f", str(self.conf), "-N", node, "-D"])
         self.until(lambda: self.run("sinfo", "-h", "-N", "-o", "%T").split() == ["idle"] * nodes)
 
     @property
@@ -115,24 +117,15 @@ class Loopback:
     def end(self):
         """End every process of it."""
         self.run("scancel", "--full", "-u", "root")
-        for one in reversed(self.daemons):
-            for pid in (one.pid,):
-                try:
-                    os.killpg(pid, signal.SIGTERM)
-                except ProcessLookupError:
-                    continue
         for one in self.daemons:
-            try:
-                one.wait(5)
-            except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
                 os.killpg(one.pid, signal.SIGKILL)
-                one.wait(10)
-        marks = (str(self.place).encode(),)
-        for path in Path("/proc").glob("[0-9]*/environ"):
-            try:
-                mine = any(mark in path.read_bytes() for mark in marks)
-                if mine and int(path.parent.name) != os.getpid() and path.parent.joinpath("comm").read_text().startswith(("slurm", "srun")):
-                    os.kill(int(path.parent.name), signal.SIGKILL)
-            except (OSError, ValueError):
-                continue
+            one.wait(10)
+        for path in Path("/proc").glob("[0-9]*"):  # the supervisors of steps, each of them a session of its own
+            with contextlib.suppress(OSError):
+                if path.joinpath("comm").read_text().startswith("slurmstepd") and self._is_mine(path):
+                    os.kill(int(path.name), signal.SIGKILL)
         shutil.rmtree(self.place, ignore_errors=True)
+
+    def _is_mine(self, path):
+        return str(self.place).encode() in path.joinpath("environ").read_bytes()

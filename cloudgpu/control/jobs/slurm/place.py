@@ -114,7 +114,7 @@ def _minutes(session: Session, request: RunRequest, machine: Machine) -> int:
         )
     if left is not None and span > left:
         raise InvalidRequest(
-            f"--timeout {duration_text(span)} is longer than {machine.name} lives: {duration_text(left // MINUTE * MINUTE)}.",
+            f"--timeout {duration_text(span)} is longer than {machine.name} lives.",
             field="--timeout",
             value=duration_text(span),
             next=f"Allow less, or run: cloudgpu extend {machine.name}",
