@@ -29,7 +29,7 @@ from cloudgpu.core.events.machine_lines import lease_set, requested, start_refus
 from cloudgpu.core.events.observations import not_before
 from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.model.instances import State
-from cloudgpu.core.model.machine import Machine, fact, stays, unproved
+from cloudgpu.core.model.machine import Machine, called, fact, stays, unproved
 from cloudgpu.core.policies.endings import check_stop
 from cloudgpu.core.values.naming import lock_name
 from cloudgpu.errors import (
@@ -239,7 +239,7 @@ def remove_unfit(session: Session, machine: Machine, error: CloudgpuError) -> No
             with alone(session, machine):
                 put_back(session, machine, why=why)
             error.message += " It was ended again; its image is kept."
-            error.next = f"Run: cloudgpu start {machine.name}"
+            error.next = f"Run: cloudgpu start {called(machine)}"
         else:
             end_all_of(session, machine, why=why, failed=True)
             error.message += " It was removed; nothing is left running."
@@ -247,7 +247,7 @@ def remove_unfit(session: Session, machine: Machine, error: CloudgpuError) -> No
         error.message += f" {second.message}"
     except CloudgpuError as second:
         error.message += f" It could not be removed ({second.message})."
-        error.next = (isinstance(second, EndRefused) and second.next) or f"Run: cloudgpu down {machine.name}"
+        error.next = (isinstance(second, EndRefused) and second.next) or f"Run: cloudgpu down {called(machine)}"
 
 
 def _end(session: Session, machine: Machine, why: str, *, failed: bool) -> Machine:
@@ -291,7 +291,7 @@ def pausable(session: Session, machine: Machine) -> Any:
             f"{machine.name} cannot be stopped and started ({machine.market} on {machine.provider}).",
             field="name",
             value=machine.name,
-            next=f"Run: cloudgpu down {machine.name} (it ends the machine and deletes its disk)",
+            next=f"Run: cloudgpu down {called(machine)} (it ends the machine and deletes its disk)",
         )
     return provider
 

@@ -15,14 +15,13 @@ from cloudgpu.control.pricing.price_history import available, price_again
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.law import by, check_may, check_override
 from cloudgpu.core.budgets.refusal import Way, shorter_launch
-from cloudgpu.core.clusters.members import called
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.machine_lines import requested
 from cloudgpu.core.launch.limit_checks import start_within
 from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.launch.plan_cost import row_until
 from cloudgpu.core.model.facts import HourlyPrice
-from cloudgpu.core.model.machine import Machine, and_billed, fact
+from cloudgpu.core.model.machine import Machine, and_billed, called, fact
 from cloudgpu.core.policies.description import off_now
 from cloudgpu.errors import (
     AuthFailed,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.session.base import SessionBase
-from cloudgpu.core.model.machine import Machine, stays
+from cloudgpu.core.model.machine import Machine, called, stays
 from cloudgpu.core.values.naming import did_you_mean, near
 from cloudgpu.errors import InstanceNotFound, InvalidRequest, LedgerMoved, LedgerUnavailable, Unreachable
 from cloudgpu.ledger.log.base import is_a_file
@@ -78,6 +78,10 @@ class Session(SessionBase):
         """
         return find_machine(self.ledger.machines(), name, self.clock(), ended=ended, running=running)
 
+    def find_any(self, name: str | None, *, ended: bool = False) -> tuple[Machine, ...]:
+        """Return the row of the machine called `name`, or those of all nodes of the cluster; raise as `find` does."""
+        return _found(self.ledger.machines(), name, self.clock(), ended=ended)
+
     def find_whole(self, name: str | None, verb: str, *, ended: bool = False) -> tuple[Machine, ...]:
         """Return the row of the machine called `name`, or those of all nodes of the cluster, for a verb about all.
 
@@ -96,7 +100,7 @@ class Session(SessionBase):
                 f"{machine.name} does not run; its disk remains.",
                 field="name",
                 value=machine.name,
-                next=f"Run: cloudgpu start {machine.name}",
+                next=f"Run: cloudgpu start {called(machine)}",
             )
         if machine.address is None:
             raise Unreachable(
