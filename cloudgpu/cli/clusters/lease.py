@@ -63,9 +63,5 @@ def hold(session: Session, rows: Sequence[Machine], until: datetime | None, *, y
     at = when(iso(until), now)
     billed = and_billed(rows[0], " It is billed meanwhile.")
     confirm(f"Hold {name}, all {len(rows)} nodes, until {at}?{billed}{whose}", yes=yes)
-    answer(
-        session,
-        hold_all(session, rows, until),
-        output,
-        lambda _: f"All {len(rows)} nodes of {name} are held until {at}.",
-    )
+    held = hold_all(session, rows, until)
+    answer(session, held, output, lambda _: f"All {len(rows)} nodes of {name} are held until {at}.")

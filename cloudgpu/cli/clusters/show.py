@@ -35,7 +35,8 @@ def text(value: ShownClusterDocument, now: datetime, node: Callable[[ShownDocume
     billed = [one["price"] for one in value["machines"] if one["billed"]]
     hourly = sum((Decimal(one["usd_per_hour"]) for one in billed if one), Decimal())
     burns = "" if not billed else f", {dollars(None if None in billed else f'{hourly}', 4)} an hour"
-    head = f"{value['name']}: {complete_text(value, value['machines'])}{burns}, {spent(value, 4)} so far{without_price(value)}."
+    cost = f"{spent(value, 4)} so far{without_price(value)}"
+    head = f"{value['name']}: {complete_text(value, value['machines'])}{burns}, {cost}."
     lines = facts(
         [
             ("what", f"{what(value)}, each with {gpus(value)}"),

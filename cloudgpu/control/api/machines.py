@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from cloudgpu.control.inputs.launch_request import UpOptions
     from cloudgpu.core.model.machine import Machine
     from cloudgpu.views.documents.machines.access import AllowDocument, CopyDocument, ShareDocument
-    from cloudgpu.views.documents.machines.clusters import ClusterMachinesDocument, ShownClusterDocument
+    from cloudgpu.views.documents.machines.clusters import ClusterMachinesDocument
     from cloudgpu.views.documents.machines.machines import (
         DownDocument,
         InterruptionDocument,
@@ -89,8 +89,10 @@ class Machines(Capability):
 
     def show(
         self, name: str | None = None, *, refresh: bool = False, history: bool = False, why: bool = False
-    ) -> ShownDocument | ShownClusterDocument:
-        """Return one machine, or one cluster with its `machines`, ended ones too; with `history` also its lines of the ledger.
+    ) -> ShownDocument:
+        """Return one machine, ended ones too; with `history` also its lines of the ledger.
+
+        Of a cluster, a `ShownClusterDocument`: it has the same keys, with sums, and its nodes under `machines`.
 
         With `why`, by which signs it counts as in use, idle or unknown, and when it would be ended; `refresh` asks it.
         """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from cloudgpu.control.inventory.listing import valued
 from cloudgpu.control.jobs.listing import PREFIX, find, is_known, job_value
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def shown(
     session: Session, name: str | None, *, refresh: bool = False, history: bool = False, why: bool = False
-) -> ShownDocument | ShownClusterDocument:
+) -> ShownDocument:
     """Return the answer of `show`; ask the machine's provider first where `refresh` says so, and for `why` itself.
 
     Of a cluster by its name, each of its nodes with what was asked for.
@@ -39,7 +39,8 @@ def shown(
         return values[0]
     from cloudgpu.views.clusters import cluster_value
 
-    return {**cluster_value(rows, plain), "machines": values}
+    whole = {**cluster_value(rows, plain), "machines": values}
+    return cast("ShownClusterDocument", whole)
 
 
 def _refreshed(session: Session, row: Machine) -> Machine:
