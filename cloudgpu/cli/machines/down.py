@@ -12,7 +12,6 @@ from cloudgpu.cli.common import Format, Output, Yes, _complete_name, confirm, em
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
-    from cloudgpu.core.model.machine import Machine
     from cloudgpu.views.documents.machines.machines import MachineDocument, RetainedFiles
 
 PROVED_WITHIN = timedelta(minutes=20)  # an end that `down` asks for is proved or given up by then
@@ -96,7 +95,7 @@ def _take_for_gone(session: Session, names: list[str], why: str, *, all_: bool, 
     if all_ or len(names) != 1:
         message = "--lost is about one machine, which has to be named."
         raise InvalidRequest(message, field="--lost", value=why, next="Run: cloudgpu down NAME --lost WHY")
-    row = _one(session, names[0])
+    row = session.find_one(names[0], "--lost")
     confirm(f"Record {row.name} as gone? Nothing is sent to it: if it runs, it keeps running.", yes=yes)
     value = machine(session, lose(session, row, why))
     words = f"{value['name']} is recorded as gone. It cost at least {spent(value, 4)}{without_price(value)}."
@@ -106,17 +105,6 @@ def _take_for_gone(session: Session, names: list[str], why: str, *, all_: bool, 
         | {"failed": [], "others": [], "queried": [], "not_queried": []},
         words,
     )
-
-
-def _one(session: Session, name: str) -> Machine:
-    """Return the machine that is lost; of a cluster, that is one of its nodes, which the others do without."""
-    from cloudgpu.errors import InvalidRequest
-
-    rows = session.find_any(name, ended=True)
-    if rows[0].cluster is None or name in (rows[0].name, rows[0].id):
-        return rows[0]
-    message = f"{name} is a cluster: --lost is about one of its nodes."
-    raise InvalidRequest(message, field="--lost", value=name, next=f"Run: cloudgpu down {rows[-1].name} --lost WHY")
 
 
 def _kept_files(value: RetainedFiles) -> str:

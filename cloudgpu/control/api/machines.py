@@ -299,7 +299,7 @@ class Machines(Capability):
         """Rehearse a spot interruption: the machine gets its notice, and is then taken away."""
         from cloudgpu.control.lifecycle.interruption import interrupted, rehearse
 
-        machine = self._session.find(name)
+        machine = self._session.find_one(name, "a rehearsal")
         return interrupted(machine, rehearse(self._session, machine))
 
     def allow(self, name: str | None = None, *, from_: str | None = None, from_any: bool = False) -> AllowDocument:

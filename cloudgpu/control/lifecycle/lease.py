@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.budgets.admission import all_carried, decided, look_first
+from cloudgpu.control.budgets.admission import decided, look_first
 from cloudgpu.control.budgets.store import budgets
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.inventory.sync_some import gone_if_terminated, looked_at
 from cloudgpu.control.lifecycle import timers
-from cloudgpu.control.lifecycle.lifecycle import alone, lease_line
+from cloudgpu.control.lifecycle.lifecycle import all_carried, alone, lease_line
 from cloudgpu.control.policies.resolve import limits_of, policy_of
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.law import by, check_may, check_override

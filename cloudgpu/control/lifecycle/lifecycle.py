@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from cloudgpu.control.budgets.admission import carried
 from cloudgpu.control.inventory.local_files import clean_up_local_files
 from cloudgpu.control.inventory.protection import note, stopped_instead
 from cloudgpu.control.inventory.settle import settle, settle_to_end
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from cloudgpu.core.model.resources import ProviderResource
+    from cloudgpu.ledger.log.base import View
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,6 +278,11 @@ def _is_there(provider: Provider, machine: Machine) -> bool:
     except CloudgpuError:
         return False
     return found.state is not State.TERMINATED and (found.billed or not machine.billed)
+
+
+def all_carried(session: Session, view: View, wanted: Sequence[Machine], override: str | None) -> list[Draft]:
+    """Return the lines that go with the admission of all of these, as `carried` does of one."""
+    return [line for one in wanted for line in carried(session, view, one, override)]
 
 
 def lease_line(machine: Machine, lease: Lease, why: str, now: datetime, *, who: RequestedBy) -> Draft:

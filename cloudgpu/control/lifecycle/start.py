@@ -6,10 +6,10 @@ import platform
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.budgets.admission import all_carried, decided, look_first
+from cloudgpu.control.budgets.admission import decided, look_first
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.lifecycle import timers
-from cloudgpu.control.lifecycle.lifecycle import alone, lease_line, not_started, pausable, settled_row
+from cloudgpu.control.lifecycle.lifecycle import all_carried, alone, lease_line, not_started, pausable, settled_row
 from cloudgpu.control.policies.resolve import check_renewable, lifetime_of_start, limits_of, policy_of
 from cloudgpu.control.pricing.price_history import available, price_again
 from cloudgpu.control.session.session import Session

@@ -186,6 +186,9 @@ def save(session: Session, machine: Machine, name: str | None, *, restart: bool 
     machine = looked_at(session, machine)
     if machine.state not in (State.RUNNING, *PAUSED):
         raise _not_now(machine)
+    runs_on = not restart or getattr(provider, "saves_running", False)
+    if machine.cluster and machine.state == State.RUNNING and not runs_on:
+        raise _restarts_a_node(machine)
     name = name or f"{machine.name[:31]}-{session.clock():%Y%m%d}"
     _check_name(name)
     _check_free(session, provider.resources(machine.region), machine, name)
@@ -304,6 +307,15 @@ def _used(session: Session, resource: ProviderResource) -> InvalidRequest:
 def _no_images(machine: Machine) -> InvalidRequest:
     return InvalidRequest(
         f"No image can be made of {machine.name}: {machine.provider} keeps none.", field="name", value=machine.name
+    )
+
+
+def _restarts_a_node(machine: Machine) -> InvalidRequest:
+    return InvalidRequest(
+        f"To save an image restarts {machine.name}, and what its cluster does would end.",
+        field="name",
+        value=machine.name,
+        next=f"Stop all of it first: cloudgpu stop {called(machine)}; or add --no-restart",
     )
 
 
