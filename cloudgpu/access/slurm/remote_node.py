@@ -198,11 +198,11 @@ def wait_for(daemon: str, process: subprocess.Popen[bytes], whole: str, is_up: C
     end = time.monotonic() + START_S
     while True:
         if process.poll() is not None:
-            raise Fault("{} ended: {}".format(daemon, last_words(whole, daemon)))
+            raise Fault(f"{daemon} ended: {last_words(whole, daemon)}")
         if is_up():
             return
         if time.monotonic() > end:
-            raise Fault("{} does not listen after {:g} s: {}".format(daemon, START_S, last_words(whole, daemon)))
+            raise Fault(f"{daemon} does not listen after {START_S:g} s: {last_words(whole, daemon)}")
         time.sleep(0.02)
 
 
@@ -290,7 +290,7 @@ def finish(process: subprocess.Popen[bytes]) -> tuple[int, str, str]:
     except subprocess.TimeoutExpired:
         process.kill()
         process.communicate()
-        return 1, "", "it did not answer within {:g} s".format(ASK_S)
+        return 1, "", f"it did not answer within {ASK_S:g} s"
     lines = error.decode("utf-8", "replace").strip().splitlines()
     return process.returncode, out.decode("utf-8", "replace"), lines[-1][-LAST_WORDS:] if lines else ""
 
@@ -351,7 +351,7 @@ def note(whole: str, daemon: str, pid: int) -> None:
     with open(
         os.open(os.path.join(whole, daemon + ".process"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w"
     ) as f:
-        f.write("{} {}".format(pid, begun(pid)))
+        f.write(f"{pid} {begun(pid)}")
 
 
 def daemons(directory: str) -> dict[str, int]:
@@ -370,7 +370,7 @@ def daemons(directory: str) -> dict[str, int]:
 def fields(pid: int) -> list[str]:
     """Return what the kernel says of a process, from its state on; nothing for one that is gone."""
     try:
-        with open("/proc/{}/stat".format(pid), "rb") as file:
+        with open(f"/proc/{pid}/stat", "rb") as file:
             return file.read().decode("utf-8", "replace").rpartition(")")[2].split()
     except OSError:
         return []
@@ -409,7 +409,7 @@ def ours(directory: str, short: str, mark: str) -> list[int]:
 def is_marked(pid: int, wanted: bytes) -> bool:
     """Tell whether a process was started with this mark."""
     try:
-        with open("/proc/{}/environ".format(pid), "rb") as file:
+        with open(f"/proc/{pid}/environ", "rb") as file:
             return wanted in file.read().split(b"\0")
     except OSError:
         return False
@@ -417,7 +417,7 @@ def is_marked(pid: int, wanted: bytes) -> bool:
 
 def open_files(pid: int) -> Iterator[str]:
     """Yield the files that a process has open, as far as we may know."""
-    where = "/proc/{}/fd".format(pid)
+    where = f"/proc/{pid}/fd"
     with contextlib.suppress(OSError):
         for name in os.listdir(where):
             with contextlib.suppress(OSError):
