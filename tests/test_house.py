@@ -29,6 +29,7 @@ ORDER = {  # of the packages of a layer: each may import those before it; docs/d
         "events",
         "activity",
         "policies",
+        "clusters",
         "team",
         "alerts",
         "budgets",
