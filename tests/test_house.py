@@ -57,6 +57,7 @@ ORDER = {  # of the packages of a layer: each may import those before it; docs/d
         "catalog",
         "access",
         "lifecycle",
+        "clusters",
         "launch",
         "resources",
         "reaper",
