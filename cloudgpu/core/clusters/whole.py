@@ -32,13 +32,23 @@ def part_of_gang(rows: Sequence[Machine], now: datetime) -> bool:
     part while a launch or an end may still be on its way: for GRACE after the latest one. A command that still works on
     it holds its lock, which the caller checks. A node that was lost makes no part: `lost` says that.
     """
+    return bool(why_part(rows, now))
+
+
+def why_part(rows: Sequence[Machine], now: datetime) -> str:
+    """Return why these rows are a part of a cluster, as `part_of_gang` says, a clause; empty where they are none."""
     if not any(lives(row) for row in rows):
-        return False
-    absent = [row for row in rows if _never_came(row) or row.launch_status == "open"]
+        return ""
+    absent = {row.name: _why_absent(row) for row in rows if _why_absent(row)}
     if not absent and not _never_written(rows):
-        return False
-    moments = [row.intended_at for row in rows] + [at for row in absent if (at := row.terminated_at)]
-    return now - from_iso(max(moments)) >= GRACE
+        return ""
+    ended = [at for row in rows if row.name in absent and (at := row.terminated_at)]
+    if now - from_iso(max([row.intended_at for row in rows] + ended)) < GRACE:
+        return ""
+    if not absent:
+        return f"only {len(rows)} of {_nodes(rows)} nodes were ever launched"
+    name, why = next(iter(absent.items()))
+    return f"{name} {why}" + (f", and {len(absent) - 1} more" if len(absent) > 1 else "")
 
 
 def lives(machine: Machine) -> bool:
@@ -73,12 +83,15 @@ def is_degraded(rows: Sequence[Machine]) -> bool:
     return bool(lost_nodes(rows))
 
 
-def _never_came(machine: Machine) -> bool:
-    """Say whether a machine was never made or never came up, or was ended so that nothing of it stays."""
+def _why_absent(machine: Machine) -> str:
+    """Return how a machine never came to be, or was ended so that nothing of it stays; empty where neither is so."""
+    if machine.launch_status == "open":
+        return "was launched, and whether that made a machine is not known"
     if machine.terminated_at is None or stays(machine):
-        return False
-    unmade = machine.launch_status in ("refused", "void") and not machine.usage_totals
-    return unmade or machine.launch_failed or machine.discard
+        return ""
+    if machine.launch_status in ("refused", "void") and not machine.usage_totals:
+        return "was never made"
+    return "did not come up" if machine.launch_failed else "was ended" if machine.discard else ""
 
 
 def _never_written(rows: Sequence[Machine]) -> bool:
