@@ -87,7 +87,7 @@ def _started(session: Session, machine: Machine, asked: StartOptions, *, wait: b
     from cloudgpu.cli.render import dollars, price, price_briefly, rounded
     from cloudgpu.control.inventory.sync import refresh
     from cloudgpu.control.launch.restore import start_stopped
-    from cloudgpu.control.lifecycle.lifecycle import new_lease
+    from cloudgpu.control.lifecycle.start import new_lease
     from cloudgpu.core.launch.plan import run_cost
     from cloudgpu.core.values.money import Money, usd
     from cloudgpu.core.values.times import iso
@@ -112,7 +112,7 @@ def _started(session: Session, machine: Machine, asked: StartOptions, *, wait: b
 def _moved(session: Session, machine: Machine, asked: StartOptions) -> Machine:
     """Ask, with what it costs, end the stopped machine and make an image of its disk."""
     from cloudgpu.control.launch.restore import check_move, move, plan_move
-    from cloudgpu.control.lifecycle.lifecycle import new_lease
+    from cloudgpu.control.lifecycle.start import new_lease
 
     found = plan_move(session, machine)
     check_move(session, found, new_lease(session, machine, asked.lease, asked.renew_until), asked.override)

@@ -112,6 +112,11 @@ def carried(session: Session, view: View, wanted: Budgeted, override: str | None
     return [budget_overridden(wanted, override, passed, session.clock(), platform.node())]
 
 
+def all_carried(session: Session, view: View, wanted: Sequence[Budgeted], override: str | None) -> list[Draft]:
+    """Return the lines that go with the admission of all of these, as `carried` does of one."""
+    return [line for one in wanted for line in carried(session, view, one, override)]
+
+
 def _too_much(total: Money, limit: Money) -> Money:
     return max(total - limit, Money(0))
 
