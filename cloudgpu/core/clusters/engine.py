@@ -53,10 +53,10 @@ def with_queue(command: str, cluster: str) -> str:
     )
 
 
-def split(text: str) -> tuple[str, str]:
+def split(answer: bytes) -> tuple[bytes, str]:
     """Return what the command of `with_queue` printed, and what follows its mark."""
-    said, _, rest = text.partition(f"\n{MARK}\n")
-    return said, rest
+    said, _, rest = answer.partition(f"\n{MARK}\n".encode())
+    return said, rest.decode("utf-8", "replace")
 
 
 def read_engine(text: str) -> EngineSaid:

@@ -18,7 +18,6 @@ from cloudgpu.core.clusters.engine import EngineSaid, has_engine, queue_words
 from cloudgpu.core.clusters.whole import by_cluster, lost_nodes, node_of, why_part
 from cloudgpu.core.model.facts import SentWarning
 from cloudgpu.core.model.machine import Machine, fact
-from cloudgpu.core.policies.policy import Do
 from cloudgpu.core.reaper.decisions import ACTIVE, IDLE, UNKNOWN, Decision, Seen
 from cloudgpu.core.reaper.evidence import SHUT_DOWN, Known, known_alone, window
 from cloudgpu.core.values.times import duration_text
@@ -40,13 +39,11 @@ NO_GANG = Gang()
 def gangs(rows: Iterable[Machine], seen: Sequence[Seen], now: datetime) -> dict[str, Gang]:
     """Return what the ledger's rows, those that were just seen in place of them, say of each cluster, by its id.
 
-    Without the rows nothing is known of nodes that are not there, so that a cluster that is in none of them is whole.
+    Of a cluster without rows nothing is said: which of its nodes are missing is not known.
     """
-    latest = {row.id: row for row in rows}
-    if not latest:
-        return {}
-    whole = by_cluster((latest | {one.machine.id: one.machine for one in seen}).values())
-    return {one: _gang(nodes, now) for one, nodes in whole.items()}
+    known_rows = {row.id: row for row in rows if row.cluster is not None}
+    latest = known_rows | {one.machine.id: one.machine for one in seen if one.machine.id in known_rows}
+    return {one: _gang(nodes, now) for one, nodes in by_cluster(latest.values()).items()}
 
 
 def _gang(nodes: Sequence[Machine], now: datetime) -> Gang:
@@ -201,6 +198,7 @@ def spread(decision: Decision, nodes: Sequence[Seen]) -> list[Decision]:
             decision,
             machine=one.machine.id,
             name=one.machine.name,
+            cluster=fact(one.machine.cluster).name,
             urgent=decision.urgent and one.machine.id == told,
             warnings=decision.warnings if one.machine.id == told else (),
             lifted=tuple(lifted for lifted in decision.lifted if lifted.rule in one.machine.warnings),
@@ -209,15 +207,15 @@ def spread(decision: Decision, nodes: Sequence[Seen]) -> list[Decision]:
     ]
 
 
-def whole_or_none(ended: Mapping[str, Do], rows: Iterable[Machine]) -> frozenset[str]:
+def whole_or_none(ended: Iterable[str], rows: Iterable[Machine]) -> frozenset[str]:
     """Return which of these machines, by id, are not to be ended: their clusters' other nodes that run would go on.
 
     `rows` are the latest ones of all nodes of these clusters.
     """
-    left: set[str] = set()
+    ids, left = frozenset(ended), set[str]()
     for nodes in by_cluster(rows).values():
         run = [row for row in nodes if row.terminated_at is None and row.launch_status != "open" and runs_on(row)]
-        ends = {row.id for row in nodes if row.id in ended}
+        ends = {row.id for row in nodes if row.id in ids}
         if ends and any(row.id not in ends and row.state != "stopping" for row in run):
             left |= ends
     return frozenset(left)

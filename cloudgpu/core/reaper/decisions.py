@@ -68,7 +68,8 @@ class Decision:
     `at` is when it will be ended if nothing changes (None: nothing says so); of a renewal, the lease's new end.
     `after` is when a warning has been waited out: an end with an `after` that is still to come, by seconds at most
     (`WAIT_OUT`), is waited for in the pass. Whatever is done, `warnings` are to be given and `lifted` ones taken back,
-    each as a line. `urgent`: somebody should hear of it now.
+    each as a line. `urgent`: somebody should hear of it now. `cluster` names the one that it is decided of
+    as a whole.
     """
 
     machine: str
@@ -82,6 +83,12 @@ class Decision:
     urgent: bool = False
     warnings: tuple[Warned, ...] = ()
     lifted: tuple[Lifted, ...] = ()
+    cluster: str = ""
+
+    @property
+    def called(self) -> str:
+        """What people call what it is decided of: the cluster, or the machine."""
+        return self.cluster or self.name
 
     @property
     def ends(self) -> bool:
