@@ -73,6 +73,12 @@ def lost_nodes(rows: Iterable[Machine]) -> list[Machine]:
     return [row for row in nodes if lost(row)] if any(row.billed and not lost(row) for row in nodes) else []
 
 
+def has_run_before(machine: Machine) -> bool:
+    """Say whether a machine was stopped or kept before it ran as it does now: it may hold somebody's work."""
+    ended = any(use.end is not None for use in machine.open_usage)
+    return bool(machine.usage_totals or machine.retained) or ended
+
+
 def nodes_that_run(rows: Iterable[Machine]) -> int:
     """Return how many machines of a cluster run, as far as is known."""
     return sum(lives(row) and row.state == "running" for row in rows)
@@ -89,7 +95,7 @@ def _why_absent(machine: Machine) -> str:
         return "was launched, and whether that made a machine is not known"
     if machine.terminated_at is None or stays(machine):
         return ""
-    if machine.launch_status in ("refused", "void") and not machine.usage_totals:
+    if machine.launch_status in ("refused", "void") and not (machine.usage_totals or machine.open_usage):
         return "was never made"
     return "did not come up" if machine.launch_failed else "was ended" if machine.discard else ""
 

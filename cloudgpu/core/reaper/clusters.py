@@ -15,7 +15,7 @@ from cloudgpu.core.billing.totals import spent
 from cloudgpu.core.budgets import enforcement as budget_stops
 from cloudgpu.core.budgets.commitments import runs_on
 from cloudgpu.core.clusters.engine import EngineSaid, has_engine, queue_words
-from cloudgpu.core.clusters.whole import by_cluster, lost_nodes, node_of, why_part
+from cloudgpu.core.clusters.whole import by_cluster, has_run_before, lost_nodes, node_of, why_part
 from cloudgpu.core.model.facts import SentWarning
 from cloudgpu.core.model.machine import Machine, fact
 from cloudgpu.core.reaper.decisions import ACTIVE, IDLE, UNKNOWN, Decision, Seen
@@ -51,7 +51,7 @@ def _gang(nodes: Sequence[Machine], now: datetime) -> Gang:
     return Gang(
         why_part(nodes, now),
         tuple(row.name for row in lost_nodes(nodes)),
-        begun=any(row.usage_totals or row.retained for row in there),
+        begun=any(has_run_before(row) for row in there),
         discard=any(row.discard for row in nodes),
     )
 
