@@ -1,0 +1,1 @@
+"""Clusters: one decision over all nodes, carried out on each and proved of all."""

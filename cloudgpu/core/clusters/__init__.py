@@ -1,0 +1,1 @@
+"""Clusters: which machines are the nodes of one, and how complete it is."""
