@@ -96,7 +96,7 @@ def _chance(document: NodesDocument, one: NodesWorth) -> str:
     loss = one["spot_loss"]
     if loss is None:
         return (
-            f"Any loss restarts all {document['nodes']}: how often they are taken is in no list and not in your ledger. "
+            f"Any loss restarts all {document['nodes']}: how often they are taken is in no list, nor in your ledger. "
             "Give the chance of an hour: --spot-loss 5%"
         )
     each = (loss["one_least"], loss["one_most"])
