@@ -1,4 +1,4 @@
-"""Measures the network between machines, and puts beside it what their type promises."""
+"""Measures the network between machines, and compares it with what their type can do."""
 
 from __future__ import annotations
 
@@ -13,30 +13,43 @@ from cloudgpu.core.model.machine import is_owned
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from cloudgpu.access.network_speed import Measured
     from cloudgpu.access.ssh.connection import Connection
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.model.machine import Machine
     from cloudgpu.views.documents.machines.access import NetworkBenchDocument
 
-MOST_S = 10
+MOST_GBIT = 10_000
 USUAL_S = 5
 POOR_BELOW = 0.8  # of what was expected: something is not used
 
 
-def bench_network(session: Session, name: str, other: str | None, seconds: int = USUAL_S) -> NetworkBenchDocument:
-    """Return how fast the second of two machines sends to the first, beside what was expected.
+def bench_network(
+    session: Session, name: str, other: str | None, seconds: int = USUAL_S, expected: float | None = None
+) -> NetworkBenchDocument:
+    """Return how fast the second of two machines sends to the first, compared with what was expected.
+
+    `expected` is what their network can do, in Gbit/s; None: what is known of their type.
 
     `name` is a cluster, of which nodes 0 and 1 are measured, or a machine with an `other` one. Raises InvalidRequest
     for machines whose traffic would be billed or that have no iperf3, Unreachable where they do not reach each other.
     """
+    if expected is not None and not 0 < expected <= MOST_GBIT:
+        raise InvalidRequest(
+            f"{expected:g} is not a network from above 0 to {MOST_GBIT:,} Gbit/s.",
+            field="--expected",
+            value=f"{expected:g}",
+            next="For example --expected 10",
+        )
     first, second = _pair(session, name, other)
-    _check_near(first, second)
+    check_near(first, second)
     session.tell(f"{second.name}: sending to {first.name} for {seconds} seconds")
     with ExitStack() as stack:
         ends = [stack.enter_context(reached(session, one)) for one in (first, second)]
         measured, address = _measure(ends[0], ends[1], seconds)
-    return _value(first, second, address, measured)
+    return _value(first, second, address, measured, expected)
 
 
 def _measure(server: Connection, client: Connection, seconds: int) -> tuple[Measured, str]:
@@ -49,15 +62,10 @@ def _measure(server: Connection, client: Connection, seconds: int) -> tuple[Meas
 
 
 def _pair(session: Session, name: str, other: str | None) -> tuple[Machine, Machine]:
-    machines = session.ledger.machines()
-    nodes = sorted(
-        (one for one in machines if one.cluster is not None and name in (one.cluster.name, one.cluster.id)),
-        key=lambda one: 0 if one.cluster is None else one.cluster.node,
-    )
-    nodes = [one for one in nodes if one.terminated_at is None]
-    if other is None and len(nodes) > 1:
-        return nodes[0], nodes[1]
     if other is None:
+        found = first_two(session.ledger.machines(), name)
+        if found is not None:
+            return found
         raise InvalidRequest(
             f"{name} is no cluster of two machines, and a network has two ends.",
             field="NAME",
@@ -72,7 +80,18 @@ def _pair(session: Session, name: str, other: str | None) -> tuple[Machine, Mach
     return first, second
 
 
-def _check_near(first: Machine, second: Machine) -> None:
+def first_two(machines: Iterable[Machine], name: str) -> tuple[Machine, Machine] | None:
+    """Return the first two nodes of the cluster with this name or id that are not gone; None where there are none."""
+    nodes = {
+        one.cluster.node: one
+        for one in machines
+        if one.cluster is not None and name in (one.cluster.name, one.cluster.id) and one.terminated_at is None
+    }
+    first, *rest = sorted(nodes) or [0]
+    return (nodes[first], nodes[rest[0]]) if rest else None
+
+
+def check_near(first: Machine, second: Machine) -> None:
     """Refuse machines between which the traffic would cost money, or would not be that of one network."""
     places = [(one.provider, one.account, one.region, one.zone) for one in (first, second)]
     if places[0] != places[1] and not (is_owned(first.provider) and is_owned(second.provider)):
@@ -85,9 +104,12 @@ def _check_near(first: Machine, second: Machine) -> None:
         )
 
 
-def _value(first: Machine, second: Machine, address: str, measured: Measured) -> NetworkBenchDocument:
-    network = catalog.network_of(second.provider, second.instance_type or "")
-    expected = None if network is None else network.gbit * USED_OF_NETWORK
+def _value(
+    first: Machine, second: Machine, address: str, measured: Measured, given: float | None
+) -> NetworkBenchDocument:
+    network = catalog.network_of(second.provider, second.instance_type or "") if given is None else None
+    gbit = given if network is None else network.gbit
+    expected = None if gbit is None else gbit * USED_OF_NETWORK
     return {
         "sender": second.name,
         "receiver": first.name,
@@ -95,7 +117,7 @@ def _value(first: Machine, second: Machine, address: str, measured: Measured) ->
         "program": measured.program,
         "seconds": measured.seconds,
         "gbit_per_s": measured.gbit,
-        "network_gbit_per_s": None if network is None else network.gbit,
+        "network_gbit_per_s": gbit,
         "network_up_to_gbit_per_s": None if network is None else network.up_to,
         "network_fabric": None if network is None else network.fabric,
         "network_source": None if network is None else f"{network.source}, {network.as_of}",

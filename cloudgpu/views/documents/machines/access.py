@@ -113,7 +113,7 @@ class ShareDocument(_ShareDocumentKeywords):
 
 
 class NetworkBenchDocument(TypedDict):
-    """What a network between machines did, beside what was expected."""
+    """What a network between machines did, compared with what was expected."""
 
     sender: str
     """The machine that sent; with nccl-tests, the cluster."""
@@ -128,13 +128,13 @@ class NetworkBenchDocument(TypedDict):
     gbit_per_s: float
     """What one machine sent."""
     network_gbit_per_s: float | None
-    """What the type's network can do; null: not known."""
+    """What the network can do, by the type or `--expected`; null: not known."""
     network_up_to_gbit_per_s: float | None
     """What it can do for a while; null: no more."""
     network_fabric: str | None
-    """`Ethernet`, or what has to be set up for it. Null: not known."""
+    """`Ethernet`, or what has to be set up for it. Null: no figure of a type."""
     network_source: str | None
-    """Where the figure is from, with its date; null: not known."""
+    """Where the type's figure is from, with its date; null: no figure of a type."""
     expected_gbit_per_s: float | None
     """0.8 times what the network can do; null: not known."""
     poor: bool | None
