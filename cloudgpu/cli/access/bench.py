@@ -23,7 +23,7 @@ def command(
     kind: Annotated[Kind, typer.Argument(metavar="network", help="What to measure: the network between machines.")],
     name: Name,
     other: Annotated[
-        str | None, typer.Argument(metavar="NAME2", help="The other machine, where NAME is no cluster.")
+        str | None, typer.Argument(metavar="NAME2", help="The other machine, if NAME is not a cluster.")
     ] = None,
     *,
     expected: Annotated[

@@ -67,7 +67,7 @@ def _pair(session: Session, name: str, other: str | None) -> tuple[Machine, Mach
         if found is not None:
             return found
         raise InvalidRequest(
-            f"{name} is no cluster of two machines, and a network has two ends.",
+            f"{name} is not a cluster of two machines, and a network has two ends.",
             field="NAME",
             value=name,
             next=f"Name another machine: cloudgpu bench network {name} NAME2",

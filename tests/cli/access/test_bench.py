@@ -27,7 +27,7 @@ def test_two_machines_are_measured_and_nothing_stays_running(cloudgpu):
     assert not [one for one in processes_of(str(cloudgpu.home)) if "iperf3" in one.name()]
 
     for words, says in (
-        (("fox",), "fox is no cluster of two machines, and a network has two ends."),
+        (("fox",), "fox is not a cluster of two machines, and a network has two ends."),
         (("fox", "fox"), "fox and fox are one machine."),
         (("fox", "owl", "--expected", "0"), "0 is not a network from above 0 to 10,000 Gbit/s."),
         (("fox", "owl", "--seconds", "11"), "11 is not in the range 1<=x<=10"),
