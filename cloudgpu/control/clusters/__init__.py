@@ -1,1 +1,1 @@
-"""Clusters: one decision over all nodes, carried out on each and proved of all."""
+"""Clusters: the engine on their nodes is set up, examined and taken away."""

@@ -1,1 +1,1 @@
-"""Clusters: which machines are the nodes of one, and how complete it is."""
+"""Clusters and their engine: what nodes say of themselves, whether they fit, and the files that make them one."""
