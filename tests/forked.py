@@ -18,7 +18,12 @@ from typing import IO, Any
 
 _FORKS = multiprocessing.get_context("forkserver")
 _SERVERS = ["__main__", "cloudgpu.providers.local.sshd", "tests.access.sshserver"]
-_WRITERS = ["tests.ledger.writer", "cloudgpu.ledger.log.projections", "cloudgpu.ledger.suspect"]
+_WRITERS = [
+    "tests.ledger.writer",
+    "cloudgpu.ledger.log.projections",
+    "cloudgpu.ledger.suspect",
+    "tests.providers.local.crash",
+]
 _FORKS.set_forkserver_preload([*_SERVERS, *_WRITERS])
 
 
@@ -51,9 +56,11 @@ class Forked:
 class Begun:
     """A process that runs `work(*args)` and says on `stdout` what it writes there: what tests use of a `Popen`."""
 
-    def __init__(self, work: Callable[..., None], *args: Any, environ: dict[str, str], errors: Path) -> None:
+    def __init__(self, work: Callable[..., None], *args: Any, errors: Path, **environ: str) -> None:
+        """Begin it, with `environ` in its environment; what it says of errors goes into a file."""
         ours, theirs = _FORKS.Pipe(duplex=False)
-        self._process = _FORKS.Process(target=_work, args=(theirs, work, args, environ, os.fspath(errors)), daemon=True)
+        words = theirs, work, args, os.environ | environ, os.fspath(errors)
+        self._process = _FORKS.Process(target=_work, args=words, daemon=True)
         _begin()
         self._process.start()
         theirs.close()

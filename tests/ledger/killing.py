@@ -24,10 +24,10 @@ def opened(directory: Path, url: str | None = None) -> Ledger:
 
 def started(directory: Path, name: str, first: int, count: int, *, url: str | None = None) -> Begun:
     """Begin a writer in a process of its own, a fork."""
-    environ = os.environ | ({"CLOUDGPU_LEDGER": url} if url else {})
+    environ = {"CLOUDGPU_LEDGER": url} if url else {}
     directory.parent.mkdir(parents=True, exist_ok=True)
     words = str(directory), name, str(first), str(count)
-    return Begun(writer.main, *words, environ=environ, errors=said_by(directory, name))
+    return Begun(writer.main, *words, errors=said_by(directory, name), **environ)
 
 
 def traced(directory: Path, name: str, first: int, count: int, *, before: tuple[str, ...]) -> subprocess.Popen[str]:
