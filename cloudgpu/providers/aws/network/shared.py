@@ -1,7 +1,7 @@
 """What the machines of one cluster share on EC2: a security group that lets them reach each other, a placement group.
 
-Both are made for one attempt, bear the id of the cluster's first node, and cost nothing. A launch that was refused takes
-them away again; so does the end of the last node, once EC2 lets go of them.
+Both are made for one attempt, bear the id of the cluster's first node, and cost nothing. A launch that was refused
+takes them away again; so does the end of the last node, once EC2 lets go of them.
 """
 
 from __future__ import annotations
@@ -56,9 +56,7 @@ def clear_shared(aws: Aws, cluster: str, region: str) -> bool:
     ec2 = aws.ec2(region)
     for one in placements:
         if one.get("State") != "deleting":
-            _delete(
-                aws, region, "DeletePlacementGroup", one["GroupName"], ec2.delete_placement_group, "GroupName"
-            )
+            _delete(aws, region, "DeletePlacementGroup", one["GroupName"], ec2.delete_placement_group, "GroupName")
     for one in groups:
         _delete(aws, region, "DeleteSecurityGroup", one["GroupId"], ec2.delete_security_group, "GroupId")
     return not placements and not groups
@@ -91,9 +89,7 @@ def _groups(aws: Aws, region: str, cluster: str) -> Iterator[Raw]:
 
 
 def _tags(first: Attempt, kind: str) -> list[dict[str, Any]]:
-    tags = {"Name": shared_name(first)} | {
-        key: first.tags[key] for key in (TAG_ID, TAG_LEDGER, TAG_OWNER, TAG_CLUSTER)
-    }
+    tags = {"Name": shared_name(first)} | {key: first.tags[key] for key in (TAG_ID, TAG_LEDGER, TAG_OWNER, TAG_CLUSTER)}
     return [{"ResourceType": kind, "Tags": [{"Key": key, "Value": value} for key, value in tags.items()]}]
 
 
