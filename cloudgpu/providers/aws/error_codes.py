@@ -33,7 +33,8 @@ _QUOTA_OF_OTHERS = """
     AddressLimitExceeded AttachmentLimitExceeded ConcurrentSnapshotLimitExceeded CreationLimitExceededException
     KeyPairLimitExceeded LimitExceeded LimitExceededException
     MaxIOPSLimitExceeded NetworkInterfaceLimitExceeded PendingSnapshotLimitExceeded
-    PlacementGroupLimitExceeded PrivateIpAddressLimitExceeded QuotaExceededException ResourceCountExceeded ResourceLimitExceeded
+    PlacementGroupLimitExceeded
+    PrivateIpAddressLimitExceeded QuotaExceededException ResourceCountExceeded ResourceLimitExceeded
     RulesPerSecurityGroupLimitExceeded SecurityGroupLimitExceeded SecurityGroupsPerInstanceLimitExceeded
     SecurityGroupsPerInterfaceLimitExceeded SnapshotLimitExceeded TagLimitExceeded TagPolicyViolation
     ServiceQuotaExceededException VolumeLimitExceeded"""

@@ -44,8 +44,8 @@ def launch_together(aws: Aws, attempts: Sequence[Attempt], *, deadline: datetime
         with suppress(CloudgpuError):  # it is free, and `cloudgpu orphans` finds it
             clear_shared(aws, first.machine.removesuffix("-0"), call.region)
         raise
-    told = {"account": aws.account, "region": call.region, "ssh_port": aws.options.ssh_port}
-    return [instance(one, **told) for one in found]
+    port = aws.options.ssh_port
+    return [instance(one, account=aws.account, region=call.region, ssh_port=port) for one in found]
 
 
 def _asked(aws: Aws, attempts: Sequence[Attempt], call: Call) -> dict[str, Any]:
@@ -65,8 +65,7 @@ def run_together(
 ) -> dict[str, Any]:
     """Return the parameters of RunInstances for all of these attempts. Pure.
 
-    No disk outlives its machine by itself: the disks of one call bear the same tags, so that nobody could tell whose one
-    is that is left.
+    No disk outlives its machine by itself: those of one call bear the same tags, so nobody could tell whose is left.
     """
     first = attempts[0]
     tags = shared_tags([one.tags for one in attempts])
