@@ -48,10 +48,11 @@ class Machines(EC2Response):
             return ActionResult(self._known(made))
         checks.launch(self.model, self.ec2_backend, self.params)
         spot.request_of(self.model, self.ec2_backend, self.params)  # raises what AWS says to a low price
-        placements.check(self.model, self.ec2_backend, self.params, place)
+        zone = checks.zone_of(self.ec2_backend, self.params) or f"{self.region}a"  # where moto puts it
+        placements.check(self.model, self.ec2_backend, self.params, zone)
         least, most = (int(self.params.get(name) or 1) for name in ("MinCount", "MaxCount"))
         kind = self.params.get("InstanceType") or "m1.small"
-        count = placements.room(self.model, self.ec2_backend, kind, place, least, most)
+        count = placements.room(self.model, self.ec2_backend, kind, zone, least, most)
         made = self._launch(count)
         if key[2]:
             self.model.made(key, asked, made.id)
