@@ -73,6 +73,7 @@ DOCUMENTS = (
     Document("cp", ("cp",), access.CopyDocument),
     Document("allow", ("allow",), access.AllowDocument),
     Document("share", ("share",), access.ShareDocument),
+    Document("bench-network", ("bench network",), access.NetworkBenchDocument),
     Document("spot", ("spot",), machines.InterruptionDocument),
     Document("jobs", ("jobs",), jobs.JobsDocument),
     Document("job", ("show",), jobs.JobDocument),

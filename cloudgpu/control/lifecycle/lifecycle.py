@@ -160,8 +160,8 @@ def end_all_of(
     """End the machine and all that was made with it, images of it included; return once all is proved gone.
 
     `failed`: because it never came up. `check` is given its row once nobody else is at the machine, and raises where it
-    is not to be ended any more. Works on every machine of this ledger, also one whose launch was interrupted or
-    whose end was, and on one that is parked. Raises StopUnproved when the proof did not come in time, EndRefused where
+    is not to be ended any more. Works on every machine of this ledger, also one whose launch was interrupted or whose
+    end was, and on one that is parked. Raises StopUnproved when the proof did not come in time, EndRefused where
     something protects it (it is stopped then, where it can be), Unrecorded when the machine is gone and the ledger does
     not know it yet, RoleNeeded where it is not theirs to end.
     """
@@ -180,9 +180,9 @@ def _end_alone(
     return _end_recorded(session, machine, on_purpose)
 
 
-def end_held(session: Session, machine: Machine, *, why: str) -> Ended:
+def end_held(session: Session, machine: Machine, *, why: str, failed: bool = False) -> Ended:
     """End the machine and all that was made with it, as `end_all_of`, under a lock that the caller holds."""
-    return _end_recorded(session, *_all_ended(session, machine, why, failed=False))
+    return _end_recorded(session, *_all_ended(session, machine, why, failed=failed))
 
 
 def _all_ended(
@@ -250,6 +250,22 @@ def remove_unfit(session: Session, machine: Machine, error: CloudgpuError) -> No
     except CloudgpuError as second:
         error.message += f" It could not be removed ({second.message})."
         error.next = (isinstance(second, EndRefused) and second.next) or f"Run: cloudgpu down {called(machine)}"
+
+
+def remove_with(session: Session, machine: Machine, error: CloudgpuError) -> None:
+    """End a node of a cluster of which another one did not come up. The caller raises `error`, which says how it went.
+
+    One that has ended already is left as it is.
+    """
+    machine = session.ledger.machine(machine.id) or machine
+    if machine.terminated_at is not None:
+        return
+    try:
+        end_all_of(session, machine, why=f"not all of its cluster came up: {error.message}", failed=True)
+        error.message += f" {machine.name} was ended with it."
+    except CloudgpuError as second:
+        error.message += f" {machine.name} could not be ended ({second.message})."
+        error.next = f"Run: cloudgpu down {called(machine)}"
 
 
 def _end(session: Session, machine: Machine, why: str, *, failed: bool) -> Machine:
