@@ -35,7 +35,7 @@ from cloudgpu.core.catalog.matching import fits
 from cloudgpu.core.clusters.layout import engine_of_machine
 from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.launch.same_request import living_of, unsettled_of
-from cloudgpu.core.model.machine import Machine, Owned, and_billed, comes_back
+from cloudgpu.core.model.machine import Machine, Owned, and_billed, called, comes_back
 from cloudgpu.core.model.offers import Market, Offer
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import (
