@@ -9,7 +9,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from cloudgpu.access.slurm.node import EngineNode
+from cloudgpu.control.access.reach import reached
 from cloudgpu.control.clusters.engine import engine_of, set_up, tear_down
+from cloudgpu.core.clusters.conf import Files
 from cloudgpu.core.clusters.layout import engine_files
 from cloudgpu.errors import Unreachable
 from tests.control.clusters.gang import Gang, needs_slurm, until
@@ -149,6 +152,15 @@ def _sleeping(gang, node):
             if one.cmdline()[-1:] == ["300"] and one.name() == "sleep":
                 return one.pid
     return None
+
+
+def test_what_a_power_cut_left_is_removed_by_the_next_cluster_on_this_host(gang):
+    files = engine_files("cg-lost", 0)
+    gang.sh(f"mkdir -p {files.short}; echo -n /nowhere/slurm > {files.short}/of", node=1)
+    with reached(gang.session, gang.machine(1)) as connection, EngineNode(connection, "cg-test", 1) as node:
+        node.write(Files({}, ()), b"key of another cluster")
+    assert not Path(files.short).exists()
+    assert Path(engine_files("cg-test", 0).short).exists()
 
 
 def test_everything_ends_and_nothing_is_left(gang):
