@@ -14,7 +14,7 @@ from cloudgpu.control.access.reach import reached
 from cloudgpu.control.clusters.engine import engine_of, set_up, tear_down
 from cloudgpu.core.clusters.conf import Files
 from cloudgpu.core.clusters.layout import engine_files
-from cloudgpu.errors import Unreachable
+from cloudgpu.errors import InvalidRequest, Unreachable
 from tests.control.clusters.gang import Gang, needs_slurm, until
 
 NODES = 4
@@ -64,6 +64,20 @@ def test_the_files_are_this_users_alone_and_the_key_is_the_clusters(gang):
         _, key, _ = gang.sh(f"od -An -tx1 {files.directory}/munge.key | tr -d ' \\n'", node=node)
         keys.add(key)
     assert [len(key) for key in keys] == [256]
+
+
+def test_versions_that_differ_are_refused_before_anything_is_changed(gang):
+    old = '$(dirname "$(command -v python3)")/slurmd'  # the machine's own programs come first
+    gang.sh(f"printf '#!/bin/sh\\necho slurm 20.02.7\\n' > {old} && chmod +x {old}", node=1)
+    others = [row._replace(cluster=row.cluster._replace(id="cg-other")) for row in gang.machines]
+    with pytest.raises(InvalidRequest) as refused:
+        set_up(gang.session, others)
+    assert re.fullmatch(
+        r"train-0 has Slurm [\d.]+ and train-1 has 20\.02\.7: a controller takes nodes up to \d releases back, .*",
+        refused.value.message,
+    )
+    assert {gang.sh("ls .cloudgpu/slurm", node=node)[1] for node in range(NODES)} == {"cg-test\n"}
+    assert gang.sh(f"rm {old}", node=1)[0] == 0
 
 
 def test_every_task_finds_its_rank_its_nodes_and_its_own_machine(gang):
@@ -122,6 +136,7 @@ def test_a_rank_that_exits_7_ends_the_others_and_says_so(gang):
     assert status == 143  # of those that were ended: SIGTERM
 
 
+@pytest.mark.soak
 def test_a_controller_that_was_killed_comes_back_and_the_job_goes_on(gang):
     gang.sh("cd; rm -f done; sbatch --time=5 -N4 -o /dev/null --wrap 'srun sleep 6 && touch $HOME/done'")
     until(lambda: engine_of(gang.session, gang.machines).running == 1)

@@ -23,6 +23,7 @@ def hosts(tmp_path):
     assert not left, f"still running: {left}"
 
 
+@pytest.mark.soak
 def test_two_workstations_have_one_queue_and_nothing_is_left_on_them(hosts, tmp_path):
     program = Program(tmp_path / "home")
     tables = [
