@@ -29,11 +29,8 @@ class GangLab(Lab):
 
     def states(self):
         """What the cloud says of each of its machines that is there, by name, whatever the ledger says."""
-        return {
-            one.tags["cloudgpu-name"]: str(one.state)
-            for one in self.cloud.list().instances
-            if one.state != "terminated"
-        }
+        there = [one for one in self.cloud.list().instances if one.state != "terminated"]
+        return {one.tags["cloudgpu-name"]: str(one.state) for one in there}
 
 
 @pytest.fixture

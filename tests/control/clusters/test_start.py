@@ -47,7 +47,8 @@ def test_without_capacity_for_one_node_none_runs(lab, stopped, times):
     lab.cloud.fail_next("start", FULL, times=times)
     with pytest.raises(NoCapacity) as refused:
         start(lab, stopped)
-    assert refused.value.message.startswith("train did not start: the zone is full")
+    assert refused.value.message.startswith("train did not start: train-")
+    assert refused.value.message.endswith("the zone is full. The nodes that had started are stopped again.")
     assert refused.value.exit_code == 4
     assert "cloudgpu start train" in refused.value.next
     assert lab.machines() == []
@@ -67,7 +68,8 @@ def test_a_node_that_started_and_cannot_be_stopped_again_is_named_and_known_to_b
     lab.cloud.fail_next("stop", EndRefused("it is protected", lifts="unlock"))
     with pytest.raises(StopUnproved) as left:
         start(lab, stopped)
-    assert left.value.message.startswith("train did not start: the zone is full. A part of it may run and be billed: ")
+    assert left.value.message.startswith("train did not start: train-")
+    assert "the zone is full. A part of it may run and be billed: " in left.value.message
     assert left.value.exit_code == 9
     assert left.value.next == "Run: cloudgpu stop train"
     (name,) = [name for name, state in lab.states().items() if state == "running"]
@@ -84,7 +86,7 @@ def test_a_node_of_which_nobody_knows_leaves_nothing_started(lab, stopped):
     lab.cloud.fail_next("get", ProviderUnavailable("no answer."))
     with pytest.raises(ProviderUnavailable) as unknown:
         start(lab, stopped)
-    assert unknown.value.message == "no answer. No node of train was started."
+    assert unknown.value.message.endswith(": no answer. No node of train was started.")
     assert lab.machines() == []
 
 
