@@ -52,9 +52,10 @@ def write_all(number: int, data: bytes) -> None:
 # -- files that travel by sbcast
 
 
-def arrived(token: str) -> str:
-    """Return where files that travel arrive on a node, without an ending."""
-    return f"/tmp/cloudgpu-{token}"  # noqa: S108  (nobody can guess the name)
+def arrived(place: Path, token: str) -> Path:
+    """Return where files that travel arrive on a node: in the home, for /tmp may be small; without an ending."""
+    own = [one for one in place.parents if one.name == ".cloudgpu"]
+    return (own[-1].parent if own else place.parent) / f".cloudgpu-{token}"
 
 
 def unpack(tar: tarfile.TarFile, place: Path) -> None:
@@ -69,7 +70,7 @@ def arrive(place: Path, token: str) -> None:
     """Have the files on this node: they are there, or come; the first who needs them unpacks them."""
     if (place / "origin").exists():
         return
-    path, end = Path(arrived(token)), time.monotonic() + ARRIVE_S
+    path, end = arrived(place, token), time.monotonic() + ARRIVE_S
     while not (place / "arrived").exists() and not Path(f"{path}.ready").exists():
         if time.monotonic() > end:
             sys.exit("cloudgpu: the files of the job did not come: who sends them has ended")

@@ -261,7 +261,7 @@ class Submission:
                 pack(self.place, bundle)
                 ready.write_text(token)
         for source, ending in ((bundle, "tar"), (ready, "ready")):
-            done = self.call("sbcast", "--force", f"--jobid={number}", str(source), f"{arrived(token)}.{ending}")
+            done = self.call("sbcast", "--force", f"--jobid={number}", str(source), f"{arrived(self.place, token)}.{ending}")
             if done.returncode:
                 return told(f"the files could not be sent to {one['NodeList']}: {done.stderr.strip()}")
         text = (self.place / RANK).read_text()
