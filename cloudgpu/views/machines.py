@@ -272,6 +272,8 @@ def plan_value(plan: LaunchPlan, budgets: Sequence[BudgetFit] = ()) -> Plan:
     item, request = plan.offer.available, plan.request
     return {
         "name": request.name or None,
+        "nodes": plan.nodes,
+        "engine": None if request.cluster is None else request.cluster.engine,
         "provider": item.provider,
         "account": item.account,
         "region": item.region,

@@ -26,6 +26,9 @@ OrOnDemand = Annotated[bool, typer.Option("--or-on-demand", help="With --spot: o
 Persistent = Annotated[
     bool, typer.Option("--persistent", help="With --spot: a request that can be stopped; down cancels it.")
 ]
+Nodes = Annotated[str | None, text_option("N", "So many machines under one name, all or none (1 to 64).")]
+Engine = Annotated[str | None, text_option("slurm|none", "What queues the jobs of a cluster. (slurm)")]
+OnNodeLoss = Annotated[str | None, text_option("wait|stop", "What the other nodes do when one is lost. (wait)")]
 MaxPrice = Annotated[str | None, text_option("USD", "The most to pay per hour.")]
 Template = Annotated[str | None, text_option("NAME", "The launch template (jupyter).")]
 Image = Annotated[str | None, text_option("NAME|ID", "An image of yours, or the provider's id of one.")]

@@ -262,24 +262,31 @@ def end_all_of(
     why: str,
     failed: bool = False,
     check: Callable[[Machine], None] | None = None,
+    held: bool = False,
 ) -> Ended:
     """End the machine and all that was made with it, images of it included; return once all is proved gone.
 
-    `failed`: because it never came up. `check` is given its row once nobody else is at the machine, and raises where it
-    is not to be ended any more. Works on every machine of this ledger, also one whose launch was interrupted or
-    whose end was, and on one that is parked. Raises StopUnproved when the proof did not come in time, EndRefused where
-    something protects it (it is stopped then, where it can be), Unrecorded when the machine is gone and the ledger does
-    not know it yet, RoleNeeded where it is not theirs to end.
+    `failed`: because it never came up. `held`: the caller holds the lock of its launch. `check` is given its row once
+    nobody else is at the machine, and raises where it is not to be ended any more. Works on every machine of this
+    ledger, also one whose launch was interrupted or whose end was, and on one that is parked. Raises StopUnproved when
+    the proof did not come in time, EndRefused where something protects it (it is stopped then, where it can be),
+    Unrecorded when the machine is gone and the ledger does not know it yet, RoleNeeded where it is not theirs to end.
     """
-    act = partial(_end_alone, session, why=why, failed=failed, check=check)
+    act = partial(_end_alone, session, why=why, failed=failed, check=check, held=held)
     return without_ledger(session, machine, act, lambda one: f"{one.machine.name} was ended and nothing of it is left")
 
 
 def _end_alone(
-    session: Session, machine: Machine, *, why: str, failed: bool, check: Callable[[Machine], None] | None
+    session: Session,
+    machine: Machine,
+    *,
+    why: str,
+    failed: bool,
+    check: Callable[[Machine], None] | None,
+    held: bool,
 ) -> Ended:
     check_may(session, machine, "end")
-    with alone(session, machine), changing(unproved("end", machine.name)):
+    with contextlib.nullcontext() if held else alone(session, machine), changing(unproved("end", machine.name)):
         if check is not None:
             check(session.ledger.machine(machine.id) or machine)
         try:
@@ -339,6 +346,22 @@ def remove_unfit(session: Session, machine: Machine, error: CloudgpuError) -> No
     except CloudgpuError as second:
         error.message += f" It could not be removed ({second.message})."
         error.next = (isinstance(second, EndRefused) and second.next) or f"Run: cloudgpu down {machine.name}"
+
+
+def remove_with(session: Session, machine: Machine, error: CloudgpuError) -> None:
+    """End a node of a cluster of which another one did not come up. The caller raises `error`, which says how it went.
+
+    One that has ended already is left as it is.
+    """
+    machine = session.ledger.machine(machine.id) or machine
+    if machine.terminated_at is not None:
+        return
+    try:
+        end_all_of(session, machine, why=f"not all of its cluster came up: {error.message}", failed=True)
+        error.message += f" {machine.name} was ended with it."
+    except CloudgpuError as second:
+        error.message += f" {machine.name} could not be ended ({second.message})."
+        error.next = f"Run: cloudgpu down {machine.cluster.name if machine.cluster else machine.name}"
 
 
 def _end(session: Session, machine: Machine, why: str, *, failed: bool) -> Machine:

@@ -212,7 +212,9 @@ class UpDocument(TypedDict):
     """A launch: the machine, launched now or found."""
 
     machine: MachineDocument
-    """The machine, launched now or found."""
+    """The machine, launched now or found; of a cluster its first node."""
+    nodes: list[MachineDocument]
+    """All machines of a cluster, in their order; empty for a machine of its own."""
     found: bool
     """It was there already, launched by the same request."""
     differences: list[RequestDifference]
