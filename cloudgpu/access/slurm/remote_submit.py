@@ -261,13 +261,19 @@ class Submission:
                 pack(self.place, bundle)
                 ready.write_text(token)
         for source, ending in ((bundle, "tar"), (ready, "ready")):
-            done = self.call("sbcast", "--force", f"--jobid={number}", str(source), f"{arrived(self.place, token)}.{ending}")
+            done = self.call(
+                "sbcast", "--force", f"--jobid={number}", str(source), f"{arrived(self.place, token)}.{ending}"
+            )
             if done.returncode:
                 return told(f"the files could not be sent to {one['NodeList']}: {done.stderr.strip()}")
         text = (self.place / RANK).read_text()
         words = ["srun", f"--jobid={number}", "--overlap", "--nodes=1", "--ntasks=1", "--input=none", "--gres=none"]
         words += [f"--nodelist={one['BatchHost']}", "--chdir=/", "--unbuffered", "--mem=0"]
-        words += ["python3", "-IS", "-c", text, "collect", str(self.place), number, self.spec["results"]]
+        words += ["python3", "-IS", "-c", text, "collect", str(self.place), number]
+        words += [
+            f"work/{self.spec['results']}",
+            f"work/{own}" if (own := self.spec.get("checkpoint")) else "checkpoint",
+        ]
         pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "start_new_session": True}
         process = subprocess.Popen(words, env=self.environ, **pipes)  # noqa: S603
         if process.stdout is None or process.stderr is None:
