@@ -47,6 +47,8 @@ def command(
 
     A parked or interrupted machine is launched again from its image, under its old name. The image is removed once the
     machine runs. Exit code 4 if there is no capacity: the disk or image stays.
+
+    A cluster starts as a whole: if there is no capacity for one node, those that have started are stopped again.
     """
     from cloudgpu.control.inputs.launch_request import check_reason, duration
     from cloudgpu.control.launch.restore import settled_first
@@ -58,9 +60,16 @@ def command(
     asked = StartOptions(
         duration(lease, "--lease"), duration(renew_until, "--renew-until"), check_reason(override), verbose, yes
     )
-    machine = session.find(name)
+    machine, *others = session.find_whole(name, "start")
     check_may(session, machine, "start")
     check_override(session, asked.override)
+    if machine.cluster:
+        from cloudgpu.cli.clusters.power import start as start_cluster
+        from cloudgpu.control.clusters.start import check_not_moved
+
+        check_not_moved(machine, move=move)
+        start_cluster(session, [machine, *others], asked, wait=not no_wait, output=output)
+        return
     machine = settled_first(session, machine)
     if move and not comes_back(machine):
         machine = _moved(session, machine, asked)

@@ -189,6 +189,7 @@ def _request(
         setup=_setup(request.setup, template, keep_disk=keep_disk),
         policy_by=terms.by,
         terms=terms.terms.record(),
+        cluster=None if request.cluster is None else request.cluster.node(None),
     ), terms
 
 

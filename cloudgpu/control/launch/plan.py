@@ -59,6 +59,11 @@ class Prepared:
     exact: Exact | None = None  # what was looked up for the plan's offer; None: requests are not tied yet, either
     override: str | None = None  # why a budget is to be passed
 
+    @property
+    def nodes(self) -> int:
+        """How many machines are launched, all or none."""
+        return self.plan.nodes
+
 
 def prepare(session: Session, request: UpRequest) -> Prepared:
     """Return the plan of a wish. Asks providers what they have; launches and writes nothing.

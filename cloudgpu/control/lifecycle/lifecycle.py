@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from cloudgpu.control.budgets.admission import carried
 from cloudgpu.control.inventory.local_files import clean_up_local_files
 from cloudgpu.control.inventory.protection import note, stopped_instead
 from cloudgpu.control.inventory.settle import settle, settle_to_end
@@ -29,7 +30,7 @@ from cloudgpu.core.events.machine_lines import lease_set, requested, start_refus
 from cloudgpu.core.events.observations import not_before
 from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.model.instances import State
-from cloudgpu.core.model.machine import Machine, fact, stays, unproved
+from cloudgpu.core.model.machine import Machine, called, fact, stays, unproved
 from cloudgpu.core.policies.endings import check_stop
 from cloudgpu.core.values.naming import lock_name
 from cloudgpu.errors import (
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from cloudgpu.core.model.resources import ProviderResource
+    from cloudgpu.ledger.log.base import View
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +160,8 @@ def end_all_of(
     """End the machine and all that was made with it, images of it included; return once all is proved gone.
 
     `failed`: because it never came up. `check` is given its row once nobody else is at the machine, and raises where it
-    is not to be ended any more. Works on every machine of this ledger, also one whose launch was interrupted or
-    whose end was, and on one that is parked. Raises StopUnproved when the proof did not come in time, EndRefused where
+    is not to be ended any more. Works on every machine of this ledger, also one whose launch was interrupted or whose
+    end was, and on one that is parked. Raises StopUnproved when the proof did not come in time, EndRefused where
     something protects it (it is stopped then, where it can be), Unrecorded when the machine is gone and the ledger does
     not know it yet, RoleNeeded where it is not theirs to end.
     """
@@ -178,9 +180,9 @@ def _end_alone(
     return _end_recorded(session, machine, on_purpose)
 
 
-def end_held(session: Session, machine: Machine, *, why: str) -> Ended:
+def end_held(session: Session, machine: Machine, *, why: str, failed: bool = False) -> Ended:
     """End the machine and all that was made with it, as `end_all_of`, under a lock that the caller holds."""
-    return _end_recorded(session, *_all_ended(session, machine, why, failed=False))
+    return _end_recorded(session, *_all_ended(session, machine, why, failed=failed))
 
 
 def _all_ended(
@@ -239,7 +241,7 @@ def remove_unfit(session: Session, machine: Machine, error: CloudgpuError) -> No
             with alone(session, machine):
                 put_back(session, machine, why=why)
             error.message += " It was ended again; its image is kept."
-            error.next = f"Run: cloudgpu start {machine.name}"
+            error.next = f"Run: cloudgpu start {called(machine)}"
         else:
             end_all_of(session, machine, why=why, failed=True)
             error.message += " It was removed; nothing is left running."
@@ -247,7 +249,23 @@ def remove_unfit(session: Session, machine: Machine, error: CloudgpuError) -> No
         error.message += f" {second.message}"
     except CloudgpuError as second:
         error.message += f" It could not be removed ({second.message})."
-        error.next = (isinstance(second, EndRefused) and second.next) or f"Run: cloudgpu down {machine.name}"
+        error.next = (isinstance(second, EndRefused) and second.next) or f"Run: cloudgpu down {called(machine)}"
+
+
+def remove_with(session: Session, machine: Machine, error: CloudgpuError) -> None:
+    """End a node of a cluster of which another one did not come up. The caller raises `error`, which says how it went.
+
+    One that has ended already is left as it is.
+    """
+    machine = session.ledger.machine(machine.id) or machine
+    if machine.terminated_at is not None:
+        return
+    try:
+        end_all_of(session, machine, why=f"not all of its cluster came up: {error.message}", failed=True)
+        error.message += f" {machine.name} was ended with it."
+    except CloudgpuError as second:
+        error.message += f" {machine.name} could not be ended ({second.message})."
+        error.next = f"Run: cloudgpu down {called(machine)}"
 
 
 def _end(session: Session, machine: Machine, why: str, *, failed: bool) -> Machine:
@@ -278,6 +296,11 @@ def _is_there(provider: Provider, machine: Machine) -> bool:
     return found.state is not State.TERMINATED and (found.billed or not machine.billed)
 
 
+def all_carried(session: Session, view: View, wanted: Sequence[Machine], override: str | None) -> list[Draft]:
+    """Return the lines that go with the admission of all of these, as `carried` does of one."""
+    return [line for one in wanted for line in carried(session, view, one, override)]
+
+
 def lease_line(machine: Machine, lease: Lease, why: str, now: datetime, *, who: RequestedBy) -> Draft:
     """Return the line that records a lease that was set; `who` is `law.by`."""
     return lease_set(machine.id, lease.expires, lease.renew_until, why, now, host=platform.node(), who=who)
@@ -291,7 +314,7 @@ def pausable(session: Session, machine: Machine) -> Any:
             f"{machine.name} cannot be stopped and started ({machine.market} on {machine.provider}).",
             field="name",
             value=machine.name,
-            next=f"Run: cloudgpu down {machine.name} (it ends the machine and deletes its disk)",
+            next=f"Run: cloudgpu down {called(machine)} (it ends the machine and deletes its disk)",
         )
     return provider
 

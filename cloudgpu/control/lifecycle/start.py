@@ -6,23 +6,22 @@ import platform
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.budgets.admission import all_carried, decided, look_first
+from cloudgpu.control.budgets.admission import decided, look_first
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.lifecycle import timers
-from cloudgpu.control.lifecycle.lifecycle import alone, lease_line, not_started, pausable, settled_row
+from cloudgpu.control.lifecycle.lifecycle import all_carried, alone, lease_line, not_started, pausable, settled_row
 from cloudgpu.control.policies.resolve import check_renewable, lifetime_of_start, limits_of, policy_of
 from cloudgpu.control.pricing.price_history import available, price_again
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.law import by, check_may, check_override
 from cloudgpu.core.budgets.refusal import Way, shorter_launch
-from cloudgpu.core.clusters.members import called
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.machine_lines import requested
 from cloudgpu.core.launch.limit_checks import start_within
 from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.launch.plan_cost import row_until
 from cloudgpu.core.model.facts import HourlyPrice
-from cloudgpu.core.model.machine import Machine, and_billed, fact
+from cloudgpu.core.model.machine import Machine, and_billed, called, fact
 from cloudgpu.core.policies.description import off_now
 from cloudgpu.errors import (
     AuthFailed,

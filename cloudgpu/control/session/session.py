@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.session.base import SessionBase
-from cloudgpu.core.model.machine import Machine, stays
+from cloudgpu.core.model.machine import Machine, called, stays
 from cloudgpu.core.values.naming import did_you_mean, near
 from cloudgpu.errors import InstanceNotFound, InvalidRequest, LedgerMoved, LedgerUnavailable, Unreachable
 from cloudgpu.ledger.log.base import is_a_file
@@ -78,6 +78,14 @@ class Session(SessionBase):
         """
         return find_machine(self.ledger.machines(), name, self.clock(), ended=ended, running=running)
 
+    def find_any(self, name: str | None, *, ended: bool = False, running: bool = False) -> tuple[Machine, ...]:
+        """Return the row of the machine called `name`, or those of all nodes of the cluster; raise as `find` does."""
+        return find_any(self.ledger.machines(), name, self.clock(), ended=ended, running=running)
+
+    def find_one(self, name: str | None, verb: str) -> Machine:
+        """Return the machine called `name`, one node of a cluster too; raise as `find`, and for a cluster's name."""
+        return one_of(self.find_any(name, ended=True), name, verb)
+
     def find_whole(self, name: str | None, verb: str, *, ended: bool = False) -> tuple[Machine, ...]:
         """Return the row of the machine called `name`, or those of all nodes of the cluster, for a verb about all.
 
@@ -96,7 +104,7 @@ class Session(SessionBase):
                 f"{machine.name} does not run; its disk remains.",
                 field="name",
                 value=machine.name,
-                next=f"Run: cloudgpu start {machine.name}",
+                next=f"Run: cloudgpu start {called(machine)}",
             )
         if machine.address is None:
             raise Unreachable(
@@ -236,7 +244,7 @@ def find_machine(
     machines: list[Machine], name: str | None, now: datetime, *, ended: bool = False, running: bool = False
 ) -> Machine:
     """Return the one machine meant by `name` (a name or a cloudgpu-id), as `Session.find` says."""
-    found = _found(machines, name, now, ended=ended, running=running)
+    found = find_any(machines, name, now, ended=ended, running=running)
     if len(found) == 1:
         return found[0]
     from cloudgpu.core.clusters.members import first_node
@@ -244,11 +252,23 @@ def find_machine(
     return first_node(found)
 
 
+def one_of(found: tuple[Machine, ...], name: str | None, verb: str) -> Machine:
+    """Return the machine that was found; raise InvalidRequest where `name` is a cluster's, and has several."""
+    if found[0].cluster is None or name in (found[0].name, found[0].id):
+        return found[0]
+    raise InvalidRequest(
+        f"{found[0].cluster.name} is a cluster, and {verb} is about one machine.",
+        field="name",
+        value=name,
+        next=f"Name one of its nodes: {', '.join(row.name for row in found[:8])}",
+    )
+
+
 def find_whole(
     machines: list[Machine], name: str | None, verb: str, now: datetime, *, ended: bool = False
 ) -> tuple[Machine, ...]:
     """Return the machine meant by `name`, or all nodes of a cluster, as `Session.find_whole` says."""
-    found = _found(machines, name, now, ended=ended)
+    found = find_any(machines, name, now, ended=ended)
     if found[0].cluster is None:
         return found
     from cloudgpu.core.clusters.members import check_whole
@@ -257,7 +277,7 @@ def find_whole(
     return found
 
 
-def _found(
+def find_any(
     machines: list[Machine], name: str | None, now: datetime, *, ended: bool = False, running: bool = False
 ) -> tuple[Machine, ...]:
     """Return the machine, or the nodes of the cluster, that `name` means."""

@@ -13,7 +13,7 @@ from fractions import Fraction
 from cloudgpu.core.alerts.alerts import Finding, News
 from cloudgpu.core.events.log import Event
 from cloudgpu.core.model.facts import RefusedAction
-from cloudgpu.core.model.machine import Machine, fact
+from cloudgpu.core.model.machine import Machine, called, fact
 from cloudgpu.core.model.offers import Basis
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.periods import Period, period
@@ -168,12 +168,12 @@ def place_of(machine: Machine) -> str:
 def _endless(machine: Machine) -> Iterator[Finding]:
     if machine.expires is not None:
         return
-    name = machine.name
+    name, whole = machine.name, called(machine)
     yield Finding(
         key=f"lease:{machine.id}",
         kind="no lease",
         title=f"{name} runs without a lease",
-        text=f"It is billed, and nothing ends it by itself. Run: cloudgpu extend {name} 8h, or: cloudgpu down {name}",
+        text=f"It is billed, and nothing ends it by itself. Run: cloudgpu extend {whole} 8h, or: cloudgpu down {whole}",
         facts=_facts(machine),
         urgent=True,
     )
@@ -191,7 +191,7 @@ def _overdue(machine: Machine) -> Iterator[Finding]:
         key=f"overdue:{machine.id}",
         kind="not ended",
         title=f"{name} still runs {duration_text(late)} after its renew-until",
-        text=f"Its agent and timer should have ended it, and did not. Run: cloudgpu down {name}",
+        text=f"Its agent and timer should have ended it, and did not. Run: cloudgpu down {called(machine)}",
         facts=_facts(machine) | {"renew until": minute(machine.renew_until)},
         urgent=True,
     )

@@ -1,1 +1,1 @@
-"""Several machines under one name: what their engine says, and what is decided for all of them."""
+"""Clusters: which machines are the nodes of one, how complete it is, and what its engine needs and says."""

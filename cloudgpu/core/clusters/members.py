@@ -64,11 +64,6 @@ def node_number(machine: Machine) -> int:
     return machine.cluster.node if machine.cluster else 0
 
 
-def called(machine: Machine) -> str:
-    """Return the name under which a machine is stopped and ended: its cluster's, or its own."""
-    return machine.cluster.name if machine.cluster else machine.name
-
-
 def first_node(nodes: Sequence[Machine]) -> Machine:
     """Return node 0, which a cluster's name means where one machine is meant.
 
