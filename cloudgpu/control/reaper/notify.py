@@ -19,13 +19,12 @@ from cloudgpu.control.reaper.recheck import each_alone
 from cloudgpu.control.reaper.record import TOPIC, findings
 from cloudgpu.control.session.session import present
 from cloudgpu.core.alerts.alerts import Finding
-from cloudgpu.core.clusters.members import called
 from cloudgpu.core.events.annotations import not_before_said
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.machine_lines import warning_cleared, warning_sent
 from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.model.facts import SentWarning
-from cloudgpu.core.model.machine import Machine, fact
+from cloudgpu.core.model.machine import Machine, called, fact
 from cloudgpu.core.policies.policy import Do, Rule
 from cloudgpu.core.reaper.decisions import Decision, Lifted, Seen, Warned
 from cloudgpu.core.reaper.outcome import Item

@@ -21,13 +21,12 @@ from cloudgpu.control.session.identity import Whose, by_account, elsewhere
 from cloudgpu.control.session.reachable import names_here
 from cloudgpu.control.session.session import living
 from cloudgpu.core.activity.report import Report
-from cloudgpu.core.clusters.members import called
 from cloudgpu.core.events.observations import is_news
 from cloudgpu.core.events.observed_lines import instance_observed
 from cloudgpu.core.events.projection import projected
 from cloudgpu.core.model.identity import QueriedAccount, Unanswered, is_hidden
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, Instance, Listing, State
-from cloudgpu.core.model.machine import Machine, stays
+from cloudgpu.core.model.machine import Machine, called, stays
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.core.policies.policy import Rule
 from cloudgpu.core.reaper.clusters import with_whole
