@@ -27,8 +27,9 @@ LONGEST = 4 * 1024 * 1024  # bytes of an answer
 LOOK_S, START_S, STOP_S, ASK_S = 60.0, 120.0, 60.0, 60.0
 DAEMONS = ("munged", "slurmd")
 CONTROLLER_DAEMONS = ("munged", "slurmctld", "slurmd")
+PARTS = ("remote_processes", "remote_node")  # each may import those before it
 # Isolated, and unbuffered, as the program that runs jobs is.
-_BEGIN = """import os, sys, types
+_BEGIN = f"""import os, sys, types
 def take(size):
     data = b""
     while len(data) < size:
@@ -37,9 +38,11 @@ def take(size):
             sys.exit(0)
         data += more
     return data
-module = types.ModuleType("remote_node")
-exec(compile(take(int(take(8))), "remote_node.py", "exec"), module.__dict__)
-sys.exit(module.main(take))"""
+for name in {PARTS!r}:
+    module = types.ModuleType("cloudgpu.access.slurm." + name)
+    sys.modules[module.__name__] = module
+    exec(compile(take(int(take(8))), name + ".py", "exec"), module.__dict__)
+sys.exit(module.main(take))""".replace("'", '"')
 _AGENT = '"$HOME"/.cloudgpu/agent'
 COMMAND = "sh -c " + shlex.quote(
     f"if [ -x {_AGENT} ]; then exec {_AGENT} python -IS -c '{_BEGIN}'; else exec python3 -IS -c '{_BEGIN}'; fi"
@@ -48,9 +51,9 @@ COMMAND = "sh -c " + shlex.quote(
 
 @cache
 def program() -> bytes:
-    """Return the text behind its length."""
-    text = Path(__file__).with_name("remote_node.py").read_bytes()
-    return b"%08d%s" % (len(text), text)
+    """Return the texts, each behind its length."""
+    texts = (Path(__file__).with_name(f"{name}.py").read_bytes() for name in PARTS)
+    return b"".join(b"%08d%s" % (len(text), text) for text in texts)
 
 
 class EngineNode:
@@ -120,7 +123,7 @@ class EngineNode:
     def stop(self) -> None:
         """End everything that runs for the engine here, jobs too; the files stay."""
         at = self.files
-        self._ask("stop", STOP_S, directory=at.directory, short=at.short, mark=self._mark, names=[])
+        self._ask("stop", STOP_S, directory=at.directory, short=at.short, mark=self._mark)
 
     def remove(self) -> None:
         """End everything that runs for the engine here, and remove its files."""

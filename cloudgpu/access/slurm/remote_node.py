@@ -1,9 +1,10 @@
-"""The program that looks at a node and runs its engine: Python 3.8's standard library alone, as the login user.
+"""The program that looks at a node and runs its engine, as the login user.
+
+This file's text is sent over SSH behind that of `remote_processes.py` and run there by the agent's interpreter, or by
+`python3`. Standard library only, Python 3.8+.
 
 It answers one request after the other and ends with its channel. Between two requests it may hold ports: nobody else
-takes what was chosen while the other nodes choose. The daemons that it starts live on without it. Their environment
-has the mark of this node's engine, and so has that of each task (the task prolog sets it); Slurm's step managers have
-the node's log open. What is found by neither descends from what is.
+takes what was chosen while the other nodes choose. The daemons that it starts live on without it.
 """
 
 from __future__ import annotations
@@ -16,28 +17,42 @@ import os
 import pwd
 import re
 import shutil
-import signal
 import socket
 import stat
 import struct
 import subprocess
 import time
+from functools import partial
+from pathlib import Path
+
+from cloudgpu.access.slurm.remote_processes import (
+    MARK,
+    Fault,
+    daemons,
+    end,
+    last_words,
+    note,
+    ours,
+    write_private,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from typing import Any
 
-MARK = "CLOUDGPU_ENGINE"
 MORE_PATH = ("/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/local/bin", "/usr/bin", "/bin")
 OF_NODE = ("CLOUDGPU_MACHINE", "PATH", "TMPDIR", "VIRTUAL_ENV")
-DEVICES = "~/.cloudgpu/gpu-devices"  # device files, one a line, where GPUs are not /dev/nvidia0, 1, ...
+KEPT = ("HOME", "LANG", "TMPDIR", "TZ", "CLOUDGPU_MACHINE")  # for daemons
+DEVICES = ".cloudgpu/gpu-devices"  # device files, one a line, where GPUs are not /dev/nvidia0, 1, ...
+PLAN, KEY = "plan.json", "munge.key"
 GREETING = b"\x1ecloudgpu-slurm "
-GENTLE_S, KILL_S, START_S, ASK_S = 4.0, 5.0, 30.0, 25.0
-PREFERRED = (6818, 6817)  # Slurm's own ports: of the node, of the controller
+GENTLE_S, START_S, ASK_S = 2.0, 30.0, 25.0
+SLURMS_PORTS = (6818, 6817)  # of a node, of the controller
 SIOCGIFADDR = 0x8915  # linux/sockios.h
-LAST_WORDS = 300
-Fault = RuntimeError
+SINFO = ("sinfo", "-h", "-N", "-o", "%N|%T|%E")
+SQUEUE = ("squeue", "-h", "-a", "-r", "-o", "%i|%T|%r")
+MOST_SAID = 300  # characters of an error
 
 
 def main(take: Callable[[int], bytes]) -> int:
@@ -63,10 +78,9 @@ def say(data: bytes) -> None:
 def look(_held: list[socket.socket], directory: str, people: list[str]) -> dict[str, Any]:
     """Say what this node is. Changes nothing."""
     me = pwd.getpwuid(os.getuid())
-    address = (os.environ.get("SSH_CONNECTION") or "- - 127.0.0.1 -").split()[2]
-    address = address[7:] if address.startswith("::ffff:") else address
-    cards = interfaces()
-    plan = read_plan(directory)
+    reached = (os.environ.get("SSH_CONNECTION") or "- - 127.0.0.1 -").split()[2]
+    address = reached[7:] if reached.startswith("::ffff:") else reached
+    cards, plan = interfaces(), read_plan(directory)
     return {
         "cores": len(os.sched_getaffinity(0)),
         "memory_mb": memory_mb(),
@@ -86,15 +100,14 @@ def look(_held: list[socket.socket], directory: str, people: list[str]) -> dict[
         "environ": {name: os.environ[name] for name in OF_NODE if os.environ.get(name)},
         "planned": plan.get("digest", ""),
         "ports": plan.get("ports"),
-        "alive": sorted(name for name, pid in daemons(directory).items() if pid),
+        "alive": sorted(name for name, pid in daemons(absolute(directory)).items() if pid),
     }
 
 
-def hold(held: list[socket.socket], controller: bool, shared: bool) -> dict[str, Any]:
-    """Choose ports and hold them until `start`: Slurm's own where they are free and the network is no loopback."""
+def hold(held: list[socket.socket], *, controller: bool, shared: bool) -> dict[str, Any]:
+    """Choose ports and hold them until `start`: Slurm's own where they are free and no other node is on this host."""
     let_go(held)
-    for preferred in PREFERRED[: 2 if controller else 1]:
-        held.append(listener(0 if shared else preferred))
+    held.extend(listener(0 if shared else port) for port in SLURMS_PORTS[: 2 if controller else 1])
     numbers = [one.getsockname()[1] for one in held]
     return {"ports": [numbers[0], numbers[1] if controller else None]}
 
@@ -106,12 +119,12 @@ def listener(port: int) -> socket.socket:
     try:
         made.bind(("", port))
         made.listen(1)
-        return made
     except OSError:
         made.close()
         if not port:
             raise
         return listener(0)
+    return made
 
 
 def let_go(held: list[socket.socket]) -> None:
@@ -124,24 +137,16 @@ def write(
     _held: list[socket.socket], directory: str, short: str, texts: dict[str, str], programs: list[str], key: str
 ) -> dict[str, Any]:
     """Write the node's files: mode 0600 (programs 0700), directories 0700. The plan comes last, with `planned`."""
-    whole = make_directories(directory, short)
-    texts = dict(texts, **{"munge.key": ""})
+    whole = make_directories(directory, Path(short))
     for name, text in texts.items():
-        content = base64.b64decode(key) if name == "munge.key" else text.encode()
-        fresh = os.path.join(whole, ".new-" + name)
-        with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            file.write(content)
-        os.chmod(fresh, 0o700 if name in programs else 0o600)
-        os.replace(fresh, os.path.join(whole, name))
+        write_private(whole / name, text.encode(), 0o700 if name in programs else 0o600)
+    write_private(whole / KEY, base64.b64decode(key))
     return {}
 
 
 def planned(_held: list[socket.socket], directory: str, digest: str, ports: list[int]) -> dict[str, Any]:
     """Note by which plan the files were written, once all nodes have theirs."""
-    fresh = os.path.join(absolute(directory), ".new-plan")
-    with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        json.dump({"digest": digest, "ports": ports}, file)
-    os.replace(fresh, os.path.join(absolute(directory), "plan.json"))
+    write_private(absolute(directory) / PLAN, json.dumps({"digest": digest, "ports": ports}).encode())
     return {}
 
 
@@ -149,60 +154,63 @@ def start(
     held: list[socket.socket], directory: str, short: str, mark: str, name: str, ports: list[int], names: list[str]
 ) -> dict[str, Any]:
     """Start the daemons that are named and do not run, and wait until each listens."""
-    whole = make_directories(directory, short)
+    whole = make_directories(directory, Path(short))
     let_go(held)
+    listens = {
+        "munged": partial(answers, socket.AF_UNIX, short + "/munge"),
+        "slurmctld": partial(answers, socket.AF_INET, ("127.0.0.1", ports[1])),
+        "slurmd": partial(answers, socket.AF_INET, ("127.0.0.1", ports[0])),
+    }
     began = {}
     for daemon in names:
-        if not daemons(directory).get(daemon):
-            began[daemon] = launch(daemon, whole, short, mark, name)
+        if not daemons(whole).get(daemon):
+            began[daemon] = launch(daemon, whole, Path(short), mark, name)
             note(whole, daemon, began[daemon].pid)
-            if daemon == "munged":
-                wait_for(daemon, began[daemon], whole, lambda: answers(socket.AF_UNIX, os.path.join(short, "munge")))
+            if daemon == "munged":  # the others ask it as soon as they begin
+                wait_for(daemon, began[daemon], whole, listens[daemon])
     for daemon, process in began.items():
-        port = ports[1] if daemon == "slurmctld" else ports[0]
-        if daemon != "munged":
-            wait_for(daemon, process, whole, lambda port=port: answers(socket.AF_INET, ("127.0.0.1", port)))
+        wait_for(daemon, process, whole, listens[daemon])
     return {"began": sorted(began)}
 
 
-def launch(daemon: str, whole: str, short: str, mark: str, name: str) -> subprocess.Popen[bytes]:
+def launch(daemon: str, whole: Path, short: Path, mark: str, name: str) -> subprocess.Popen[bytes]:
     """Start one daemon in a session of its own, with a small environment."""
-    conf, log = os.path.join(whole, "slurm.conf"), os.path.join(whole, daemon + ".log")
-    at = "--{}=" + short + "/{}"
-    key = ["--key-file=" + whole + "/munge.key", "--log-file=" + log]
-    words = {
-        "munged": ["--force", "--foreground", *key, at.format("socket", "munge"), at.format("pid-file", "munged.pid")]
-        + [at.format("seed-file", "munge.seed")],
-        "slurmctld": ["-D", "-f", conf, "-L", log],
-        "slurmd": ["-D", "-f", conf, "-N", name, "-L", log],
-    }[daemon]
-    kept = {one: os.environ[one] for one in ("HOME", "LANG", "TMPDIR", "CLOUDGPU_MACHINE", "TZ") if one in os.environ}
-    environ = dict(kept, PATH=path(), SLURM_CONF=conf, **{MARK: mark})
     program = shutil.which(daemon, path=path())
     if program is None:
-        raise Fault(daemon + " is not installed")
-    with open(os.open(os.path.join(whole, daemon + ".out"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:
-        return subprocess.Popen(
-            [program, *words],
+        raise Fault(f"{daemon} is not installed")
+    conf, log = str(whole / "slurm.conf"), str(whole / (daemon + ".log"))
+    kept = {one: os.environ[one] for one in KEPT if one in os.environ}
+    with os.fdopen(os.open(str(whole / (daemon + ".out")), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:
+        return subprocess.Popen(  # noqa: S603  (the engine's own daemons)
+            [program, *words_of(daemon, whole, short, name), *(["-L", log] if daemon != "munged" else [])],
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=out,
-            env=environ,
+            env=dict(kept, PATH=path(), SLURM_CONF=conf, **{MARK: mark}),
             cwd="/",
             start_new_session=True,
         )
 
 
-def wait_for(daemon: str, process: subprocess.Popen[bytes], whole: str, is_up: Callable[[], bool]) -> None:
+def words_of(daemon: str, whole: Path, short: Path, name: str) -> list[str]:
+    """Return the arguments of a daemon, without where Slurm's write their log."""
+    if daemon == "slurmctld":
+        return ["-D", "-f", str(whole / "slurm.conf")]
+    if daemon == "slurmd":
+        return ["-D", "-f", str(whole / "slurm.conf"), "-N", name]
+    files = {"socket": short / "munge", "pid-file": short / "munged.pid", "seed-file": short / "munge.seed"}
+    files.update({"key-file": whole / KEY, "log-file": whole / "munged.log"})
+    return ["--force", "--foreground", *(f"--{option}={file}" for option, file in files.items())]
+
+
+def wait_for(daemon: str, process: subprocess.Popen[bytes], whole: Path, is_up: Callable[[], bool]) -> None:
     """Wait until a daemon listens. Raises Fault with its last words where it ended, or took too long."""
-    end = time.monotonic() + START_S
-    while True:
+    until = time.monotonic() + START_S
+    while not is_up():
         if process.poll() is not None:
-            raise Fault("{} ended: {}".format(daemon, last_words(whole, daemon)))
-        if is_up():
-            return
-        if time.monotonic() > end:
-            raise Fault("{} does not listen after {:g} s: {}".format(daemon, START_S, last_words(whole, daemon)))
+            raise Fault(f"{daemon} ended: {last_words(whole, daemon)}")
+        if time.monotonic() > until:
+            raise Fault(f"{daemon} does not listen after {START_S:g} s: {last_words(whole, daemon)}")
         time.sleep(0.02)
 
 
@@ -213,74 +221,40 @@ def answers(family: int, address: Any) -> bool:
         return made.connect_ex(address) == 0
 
 
-def last_words(whole: str, daemon: str) -> str:
-    """Return the last line that a daemon has written, of errors if there are any."""
-    lines = []
-    for ending in (".log", ".out"):
-        with contextlib.suppress(OSError), open(os.path.join(whole, daemon + ending), "rb") as file:
-            lines += [line for line in file.read()[-20000:].decode("utf-8", "replace").splitlines() if line.strip()]
-    bad = [line for line in lines if re.search("error|fatal|Error", line)]
-    return (bad or lines or ["it said nothing"])[-1].strip()[-LAST_WORDS:]
-
-
-def stop(held: list[socket.socket], directory: str, short: str, mark: str, names: list[str]) -> dict[str, Any]:
-    """End the daemons that are named (all, and everything that runs for this engine, for none); munge comes last."""
+def stop(held: list[socket.socket], directory: str, short: str, mark: str) -> dict[str, Any]:
+    """End everything that runs for this engine, jobs too; munge, which the others ask, comes last."""
     let_go(held)
-    if names:
-        found = [pid for name, pid in daemons(directory).items() if pid and name in names]
-        end(lambda: [pid for pid in found if lives(pid)], GENTLE_S)
-        return {"ended": len(found)}
-    munge = daemons(directory).get("munged")
-    begun = ours(directory, short, mark)
-    end(lambda: [pid for pid in ours(directory, short, mark) if pid != munge], GENTLE_S)
-    end(lambda: ours(directory, short, mark), GENTLE_S)
-    return {"ended": len(begun)}
-
-
-def end(find: Callable[[], list[int]], gentle_s: float) -> None:
-    """Ask processes to end, then kill them until none is left. Raises Fault where some do not go."""
-    asked = find()
-    for number, within in ((signal.SIGTERM, gentle_s), (signal.SIGKILL, KILL_S)):
-        until = time.monotonic() + within
-        while asked and time.monotonic() < until:
-            for pid in asked:
-                with contextlib.suppress(OSError):
-                    os.kill(pid, number)
-            pause = time.monotonic() + 0.3
-            while time.monotonic() < pause and any(lives(pid) for pid in asked):
-                time.sleep(0.02)
-            asked = find()
-    if asked:
-        raise Fault("some processes do not end: {}".format(", ".join(str(pid) for pid in asked)))
+    whole = absolute(directory)
+    munge = daemons(whole).get("munged")
+    found = ours(whole, Path(short), mark)
+    end(lambda: [pid for pid in ours(whole, Path(short), mark) if pid != munge], GENTLE_S)
+    end(lambda: ours(whole, Path(short), mark), GENTLE_S)
+    return {"ended": len(found)}
 
 
 def ask(_held: list[socket.socket], directory: str) -> dict[str, Any]:
     """Say what `sinfo` and `squeue` say; without them, why."""
-    made = [slurm(directory, *words) for words in (("sinfo", "-h", "-N", "-o", SINFO), SQUEUE_WORDS)]
-    said = [finish(one) for one in made]
+    if not daemons(absolute(directory)).get("slurmctld"):
+        return {"alive": False, "why": "slurmctld does not run"}
+    said = [finish(one) for one in [slurm(directory, SINFO), slurm(directory, SQUEUE)]]
     failed = next((error for status, _, error in said if status), None)
     if failed is not None:
-        alive = daemons(directory).get("slurmctld")
-        return {"alive": False, "why": failed or ("it does not answer" if alive else "slurmctld does not run")}
+        return {"alive": False, "why": failed or "it does not answer"}
     return {"alive": True, "sinfo": said[0][1], "squeue": said[1][1]}
-
-
-SINFO = "%N|%T|%E"
-SQUEUE_WORDS = ("squeue", "-h", "-a", "-r", "-o", "%i|%T|%r")
 
 
 def resume(_held: list[socket.socket], directory: str, names: list[str]) -> dict[str, Any]:
     """Take nodes into use again."""
-    status, _, error = finish(slurm(directory, "scontrol", "update", "nodename=" + ",".join(names), "state=resume"))
+    words = ("scontrol", "update", "nodename=" + ",".join(names), "state=resume")
+    status, _, error = finish(slurm(directory, words))
     return {"why": error if status else ""}
 
 
-def slurm(directory: str, *words: str) -> subprocess.Popen[bytes]:
+def slurm(directory: str, words: tuple[str, ...]) -> subprocess.Popen[bytes]:
     """Begin one of Slurm's commands."""
-    environ = dict(os.environ, PATH=path(), SLURM_CONF=os.path.join(absolute(directory), "slurm.conf"))
-    return subprocess.Popen(
-        list(words), env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
+    environ = dict(os.environ, PATH=path(), SLURM_CONF=str(absolute(directory) / "slurm.conf"))
+    out = subprocess.PIPE
+    return subprocess.Popen(words, env=environ, stdin=subprocess.DEVNULL, stdout=out, stderr=out)  # noqa: S603
 
 
 def finish(process: subprocess.Popen[bytes]) -> tuple[int, str, str]:
@@ -290,41 +264,41 @@ def finish(process: subprocess.Popen[bytes]) -> tuple[int, str, str]:
     except subprocess.TimeoutExpired:
         process.kill()
         process.communicate()
-        return 1, "", "it did not answer within {:g} s".format(ASK_S)
+        return 1, "", f"it did not answer within {ASK_S:g} s"
     lines = error.decode("utf-8", "replace").strip().splitlines()
-    return process.returncode, out.decode("utf-8", "replace"), lines[-1][-LAST_WORDS:] if lines else ""
+    return process.returncode, out.decode("utf-8", "replace"), lines[-1][-MOST_SAID:] if lines else ""
 
 
 def remove(held: list[socket.socket], directory: str, short: str, mark: str) -> dict[str, Any]:
     """End everything and remove every file; the directories above go when they are empty."""
-    answer = stop(held, directory, short, mark, [])
-    for one in (absolute(directory), short):
-        shutil.rmtree(one, ignore_errors=True)
+    answer = stop(held, directory, short, mark)
+    whole = absolute(directory)
+    for one, above in ((whole, (whole.parent, whole.parent.parent)), (Path(short), (Path(short).parent,))):
+        shutil.rmtree(str(one), ignore_errors=True)
         with contextlib.suppress(OSError):
-            os.rmdir(os.path.dirname(one))
-            if one != short:
-                os.rmdir(os.path.dirname(os.path.dirname(one)))
+            for directory_above in above:
+                directory_above.rmdir()
     return answer
 
 
-def make_directories(directory: str, short: str) -> str:
+def make_directories(directory: str, short: Path) -> Path:
     """Make the node's directories; raise Fault where the short one, which everybody could make, is another's."""
     whole = absolute(directory)
-    os.makedirs(os.path.join(whole, "state"), 0o700, exist_ok=True)
-    os.chmod(whole, 0o700)
-    for one in (os.path.dirname(short), short, short + "/spool"):
+    (whole / "state").mkdir(mode=0o700, parents=True, exist_ok=True)
+    whole.chmod(0o700)
+    for one in (short.parent, short):
         with contextlib.suppress(FileExistsError):
-            os.mkdir(one, 0o700)
-        seen = os.lstat(one)
-        open_to_others = stat.S_IMODE(seen.st_mode) & 0o077 and not one.endswith("/spool")  # slurmd opens that itself
-        if not stat.S_ISDIR(seen.st_mode) or seen.st_uid != os.getuid() or open_to_others:
-            raise Fault(one + " is not a directory of this user alone")
+            one.mkdir(mode=0o700)
+        seen = one.lstat()
+        if not stat.S_ISDIR(seen.st_mode) or seen.st_uid != os.getuid() or stat.S_IMODE(seen.st_mode) & 0o077:
+            raise Fault(f"{one} is not a directory of this user alone")
+    (short / "spool").mkdir(mode=0o700, exist_ok=True)  # slurmd opens it to others itself
     return whole
 
 
-def absolute(directory: str) -> str:
+def absolute(directory: str) -> Path:
     """Return a path below the home as a whole one."""
-    return os.path.join(home(), directory)
+    return Path(home()) / directory
 
 
 def home() -> str:
@@ -340,93 +314,14 @@ def path() -> str:
 def read_plan(directory: str) -> dict[str, Any]:
     """Return what was noted of the plan."""
     try:
-        with open(os.path.join(absolute(directory), "plan.json")) as file:
-            return dict(json.load(file))
+        return dict(json.loads((absolute(directory) / PLAN).read_text()))
     except (OSError, ValueError):
         return {}
 
 
-def note(whole: str, daemon: str, pid: int) -> None:
-    """Remember a daemon's process: its number, and when it began."""
-    with open(
-        os.open(os.path.join(whole, daemon + ".process"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w"
-    ) as f:
-        f.write("{} {}".format(pid, begun(pid)))
-
-
-def daemons(directory: str) -> dict[str, int]:
-    """Return the daemons of this node with their process numbers, 0 for one that has ended."""
-    found = {}
-    for name in ("munged", "slurmctld", "slurmd"):
-        try:
-            with open(os.path.join(absolute(directory), name + ".process")) as file:
-                pid, began = (int(word) for word in file.read().split())
-        except (OSError, ValueError):
-            continue
-        found[name] = pid if lives(pid) and begun(pid) == began else 0
-    return found
-
-
-def fields(pid: int) -> list[str]:
-    """Return what the kernel says of a process, from its state on; nothing for one that is gone."""
-    try:
-        with open("/proc/{}/stat".format(pid), "rb") as file:
-            return file.read().decode("utf-8", "replace").rpartition(")")[2].split()
-    except OSError:
-        return []
-
-
-def lives(pid: int) -> bool:
-    """Tell whether a process lives."""
-    return (fields(pid) or ["X"])[0] not in "ZX"
-
-
-def begun(pid: int) -> int:
-    """Return when a process began, in the kernel's ticks."""
-    said = fields(pid)
-    return int(said[19]) if said else 0
-
-
-def ours(directory: str, short: str, mark: str) -> list[int]:
-    """Return the living processes of this node's engine, tasks included."""
-    wanted, roots = (MARK + "=" + mark).encode(), (absolute(directory) + "/", short + "/")
-    parents, found = {}, set()
-    for pid in [int(name) for name in os.listdir("/proc") if name.isdigit()]:
-        said = fields(pid)
-        if not said or said[0] in "ZX" or pid == os.getpid():
-            continue
-        parents[pid] = int(said[1])
-        if is_marked(pid, wanted) or any(one.startswith(roots) for one in open_files(pid)):
-            found.add(pid)
-    grown = True
-    while grown:
-        more = {pid for pid, parent in parents.items() if parent in found and pid not in found}
-        grown = bool(more)
-        found |= more
-    return sorted(found)
-
-
-def is_marked(pid: int, wanted: bytes) -> bool:
-    """Tell whether a process was started with this mark."""
-    try:
-        with open("/proc/{}/environ".format(pid), "rb") as file:
-            return wanted in file.read().split(b"\0")
-    except OSError:
-        return False
-
-
-def open_files(pid: int) -> Iterator[str]:
-    """Yield the files that a process has open, as far as we may know."""
-    where = "/proc/{}/fd".format(pid)
-    with contextlib.suppress(OSError):
-        for name in os.listdir(where):
-            with contextlib.suppress(OSError):
-                yield os.readlink(os.path.join(where, name))
-
-
 def memory_mb() -> int:
     """Return all memory of this computer in MiB."""
-    with open("/proc/meminfo") as file:
+    with Path("/proc/meminfo").open() as file:
         return max(1, int(file.readline().split()[1]) // 1024)
 
 
@@ -435,22 +330,22 @@ def gpus() -> list[str]:
     if shutil.which("nvidia-smi", path=path()):
         output(["nvidia-smi", "-L"])  # makes the device files where nobody has used a GPU yet
     try:
-        with open(os.path.expanduser(DEVICES)) as file:
-            named = [line.strip() for line in file if line.strip()]
+        lines = (Path(home()) / DEVICES).read_text().splitlines()
+        named = [Path(line.strip()) for line in lines if line.strip()]
     except OSError:
-        found = [name for name in os.listdir("/dev") if re.fullmatch("nvidia[0-9]+", name)]
-        named = ["/dev/" + name for name in sorted(found, key=lambda name: int(name[6:]))]
+        found = [one for one in Path("/dev").iterdir() if re.fullmatch("nvidia[0-9]+", one.name)]
+        named = sorted(found, key=lambda one: int(one.name[6:]))
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None and re.fullmatch("[0-9,]*", visible):
         chosen = {int(word) for word in visible.split(",") if word}
         named = [one for place, one in enumerate(named) if place in chosen]
-    return [one for one in named if os.path.exists(one) and stat.S_ISCHR(os.stat(one).st_mode)]
+    return [str(one) for one in named if one.is_char_device()]
 
 
 def host() -> str:
     """Return what is the same for nodes on one host: one boot, one network, one name."""
-    with open("/proc/sys/kernel/random/boot_id") as file:
-        return " ".join([file.read().strip(), os.readlink("/proc/self/ns/net"), socket.gethostname()])
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return " ".join([boot, os.readlink("/proc/self/ns/net"), socket.gethostname()])
 
 
 def interfaces() -> dict[str, str]:
@@ -474,22 +369,23 @@ def uid_of(name: str) -> int | None:
 
 def output(words: list[str]) -> str:
     """Return what a command prints; nothing where it fails."""
+    environ = dict(os.environ, PATH=path())
     try:
-        done = subprocess.run(
+        done = subprocess.run(  # noqa: S603
             words,
-            env=dict(os.environ, PATH=path()),
+            env=environ,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             timeout=20,
             check=False,
         )
-        return done.stdout.decode("utf-8", "replace").strip()
     except (OSError, subprocess.SubprocessError):
         return ""
+    return done.stdout.decode("utf-8", "replace").strip()
 
 
-VERBS = {
+VERBS: dict[str, Callable[..., dict[str, Any]]] = {
     "look": look,
     "hold": hold,
     "write": write,

@@ -1,1 +1,1 @@
-"""Clusters: the engine on their nodes is set up, examined and taken away."""
+"""Clusters: one decision over all nodes, proved of all; the engine on them is set up and examined."""

@@ -132,7 +132,7 @@ def _started(session: Session, gang: _Gang, facts: Sequence[NodeFacts]) -> tuple
             _start_anew(session, gang, facts, digest)
             break
         except Unreachable as fault:
-            if not left or "listen" not in fault.message.lower() and "bind" not in fault.message.lower():
+            if not left or ("listen" not in fault.message.lower() and "bind" not in fault.message.lower()):
                 raise
     return names
 

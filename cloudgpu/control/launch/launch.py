@@ -33,7 +33,7 @@ from cloudgpu.control.team.law import check_may, check_override, claim_owner
 from cloudgpu.core.catalog.matching import fits
 from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.launch.same_request import living_of, unsettled_of
-from cloudgpu.core.model.machine import Machine, Owned, and_billed, comes_back
+from cloudgpu.core.model.machine import Machine, Owned, and_billed, called, comes_back
 from cloudgpu.core.model.offers import Market, Offer
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import (
@@ -254,7 +254,7 @@ def _until_ready(session: Session, machine: Machine, *, found: bool, wait: bool)
                 remove_unfit(session, machine, error)
             raise
         billed = and_billed(machine, " and billed meanwhile")
-        left = f"{machine.name} is launched{billed}; to end it: cloudgpu down {machine.name}"
+        left = f"{machine.name} is launched{billed}; to end it: cloudgpu down {called(machine)}"
         error.next = f"{error.next} {left}" if error.next else left
         raise
 

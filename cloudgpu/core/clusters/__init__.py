@@ -1,1 +1,1 @@
-"""Clusters and their engine: what nodes say of themselves, whether they fit, and the files that make them one."""
+"""Clusters: which machines are the nodes of one, how complete it is, and what its engine needs and says."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
 
 from cloudgpu.core.clusters.nodes import NodeFacts, SlurmVersion
 from cloudgpu.errors import InvalidRequest
@@ -80,7 +79,7 @@ def _index(version: SlurmVersion) -> int:
 
 
 def _check_clocks(nodes: Sequence[NodeFacts]) -> None:
-    first, last = (choose(nodes, key=lambda one: one.ahead_s) for choose in (min, max))
+    first, last = min(nodes, key=lambda one: one.ahead_s), max(nodes, key=lambda one: one.ahead_s)
     apart = last.ahead_s - first.ahead_s
     if apart > MOST_APART_S:
         raise InvalidRequest(
@@ -146,11 +145,6 @@ def check_people(nodes: Sequence[NodeFacts], people: Iterable[str]) -> None:
         value=", ".join(others),
         next="Have Slurm installed there as the system's service, and submit to it: cloudgpu run --on LOGIN",
     )
-
-
-def same_host(nodes: Sequence[NodeFacts]) -> bool:
-    """Say whether some of the nodes, which are sorted by host here, share one."""
-    return any(one.host == other.host for one, other in pairwise(sorted(nodes, key=lambda node: node.host)))
 
 
 def _listed(names: Sequence[str]) -> str:

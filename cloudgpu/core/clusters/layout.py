@@ -62,8 +62,8 @@ def engine_directory(cluster: str, node: int = CONTROLLER) -> str:
 def engine_files(cluster: str, node: int = CONTROLLER) -> EngineFiles:
     """Return where the engine's files of a node are."""
     directory, short = engine_directory(cluster, node), short_directory(cluster, node)
-    paths = (f"{directory}/{name}" for name in (CONF, RECORDS, JOBS, JOB_ENVIRONMENT))
-    return EngineFiles(directory, *paths, short, f"{short}/munge")
+    conf, records, jobs, found = (f"{directory}/{name}" for name in (CONF, RECORDS, JOBS, JOB_ENVIRONMENT))
+    return EngineFiles(directory, conf, records, jobs, found, short, f"{short}/munge")
 
 
 def short_directory(cluster: str, node: int = CONTROLLER) -> str:

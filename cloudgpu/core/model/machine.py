@@ -264,6 +264,11 @@ def fact(said: T | None) -> T:
     return cast("T", said)
 
 
+def called(machine: Machine) -> str:
+    """Return the name under which a machine is stopped, started and ended: its cluster's, or its own."""
+    return machine.cluster.name if machine.cluster else machine.name
+
+
 def stays(machine: Machine) -> bool:
     """Say whether something of this machine is kept, though it is gone."""
     return machine.terminated_at is not None and bool(machine.retained or machine.parked)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
-import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 from cloudgpu.control.access.reach import reached, wait_until_ready
@@ -77,40 +79,49 @@ class Gang:
             done = connection.capture(text, timeout=timeout)
         return done.status, done.stdout.decode(), done.stderr.decode()
 
-    def job(self, script, *options, timeout=WITHIN_S):
-        """Submit a script, wait for its end and return (status of sbatch -W, what the job printed)."""
-        words = " ".join(options)
-        status, out, err = self.sh(
-            f"cd; cat > job.sh <<'END'\n#!/bin/sh\n{script}\nEND\n"
-            f"sbatch -W --time=5 -o out.%j {words} job.sh; s=$?; cat out.$(ls -t out.* | head -1 | cut -d. -f2); exit $s",
-            timeout=timeout,
+    def job(self, script, *options):
+        """Submit a script, wait for its end and return (its exit status, what it printed)."""
+        body = f"#!/bin/sh\n(\n{script}\n)\necho $? > ended"
+        waits = "until [ -s ended ]; do sleep 0.05; done; cat ended out"
+        _, out, err = self.sh(
+            f"rm -f ended out; cat > job.sh <<'END'\n{body}\nEND\n"
+            f"sbatch --time=5 -o out {' '.join(options)} job.sh > /dev/null && {waits}"
         )
-        return status, out + err
+        assert not err, err
+        status, _, printed = out.partition("\n")
+        return int(status), printed
 
     def mark(self, node):
         """What marks the processes of a node's machine."""
-        return self._record(node)["mark"]
-
-    def _record(self, node):
-        import json
-
-        row = self.machine(node)
-        (path,) = self.home.glob(f"**/{row.provider_id}/machine.json")
-        return json.loads(path.read_text())
+        (path,) = self.home.glob(f"**/{self.machine(node).provider_id}/machine.json")
+        return json.loads(path.read_text())["mark"]
 
     def processes(self, node):
         """The processes of a node's machine."""
         return find(self.mark(node))
+
+    def kill(self, node):
+        """Kill all that runs on a node, its SSH server too, as a power cut does."""
+        mark = self.mark(node)
+        while found := find(mark):
+            for one in found:
+                with suppress(psutil.Error):
+                    one.kill()
+            psutil.wait_procs(found, timeout=5)
+
+    def engine_processes(self):
+        """The processes of this cluster's engine that still live: their numbers, and what they are."""
+        found = {}
+        for one in psutil.process_iter():
+            with suppress(psutil.Error):
+                words = " ".join(one.cmdline())
+                if one.status() != psutil.STATUS_ZOMBIE and str(self.home) in words and "slurm" in words:
+                    found[one.pid] = words
+        return found
 
     def end(self):
         """End every machine."""
         provider = self.session.provider("local")
         for instance in provider.list().instances:
             provider.terminate(instance.id)
-
-
-def processes_of_engine(short="/tmp/cg-"):
-    """Every process of an engine of these tests that still lives."""
-    done = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True)
-    words = ("slurmd", "slurmctld", "munged", "slurmstepd")
-    return [line for line in done.stdout.splitlines() if any(word in line for word in words) and "cg-test" in line]
+        self.session.ledger.close()

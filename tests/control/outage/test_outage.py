@@ -13,7 +13,8 @@ import pytest
 from cloudgpu.cli.app import run
 from cloudgpu.control.api.down import ended, to_end
 from cloudgpu.control.inventory.unrecorded_termination import Unrecorded
-from cloudgpu.control.lifecycle.lifecycle import new_lease, start, stop
+from cloudgpu.control.lifecycle.lifecycle import stop
+from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.control.outage.discovery import to_stop
 from cloudgpu.control.outage.notices import notify_where_away
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
