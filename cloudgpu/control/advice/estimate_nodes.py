@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from cloudgpu import catalog
+from cloudgpu.catalog.read import network_of
 from cloudgpu.control.clusters.remarks import gang_loss_of, peak_of
 from cloudgpu.core.catalog.catalog import meant_by
 from cloudgpu.core.clusters.worth import GRADIENT_BYTES, USED_OF_NETWORK, speed_up, worth_sentence
@@ -48,7 +49,7 @@ def _of_offer(query: NodesQuery, estimate: Estimate, machines: Sequence[Machine]
         query,
         shape.gpu.name,
         peak,
-        catalog.network_of(shape.provider, shape.name),
+        network_of(shape.provider, shape.name),
         shape.name.removeprefix("Standard_"),
     )
     place = (shape.provider, shape.name, listed.region)

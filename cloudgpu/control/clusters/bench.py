@@ -6,10 +6,11 @@ from contextlib import ExitStack
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from cloudgpu import catalog
 from cloudgpu.access import network_speed
+from cloudgpu.catalog.read import network_of
 from cloudgpu.control.access.reach import reached
 from cloudgpu.core.clusters.layout import engine_files, rank
+from cloudgpu.core.clusters.members import members
 from cloudgpu.core.clusters.worth import USED_OF_NETWORK
 from cloudgpu.core.model.machine import is_owned
 from cloudgpu.errors import InvalidRequest
@@ -112,13 +113,8 @@ def _pair(session: Session, name: str, other: str | None) -> tuple[Machine, Mach
 
 def first_two(machines: Iterable[Machine], name: str) -> tuple[Machine, Machine] | None:
     """Return the first two nodes of the cluster with this name or id that are not gone; None where there are none."""
-    nodes = {
-        one.cluster.node: one
-        for one in machines
-        if one.cluster is not None and name in (one.cluster.name, one.cluster.id) and one.terminated_at is None
-    }
-    first, *rest = sorted(nodes) or [0]
-    return (nodes[first], nodes[rest[0]]) if rest else None
+    nodes = [one for one in members(machines, name) if one.terminated_at is None]
+    return (nodes[0], nodes[1]) if len(nodes) > 1 else None
 
 
 def check_near(first: Machine, second: Machine) -> None:
@@ -137,7 +133,7 @@ def check_near(first: Machine, second: Machine) -> None:
 def _value(
     sender: str, receiver: str | None, machine: Machine, address: str | None, measured: Measured, given: float | None
 ) -> NetworkBenchDocument:
-    network = catalog.network_of(machine.provider, machine.instance_type or "") if given is None else None
+    network = network_of(machine.provider, machine.instance_type or "") if given is None else None
     gbit = given if network is None else network.gbit
     expected = None if gbit is None else gbit * USED_OF_NETWORK
     return {

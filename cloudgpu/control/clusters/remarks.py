@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from cloudgpu import catalog
+from cloudgpu.catalog.read import network_of, taken_in_a_month
 from cloudgpu.core.clusters.worth import GangLoss, gang_sentence, loss_an_hour, plan_remark, spot_losses
 from cloudgpu.core.model.machine import is_owned
 from cloudgpu.core.model.offers import Market
@@ -24,7 +25,7 @@ def cluster_remarks(nodes: int, item: Available, machines: Iterable[Machine]) ->
     if nodes < 2 or is_owned(item.provider):  # noqa: PLR2004  (a cluster)
         return
     yield plan_remark(
-        nodes, item.instance_type, peak_of(item.accelerators), catalog.network_of(item.provider, item.instance_type)
+        nodes, item.instance_type, peak_of(item.accelerators), network_of(item.provider, item.instance_type)
     )
     if item.market is Market.SPOT:
         loss = gang_loss_of(nodes, item.provider, item.instance_type, item.region, machines)
@@ -52,7 +53,7 @@ def gang_loss_of(
     if taken and hours:
         each = loss_an_hour(taken, hours)
         return GangLoss(nodes, "hour", (each, each), f"your ledger: {taken} taken in {hours:.3g} hours")
-    listed = catalog.taken_in_a_month(provider, kind, region)
+    listed = taken_in_a_month(provider, kind, region)
     return None if listed is None else GangLoss(nodes, "month", *listed)
 
 
