@@ -53,7 +53,7 @@ def machine_names(incomplete: str) -> list[str]:
         machines = living(open_session(os.environ).ledger.machines())
     except CloudgpuError:
         return []
-    clusters = dict.fromkeys(machine.cluster.name for machine in machines if machine.cluster)
+    clusters = dict.fromkeys(machine.gang.name for machine in machines if machine.gang)
     return [name for name in (*clusters, *(machine.name for machine in machines)) if name.startswith(incomplete)]
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.cli.clusters.answer import as_one
 from cloudgpu.core.clusters.members import clusters
+from cloudgpu.core.model.cluster import node_name
 from cloudgpu.views.clusters import cluster_value, sum_of
 from cloudgpu.views.machines import machine_value
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 def as_questions(session: Session, machines: Sequence[Machine]) -> list[MachineDocument]:
     """Return what the question shows: the machines of their own, and each cluster as one."""
     now = session.clock()
-    values = [machine_value(machine, now) for machine in machines if machine.cluster is None]
+    values = [machine_value(machine, now) for machine in machines if machine.gang is None]
     return values + [
         as_one(cluster_value(nodes, [machine_value(node, now) for node in nodes])) for nodes in clusters(machines)
     ]
@@ -31,8 +32,9 @@ def as_ended(document: DownDocument) -> list[MachineDocument]:
     whole: dict[str, list[MachineDocument]] = {}
     for value in document["terminated"]:
         cluster = value["cluster"]
-        broken = cluster is None or any(f"{cluster['name']}-{one}" in failed for one in range(cluster["nodes"]))
-        whole.setdefault(value["id"] if cluster is None or broken else cluster["id"], []).append(value)
+        names = [node_name(cluster["name"], node) for node in range(cluster["nodes"])] if cluster else []
+        alone = cluster is None or len(names) == 1 or not failed.isdisjoint(names)
+        whole.setdefault(value["id"] if cluster is None or alone else cluster["id"], []).append(value)
     return [_one(values) for values in whole.values()]
 
 

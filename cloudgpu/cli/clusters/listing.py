@@ -20,9 +20,8 @@ def table(document: LsDocument, now: datetime, *, me: str | None) -> str:
     shown: dict[str, MachineDocument] = {}
     for value in document["machines"]:
         cluster = value["cluster"]
-        shown.setdefault(
-            value["id"] if cluster is None else cluster["id"], value if cluster is None else of[cluster["id"]]
-        )
+        one = value if cluster is None else of.get(cluster["id"], value)
+        shown.setdefault(one["id"], one)
 
     def row(value: MachineDocument, now: datetime) -> list[str]:
         return cluster_row(of[value["id"]], nodes, now) if value["id"] in of else machine_row(value, now)

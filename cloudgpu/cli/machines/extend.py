@@ -41,7 +41,7 @@ def command(
     check_override(session, reason)
     if span is None:
         return
-    if machine.cluster:
+    if machine.gang:
         from cloudgpu.cli.clusters.lease import extend as extend_cluster
 
         extend_cluster(session, [machine, *others], span, reason, yes=yes, output=output)

@@ -39,7 +39,7 @@ def command(
     session = open_here()
     machine, *others = session.find_whole(name, "hold")
     check_hold(called(machine), until, release=release)
-    if machine.cluster:
+    if machine.gang:
         from cloudgpu.cli.clusters.lease import hold as hold_cluster
 
         end = moment(until, "UNTIL", session.clock()) if until else None

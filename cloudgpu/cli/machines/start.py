@@ -63,7 +63,7 @@ def command(
     machine, *others = session.find_whole(name, "start")
     check_may(session, machine, "start")
     check_override(session, asked.override)
-    if machine.cluster:
+    if machine.gang:
         from cloudgpu.cli.clusters.power import start as start_cluster
         from cloudgpu.control.clusters.start import check_not_moved
 

@@ -30,7 +30,7 @@ def command(name: MaybeName = None, *, yes: Yes = False, output: Output = Format
 
     session = open_here()
     row, *others = to_stop(session, name)
-    if row.cluster:
+    if row.gang:
         from cloudgpu.cli.clusters.power import stop as stop_cluster
 
         stop_cluster(session, [row, *others], yes=yes, output=output)

@@ -208,7 +208,7 @@ def whole(machines: Sequence[Machine]) -> list[list[Machine]]:
     """Return the machines that end as one: the nodes of each cluster together, in their order, all others alone."""
     found: dict[str, list[Machine]] = {}
     for machine in machines:
-        found.setdefault(machine.cluster.id if machine.cluster else machine.id, []).append(machine)
+        found.setdefault(machine.gang.id if machine.gang else machine.id, []).append(machine)
     return [sorted(some, key=node_number) for some in found.values()]
 
 
@@ -228,7 +228,7 @@ def _ended_at_once(session: Session, wholes: Sequence[Sequence[Machine]]) -> lis
 def _ended(session: Session, machines: Sequence[Machine]) -> list[Ended | CloudgpuError]:
     machine = machines[0]
     try:
-        if machine.cluster is not None:
+        if machine.gang is not None:
             return end_all(session, machines, why="asked by the user")
         return [end_all_of(session, machine, why="asked by the user")]
     except CloudgpuError as error:

@@ -160,7 +160,7 @@ class Machines(Capability):
         from cloudgpu.control.outage.discovery import to_stop
 
         rows = to_stop(self._session, name)
-        if rows[0].cluster is not None:
+        if rows[0].gang is not None:
             from cloudgpu.control.clusters.power import stop_all
 
             return self._cluster(stop_all(self._session, rows, why="asked by the user"))
@@ -187,7 +187,7 @@ class Machines(Capability):
         machine, *others = self._session.find_whole(name, "start")
         span, renew = duration(lease, "--lease"), duration(renew_until, "--renew-until")
         reason = check_reason(override)
-        if machine.cluster is not None:
+        if machine.gang is not None:
             from cloudgpu.control.clusters.start import check_not_moved, start_all
             from cloudgpu.control.lifecycle.start import new_lease
 
@@ -216,7 +216,7 @@ class Machines(Capability):
         loses = end and hold_loses_to(session, machine, end)
         if loses:
             session.tell(loses)
-        if machine.cluster is not None:
+        if machine.gang is not None:
             from cloudgpu.control.clusters.lease import hold_all
 
             return self._cluster(hold_all(session, [machine, *others], end))
@@ -234,7 +234,7 @@ class Machines(Capability):
             raise InvalidRequest("Say by how much.", field="BY", value=None, next="For example 4h.")
         machine, *others = self._session.find_whole(name, "extend")
         reason = check_reason(override)
-        if machine.cluster is not None:
+        if machine.gang is not None:
             from cloudgpu.control.clusters.lease import extend_all, plan_extension_of_all
 
             planned = plan_extension_of_all(self._session, [machine, *others], span)

@@ -35,7 +35,7 @@ def shown(
         _shown(session, row, one, refresh=refresh, history=history, why=why)
         for row, one in zip(rows, plain, strict=True)
     ]
-    if rows[0].cluster is None or name in (rows[0].name, rows[0].id):
+    if rows[0].gang is None or name in (rows[0].name, rows[0].id):
         return values[0]
     from cloudgpu.views.clusters import cluster_value
 

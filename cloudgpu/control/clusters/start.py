@@ -7,10 +7,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.access.reach import wait_until_ready
+from cloudgpu.control.clusters.engine import set_up
 from cloudgpu.control.clusters.power import check_stop_all, stopping
 from cloudgpu.control.clusters.together import Together, each, faults_in, gravest, others_first, rows_now
 from cloudgpu.control.lifecycle.lifecycle import alone
 from cloudgpu.control.lifecycle.start import AWAKE, admit_start, check_start, may_start, start_held, to_start
+from cloudgpu.core.clusters.layout import engine_of_machine
 from cloudgpu.core.model.machine import Machine, and_billed, called
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, NoCapacity
 from cloudgpu.underway import changing
@@ -59,7 +61,21 @@ def start_all(
         outcomes = each(session, rows_now(session, rows), wait_until_ready)
         with alone(session, machines[0]):
             _ended_meanwhile(session, rows, asleep, outcomes)
-    return Together(rows_now(session, rows), faults_in(outcomes))
+    now, faults = rows_now(session, rows), faults_in(outcomes)
+    return Together(now, faults or _engine_again(session, now))
+
+
+def _engine_again(session: Session, rows: Sequence[Machine]) -> tuple[CloudgpuError, ...]:
+    """Set the engine up on nodes that run again: their addresses may be other ones. Return what kept it from that."""
+    if engine_of_machine(rows[0]) != "slurm":
+        return ()
+    try:
+        set_up(session, rows)
+    except CloudgpuError as error:
+        error.message += f" {called(rows[0])} runs{and_billed(rows[0], ' and is billed')}, without its queue."
+        error.next = error.next or f"Run: cloudgpu start {called(rows[0])}"
+        return (error,)
+    return ()
 
 
 def _started(session: Session, machine: Machine, *, lease: Lease) -> Machine:

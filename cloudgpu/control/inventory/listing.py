@@ -90,7 +90,7 @@ def listed(
     values = valued(session, shown, look.gpus_now if look else {}, reached=reached)
     return {
         "machines": values,
-        "clusters": _clusters(shown, values, queues or {}) if any(row.cluster for row in shown) else [],
+        "clusters": _clusters(shown, values, queues or {}) if any(row.gang for row in shown) else [],
         "view_as_of": _oldest(rows, reached),
         "last_run": None if last.ok_at is None else iso(last.ok_at),
         "foreign": [foreign_value(instance) for instance in look.foreign] if look else [],
@@ -108,9 +108,9 @@ def _clusters(
 
     of = {value["id"]: value for value in values}
     return [
-        cluster_value(nodes, [of[node.id] for node in nodes], queue=queues.get(nodes[0].cluster.id))
+        cluster_value(nodes, [of[node.id] for node in nodes], queue=queues.get(nodes[0].gang.id))
         for nodes in clusters(rows)
-        if nodes[0].cluster is not None
+        if nodes[0].gang is not None
     ]
 
 

@@ -297,8 +297,9 @@ def _is_there(provider: Provider, machine: Machine) -> bool:
 
 
 def all_carried(session: Session, view: View, wanted: Sequence[Machine], override: str | None) -> list[Draft]:
-    """Return the lines that go with the admission of all of these, as `carried` does of one."""
-    return [line for one in wanted for line in carried(session, view, one, override)]
+    """Return the lines that go with the admission of all of these, or of none of them, as `carried` does of one."""
+    name = wanted[0].gang.name if wanted[0].gang else ""
+    return carried(session, view, wanted[0], override, others=wanted[1:], of_cluster=name)
 
 
 def lease_line(machine: Machine, lease: Lease, why: str, now: datetime, *, who: RequestedBy) -> Draft:

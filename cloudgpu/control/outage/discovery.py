@@ -109,7 +109,7 @@ def named(session: Session, found: Tagged, name: str | None, verb: str) -> tuple
     """
     rows = found.rows if name is not None else mine(session, found)
     same = {row.id: row for row in rows if name == row.name}
-    same |= {row.cluster.id: row for row in rows if row.cluster and name == row.cluster.name}
+    same |= {row.gang.id: row for row in rows if row.gang and name == row.gang.name}
     if len(same) > 1:
         ids = ", ".join(f"{one} ({row.owner or 'nobody'})" for one, row in same.items())
         raise InvalidRequest(

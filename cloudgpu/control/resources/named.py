@@ -187,7 +187,7 @@ def save(session: Session, machine: Machine, name: str | None, *, restart: bool 
     if machine.state not in (State.RUNNING, *PAUSED):
         raise _not_now(machine)
     runs_on = not restart or getattr(provider, "saves_running", False)
-    if machine.cluster and machine.state == State.RUNNING and not runs_on:
+    if machine.gang and machine.state == State.RUNNING and not runs_on:
         raise _restarts_a_node(machine)
     name = name or f"{machine.name[:31]}-{session.clock():%Y%m%d}"
     _check_name(name)

@@ -254,10 +254,10 @@ def find_machine(
 
 def one_of(found: tuple[Machine, ...], name: str | None, verb: str) -> Machine:
     """Return the machine that was found; raise InvalidRequest where `name` is a cluster's, and has several."""
-    if found[0].cluster is None or name in (found[0].name, found[0].id):
+    if found[0].gang is None or name in (found[0].name, found[0].id):
         return found[0]
     raise InvalidRequest(
-        f"{found[0].cluster.name} is a cluster, and {verb} is about one machine.",
+        f"{found[0].gang.name} is a cluster, and {verb} is about one machine.",
         field="name",
         value=name,
         next=f"Name one of its nodes: {', '.join(row.name for row in found[:8])}",
@@ -269,7 +269,7 @@ def find_whole(
 ) -> tuple[Machine, ...]:
     """Return the machine meant by `name`, or all nodes of a cluster, as `Session.find_whole` says."""
     found = find_any(machines, name, now, ended=ended)
-    if found[0].cluster is None:
+    if found[0].gang is None:
         return found
     from cloudgpu.core.clusters.members import check_whole
 
@@ -289,7 +289,7 @@ def find_any(
         found = [machine for machine in rows if name in (machine.name, machine.id)]
         if found:
             return (found[-1],)
-        if any(machine.cluster and name in (machine.cluster.name, machine.cluster.id) for machine in rows):
+        if any(machine.gang and name in (machine.gang.name, machine.gang.id) for machine in rows):
             from cloudgpu.core.clusters.members import members
 
             return members(machines, name, ended=ended)
@@ -309,11 +309,11 @@ def _only(alive: list[Machine]) -> tuple[Machine, ...]:
         return (alive[0],)
     if not alive:
         raise InstanceNotFound("No machine is running.", field="name", value=None, next="Run: cloudgpu up")
-    if alive[0].cluster and all(row.cluster and row.cluster.id == alive[0].cluster.id for row in alive):
+    if alive[0].gang and all(row.gang and row.gang.id == alive[0].gang.id for row in alive):
         from cloudgpu.core.clusters.members import members
 
-        return members(alive, alive[0].cluster.id)
-    named = list(dict.fromkeys(row.cluster.name if row.cluster else row.name for row in alive))
+        return members(alive, alive[0].gang.id)
+    named = list(dict.fromkeys(row.gang.name if row.gang else row.name for row in alive))
     names = ", ".join(named[:8])
     raise InvalidRequest(
         f"There are {len(alive)} machines; name the one you mean.", field="name", value=None, next=f"One of: {names}"
@@ -326,12 +326,12 @@ def _unknown(name: str, machines: list[Machine], now: datetime) -> InstanceNotFo
     ended = [
         machine
         for machine in machines
-        if name in (machine.name, machine.id, *((machine.cluster.name, machine.cluster.id) if machine.cluster else ()))
+        if name in (machine.name, machine.id, *((machine.gang.name, machine.gang.id) if machine.gang else ()))
     ]
     if ended:
         return gone(ended[-1], now)
     known = present(machines)
-    alive = [machine.name for machine in known] + [machine.cluster.name for machine in known if machine.cluster]
+    alive = [machine.name for machine in known] + [machine.gang.name for machine in known if machine.gang]
     return InstanceNotFound(
         f"No machine is called {name!r}" + did_you_mean(near(name, alive), "."),
         field="name",

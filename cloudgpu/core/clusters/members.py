@@ -38,9 +38,9 @@ def members(machines: Iterable[Machine], name: str, *, ended: bool = False) -> t
 
 def cluster_of(machines: Iterable[Machine], machine: Machine, *, ended: bool = False) -> tuple[Machine, ...]:
     """Return the nodes of the cluster that this machine is of, as `members` does; itself for a machine of its own."""
-    if machine.cluster is None:
+    if machine.gang is None:
         return (machine,)
-    return members(machines, machine.cluster.id, ended=ended) or (machine,)
+    return members(machines, machine.gang.id, ended=ended) or (machine,)
 
 
 def clusters(machines: Iterable[Machine]) -> list[tuple[Machine, ...]]:
@@ -48,7 +48,7 @@ def clusters(machines: Iterable[Machine]) -> list[tuple[Machine, ...]]:
 
     Nodes that are gone are left out, but of a cluster of which nothing is there all are returned.
     """
-    groups = _by_id(machine for machine in machines if machine.cluster is not None)
+    groups = _by_id(machine for machine in machines if machine.gang is not None)
     return [_in_order([one for one in group if _is_there(one)] or group) for group in groups]
 
 
@@ -61,7 +61,7 @@ def status(nodes: Sequence[Machine]) -> Status:
 
 def node_number(machine: Machine) -> int:
     """Return which node of its cluster a machine is; 0 for a machine of its own."""
-    return machine.cluster.node if machine.cluster else 0
+    return machine.gang.node if machine.gang else 0
 
 
 def first_node(nodes: Sequence[Machine]) -> Machine:
@@ -83,7 +83,7 @@ def first_node(nodes: Sequence[Machine]) -> Machine:
 
 def check_whole(machine: Machine, name: str | None, verb: str) -> None:
     """Raise InvalidRequest where `name` means one node of a cluster: `verb`, a command, is about all of it."""
-    cluster = machine.cluster
+    cluster = machine.gang
     if cluster is None or name not in (machine.name, machine.id):
         return
     raise InvalidRequest(
@@ -97,11 +97,11 @@ def check_whole(machine: Machine, name: str | None, verb: str) -> None:
 
 def names_in(machines: Iterable[Machine]) -> list[str]:
     """Return the names of the clusters that these machines are nodes of, each once."""
-    return list(dict.fromkeys(machine.cluster.name for machine in machines if machine.cluster))
+    return list(dict.fromkeys(machine.gang.name for machine in machines if machine.gang))
 
 
 def _is_of(machine: Machine, name: str) -> bool:
-    return machine.cluster is not None and name in (machine.cluster.name, machine.cluster.id)
+    return machine.gang is not None and name in (machine.gang.name, machine.gang.id)
 
 
 def _by_id(machines: Iterable[Machine]) -> list[list[Machine]]:
@@ -116,7 +116,7 @@ def _in_order(machines: Iterable[Machine]) -> tuple[Machine, ...]:
 
 
 def _node(machine: Machine) -> ClusterNode:
-    return fact(machine.cluster)
+    return fact(machine.gang)
 
 
 def _lives(machine: Machine) -> bool:

@@ -189,6 +189,11 @@ class Machine(NamedTuple):
     interrupted_at: str | None = None
     cluster: ClusterNode | None = None
 
+    @property
+    def gang(self) -> ClusterNode | None:
+        """Which node it is of a cluster of several machines; None for one of its own, with a queue or without."""
+        return None if self.cluster is None or self.cluster.nodes == 1 else self.cluster
+
     @classmethod
     def of(cls, record: MachineRecord) -> Self:
         """Return the machine of a record. Raises KeyError for a record that lacks a key: a defect."""
@@ -266,7 +271,7 @@ def fact(said: T | None) -> T:
 
 def called(machine: Machine) -> str:
     """Return the name under which a machine is stopped, started and ended: its cluster's, or its own."""
-    return machine.cluster.name if machine.cluster else machine.name
+    return machine.gang.name if machine.gang else machine.name
 
 
 def stays(machine: Machine) -> bool:

@@ -42,7 +42,7 @@ class Own(Laptop):
     def stop(self, name: str | None = None) -> CloudgpuError:
         session = self.opened()
         with pytest.raises(CloudgpuError) as caught:
-            stop(session, to_stop(session, name), why="asked by the user")
+            stop(session, to_stop(session, name)[0], why="asked by the user")
         return caught.value
 
     @property
@@ -359,7 +359,7 @@ def _dies(*_: object) -> None:
 
 def _crash_at_stop(ada: Own, monkeypatch: pytest.MonkeyPatch, at: str) -> None:
     session = ada.opened()
-    row = to_stop(session, "fox")
+    (row,) = to_stop(session, "fox")
     cloud = session.provider("lab")
     send = cloud.stop
 
