@@ -171,6 +171,7 @@ def _plan(session: Session, found: Found, template: Template, first: Exact) -> L
         *setup_remarks(request.setup),
         *resolved.remarks,
         *at.remarks,
+        *_of_cluster(session, request, first.offer),
     )
     return launch_plan(
         request,
@@ -188,6 +189,14 @@ def _plan(session: Session, found: Found, template: Template, first: Exact) -> L
         any_provider=found.candidates.anywhere,
         policy=at.policy,
     )
+
+
+def _of_cluster(session: Session, request: LaunchRequest, offer: Offer) -> Iterator[str]:
+    """Yield whether several machines are worth it; nothing for one, which pays for no import."""
+    if request.cluster is not None and request.cluster.nodes > 1:
+        from cloudgpu.control.clusters.remarks import cluster_remarks
+
+        yield from cluster_remarks(request.cluster.nodes, offer.available, session.ledger.machines())
 
 
 def _written(
