@@ -1,6 +1,7 @@
-"""Servers of the tests in processes of their own, forked from one that has loaded what they need.
+"""Servers and writers of the tests in processes of their own, forked from one that has loaded what they need.
 
-To start Python and load asyncssh for each of two hundred servers took longer than most of the tests themselves.
+To start Python and load asyncssh for each of two hundred servers took longer than most of the tests themselves, and
+to start it for each writer that is killed a few milliseconds later most of the time of the runs that do so.
 """
 
 from __future__ import annotations
@@ -8,13 +9,22 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import subprocess
 from collections.abc import Callable
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
-from typing import Any
+from pathlib import Path
+from typing import IO, Any
 
 _FORKS = multiprocessing.get_context("forkserver")
-_FORKS.set_forkserver_preload(["__main__", "cloudgpu.providers.local.sshd", "tests.access.sshserver"])
+_SERVERS = ["__main__", "cloudgpu.providers.local.sshd", "tests.access.sshserver"]
+_WRITERS = [
+    "tests.ledger.writer",
+    "cloudgpu.ledger.log.projections",
+    "cloudgpu.ledger.suspect",
+    "tests.providers.local.crash",
+]
+_FORKS.set_forkserver_preload([*_SERVERS, *_WRITERS])
 
 
 class Forked:
@@ -41,6 +51,55 @@ class Forked:
         self._process.kill()
         self._process.join()
         self._ours.close()
+
+
+class Begun:
+    """A process that runs `work(*args)` and says on `stdout` what it writes there: what tests use of a `Popen`."""
+
+    def __init__(self, work: Callable[..., None], *args: Any, errors: Path, **environ: str) -> None:
+        """Begin it, with `environ` in its environment; what it says of errors goes into a file."""
+        ours, theirs = _FORKS.Pipe(duplex=False)
+        words = theirs, work, args, os.environ | environ, os.fspath(errors)
+        self._process = _FORKS.Process(target=_work, args=words, daemon=True)
+        _begin()
+        self._process.start()
+        theirs.close()
+        self.stdout: IO[str] = os.fdopen(os.dup(ours.fileno()))
+        ours.close()
+
+    @property
+    def returncode(self) -> int | None:
+        """How it ended, as a `Popen` says it; None while it runs."""
+        return self._process.exitcode
+
+    def kill(self) -> None:
+        """End it by SIGKILL."""
+        self._process.kill()
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Return its status once it has ended. Raises TimeoutExpired."""
+        self._process.join(timeout)
+        if self._process.exitcode is None:
+            raise subprocess.TimeoutExpired(str(self._process), timeout or 0)
+        return self._process.exitcode
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, None]:
+        """Return what it has yet to say, once it has ended."""
+        with self.stdout:
+            said = self.stdout.read()
+        self.wait(timeout)
+        return said, None
+
+
+def _work(
+    theirs: Connection, work: Callable[..., None], args: tuple[Any, ...], environ: dict[str, str], errors: str
+) -> None:
+    os.environ.clear()
+    os.environ.update(environ)
+    os.dup2(theirs.fileno(), 1)
+    os.dup2(os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), 2)
+    theirs.close()
+    work(*args)
 
 
 def until_closed(ours: Connection) -> None:

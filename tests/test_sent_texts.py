@@ -23,6 +23,7 @@ import pytest
 
 from cloudgpu.access.jobs import program as jobs
 from cloudgpu.access.jupyter import client as jupyter
+from cloudgpu.access.slurm import node as engine
 from cloudgpu.access.ssh import authorized_keys as guests
 from cloudgpu.access.ssh import execute as terminals
 from cloudgpu.access.ssh.connection import Completed
@@ -137,6 +138,8 @@ TEXTS: dict[str, Callable[[], str]] = {
     "program on a host (ssh)": lambda: client._request("list", {"ledger": "led-1"}).decode(),
     "program that runs JupyterLab": lambda: over(jupyter.stop, stopped=True),
     "command that reads JupyterLab's token": lambda: jupyter._TOKEN,
+    "program that looks after a node's engine": lambda: engine.program().decode(),
+    "command that looks after a node's engine": lambda: engine.COMMAND,
     "program that runs jobs": lambda: jobs.program().decode(),
     "command that runs jobs": lambda: jobs.COMMAND,
     "program that lets a key in": lambda: over(lambda to: guests.let_in(to, KEY), changed=True),

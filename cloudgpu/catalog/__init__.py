@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         listed_price,
         listed_quotas,
         named_gpu,
+        network_of,
         offers,
         on_demand_price,
         priced_in,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
         quotas_of,
         regions,
         spec_of,
+        taken_in_a_month,
         types,
     )
     from cloudgpu.catalog.storage import counted_price, disk_price, storage_kinds
@@ -48,6 +50,7 @@ __all__ = [
     "listed_price",
     "listed_quotas",
     "named_gpu",
+    "network_of",
     "offers",
     "on_demand_price",
     "parts",
@@ -58,6 +61,7 @@ __all__ = [
     "regions",
     "spec_of",
     "storage_kinds",
+    "taken_in_a_month",
     "types",
 ]
 _HOMES = {

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         JobMachine,
         JobProgress,
         JobResults,
+        JobSlurm,
         JobWaits,
         NoticeFit,
     )
@@ -107,6 +108,7 @@ def job_value(
         "living": job.is_living,
         "command": list(job.spec["argv"]),
         "machine": None if machine is None else machine_value(machine, own=job.spec["machine"] is None),
+        "slurm": _slurm(job),
         "waits": _waits(job),
         "attempt": None if last is None else last.number,
         "attempts": [_attempt(one, machines) for one in job.attempts],
@@ -171,6 +173,18 @@ def _waits(job: Job) -> JobWaits | None:
         return None
     since, why = job.waits
     return {"since": iso(since), "until": iso(waits_until(job, since)), "why": why}
+
+
+def _slurm(job: Job) -> JobSlurm | None:
+    asked = job.in_slurm
+    if asked is None or job.slurm_id is None:
+        return None
+    return {
+        "id": job.slurm_id,
+        "cluster": asked["cluster"],
+        "nodes": asked["nodes"],
+        "states": list(dict.fromkeys(one.state for one in job.runs)),
+    }
 
 
 def _attempt(one: Attempt, machines: Mapping[str, Machine]) -> JobAttempt:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import subprocess
 import sys
@@ -12,22 +11,30 @@ from pathlib import Path
 
 from cloudgpu.ledger.log.base import Ledger
 from cloudgpu.ledger.open import open_ledger
+from tests.forked import Begun
+from tests.ledger import writer
 
-WRITER = Path(__file__).with_name("writer.py")
+WRITER = Path(writer.__file__)
 
 
 def opened(directory: Path, url: str | None = None) -> Ledger:
     return open_ledger(url, directory, actor="reader", clock=lambda: datetime.now(UTC))
 
 
-def started(
-    directory: Path, name: str, first: int, count: int, *, before: tuple[str, ...] = (), url: str | None = None
-) -> subprocess.Popen[str]:
+def started(directory: Path, name: str, first: int, count: int, *, url: str | None = None) -> Begun:
+    """Begin a writer in a process of its own, a fork."""
+    environ = {"CLOUDGPU_LEDGER": url} if url else {}
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    words = str(directory), name, str(first), str(count)
+    return Begun(writer.main, *words, errors=said_by(directory, name), **environ)
+
+
+def traced(directory: Path, name: str, first: int, count: int, *, before: tuple[str, ...]) -> subprocess.Popen[str]:
+    """Begin a writer under the words `before`."""
     command = [*before, sys.executable, str(WRITER), str(directory), name, str(first), str(count)]
-    environ = os.environ | ({"CLOUDGPU_LEDGER": url} if url else {})
     directory.parent.mkdir(parents=True, exist_ok=True)
     with said_by(directory, name).open("w") as errors:
-        return subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=errors, text=True)
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
 
 
 def said_by(directory: Path, name: str) -> Path:
@@ -40,7 +47,6 @@ def killed_while_writing(
 ) -> set[int]:
     """Start a writer, kill it -9 soon after its first line, and return the numbers that it acknowledged."""
     process = started(directory, name, first, 1_000_000, url=url)
-    assert process.stdout is not None
     lines = [process.stdout.readline()]
     death = threading.Timer(chance.uniform(0, 0.006), process.kill)  # to hit any moment of a write
     death.start()

@@ -29,4 +29,5 @@ def main(directory: str, name: str, first: str, count: str) -> None:
     ledger.close()
 
 
-main(*sys.argv[1:])
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -35,6 +35,8 @@ CALLS = ",".join(
     ).split()
 )
 NOTHING = "nothing"
+SYNCS = {"fsync", "fdatasync", "sync_file_range"}
+_UNNAMED = re.compile(r"/tmp-[^/]*/")  # in a directory that gets its name, by a rename, when it is whole
 FORKS = ("fork", "vfork", "clone", "clone3")
 PATIENCE_S = 20.0
 _LINE = re.compile(r"(?P<call>\w+)\((?:AT_FDCWD[^,]*, )?(?:\"(?P<path>[^\"]*)\"|\d+<(?P<open>[^>]*)>)?")
@@ -96,6 +98,10 @@ def points_of(calls: list[str]) -> list[Point]:
     Such rows are the pages of one SQLite transaction and the entries of one removed directory; of SQLite's shared
     memory, which no reader trusts after a crash, the first is enough. The very first call is the command's own
     execve, and one past the end is no kill.
+
+    Left out is what finds the same files as another point. A sync: a kill takes nothing from the kernel, so whoever
+    dies at it leaves what the next call finds. In a directory that has no name yet, and that nobody reads: after the
+    first call of each name, all but the last one.
     """
     points, begin = [], 0
     for end in range(1, len(calls) + 1):
@@ -103,7 +109,12 @@ def points_of(calls: list[str]) -> list[Point]:
             first, last = begin + 1, end
             points += [first] if calls[begin].endswith("-shm") else sorted({first, last})
             begin = end
-    return [point_at(calls, number) for number in points if number > 1 and not calls[number - 1].endswith(NOTHING)]
+    tell = [number for number in points if number > 1 and not calls[number - 1].endswith(NOTHING)]
+    tell = [number for number in tell if calls[number - 1].partition(" ")[0] not in SYNCS]
+    unnamed = [number for number in tell if _UNNAMED.search(calls[number - 1])]
+    first = {calls[number - 1].partition(" ")[0]: number for number in reversed(unnamed)}
+    kept = {*first.values(), *unnamed[-1:]}
+    return [point_at(calls, number) for number in tell if number in kept or number not in unnamed]
 
 
 class Life:

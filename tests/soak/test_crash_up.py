@@ -6,8 +6,8 @@ import pytest
 
 from tests.soak.crash import Life, check_each, needs_strace, points_of
 
-CHUNKS = 8
-EVERY = 4  # of a later up: most of its calls are those of the first
+CHUNKS = 4
+EVERY = 2  # of a later up: most of its calls are those of the first
 pytestmark = [pytest.mark.soak, needs_strace]
 UP = ("up", "--yes", "--no-wait")
 

@@ -26,7 +26,7 @@ from tests.soak.crash import (
     words_of,
 )
 
-CHUNKS = 3
+CHUNKS = 2
 JUPYTER_POINTS = 5  # a start of Jupyter takes four seconds
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(900), needs_strace]
 VERBS = {"stop": ("stop", "--yes"), "start": ("start", "--yes", "--no-wait"), "down": ("down", "--yes")}

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.ledger.killing import check_whole, killed_while_writing, started
+from tests.forked import Begun
+from tests.ledger.killing import check_whole, killed_while_writing, started, traced
 from tests.postgres import Server
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]
@@ -58,7 +59,7 @@ def test_ten_kills_of_the_postgresql_server_lose_nothing(tmp_path: Path) -> None
         for kill in range(10):
             names = [f"writer-{kill}-{number}" for number in range(3)]
             processes = [started(tmp_path / name, name, 0, 1_000_000, url=url) for name in names]
-            first = [process.stdout.readline() for process in processes if process.stdout]
+            first = [process.stdout.readline() for process in processes]
             death = threading.Timer(chance.uniform(0, 0.1), server.kill)  # to hit any moment of a write
             death.start()
             death.join()
@@ -74,44 +75,56 @@ def test_ten_kills_of_the_postgresql_server_lose_nothing(tmp_path: Path) -> None
         server.remove()
 
 
-@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed; it kills at the chosen call")
-@pytest.mark.parametrize("call", ["pwrite64", "fdatasync", "fsync", "flock", "unlink", "ftruncate", "write"])
+needs_strace = pytest.mark.skipif(shutil.which("strace") is None, reason="strace, which kills, is not installed")
+
+
+# A kill takes nothing from the kernel: whoever dies at a sync, or at a lock, leaves what the next of these calls finds.
+@needs_strace
+@pytest.mark.parametrize("call", ["pwrite64", "unlink", "ftruncate", "write"])
 @pytest.mark.parametrize("begun", [False, True], ids=["a-new-ledger", "a-ledger-of-two-lines"])
 def test_a_kill_at_every_single_call_loses_nothing(tmp_path: Path, call: str, begun: bool) -> None:
     kills = 0
     for number in range(1, 200):
         directory = tmp_path / str(number)
-        acknowledged = {"before": set(_run(directory, "before", ())[1]) if begun else set()}
-        code, acknowledged["victim"] = _run(directory, "victim", _killer(call, number))
+        acknowledged = {"before": _done(started(directory, "before", 0, 2))[1] if begun else set()}
+        code, acknowledged["victim"] = _done(traced(directory, "victim", 0, 2, before=_killer(call, number)))
         check_whole(directory, acknowledged, killed=1)
         # Who comes after it goes on as if nothing had been.
-        assert _run(directory, "victim", ()) == (0, {0, 1})
+        assert _done(started(directory, "victim", 0, 2)) == (0, {0, 1})
         check_whole(directory, {"victim": {0, 1}}, killed=0)
         if code == 0:
             break
         kills += 1
     else:
         pytest.fail(f"the writer never came to its end without {call}")
-    if call in {"pwrite64", "fdatasync", "write"}:
+    if call in {"pwrite64", "write"}:
         assert kills >= 2, "it was killed nowhere, so nothing was shown"
 
 
+@needs_strace
+def test_each_transaction_is_on_the_disk_before_it_is_acknowledged(tmp_path: Path) -> None:
+    """Between what it writes to the ledger and what it says of that is a sync of what it wrote."""
+    log = tmp_path / "calls"
+    watch = ("strace", "-f", "-qq", "-y", "-s", "0", "-o", str(log), "-e", "trace=pwrite64,fdatasync,write")
+    assert _done(traced(tmp_path / "ledger", "writer", 0, 3, before=watch)) == (0, {0, 1, 2})
+    synced, said = True, 0
+    for line in log.read_text().splitlines():
+        if "pwrite64(" in line and "ledger.db-wal>" in line:
+            synced = False
+        elif "fdatasync(" in line and "ledger.db-wal>" in line:
+            synced = True
+        elif " write(1<" in line:
+            said += 1
+            assert synced, line
+    assert said == 3
+
+
 def _killer(call: str, number: int) -> tuple[str, ...]:
-    return (
-        "strace",
-        "-f",
-        "-qq",
-        "-o",
-        "/dev/null",
-        "-e",
-        f"trace={call}",
-        "-e",
-        f"inject={call}:signal=KILL:when={number}",
-    )
+    inject = f"inject={call}:signal=KILL:when={number}"
+    return "strace", "-f", "-qq", "-o", "/dev/null", "-e", f"trace={call}", "-e", inject
 
 
-def _run(directory: Path, name: str, before: tuple[str, ...]) -> tuple[int, set[int]]:
-    """Write two transactions, under `before`; return the exit status and the acknowledged numbers."""
-    process: subprocess.Popen[str] = started(directory, name, 0, 2, before=before)
+def _done(process: subprocess.Popen[str] | Begun) -> tuple[int, set[int]]:
+    """Return the exit status of a writer of two transactions and the numbers that it acknowledged."""
     out, _ = process.communicate(timeout=60)
-    return process.returncode, {int(line) for line in out.split()}
+    return process.wait(), {int(line) for line in out.split()}

@@ -176,6 +176,7 @@ def _boot(session: Session, template: Template, at: Candidate, offer: Offer, res
     now, policy, request = session.clock(), at.policy, at.request
     until, item = now + timedelta(seconds=request.renew_s), offer.available
     spared = is_spared(of_offer(item, request.setup), policy)
+    node = request.cluster is not None
     driver: tuple[Part, ...] = ()
     if resolved.driver is not None and template.name != DRIVER_TEMPLATE:
         driver = driver_parts(resolved.driver, session.template_paths(), session.settings.templates, request, offer)
@@ -188,7 +189,9 @@ def _boot(session: Session, template: Template, at: Candidate, offer: Offer, res
         client_public_keys=(client_key(session).public_line,),
         host_public_key=host.public_line,
         host_private_key=host.private_pem,
-        policy={} if policy is None else for_agent(policy, now, until, stoppable=item.stoppable, spared=spared),
+        policy={}
+        if policy is None
+        else for_agent(policy, now, until, stoppable=item.stoppable, spared=spared, node=node),
         own_source=own_source(),
     )
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.control.inventory.settle import SURELY_NOT_MADE, send, wait_while_cleaned
 from cloudgpu.control.inventory.unrecorded_termination import ended_unrecorded
-from cloudgpu.control.lifecycle.lifecycle import end_all_of
+from cloudgpu.control.lifecycle.lifecycle import end_held
 from cloudgpu.control.network.host_keys import pin_given
 from cloudgpu.core.events.launch_lines import launch_settled
 from cloudgpu.core.events.observed_lines import instance_observed
@@ -118,6 +118,6 @@ def end_part(session: Session, ids: Sequence[str], why: str) -> None:
 
 def _end(session: Session, machine: Machine, why: str) -> None:
     try:
-        end_all_of(session, machine, why=why, failed=True, held=True)
+        end_held(session, machine, why=why, failed=True)
     except CloudgpuError as error:
         session.tell(f"{machine.name} could not be ended ({error.message}) cloudgpu reap ends it.")

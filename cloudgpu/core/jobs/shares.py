@@ -2,7 +2,8 @@
 
 A machine that was launched for a job is that job's from its launch to its end, also while it is kept or stopped. A
 machine that was there before costs a job only while the job is on it; the time of two jobs at once is `shared`, the
-time of none is `idle`.
+time of none is `idle`. A job in a cluster's Slurm is on the machines that Slurm gave it, as long as Slurm says; those
+of that cluster that had none are `idle`. Somebody else's Slurm costs nothing of these machines.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from operator import itemgetter
 
 from cloudgpu.core.billing.assignments import NOBODY, Assigned, Assignment, charges_by_key
 from cloudgpu.core.billing.charges import charge, money
-from cloudgpu.core.jobs.job import Attempt, Job
+from cloudgpu.core.jobs.job import Attempt, Job, SlurmRun
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import Usage
 from cloudgpu.core.values.money import Money
@@ -37,6 +38,8 @@ def assigned(jobs: Iterable[Job]) -> dict[str, tuple[Assignment, ...]]:
     for machine, visit in _visits(known):
         if machine not in launched:
             visits.setdefault(machine, []).append(visit)
+    for machine in (one for job in known if job.in_slurm and job.runs for one in job.in_slurm["members"]):
+        visits.setdefault(machine, [])
     return found | {machine: tuple(_laid(there)) for machine, there in visits.items()}
 
 
@@ -52,7 +55,8 @@ def launched_for(jobs: Iterable[Job]) -> dict[str, str]:
 
 def guest_since(job: Job) -> datetime | None:
     """Return since when a job is, or was, on machines that were there before it; None where it never was."""
-    return min((one.placed_at for one in job.attempts if one.key is None and one.machine is not None), default=None)
+    placed = (one.placed_at for one in job.attempts if one.key is None and one.machine is not None)
+    return min((*placed, *(one.begin for one in job.runs if one.begin is not None)), default=None)
 
 
 def job_cost(job: str, shares: Assigned, machines: Iterable[Machine], ended: Iterable[Ended], now: datetime) -> Money:
@@ -80,10 +84,17 @@ def _of(job: str, use: Usage, there: Sequence[Assignment], now: datetime) -> int
 
 def _visits(jobs: Iterable[Job]) -> Iterator[tuple[str, Visit]]:
     for job in jobs:
-        for number, one in enumerate(job.attempts):
+        yield from ((machine, visit) for one in job.runs for machine, visit in _visited(job, one))
+        for number, one in enumerate(() if job.in_slurm else job.attempts):
             if one.machine is not None:
                 following = job.attempts[number + 1].placed_at if number + 1 < len(job.attempts) else None
                 yield one.machine, (one.placed_at, _left_at(job, one, following), job.id)
+
+
+def _visited(job: Job, one: SlurmRun) -> Iterator[tuple[str, Visit]]:
+    """Yield when a job was on the machines that Slurm gave it; one whose end nobody saw left them with its job."""
+    if one.begin is not None and job.in_slurm and job.in_slurm["cluster"] is not None:
+        yield from ((machine, (one.begin, one.end or job.ended_at, job.id)) for machine in one.machines)
 
 
 def _left_at(job: Job, one: Attempt, following: datetime | None) -> datetime | None:

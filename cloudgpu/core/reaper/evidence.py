@@ -42,7 +42,12 @@ def up_since(machine: Machine) -> datetime:
 
 
 def known(seen: Seen, now: datetime) -> Known:
-    """Return what is known of its use.
+    """Return what is known of its use; of a node of a cluster what is known of the whole, where that was joined."""
+    return known_alone(seen, now) if seen.whole is None else seen.whole
+
+
+def known_alone(seen: Seen, now: datetime) -> Known:
+    """Return what is known of the use of this machine, whatever other nodes of its cluster do.
 
     A machine that is shut down and billed on is used by nobody. Samples that were read after the machine last wrote
     that it was in use say more than that word, and older ones that show use less; without samples a word within the

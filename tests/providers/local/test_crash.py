@@ -2,36 +2,26 @@
 
 from __future__ import annotations
 
-import os
-import pickle
-import subprocess
-import sys
-from pathlib import Path
+import signal
 
 import pytest
 
-import cloudgpu
 from cloudgpu.core.model.instances import State
 from cloudgpu.errors import InstanceNotFound
+from tests.forked import Begun
+from tests.providers.local import crash
 from tests.providers.local.cloud import now, processes_under, words_of
 
-ROOT = Path(cloudgpu.__path__[0]).parent
-STRIDE = 46  # every so many points here; the soak run takes them all
+STRIDE = 24  # every so many points here; the soak run takes them all
 
 
 def killed_at(cloud, call, point, argument) -> bool:
     """Make the call in a process of its own that dies at this point; return False when it ended before."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.providers.local.crash", str(cloud.home), call, str(point), str(argument)],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        cwd=ROOT,
-    )
-    assert done.returncode in (0, -9), done.stderr
-    return done.returncode != 0
+    process = Begun(crash.main, str(cloud.home), call, point, argument, errors=cloud.home.parent / "errors")
+    process.communicate()
+    status = process.wait(60)
+    assert status in (0, -signal.SIGKILL), (cloud.home.parent / "errors").read_text()
+    return status != 0
 
 
 def points(stride):
@@ -42,9 +32,7 @@ def points(stride):
 def crash_launch(cloud, stride) -> int:
     for point in points(stride):
         attempt = cloud.attempt(f"launch-{point}", script="touch begun")
-        saved = cloud.home.parent / "attempt"
-        saved.write_bytes(pickle.dumps(attempt))
-        died = killed_at(cloud, "launch", point, saved)
+        died = killed_at(cloud, "launch", point, attempt)
         assert len(cloud.provider.list().instances) in ((0, 1) if died else (1,))
         again = cloud.provider.launch(attempt, deadline=now())
         only = cloud.wait(again.id, State.RUNNING)
