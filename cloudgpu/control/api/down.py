@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from cloudgpu.control.clusters.engine import leave_nothing
 from cloudgpu.control.clusters.power import end_all
 from cloudgpu.control.clusters.together import gravest
 from cloudgpu.control.lifecycle.lifecycle import Ended, end_all_of
@@ -227,6 +228,7 @@ def _ended_at_once(session: Session, wholes: Sequence[Sequence[Machine]]) -> lis
 
 def _ended(session: Session, machines: Sequence[Machine]) -> list[Ended | CloudgpuError]:
     machine = machines[0]
+    leave_nothing(session, machines)
     try:
         if machine.gang is not None:
             return end_all(session, machines, why="asked by the user")

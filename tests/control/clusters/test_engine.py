@@ -9,9 +9,12 @@ from pathlib import Path
 import psutil
 import pytest
 
+from cloudgpu.access.slurm.node import EngineNode
+from cloudgpu.control.access.reach import reached
 from cloudgpu.control.clusters.engine import engine_of, set_up, tear_down
+from cloudgpu.core.clusters.conf import Files
 from cloudgpu.core.clusters.layout import engine_files
-from cloudgpu.errors import Unreachable
+from cloudgpu.errors import InvalidRequest, Unreachable
 from tests.control.clusters.gang import Gang, needs_slurm, until
 
 NODES = 4
@@ -61,6 +64,20 @@ def test_the_files_are_this_users_alone_and_the_key_is_the_clusters(gang):
         _, key, _ = gang.sh(f"od -An -tx1 {files.directory}/munge.key | tr -d ' \\n'", node=node)
         keys.add(key)
     assert [len(key) for key in keys] == [256]
+
+
+def test_versions_that_differ_are_refused_before_anything_is_changed(gang):
+    old = '$(dirname "$(command -v python3)")/slurmd'  # the machine's own programs come first
+    gang.sh(f"printf '#!/bin/sh\\necho slurm 20.02.7\\n' > {old} && chmod +x {old}", node=1)
+    others = [row._replace(cluster=row.cluster._replace(id="cg-other")) for row in gang.machines]
+    with pytest.raises(InvalidRequest) as refused:
+        set_up(gang.session, others)
+    assert re.fullmatch(
+        r"train-0 has Slurm [\d.]+ and train-1 has 20\.02\.7: a controller takes nodes up to \d releases back, .*",
+        refused.value.message,
+    )
+    assert {gang.sh("ls .cloudgpu/slurm", node=node)[1] for node in range(NODES)} == {"cg-test\n"}
+    assert gang.sh(f"rm {old}", node=1)[0] == 0
 
 
 def test_every_task_finds_its_rank_its_nodes_and_its_own_machine(gang):
@@ -119,6 +136,7 @@ def test_a_rank_that_exits_7_ends_the_others_and_says_so(gang):
     assert status == 143  # of those that were ended: SIGTERM
 
 
+@pytest.mark.soak
 def test_a_controller_that_was_killed_comes_back_and_the_job_goes_on(gang):
     gang.sh("cd; rm -f done; sbatch --time=5 -N4 -o /dev/null --wrap 'srun sleep 6 && touch $HOME/done'")
     until(lambda: engine_of(gang.session, gang.machines).running == 1)
@@ -149,6 +167,15 @@ def _sleeping(gang, node):
             if one.cmdline()[-1:] == ["300"] and one.name() == "sleep":
                 return one.pid
     return None
+
+
+def test_what_a_power_cut_left_is_removed_by_the_next_cluster_on_this_host(gang):
+    files = engine_files("cg-lost", 0)
+    gang.sh(f"mkdir -p {files.short}; echo -n /nowhere/slurm > {files.short}/of", node=1)
+    with reached(gang.session, gang.machine(1)) as connection, EngineNode(connection, "cg-test", 1) as node:
+        node.write(Files({}, ()), b"key of another cluster")
+    assert not Path(files.short).exists()
+    assert Path(engine_files("cg-test", 0).short).exists()
 
 
 def test_everything_ends_and_nothing_is_left(gang):
