@@ -86,6 +86,9 @@ def _looked_at(session: Session, machines: Sequence[Machine]) -> list[Machine]:
     Raises what keeps one from being asked: nothing was started then; InstanceNotFound where none is there.
     """
     outcomes = each(session, machines, to_start)
+    awake = [row.name for row in rows_now(session, machines) if row.state in AWAKE]
+    if 0 < len(awake) < len(machines):
+        session.tell(f"{called(machines[0])} runs in part: {', '.join(awake)}")
     lost = [one for one in faults_in(outcomes) if isinstance(one, InstanceNotFound)]
     unknown = gravest(one for one in faults_in(outcomes) if not isinstance(one, InstanceNotFound))
     if unknown is not None:
