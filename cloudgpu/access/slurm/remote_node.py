@@ -45,6 +45,7 @@ MORE_PATH = ("/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/local/bin", "/usr/bi
 OF_NODE = ("CLOUDGPU_MACHINE", "PATH", "TMPDIR", "VIRTUAL_ENV")
 KEPT = ("HOME", "LANG", "TMPDIR", "TZ", "CLOUDGPU_MACHINE")  # for daemons
 DEVICES = ".cloudgpu/gpu-devices"  # device files, one a line, where GPUs are not /dev/nvidia0, 1, ...
+FIRST_BOOT = Path("/run/cloud-init")
 PLAN, KEY = "plan.json", "munge.key"
 GREETING = b"\x1ecloudgpu-slurm "
 GENTLE_S, START_S, ASK_S = 2.0, 30.0, 25.0
@@ -100,6 +101,7 @@ def look(_held: list[socket.socket], directory: str, people: list[str]) -> dict[
         "environ": {name: os.environ[name] for name in OF_NODE if os.environ.get(name)},
         "planned": plan.get("digest", ""),
         "ports": plan.get("ports"),
+        "preparing": prepares(),
         "alive": sorted(name for name, pid in daemons(absolute(directory)).items() if pid),
     }
 
@@ -317,6 +319,11 @@ def read_plan(directory: str) -> dict[str, Any]:
         return dict(json.loads((absolute(directory) / PLAN).read_text()))
     except (OSError, ValueError):
         return {}
+
+
+def prepares() -> bool:
+    """Tell whether cloud-init, which installs packages at a first boot, is still at work."""
+    return FIRST_BOOT.is_dir() and not any((FIRST_BOOT / name).exists() for name in ("result.json", "disabled"))
 
 
 def memory_mb() -> int:

@@ -26,10 +26,14 @@ if TYPE_CHECKING:
     from cloudgpu.core.model.machine import Machine
 
 READY_WITHIN = timedelta(minutes=2)  # from the start of the daemons until sinfo says so for all nodes
+INSTALLED_WITHIN = timedelta(minutes=15)  # from the first look: a first boot brings drivers and environments, too
+LOOK_AGAIN_S = 3.0
 AT_ONCE = 16  # connections that are opened, or nodes that are worked on, at a time
 PAUSE_S = 0.2
 KEY_BYTES = 128
+STEADY = timedelta(seconds=3)  # a controller that knew jobs before may drain a node when that tells of the same jobs
 TRIES = 2  # a port that was chosen may be somebody else's a moment later
+_TAKEN = ("address already in use", "bind")  # what a daemon says of a port that somebody else has taken
 
 Answer = TypeVar("Answer")
 
@@ -57,10 +61,11 @@ def set_up(session: Session, machines: Sequence[Machine], *, people: Sequence[st
     are ready in time.
     """
     with _gang(session, machines) as gang:
-        facts = gang.each(lambda node: node.look(people))
+        facts = _looked_at(session, gang, people)
         check_fit(facts)
         check_people(facts, people)
-        _wait_until_ready(session, gang, _started(session, gang, facts))
+        names, steady = _started(session, gang, facts)
+        _wait_until_ready(session, gang, names, steady)
 
 
 def tear_down(session: Session, machines: Sequence[Machine]) -> None:
@@ -118,23 +123,38 @@ def _connected(session: Session, machine: Machine) -> Connection:
         return open_connection(own, machine)
 
 
-def _started(session: Session, gang: _Gang, facts: Sequence[NodeFacts]) -> tuple[str, ...]:
-    """Have all daemons run; return the names of the nodes."""
+def _looked_at(session: Session, gang: _Gang, people: Sequence[str]) -> list[NodeFacts]:
+    """Return what the nodes say of themselves, once those that still install what their first boot brings have it."""
+    deadline = session.clock() + INSTALLED_WITHIN
+    told = False
+    while True:
+        facts = gang.each(lambda node: node.look(people))
+        waits = [one.name for one in facts if one.preparing and not one.has_engine]
+        if not waits or session.clock() >= deadline:
+            return facts
+        if not told:
+            session.tell(f"{_called(waits)}: waiting until Slurm is installed")
+            told = True
+        session.pause(LOOK_AGAIN_S)
+
+
+def _started(session: Session, gang: _Gang, facts: Sequence[NodeFacts]) -> tuple[tuple[str, ...], timedelta]:
+    """Have all daemons run; return the names of the nodes, and for how long they have to be ready."""
     digest = plan_digest(gang.cluster, facts)
     names = tuple(one.name for one in facts)
-    if all(one.planned == digest and one.ports is not None for one in facts):
+    ports = [one.ports for one in facts if one.ports is not None]
+    if len(ports) == len(facts) and all(one.planned == digest for one in facts):
         session.tell(f"{_called(names)}: starting what does not run of its Slurm")
-        ports = [one.ports for one in facts if one.ports is not None]
-        gang.each(lambda node: node.start(ports[gang.nodes.index(node)]))
-        return names
+        began = gang.each(lambda node: node.start(ports[gang.nodes.index(node)]))
+        return names, STEADY if "slurmctld" in began[0] else timedelta(0)
     for left in reversed(range(TRIES)):
         try:
             _start_anew(session, gang, facts, digest)
             break
         except Unreachable as fault:
-            if not left or ("listen" not in fault.message.lower() and "bind" not in fault.message.lower()):
+            if not left or not any(word in fault.message.lower() for word in _TAKEN):
                 raise
-    return names
+    return names, timedelta(0)
 
 
 def _start_anew(session: Session, gang: _Gang, facts: Sequence[NodeFacts], digest: str) -> None:
@@ -150,16 +170,21 @@ def _start_anew(session: Session, gang: _Gang, facts: Sequence[NodeFacts], diges
     gang.each(lambda node: node.note_plan(digest, ports[gang.nodes.index(node)]))
 
 
-def _wait_until_ready(session: Session, gang: _Gang, names: Sequence[str]) -> None:
+def _wait_until_ready(session: Session, gang: _Gang, names: Sequence[str], steady: timedelta) -> None:
     """Wait until sinfo says that every node can work; take nodes into use that only a restart had put out of it."""
     head, deadline = gang.nodes[0], session.clock() + READY_WITHIN
+    since = None
     while True:
-        state = head.state()
+        state, now = head.state(), session.clock()
         missing = missing_nodes(names, state.nodes)
         if state.alive and not missing:
-            return
-        if session.clock() >= deadline:
+            since = since or now
+            if now - since >= steady:
+                return
+        elif now >= deadline:
             raise _not_ready(head.name, names, state, missing)
+        else:
+            since = None
         again = to_resume(state.nodes)
         if again:
             head.resume(again)

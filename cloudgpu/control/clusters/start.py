@@ -7,10 +7,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.access.reach import wait_until_ready
+from cloudgpu.control.clusters.engine import set_up
 from cloudgpu.control.clusters.power import check_stop_all, stopping
 from cloudgpu.control.clusters.together import Together, each, faults_in, gravest, others_first, rows_now
 from cloudgpu.control.lifecycle.lifecycle import alone
 from cloudgpu.control.lifecycle.start import AWAKE, admit_start, check_start, may_start, start_held, to_start
+from cloudgpu.core.clusters.layout import engine_of_machine
 from cloudgpu.core.model.machine import Machine, and_billed, called
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, NoCapacity
 from cloudgpu.underway import changing
@@ -59,19 +61,19 @@ def start_all(
         outcomes = each(session, rows_now(session, rows), wait_until_ready)
         with alone(session, machines[0]):
             _ended_meanwhile(session, rows, asleep, outcomes)
-        faults = faults_in(outcomes) or _engine_faults(session, rows_now(session, rows))
+        faults = faults_in(outcomes) or _engine_again(session, rows_now(session, rows))
     return Together(rows_now(session, rows), faults)
 
 
-def _engine_faults(session: Session, rows: Sequence[Machine]) -> tuple[CloudgpuError, ...]:
-    """Start the cluster's engine again, where it has one; return why that is not ready."""
-    if rows[0].cluster is None or rows[0].cluster.engine == "none":
+def _engine_again(session: Session, rows: Sequence[Machine]) -> tuple[CloudgpuError, ...]:
+    """Set the engine up on nodes that run again: their addresses may be other ones. Return what kept it from that."""
+    if engine_of_machine(rows[0]) != "slurm":
         return ()
-    from cloudgpu.control.clusters.engine import set_up
-
     try:
         set_up(session, rows)
     except CloudgpuError as error:
+        error.message += f" {called(rows[0])} runs{and_billed(rows[0], ' and is billed')}, without its queue."
+        error.next = error.next or f"Run: cloudgpu start {called(rows[0])}"
         return (error,)
     return ()
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.access.ssh.target import AccessBlocked
 from cloudgpu.control.access.reach import wait_until_ready
 from cloudgpu.control.budgets.admission import look_first
+from cloudgpu.control.clusters.engine import set_up
 from cloudgpu.control.inventory.listing import machine
 from cloudgpu.control.inventory.local_files import clean_up_local_files, put_in_order
 from cloudgpu.control.inventory.settle import settle, settle_others
@@ -31,6 +32,7 @@ from cloudgpu.control.session.accounts import is_forgotten
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.law import check_may, check_override, claim_owner
 from cloudgpu.core.catalog.matching import fits
+from cloudgpu.core.clusters.layout import engine_of_machine
 from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.launch.same_request import living_of, unsettled_of
 from cloudgpu.core.model.machine import Machine, Owned, and_billed, called, comes_back
@@ -38,6 +40,7 @@ from cloudgpu.core.model.offers import Market, Offer
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import (
     CloudgpuError,
+    InvalidRequest,
     LedgerUnavailable,
     NoCapacity,
     ProviderUnavailable,
@@ -233,12 +236,15 @@ def _under_the_agreed_lease(session: Session, prepared: Prepared, machine: Machi
 def _all_ready(session: Session, nodes: Sequence[Machine], *, found: bool, wait: bool) -> list[Machine]:
     """Return the nodes once each is ready; where one of a new cluster does not come up, all are ended."""
     try:
-        return [_until_ready(session, one, found=found, wait=wait) for one in nodes]
-    except Unreachable as error:
-        if not found and len(nodes) > 1 and not isinstance(error, AccessBlocked):
+        ready = [_until_ready(session, one, found=found, wait=wait) for one in nodes]
+        if wait and engine_of_machine(ready[0]) == "slurm":
+            set_up(session, ready)
+    except (InvalidRequest, Unreachable) as error:
+        if not found and nodes[0].cluster is not None and not isinstance(error, AccessBlocked):
             for one in reversed(nodes):
                 remove_with(session, one, error)
         raise
+    return ready
 
 
 def _until_ready(session: Session, machine: Machine, *, found: bool, wait: bool) -> Machine:

@@ -17,6 +17,7 @@ from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.inventory.unrecorded_termination import Unrecorded, ended_unrecorded
 from cloudgpu.control.lifecycle import timers
 from cloudgpu.control.lifecycle.parking import park, put_back
+from cloudgpu.control.lifecycle.shared import without_shared
 from cloudgpu.control.outage.outage import without_ledger
 from cloudgpu.control.pricing.price_history import pin_to_the_end
 from cloudgpu.control.pricing.traffic import count_before_end
@@ -223,11 +224,11 @@ def _settled_and_ended(session: Session, machine: Machine, why: str, *, failed: 
     if machine.launch_status == "open":
         machine = settle_to_end(session, machine, deadline=session.clock() + PROVED_WITHIN)
     if machine.terminated_at is None:
-        return _end(session, machine, why, failed=failed)
+        return without_shared(session, _end(session, machine, why, failed=failed))
     kept.discard_line(session, machine, why)
     if machine.provider_id:
         session.provider_of(machine).terminate(machine.provider_id)  # what a killed `down` may have left
-    return timers.drop(session, machine) if machine.timer else machine
+    return without_shared(session, timers.drop(session, machine) if machine.timer else machine)
 
 
 def remove_unfit(session: Session, machine: Machine, error: CloudgpuError) -> None:

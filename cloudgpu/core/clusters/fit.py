@@ -29,7 +29,7 @@ def check_fit(nodes: Sequence[NodeFacts]) -> None:
 
 
 def _check_installed(nodes: Sequence[NodeFacts]) -> None:
-    without = [one.name for one in nodes if one.version is None or not one.munge]
+    without = [one.name for one in nodes if not one.has_engine]
     if without:
         lacks = "has" if len(without) == 1 else "have"
         raise InvalidRequest(

@@ -49,6 +49,7 @@ class NodeFacts(NamedTuple):
     nodes on one host. `address` is the one at which it was reached, `interface` the network card that has it.
     `environ` is what tasks there have to find instead of what the submitter has. `planned` is the digest of the plan
     that its files were written by, empty for none; `ports` are those in the files. `alive` are its daemons that run.
+    `preparing`: its system still installs what its first boot brings.
     """
 
     name: str
@@ -71,6 +72,12 @@ class NodeFacts(NamedTuple):
     planned: str
     ports: Ports | None
     alive: tuple[str, ...]
+    preparing: bool
+
+    @property
+    def has_engine(self) -> bool:
+        """Whether the engine is installed there."""
+        return self.version is not None and self.munge
 
     @property
     def job_memory_mb(self) -> int:
@@ -109,6 +116,7 @@ def node_facts(name: str, said: Mapping[str, Any], ahead_s: float) -> NodeFacts:
             planned=_line(said["planned"]),
             ports=None if ports is None else Ports(_port(ports[0]), None if ports[1] is None else _port(ports[1])),
             alive=tuple(_line(one) for one in said["alive"]),
+            preparing=said["preparing"] is True,
         )
     except (KeyError, TypeError, AttributeError, IndexError) as error:
         raise ValueError(f"it did not say what it is: {error}") from None

@@ -17,6 +17,12 @@ from tests.control.budgets.test_admission import budget
 HOUR = timedelta(hours=1)
 
 
+@pytest.fixture
+def lab(make_lab):
+    """A lab whose cloud has no call for several machines: each node is a launch of its own."""
+    return make_lab('lacks = ["LaunchesTogether"]')
+
+
 def up(lab, nodes=4, **more):
     return lab.up(nodes=nodes, engine="none", **{"name": "train", **more})
 
