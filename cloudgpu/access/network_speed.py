@@ -39,8 +39,10 @@ _HELD = (
 )
 _LOOK = (
     'printf "%s\\n" "${SSH_CONNECTION:-}"; iperf3 --version 2>/dev/null | head -n 1; echo; '
-    "for p in nvidia-smi mpirun salloc " + " ".join(NCCL) + '; do command -v "$p"; done; true'
+    "echo gpus=$(nvidia-smi -L 2>/dev/null | grep -c ^GPU); "
+    "for p in mpirun salloc " + " ".join(NCCL) + '; do command -v "$p"; done; true'
 )
+_RANK = re.compile(rb"^#\s+Rank\s+(\d+)\s", re.MULTILINE)
 _AVERAGE = re.compile(rb"# Avg bus bandwidth\s*:\s*([0-9.]+)")
 
 
@@ -53,16 +55,17 @@ class Measured(NamedTuple):
 
 
 class Ready(NamedTuple):
-    """What a machine has: the address under which it is reached here, iperf3's version, and other programs."""
+    """What a machine has: the address under which it is reached here, iperf3's version, other programs, and GPUs."""
 
     address: str
     iperf3: str
     programs: frozenset[str]
+    gpus: int
 
     @property
     def nccl(self) -> str | None:
         """The program of nccl-tests that can run here on several machines; None where something is missing."""
-        if not {"nvidia-smi", "mpirun", "salloc"} <= self.programs:
+        if not self.gpus or not {"mpirun", "salloc"} <= self.programs:
             return None
         return next((one for one in NCCL if one in self.programs), None)
 
@@ -73,7 +76,9 @@ def look(connection: Connection) -> Ready:
     lines = [*done.stdout.decode(errors="replace").splitlines(), "", ""]
     parts = lines[0].split()
     address = parts[2] if len(parts) == 4 else connection.target.address.host  # noqa: PLR2004  (RFC 4254's four)
-    return Ready(address, lines[1].strip(), frozenset(line.rpartition("/")[2] for line in lines[2:] if line))
+    programs = frozenset(line.rpartition("/")[2] for line in lines[2:] if line.startswith("/"))
+    counted = next((line.removeprefix("gpus=") for line in lines if line.startswith("gpus=")), "")
+    return Ready(address, lines[1].strip(), programs, int(counted) if counted.isdecimal() else 0)
 
 
 def iperf3(server: Connection, client: Connection, address: str, *, seconds: int) -> Measured:
@@ -143,14 +148,25 @@ def nccl(first: Connection, program: str, nodes: int, gpus: int, slurm_conf: str
     argv = ["sh", "-c", f'SLURM_CONF="$HOME"/{shlex.quote(slurm_conf)} exec {words}']
     with _held(first, argv, INIT_S) as channel:
         said = _read(channel, INIT_S + LAST_WORDS_S)
-    return nccl_result(said, first.target.name, program)
+    return nccl_result(said, first.target.name, program, nodes * gpus)
 
 
-def nccl_result(said: bytes, name: str, program: str) -> Measured:
-    """Return what nccl-tests says at its end; raise Unreachable, with its last lines, where it does not come so far."""
-    found = _AVERAGE.search(said)
-    if found is not None and float(found[1]):
-        return Measured(float(found[1]) * BITS, None, program)
+def nccl_result(said: bytes, name: str, program: str, ranks: int) -> Measured:
+    """Return what nccl-tests says at its end of so many ranks, each a GPU.
+
+    Raises Unreachable, with its last lines, where it does not come so far, and where it was built without MPI:
+    each node would have measured itself.
+    """
+    found, there = _AVERAGE.findall(said), len(set(_RANK.findall(said)))
+    if len(found) == 1 and float(found[0]) and there == ranks:
+        return Measured(float(found[0]) * BITS, None, program)
+    if found and there != ranks:
+        raise Unreachable(
+            f"{program} on {name} ran {there} ranks that know each other instead of {ranks}: it is built without MPI.",
+            field="name",
+            value=name,
+            next="Build nccl-tests with: make MPI=1. Or measure TCP: --with iperf3",
+        )
     last = " ".join(said.decode(errors="replace").split("\n")[-4:]).strip()[-300:] or "it said nothing in time"
     raise Unreachable(f"{program} did not run on {name}: {last}", field="name", value=name, next="Use --with iperf3")
 

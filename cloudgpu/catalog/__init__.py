@@ -22,7 +22,6 @@ if TYPE_CHECKING:
         listed_price,
         listed_quotas,
         named_gpu,
-        network_of,
         offers,
         on_demand_price,
         priced_in,
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
         quotas_of,
         regions,
         spec_of,
-        taken_in_a_month,
         types,
     )
     from cloudgpu.catalog.storage import counted_price, disk_price, storage_kinds
@@ -50,7 +48,6 @@ __all__ = [
     "listed_price",
     "listed_quotas",
     "named_gpu",
-    "network_of",
     "offers",
     "on_demand_price",
     "parts",
@@ -61,7 +58,6 @@ __all__ = [
     "regions",
     "spec_of",
     "storage_kinds",
-    "taken_in_a_month",
     "types",
 ]
 _HOMES = {

@@ -25,7 +25,6 @@ from cloudgpu.core.catalog.catalog import (
     meant_by,
 )
 from cloudgpu.core.catalog.gpus import EQUAL, Faster, GpuDriver, PublicImage, Work, faster
-from cloudgpu.core.clusters.worth import TypeNetwork
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.offers import Accelerator, Basis, Market, Price
 from cloudgpu.core.values.money import Money
@@ -36,6 +35,7 @@ __all__ = ["catalogue"]  # beside what is defined here
 
 if TYPE_CHECKING:
     from cloudgpu.core.advice.desktop import Desktop
+    from cloudgpu.core.clusters.worth import TypeNetwork
 
 
 GPU_FIGURES = "memory_gib year bandwidth_gbs fp32_tflops tensor_tflops fp8_tflops watts trains_vs_h100".split()
@@ -196,6 +196,8 @@ def network_of(provider: str, name: str) -> TypeNetwork | None:
     row = catalogue()["networks"].get(provider, {}).get(name)
     if row is None:
         return None
+    from cloudgpu.core.clusters.worth import TypeNetwork  # most questions need none
+
     gbit, up_to, fabric, note, source, as_of = row
     return TypeNetwork(gbit, up_to, fabric, note, catalogue()["sources"][source], as_of)
 

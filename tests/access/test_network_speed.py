@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 
 import psutil
 import pytest
 
 from cloudgpu.access import network_speed
-from cloudgpu.access.network_speed import Ready, iperf3, iperf3_result, look, missing, nccl_result
+from cloudgpu.access.network_speed import Ready, iperf3, iperf3_result, look, missing, nccl, nccl_result
 from cloudgpu.access.ssh.connection import connect
 from cloudgpu.errors import Unreachable
 from tests.access.sshserver import Server, wait_for
@@ -21,6 +20,10 @@ DONE = (
 )
 # The end of all_reduce_perf, as nccl-tests prints it.
 NCCL = b"""\
+# Using devices
+#  Rank  0 Group  0 Pid   2748 on    node-0 device  0 [0x01] NVIDIA H100 80GB HBM3
+#  Rank  1 Group  0 Pid   2751 on    node-1 device  0 [0x01] NVIDIA H100 80GB HBM3
+#
 #       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
 #        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)
    134217728      33554432     float     sum      -1   3355.4   40.00   70.00      0   3355.4   40.00   70.00      0
@@ -74,22 +77,46 @@ def test_a_machine_that_is_not_reached_is_named(connection, second):
         network_speed._sent(second, "127.0.0.1", 1, 1)
 
 
-def test_a_machine_without_iperf3_says_so(tmp_path, monkeypatch):
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    for name in ("sh", "head", "nvidia-smi", "mpirun", "salloc", "all_reduce_perf"):
-        (programs / name).symlink_to(shutil.which(name) or "/bin/true")
-    monkeypatch.setenv("PATH", str(programs))
-    (tmp_path / "machine").mkdir()
-    (tmp_path / "machine" / "connections").touch()
-    server = Server(tmp_path / "machine").start().pin()
-    monkeypatch.setenv("PATH", os.defpath)
-    try:
-        with connect(server.target, timeout=10) as connection:
-            ready = look(connection)
-    finally:
+@pytest.fixture
+def with_programs(tmp_path, monkeypatch):
+    """A machine that has programs of these names with these texts, and no iperf3."""
+    made = []
+
+    def serve(**programs):
+        directory = tmp_path / "bin"
+        directory.mkdir()
+        for name in ("sh", "head", "grep", "cat", "timeout"):
+            (directory / name).symlink_to(shutil.which(name))
+        for name, text in programs.items():
+            (directory / name.replace("_", "-") if name == "nvidia_smi" else directory / name).write_text(text)
+        for file in directory.iterdir():
+            if not file.is_symlink():
+                file.chmod(0o755)
+        (tmp_path / "machine").mkdir()
+        (tmp_path / "machine" / "connections").touch()
+        with monkeypatch.context() as patch:
+            patch.setenv("PATH", str(directory))
+            made.append(Server(tmp_path / "machine").start().pin())
+        return made[0].target
+
+    yield serve
+    for server in made:
         server.kill()
-    assert (ready.iperf3, ready.nccl) == ("", "all_reduce_perf")
+
+
+def test_nccl_tests_are_started_by_slurm_on_all_nodes(with_programs):
+    run = '#!/bin/sh\necho "# $SLURM_CONF $*"\n' + f"cat <<'END'\n{NCCL.decode()}END\n"
+    gpus = "#!/bin/sh\necho 'GPU 0: NVIDIA H100'\n"
+    target = with_programs(salloc=run, mpirun="", all_reduce_perf_mpi="", nvidia_smi=gpus)
+    with connect(target, timeout=10) as connection:
+        ready = look(connection)
+        assert (ready.iperf3, ready.nccl, ready.gpus) == ("", "all_reduce_perf_mpi", 1)
+        with network_speed._held(connection, ["sh", "-c", "exit 7"], 5) as channel:
+            assert channel.recv_exit_status() == 7
+        found = nccl(connection, "all_reduce_perf_mpi", 2, 1, ".cloudgpu/slurm/x/0/slurm.conf")
+        assert found.gbit == pytest.approx(340)
+        with pytest.raises(Unreachable, match="instead of 4"):
+            nccl(connection, "all_reduce_perf_mpi", 4, 1, ".cloudgpu/slurm/x/0/slurm.conf")
 
 
 def test_how_to_install_what_is_missing_is_a_command():
@@ -119,18 +146,22 @@ def test_where_nothing_was_received_the_programs_own_words_are_the_reason(said, 
 
 
 def test_the_bus_bandwidth_of_nccl_tests_is_in_bits():
-    assert nccl_result(NCCL, "train-0", "all_reduce_perf").gbit == pytest.approx(340)
+    assert nccl_result(NCCL, "train-0", "all_reduce_perf", 2).gbit == pytest.approx(340)
+    alone = NCCL.replace(b"Rank  1 ", b"Rank  0 ") + NCCL
     for said, why in (
         (NCCL.replace(b"42.5", b"0"), "Avg bus"),
         (b"salloc: error: no nodes\n", "no nodes"),
-        (b"", "time"),
+        (b"", "nothing in time"),
     ):
         with pytest.raises(Unreachable, match=why):
-            nccl_result(said, "train-0", "all_reduce_perf")
+            nccl_result(said, "train-0", "all_reduce_perf", 2)
+    with pytest.raises(Unreachable, match="ran 2 ranks that know each other instead of 16: it is built without MPI"):
+        nccl_result(alone, "train-0", "all_reduce_perf", 16)
 
 
 def test_nccl_tests_need_all_that_starts_them():
-    every = frozenset({"nvidia-smi", "mpirun", "salloc", "all_reduce_perf"})
-    assert Ready("a", "", every).nccl == "all_reduce_perf"
-    assert Ready("a", "", every | {"all_reduce_perf_mpi"}).nccl == "all_reduce_perf_mpi"
-    assert all(Ready("a", "", every - {one}).nccl is None for one in every)
+    every = frozenset({"mpirun", "salloc", "all_reduce_perf"})
+    assert Ready("a", "", every, 8).nccl == "all_reduce_perf"
+    assert Ready("a", "", every | {"all_reduce_perf_mpi"}, 8).nccl == "all_reduce_perf_mpi"
+    assert Ready("a", "", every, 0).nccl is None
+    assert all(Ready("a", "", every - {one}, 8).nccl is None for one in every)

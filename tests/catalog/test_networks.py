@@ -10,6 +10,7 @@ import pytest
 from cloudgpu import catalog
 from cloudgpu.catalog import make
 from cloudgpu.catalog.checks import faults_of_made
+from cloudgpu.catalog.read import network_of, taken_in_a_month
 
 LISTED = {  # as DescribeInstanceTypes has them: for long, for a while
     "g5.xlarge": (2.5, 10),
@@ -28,28 +29,28 @@ LISTED = {  # as DescribeInstanceTypes has them: for long, for a while
 
 @pytest.mark.parametrize(("name", "gbit"), LISTED.items(), ids=LISTED)
 def test_aws_types_have_the_network_that_ec2_names(name, gbit):
-    found = catalog.network_of("aws", name)
+    found = network_of("aws", name)
     assert (found.gbit, found.up_to) == gbit
     assert found.source
     assert found.as_of == "2026-10-27"
 
 
 def test_infiniband_counts_before_ethernet_and_says_so():
-    found = catalog.network_of("azure", "Standard_ND96isr_H100_v5")
+    found = network_of("azure", "Standard_ND96isr_H100_v5")
     assert (found.gbit, found.fabric) == (3200, "InfiniBand")
     assert "Ethernet has 80" in found.note
-    assert catalog.network_of("azure", "Standard_ND96asr_v4").is_recalled
+    assert network_of("azure", "Standard_ND96asr_v4").is_recalled
 
 
 def test_a_type_in_no_list_has_no_network():
-    assert catalog.network_of("aws", "p3.2xlarge") is None
-    assert catalog.network_of("local", "box") is None
+    assert network_of("aws", "p3.2xlarge") is None
+    assert network_of("local", "box") is None
 
 
 def test_every_figure_has_a_source_and_those_from_memory_say_it_twice():
     for provider in ("aws", "gcp", "azure"):
         for shape in catalog.types(provider):
-            found = catalog.network_of(provider, shape.name)
+            found = network_of(provider, shape.name)
             if found is not None:
                 assert found.source
                 assert 0 < found.gbit <= 10_000
@@ -57,11 +58,11 @@ def test_every_figure_has_a_source_and_those_from_memory_say_it_twice():
 
 
 def test_the_spot_advisors_part_of_a_month_is_a_range():
-    part, source = catalog.taken_in_a_month("aws", "g5.xlarge", "us-east-1")
+    part, source = taken_in_a_month("aws", "g5.xlarge", "us-east-1")
     assert 0 <= part[0] < part[1] <= 1
     assert "Spot Advisor" in source
-    assert catalog.taken_in_a_month("gcp", "g2-standard-4", "us-central1") is None
-    assert catalog.taken_in_a_month("aws", "g5.xlarge", "mars-1") is None
+    assert taken_in_a_month("gcp", "g2-standard-4", "us-central1") is None
+    assert taken_in_a_month("aws", "g5.xlarge", "mars-1") is None
 
 
 def test_a_network_without_a_type_is_a_fault():

@@ -52,9 +52,10 @@ def write_all(number: int, data: bytes) -> None:
 # -- files that travel by sbcast
 
 
-def arrived(token: str) -> str:
-    """Return where files that travel arrive on a node, without an ending."""
-    return f"/tmp/cloudgpu-{token}"  # noqa: S108  (nobody can guess the name)
+def arrived(place: Path, token: str) -> Path:
+    """Return where files that travel arrive on a node: in the home, for /tmp may be small; without an ending."""
+    own = [one for one in place.parents if one.name == ".cloudgpu"]
+    return (own[-1].parent if own else place.parent) / f".cloudgpu-{token}"
 
 
 def unpack(tar: tarfile.TarFile, place: Path) -> None:
@@ -69,7 +70,7 @@ def arrive(place: Path, token: str) -> None:
     """Have the files on this node: they are there, or come; the first who needs them unpacks them."""
     if (place / "origin").exists():
         return
-    path, end = Path(arrived(token)), time.monotonic() + ARRIVE_S
+    path, end = arrived(place, token), time.monotonic() + ARRIVE_S
     while not (place / "arrived").exists() and not Path(f"{path}.ready").exists():
         if time.monotonic() > end:
             sys.exit("cloudgpu: the files of the job did not come: who sends them has ended")
@@ -99,7 +100,9 @@ def batch() -> int:
     shared = (place / "origin").exists()
     words = ["scontrol", "show", "hostnames", os.environ["SLURM_JOB_NODELIST"]]
     hosts = subprocess.run(words, stdout=subprocess.PIPE, check=True).stdout.decode().split()  # noqa: S603
-    os.environ.update(common(hosts, place / f"hosts-{number}"))
+    given = ("MASTER_PORT", "CLOUDGPU_HOSTFILE") if "_CLOUDGPU_PORT_OF" in os.environ else ()  # by our task prolog
+    known = {name: os.environ[name] for name in given if name in os.environ}
+    os.environ.update({**common(hosts, place / f"hosts-{number}"), **known})
     signal.signal(signal.SIGTERM, lambda *_: None)  # who runs the command gets it, too, and ends before us
     with (place / f"slurm-{number}.out").open("ab") as out, (place / f"slurm-{number}.err").open("ab") as err:
         status = run(words_of(asked, hosts), out.fileno(), err.fileno())
@@ -231,7 +234,7 @@ def wait_for_collector(place: Path, number: str) -> None:
         time.sleep(0.1)
 
 
-def collect(place: Path, number: str, results: str) -> int:
+def collect(place: Path, number: str, names: list[str]) -> int:
     """Write an element's output as it comes, then its results, for whoever submitted it."""
     over, alive = place / f"slurm-{number}.exit", place / f"slurm-{number}.collecting"
     offsets = {OUT: 0, ERR: 0}
@@ -249,7 +252,7 @@ def collect(place: Path, number: str, results: str) -> int:
             break
         time.sleep(0.2)
     if not (place / "origin").exists():
-        send_results(place, results)
+        send_results(place, names)
     write_all(1, HEAD.pack(END, 0))
     (place / f"slurm-{number}.collected").touch()
     return 0
@@ -264,10 +267,10 @@ class Framed:
         return len(data)
 
 
-def send_results(place: Path, results: str) -> None:
+def send_results(place: Path, names: list[str]) -> None:
     """Write the results, and the checkpoints beside them, as one file."""
     with tarfile.open(fileobj=Framed(), mode="w|") as tar:  # type: ignore[call-overload]
-        for name in (f"work/{results}", "checkpoint"):
+        for name in names:
             if (place / name).is_dir():
                 tar.add(str(place / name), name)
 
@@ -275,7 +278,7 @@ def send_results(place: Path, results: str) -> None:
 def main(words: list[str]) -> int:
     """Do what the first word says."""
     if words[0] == "collect":
-        return collect(Path(words[1]), words[2], words[3])
+        return collect(Path(words[1]), words[2], words[3:])
     return batch() if words[0] == "batch" else task()
 
 

@@ -53,6 +53,7 @@ class Submission:
         self.served: dict[str, threading.Thread] = {}
         self.lock = threading.Lock()
         self.last: Any = None
+        self.unsent = False  # the files could not be sent to a node
 
     def call(self, *words: str, given: str | None = None) -> subprocess.CompletedProcess[str]:
         """Have a command of Slurm's carried out."""
@@ -195,6 +196,8 @@ class Submission:
         known = sorted(known, key=lambda one: (moment(one.get("EndTime", "")) or 0, one["JobId"]))
         worst = next((one for one in known if one["JobState"] != "COMPLETED"), known[0])
         state = worst["JobState"]
+        if self.unsent:
+            return "start", 1
         code, _, number = worst.get("ExitCode", "0:0").partition(":")
         if state not in ("COMPLETED", "FAILED"):
             told(f"Slurm job {worst['JobId']} ended as {state} {worst.get('Reason', '')}".rstrip())
@@ -261,13 +264,24 @@ class Submission:
                 pack(self.place, bundle)
                 ready.write_text(token)
         for source, ending in ((bundle, "tar"), (ready, "ready")):
-            done = self.call("sbcast", "--force", f"--jobid={number}", str(source), f"{arrived(token)}.{ending}")
-            if done.returncode:
+            words = ("sbcast", "--force", f"--jobid={number}", str(source), f"{arrived(self.place, token)}.{ending}")
+            done = self.call(*words)
+            for _ in range(TRIES):
+                if done.returncode:
+                    time.sleep(1)
+                    done = self.call(*words)
+            if done.returncode:  # the nodes would wait for them, and cost money
+                self.unsent = True
+                self.call("scancel", number)
                 return told(f"the files could not be sent to {one['NodeList']}: {done.stderr.strip()}")
         text = (self.place / RANK).read_text()
         words = ["srun", f"--jobid={number}", "--overlap", "--nodes=1", "--ntasks=1", "--input=none", "--gres=none"]
         words += [f"--nodelist={one['BatchHost']}", "--chdir=/", "--unbuffered", "--mem=0"]
-        words += ["python3", "-IS", "-c", text, "collect", str(self.place), number, self.spec["results"]]
+        words += ["python3", "-IS", "-c", text, "collect", str(self.place), number]
+        words += [
+            f"work/{self.spec['results']}",
+            f"work/{own}" if (own := self.spec.get("checkpoint")) else "checkpoint",
+        ]
         pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "start_new_session": True}
         process = subprocess.Popen(words, env=self.environ, **pipes)  # noqa: S603
         if process.stdout is None or process.stderr is None:

@@ -26,6 +26,10 @@ def command(
         str | None, typer.Argument(metavar="NAME2", help="The other machine, if NAME is not a cluster.")
     ] = None,
     *,
+    tool: Annotated[
+        str | None,
+        typer.Option("--with", metavar="iperf3|nccl-tests", help="What measures; by default nccl-tests, if they can."),
+    ] = None,
     expected: Annotated[
         float | None, typer.Option("--expected", metavar="GBIT", help="The network's Gbit/s, instead of the type's.")
     ] = None,
@@ -34,16 +38,21 @@ def command(
 ) -> None:
     """Measure how fast the nodes of a cluster, or two machines in one place, send to each other.
 
-    Node 1 of a cluster sends to node 0, with the iperf3 that is installed on both. The result is compared with 0.8
-    times what the type's network can do, or --expected. Jobs that use the network slow down meanwhile.
+    Node 1 of a cluster sends to node 0, with the iperf3 that is installed on both. If a cluster has Slurm, GPUs and
+    nccl-tests (built with MPI=1), these run on all its nodes instead. The result is compared with 0.8 times what the
+    network of the type can do. Jobs that use the network slow down meanwhile.
 
     Everything that it starts on the machines ends with it, also after Ctrl-C. Exit code 2 if iperf3 is not installed on
     a machine, or if the two are in different places, because their traffic would be billed.
     """
-    from cloudgpu.control.clusters.bench import bench_network
+    from cloudgpu.control.clusters.bench import Tool, bench_network
+    from cloudgpu.core.values.naming import unknown_word
 
+    if tool is not None and tool not in list(Tool):
+        raise unknown_word(f"{tool!r} does not measure a network", tool, [*Tool], field="--with")
     del kind
-    value = bench_network(open_here(), name, other, seconds, expected)
+    given = None if tool is None else Tool(tool)
+    value = bench_network(open_here(), name, other, seconds=seconds, expected=expected, tool=given)
     emit(output, value, _said(value))
 
 

@@ -28,7 +28,7 @@ def glance(value: Plan, now: datetime) -> str:
             ("cost", _cost_briefly(value)),
             ("if idle", _idle(value)),
             ("engine", _engine(value)),
-            ("ended by", _ended_by(value["guarded"])),
+            ("ended by", _ended_by(value["guarded"], value["nodes"])),
             *((one["rule"], _rule(one, now)) for one in value["rules"] if one["rule"] != "idle"),
             ("budget", _budgets_briefly(value["budgets"])),
             *_warnings(value),
@@ -170,8 +170,11 @@ def _idle(value: Plan) -> str:
     return f"{_DOES[found['do']]} after {after} and a {grace} warning"
 
 
-def _ended_by(guarded: PlannedGuards) -> str:
+def _ended_by(guarded: PlannedGuards, nodes: int) -> str:
     agent = ["its agent (idle, lease)"] if guarded["agent"] == "ends" else []
+    if nodes > 1:
+        each = ["each node's agent (renew-until)"] if agent else []
+        agent = ["cloudgpu reap or watch (idle, lease, for all nodes)", *each]
     timer = [_TIMERS[guarded["timer"]]] if guarded["timer"] in _TIMERS else []
     return ", ".join(agent + timer) or "only cloudgpu reap or watch"
 

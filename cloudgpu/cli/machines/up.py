@@ -165,7 +165,9 @@ def _plan_text(document: PlannedUpDocument, now: Any, *, verbose: bool) -> str:
 
     text = "Plan\n" + (plan if verbose else glance)(document["plan"], now)
     if document["existing"]:
-        text += f"\n{document['existing']['name']} was already launched by the same request: up returns it."
+        cluster = document["existing"]["cluster"]
+        name = cluster["name"] if cluster else document["existing"]["name"]
+        text += f"\n{name} was already launched by the same request: up returns it."
         text += "".join(f"\n  {_differs(one)}" for one in document["differences"])
     return text
 
@@ -194,6 +196,8 @@ def _result_text(result: UpDocument, *, ready: bool, jupyter: bool) -> str:
 
 def _cluster_text(result: UpDocument, *, ready: bool) -> str:
     """Return how the launch of several machines ended, and what can be done with them."""
+    from cloudgpu.cli.render import steps
+
     first, last = result["nodes"][0]["name"], result["nodes"][-1]["name"]
     name = first.rpartition("-")[0]
     if result["found"]:
@@ -204,8 +208,13 @@ def _cluster_text(result: UpDocument, *, ready: bool) -> str:
     number = len(result["nodes"])
     if not ready or runs < number:
         return f"{name}: {runs} of {number} machines run, {first} to {last}. See: cloudgpu ls --nodes --refresh"
-    steps = f"  cloudgpu ssh {first}\n  cloudgpu exec {name} --all-nodes -- nvidia-smi\n  cloudgpu down {name}"
-    return f"{name} is ready: {number} machines, {first} to {last}.\n{steps}"
+    each, shell = (
+        (f"exec {name} --all-nodes -- CMD", "run a command on each"),
+        (f"ssh {name}", "a shell on its first node"),
+    )
+    queue = [(f"run --on {name} --nodes {number} -- CMD", "queue a job")] if result["plan"]["engine"] == "slurm" else []
+    text = steps([*queue, each, shell, (f"down {name}", "end it")])
+    return f"{name} is ready: {number} machines, {first} to {last}.\n{text}"
 
 
 def _start_text(name: str, on_start: str | None) -> str:

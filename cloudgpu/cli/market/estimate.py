@@ -148,11 +148,9 @@ def _answer(asked: EstimateOptions, output: Format, *, verbose: bool, sources: b
     if asked.get("like") is None and not _needs_history(asked):
         document, request = estimated_here(os.environ, datetime.now(UTC), asked)
     else:
-        from cloudgpu.control.spot.history import history
-
         session = open_here()
         request = parse_estimate(session.settings, session.clock(), **asked)
-        document = estimated(session, request, history(session.ledger) if _needs_history(asked) else ())
+        document = estimated(session, request, session.ledger.machines() if _needs_history(asked) else ())
     emit(
         output,
         document,

@@ -59,24 +59,24 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.advice.estimate import Span, Split
     from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec
-    from cloudgpu.core.spot.places import Sighting
+    from cloudgpu.core.model.machine import Machine
     from cloudgpu.views.documents.market.estimate import EstimateDocument, EstimateRequest
 
 KAGGLE_GPUS = 2
 PERIODS = {"day": DAY, "month": MONTH, "year": YEAR}
 
 
-def estimated(session: Session, request: EstimateQuery, seen: Sequence[Sighting] = ()) -> EstimateDocument:
+def estimated(session: Session, request: EstimateQuery, machines: Sequence[Machine] = ()) -> EstimateDocument:
     """Return what `estimate` prints with a session at hand: the ledger is read for a past run alone.
 
-    `seen` is what was seen of spot machines, for the chance that a gang of them loses one.
+    `machines` are those of the ledger, for the chance that a gang of spot machines loses one.
     """
     past = None
     if request.like is not None:
         from cloudgpu.control.advice.estimate_inputs import past_run
 
         past = past_run(session, request.like)
-    return estimate(session.settings, session.clock(), request, past, seen)
+    return estimate(session.settings, session.clock(), request, past, machines)
 
 
 def estimated_here(
@@ -93,7 +93,7 @@ def estimated_here(
 
 
 def estimate(
-    settings: Settings, now: datetime, request: EstimateQuery, past: Past | None, seen: Sequence[Sighting] = ()
+    settings: Settings, now: datetime, request: EstimateQuery, past: Past | None, machines: Sequence[Machine] = ()
 ) -> EstimateDocument:
     """Return what was asked for as plain values. Pure but for the catalogue's dated lists.
 
@@ -116,7 +116,7 @@ def estimate(
         "past_run": None if past is None else past_value(past),
         "currency": None if request.currency is None else request.currency.value(),
         "estimates": estimates_value(whole, Shown(now, request.currency, _factor(settings)), speeds),
-        "nodes": None if request.nodes is None else nodes_value(request, request.nodes, whole, seen),
+        "nodes": None if request.nodes is None else nodes_value(request, request.nodes, whole, machines),
         "left_out": [{"gpu": name, "why": why} for name, why in sorted(speeds.left_out.items())],
         "matching_gpus": [] if named is None else [spec.name for spec in meant_by(named, catalog.gpus())],
         "without": [] if offers else without_value(without(request)),

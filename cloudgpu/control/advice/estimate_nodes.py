@@ -6,33 +6,27 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from cloudgpu import catalog
+from cloudgpu.catalog.read import network_of
+from cloudgpu.control.clusters.remarks import gang_loss_of, peak_of
 from cloudgpu.core.catalog.catalog import meant_by
-from cloudgpu.core.clusters.worth import (
-    GRADIENT_BYTES,
-    USED_OF_NETWORK,
-    GangLoss,
-    TypeNetwork,
-    loss_an_hour,
-    speed_up,
-    worth_sentence,
-)
+from cloudgpu.core.clusters.worth import GRADIENT_BYTES, USED_OF_NETWORK, speed_up, worth_sentence
 from cloudgpu.core.model.offers import Market
-from cloudgpu.core.spot.places import losses
 
 if TYPE_CHECKING:
     from cloudgpu.control.advice.estimate_request import EstimateQuery, NodesQuery
     from cloudgpu.core.advice.estimate import Estimate
-    from cloudgpu.core.spot.places import Sighting
+    from cloudgpu.core.clusters.worth import GangLoss, TypeNetwork
+    from cloudgpu.core.model.machine import Machine
     from cloudgpu.views.documents.market.nodes import GangChance, NodesDocument, NodesWorth
 
 
 def nodes_value(
-    request: EstimateQuery, query: NodesQuery, found: Sequence[Estimate], seen: Sequence[Sighting]
+    request: EstimateQuery, query: NodesQuery, found: Sequence[Estimate], machines: Sequence[Machine]
 ) -> NodesDocument:
     """Return what so many machines of each type are worth, in the order of the estimates.
 
-    `seen` is what the ledger has seen of spot machines. Where no provider has the GPU, the answer is about machines of
-    the user's own.
+    `machines` are those of the ledger, for what it has seen of spot. Where no provider has the GPU, the answer is about
+    machines of the user's own.
     """
     training = query.training
     return {
@@ -43,23 +37,24 @@ def nodes_value(
         "gradient_bytes": GRADIENT_BYTES,
         "efficiency": query.used_of_peak,
         "network_used": USED_OF_NETWORK,
-        "worth": [_of_offer(query, one, seen) for one in found] or [*_of_own(request, query)],
+        "worth": [_of_offer(query, one, machines) for one in found] or [*_of_own(request, query)],
         "assumptions": [*_assumptions(query)],
     }
 
 
-def _of_offer(query: NodesQuery, estimate: Estimate, seen: Sequence[Sighting]) -> NodesWorth:
+def _of_offer(query: NodesQuery, estimate: Estimate, machines: Sequence[Machine]) -> NodesWorth:
     shape, listed = estimate.buy.offer.type, estimate.buy.offer.listed
-    spec = catalog.named_gpu(shape.gpu.name)
-    peak = None if spec is None or spec.tensor_tflops is None else spec.tensor_tflops * shape.gpu.share
+    peak = peak_of([shape.gpu])
     value = _worth(
         query,
         shape.gpu.name,
         peak,
-        catalog.network_of(shape.provider, shape.name),
+        network_of(shape.provider, shape.name),
         shape.name.removeprefix("Standard_"),
     )
-    loss = _loss(query, shape.provider, shape.name, listed.region, seen) if listed.market is Market.SPOT else None
+    place = (shape.provider, shape.name, listed.region)
+    on_spot = listed.market is Market.SPOT
+    loss = gang_loss_of(query.nodes, *place, machines, query.spot_loss) if on_spot else None
     return {
         **value,
         "provider": shape.provider,
@@ -118,18 +113,6 @@ def _worth(query: NodesQuery, gpu: str, peak: float | None, listed: TypeNetwork 
         "verdict": str(worth.verdict),
         "says": worth_sentence(worth, f" with {kind or gpu} and {gbit:g} Gbit/s"),
     }
-
-
-def _loss(query: NodesQuery, provider: str, kind: str, region: str, seen: Sequence[Sighting]) -> GangLoss | None:
-    """Return the chance to lose a machine: as typed, as the ledger has seen it, or as the provider publishes it."""
-    if query.spot_loss is not None:
-        return GangLoss(query.nodes, "hour", (query.spot_loss, query.spot_loss), "--spot-loss")
-    taken, hours = losses(seen, kind)
-    if taken and hours:
-        each = loss_an_hour(taken, hours)
-        return GangLoss(query.nodes, "hour", (each, each), f"your ledger: {taken} taken in {hours:.3g} hours")
-    listed = catalog.taken_in_a_month(provider, kind, region)
-    return None if listed is None else GangLoss(query.nodes, "month", *listed)
 
 
 def _chance(loss: GangLoss) -> GangChance:

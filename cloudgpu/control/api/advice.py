@@ -196,9 +196,7 @@ class Advice(Capability):
         request = parse_estimate(self._session.settings, self._session.clock(), **asked)
         if request.nodes is None or request.filters.market is not Market.SPOT:
             return estimated(self._session, request)
-        from cloudgpu.control.spot.history import history
-
-        return estimated(self._session, request, history(self._session.ledger))
+        return estimated(self._session, request, self._session.ledger.machines())
 
     def recommend(self, work: str | None = None, **asked: Unpack[RecommendOptions]) -> RecommendDocument:
         """Return which GPU for this work, to rent or to buy for a desktop, step by step with sources. Asks no cloud.

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from cloudgpu import catalog
 from cloudgpu.access import network_speed
+from cloudgpu.catalog.read import network_of
 from cloudgpu.control.access.reach import reached
+from cloudgpu.core.clusters.layout import engine_files, rank
+from cloudgpu.core.clusters.members import members
 from cloudgpu.core.clusters.worth import USED_OF_NETWORK
 from cloudgpu.core.model.machine import is_owned
 from cloudgpu.errors import InvalidRequest
@@ -16,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from cloudgpu.access.network_speed import Measured
-    from cloudgpu.access.ssh.connection import Connection
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.model.machine import Machine
     from cloudgpu.views.documents.machines.access import NetworkBenchDocument
@@ -26,15 +28,30 @@ USUAL_S = 5
 POOR_BELOW = 0.8  # of what was expected: something is not used
 
 
+class Tool(StrEnum):
+    """What measures."""
+
+    IPERF3 = "iperf3"
+    NCCL = "nccl-tests"
+
+
 def bench_network(
-    session: Session, name: str, other: str | None, seconds: int = USUAL_S, expected: float | None = None
+    session: Session,
+    name: str,
+    other: str | None,
+    *,
+    seconds: int = USUAL_S,
+    expected: float | None = None,
+    tool: Tool | None = None,
 ) -> NetworkBenchDocument:
     """Return how fast the second of two machines sends to the first, compared with what was expected.
 
-    `expected` is what their network can do, in Gbit/s; None: what is known of their type.
+    `name` is a cluster, of which nodes 0 and 1 are measured, or a machine with an `other` one. A cluster with Slurm,
+    GPUs and nccl-tests is measured by these on all its nodes, unless `tool` says otherwise. `expected` is what the
+    network can do, in Gbit/s; None: what is known of the type.
 
-    `name` is a cluster, of which nodes 0 and 1 are measured, or a machine with an `other` one. Raises InvalidRequest
-    for machines whose traffic would be billed or that have no iperf3, Unreachable where they do not reach each other.
+    Raises InvalidRequest for machines whose traffic would be billed or that lack the tool, Unreachable where they do
+    not reach each other.
     """
     if expected is not None and not 0 < expected <= MOST_GBIT:
         raise InvalidRequest(
@@ -45,20 +62,34 @@ def bench_network(
         )
     first, second = _pair(session, name, other)
     check_near(first, second)
-    session.tell(f"{second.name}: sending to {first.name} for {seconds} seconds")
     with ExitStack() as stack:
-        ends = [stack.enter_context(reached(session, one)) for one in (first, second)]
-        measured, address = _measure(ends[0], ends[1], seconds)
-    return _value(first, second, address, measured, expected)
+        server = stack.enter_context(reached(session, first))
+        ready = network_speed.look(server)
+        cluster = first.cluster if other is None and first.cluster and first.cluster.engine == "slurm" else None
+        program = None if cluster is None or tool is Tool.IPERF3 else ready.nccl
+        if program is not None and cluster is not None:
+            session.tell(f"{cluster.name}: {program} on {cluster.nodes} nodes")
+            conf = engine_files(cluster.id, rank(first)).conf
+            measured = network_speed.nccl(server, program, cluster.nodes, ready.gpus, conf)
+            return _value(cluster.name, None, second, None, measured, expected)
+        if tool is Tool.NCCL:
+            raise _no_nccl(first)
+        client = stack.enter_context(reached(session, second))
+        lacking = [one.target.name for one in (server, client) if not network_speed.look(one).iperf3]
+        if lacking:
+            raise network_speed.missing(lacking)
+        session.tell(f"{second.name}: sending to {first.name} for {seconds} seconds")
+        measured = network_speed.iperf3(server, client, ready.address, seconds=seconds)
+    return _value(second.name, first.name, second, ready.address, measured, expected)
 
 
-def _measure(server: Connection, client: Connection, seconds: int) -> tuple[Measured, str]:
-    found = [network_speed.look(one) for one in (server, client)]
-    lacking = [one.target.name for one, ready in zip((server, client), found, strict=True) if not ready.iperf3]
-    if lacking:
-        raise network_speed.missing(lacking)
-    address = found[0].address
-    return network_speed.iperf3(server, client, address, seconds=seconds), address
+def _no_nccl(machine: Machine) -> InvalidRequest:
+    return InvalidRequest(
+        f"nccl-tests cannot run from {machine.name}: they need a cluster with Slurm, GPUs, mpirun and all_reduce_perf.",
+        field="--with",
+        value=Tool.NCCL,
+        next="Build them on each node with: make MPI=1. Or measure TCP: --with iperf3",
+    )
 
 
 def _pair(session: Session, name: str, other: str | None) -> tuple[Machine, Machine]:
@@ -82,13 +113,8 @@ def _pair(session: Session, name: str, other: str | None) -> tuple[Machine, Mach
 
 def first_two(machines: Iterable[Machine], name: str) -> tuple[Machine, Machine] | None:
     """Return the first two nodes of the cluster with this name or id that are not gone; None where there are none."""
-    nodes = {
-        one.cluster.node: one
-        for one in machines
-        if one.cluster is not None and name in (one.cluster.name, one.cluster.id) and one.terminated_at is None
-    }
-    first, *rest = sorted(nodes) or [0]
-    return (nodes[first], nodes[rest[0]]) if rest else None
+    nodes = [one for one in members(machines, name) if one.terminated_at is None]
+    return (nodes[0], nodes[1]) if len(nodes) > 1 else None
 
 
 def check_near(first: Machine, second: Machine) -> None:
@@ -105,14 +131,14 @@ def check_near(first: Machine, second: Machine) -> None:
 
 
 def _value(
-    first: Machine, second: Machine, address: str, measured: Measured, given: float | None
+    sender: str, receiver: str | None, machine: Machine, address: str | None, measured: Measured, given: float | None
 ) -> NetworkBenchDocument:
-    network = catalog.network_of(second.provider, second.instance_type or "") if given is None else None
+    network = network_of(machine.provider, machine.instance_type or "") if given is None else None
     gbit = given if network is None else network.gbit
     expected = None if gbit is None else gbit * USED_OF_NETWORK
     return {
-        "sender": second.name,
-        "receiver": first.name,
+        "sender": sender,
+        "receiver": receiver,
         "address": address,
         "program": measured.program,
         "seconds": measured.seconds,

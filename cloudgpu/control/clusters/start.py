@@ -40,7 +40,7 @@ def start_all(
 ) -> Together:
     """Start the nodes of a stopped cluster under one new lease, and return their rows once all are accepted.
 
-    With `wait`, once SSH of each is verified: a fault names each that runs and does not answer. Budgets admit all nodes
+    With `wait`, once SSH of each is verified and its engine is ready: a fault names what runs and does not answer. Budgets admit all nodes
     at once. Where one is refused, or ends while it starts, those that were started are stopped again and proved, and
     its error is raised: NoCapacity, or StopUnproved where one of those may still be billed. Raises as `start` does.
     """
@@ -61,8 +61,8 @@ def start_all(
         outcomes = each(session, rows_now(session, rows), wait_until_ready)
         with alone(session, machines[0]):
             _ended_meanwhile(session, rows, asleep, outcomes)
-    now, faults = rows_now(session, rows), faults_in(outcomes)
-    return Together(now, faults or _engine_again(session, now))
+        faults = faults_in(outcomes) or _engine_again(session, rows_now(session, rows))
+    return Together(rows_now(session, rows), faults)
 
 
 def _engine_again(session: Session, rows: Sequence[Machine]) -> tuple[CloudgpuError, ...]:

@@ -56,6 +56,8 @@ def _tried(session: Session, machine: Machine, act: Act[T]) -> T | CloudgpuError
     try:
         return act(session, machine)
     except CloudgpuError as error:
+        if machine.name not in error.message:  # of several, nobody would know which one it is
+            error.message = f"{machine.name}: {error.message}"
         return error
     except Exception as bug:  # noqa: BLE001  (the other nodes have to be ended all the same)
         return StopUnproved(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from cloudgpu.control.clusters.together import each
 from cloudgpu.control.inventory.protection import with_way
 from cloudgpu.control.lifecycle.lifecycle import end_held, stop_held
 from cloudgpu.control.lifecycle.parking import park
@@ -21,12 +22,9 @@ from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.policies.policy import Do
 from cloudgpu.core.reaper.outcome import Item, Outcome
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable, ProviderUnavailable, Silent
-from cloudgpu.parallel import Pool
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
-
-LANES = 8  # nodes ended side by side: each waits for its own proof
 
 
 def end_cluster(session: Session, items: Sequence[Item], judge: Judge, check: Callable[[], None]) -> Outcome:
@@ -49,29 +47,15 @@ def _ended(session: Session, items: Sequence[Item]) -> Outcome:
     together = [one for one in items if one.decision.do is Do.STOP and goes_in_batches(session, one.machine)]
     apart = [one for one in items if one not in together]
     outcome = stop_held_together(session, together) if together else Outcome()
-    if len(apart) < 2:  # noqa: PLR2004  (one needs no thread, and no connection of its own)
-        for item in apart:
-            outcome.add(_one_ended(session, item))
-        return outcome
-
-    def in_session_of_its_own(item: Item) -> Outcome:
-        with session.beside() as own:
-            return _one_ended(own, item)
-
-    with Pool(LANES) as pool:
-        for one in pool.map(in_session_of_its_own, apart):
-            outcome.add(one)
-    return outcome
-
-
-def _one_ended(session: Session, item: Item) -> Outcome:
-    outcome = Outcome()
-    try:
-        outcome.ended.append(item.done(_done_in_two_tries(session, item).state))
-    except LedgerUnavailable:
-        raise
-    except CloudgpuError as error:
-        outcome.unproved.append(item.left(with_way(error)))
+    by_id = {one.id: one for one in apart}
+    found = each(session, [one.machine for one in apart], lambda own, row: _done_in_two_tries(own, by_id[row.id]))
+    for item, said in zip(apart, found, strict=True):
+        if isinstance(said, LedgerUnavailable):
+            raise said
+        if isinstance(said, CloudgpuError):
+            outcome.unproved.append(item.left(with_way(said)))
+        else:
+            outcome.ended.append(item.done(said.state))
     return outcome
 
 

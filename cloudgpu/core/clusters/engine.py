@@ -49,7 +49,7 @@ def with_queue(command: str, cluster: str) -> str:
     return (
         f"{command}; status=$?; echo; echo '{MARK}'; "
         f'cd "$HOME/{engine_directory(cluster)}" && SLURM_CONF="$PWD/slurm.conf" timeout {WITHIN_S} {squeue} 2>&1; '
-        f'echo "{_END}$? $(date +%s) $(stat -c %Y jobcomp 2>/dev/null)"; exit $status'
+        f'echo "{_END}$? $(date +%s) $(test -s jobcomp && stat -c %Y jobcomp)"; exit $status'
     )
 
 

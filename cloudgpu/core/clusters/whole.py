@@ -12,12 +12,28 @@ GRACE = timedelta(minutes=10)  # after the latest launch or end of a node, in wh
 
 
 def by_cluster(rows: Iterable[Machine]) -> dict[str, list[Machine]]:
-    """Return the machines of each cluster by its id, in the order of their nodes; without machines of no cluster."""
+    """Return the machines of each cluster by its id, in the order of their nodes; without machines of no cluster.
+
+    A cluster that was launched again under the same key has the machines of its latest launch alone.
+    """
     found: dict[str, list[Machine]] = {}
     for row in rows:
         if row.cluster is not None:
             found.setdefault(row.cluster.id, []).append(row)
-    return {one: sorted(some, key=node_of) for one, some in found.items()}
+    return {one: sorted(latest_launch(some), key=node_of) for one, some in found.items()}
+
+
+def latest_launch(rows: Sequence[Machine]) -> list[Machine]:
+    """Return those of one cluster's machines that are of its latest launch, which may have had fewer nodes."""
+    latest = max(rows, key=lambda row: row.intended_at, default=None)
+    if latest is None:
+        return []
+    nodes, begun = fact(latest.cluster).nodes, latest.intended_at
+    return [
+        row
+        for row in rows
+        if fact(row.cluster).nodes == nodes and not (row.terminated_at and row.terminated_at < begun)
+    ]
 
 
 def node_of(machine: Machine) -> int:
@@ -39,14 +55,13 @@ def why_part(rows: Sequence[Machine], now: datetime) -> str:
     """Return why these rows are a part of a cluster, as `part_of_gang` says, a clause; empty where they are none."""
     if not any(lives(row) for row in rows):
         return ""
+    rows = latest_launch(rows)
     absent = {row.name: _why_absent(row) for row in rows if _why_absent(row)}
-    if not absent and not _never_written(rows):
+    if not absent:
         return ""
     ended = [at for row in rows if row.name in absent and (at := row.terminated_at)]
     if now - from_iso(max([row.intended_at for row in rows] + ended)) < GRACE:
         return ""
-    if not absent:
-        return f"only {len(rows)} of {_nodes(rows)} nodes were ever launched"
     name, why = next(iter(absent.items()))
     return f"{name} {why}" + (f", and {len(absent) - 1} more" if len(absent) > 1 else "")
 
@@ -98,16 +113,3 @@ def _why_absent(machine: Machine) -> str:
     if machine.launch_status in ("refused", "void") and not (machine.usage_totals or machine.open_usage):
         return "was never made"
     return "did not come up" if machine.launch_failed else "was ended" if machine.discard else ""
-
-
-def _never_written(rows: Sequence[Machine]) -> bool:
-    """Say whether the launch of some node was never even written down, though that of the others was.
-
-    Of a machine that was adopted from its tags nobody knows what else there was.
-    """
-    nodes = {node_of(row) for row in rows}
-    return all(row.token for row in rows) and len(nodes) < _nodes(rows)
-
-
-def _nodes(rows: Sequence[Machine]) -> int:
-    return max(fact(row.cluster).nodes for row in rows)

@@ -9,6 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from math import expm1
+from typing import TYPE_CHECKING
+
+from cloudgpu.core.values.times import from_iso
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from cloudgpu.core.model.machine import Machine
 
 TOKENS = 8192  # per GPU and step, where nobody says another number
 USED_OF_PEAK = 0.4  # of a GPU's dense peak (MFU)
@@ -145,6 +153,15 @@ def gang_loss(each: float, nodes: int) -> float:
     Machines of one zone are often taken together, so the truth lies between that and the chance of one.
     """
     return 1 - (1 - each) ** nodes
+
+
+def spot_losses(machines: Iterable[Machine], instance_type: str) -> tuple[int, float]:
+    """Return how many spot machines of a type were taken, and for how many hours all that are gone had run."""
+    gone = [one for one in machines if one.market == "spot" and one.instance_type == instance_type]
+    spans = [(one, one.launched_at, one.interrupted_at or one.terminated_at) for one in gone]
+    known = [(one, from_iso(begun), from_iso(end)) for one, begun, end in spans if begun and end]
+    hours = sum(max(0.0, (end - begun).total_seconds()) for _, begun, end in known) / 3600
+    return sum(one.interrupted_at is not None for one, _, _ in known), hours
 
 
 def loss_an_hour(taken: int, hours: float) -> float:

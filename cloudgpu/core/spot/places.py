@@ -87,12 +87,6 @@ def life_h(here: Iterable[Sighting], now: datetime) -> float:
     return hours / taken
 
 
-def losses(seen: Iterable[Sighting], instance_type: str) -> tuple[int, float]:
-    """Return how many spot machines of an instance type were taken, and for how many hours all that are gone ran."""
-    gone = [one for one in seen if one.place.instance_type == instance_type and one.kind in ("taken", "ended")]
-    return sum(one.kind == "taken" for one in gone), sum(one.hours for one in gone)
-
-
 def is_passed_over(here: Sequence[Sighting], now: datetime) -> bool:
     """Say whether a place had no capacity, or took a machine, a short while ago, and none was had there since."""
     last = max(here, key=lambda one: one.at, default=None)

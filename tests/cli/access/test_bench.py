@@ -30,6 +30,8 @@ def test_two_machines_are_measured_and_nothing_stays_running(cloudgpu):
         (("fox",), "fox is not a cluster of two machines, and a network has two ends."),
         (("fox", "fox"), "fox and fox are one machine."),
         (("fox", "owl", "--expected", "0"), "0 is not a network from above 0 to 10,000 Gbit/s."),
+        (("fox", "owl", "--with", "ping"), "'ping' does not measure a network"),
+        (("fox", "owl", "--with", "nccl-tests"), "nccl-tests cannot run from fox: they need a cluster with Slurm"),
         (("fox", "owl", "--seconds", "11"), "11 is not in the range 1<=x<=10"),
     ):
         refused = cloudgpu("bench", "network", *words)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -11,8 +11,11 @@ from cloudgpu.cli.market.estimate_text import estimate_text
 from cloudgpu.config.settings import settings_from_text
 from cloudgpu.control.advice.estimate import estimate
 from cloudgpu.control.advice.estimate_request import parse_estimate
-from cloudgpu.core.spot.places import Place, Sighting
+from cloudgpu.control.clusters.remarks import cluster_remarks
+from cloudgpu.core.model.offers import Accelerator, Available, Market
+from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest
+from tests.core.machines import machine
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 P4D = {"nodes": 4, "params": "7B", "type": "p4d.24xlarge"}
@@ -38,8 +41,11 @@ def worth(**asked):
     return found
 
 
-def sighting(kind, hours, name="p4d.24xlarge"):
-    return Sighting(NOW, Place("lab", "us-east-1", None, name), kind, hours=hours)
+def spot(hours, *, taken=False, name="p4d.24xlarge"):
+    """A spot machine that is gone after so many hours."""
+    end = iso(NOW + timedelta(hours=hours))
+    times = {"launched_at": iso(NOW), "terminated_at": end, "interrupted_at": end if taken else None}
+    return machine(market="spot", instance_type=name, **times)
 
 
 def test_the_network_is_that_of_the_type_with_its_source():
@@ -116,12 +122,7 @@ def test_a_typed_chance_is_that_of_an_hour():
 
 
 def test_what_the_ledger_saw_counts_before_a_list():
-    seen = [
-        sighting("taken", 10.0),
-        sighting("ended", 30.0),
-        sighting("made", 0.0),
-        sighting("taken", 1.0, "g5.xlarge"),
-    ]
+    seen = [spot(10, taken=True), spot(30), spot(1, taken=True, name="g5.xlarge"), machine(market="spot")]
     (found,) = answered(seen, **P4D, spot=True)["nodes"]["worth"]
     loss = found["spot_loss"]
     assert loss["source"] == "your ledger: 1 taken in 40 hours"
@@ -130,7 +131,7 @@ def test_what_the_ledger_saw_counts_before_a_list():
 
 def test_the_advisors_month_stays_a_month_and_a_range():
     asked = {"nodes": 4, "params": "7B", "type": "g5.xlarge", "region": "us-east-1", "spot": True}
-    (found,) = answered([sighting("ended", 30.0, "g5.xlarge")], **asked)["nodes"]["worth"]
+    (found,) = answered([spot(30, name="g5.xlarge")], **asked)["nodes"]["worth"]
     loss = found["spot_loss"]
     assert (loss["per"], loss["one_least"] < loss["one_most"]) == ("month", True)
     assert "Spot Advisor" in loss["source"]
@@ -198,3 +199,27 @@ WIDE = [
 def test_no_line_is_wider_than_the_terminal(asked):
     text = estimate_text(answered(**asked), None, sources=True)
     assert not [line for line in text.splitlines() if len(line) > 80]
+
+
+def available(provider="aws", market=Market.ON_DEMAND):
+    return Available(provider, "lab", "us-east-1", "us-east-1a", "g5.xlarge", market, (Accelerator("A10G", 1, 24),))
+
+
+def test_a_plan_says_of_a_cluster_what_an_estimate_says():
+    (remark,) = cluster_remarks(4, available(), [])
+    assert remark.startswith("Slower than one machine: 4 machines are ")
+    assert remark.endswith("cloudgpu estimate --nodes 4 --type g5.xlarge --params 7B")
+    assert list(cluster_remarks(1, available(), [])) == []
+    assert list(cluster_remarks(2, available("ssh"), [])) == []
+
+
+def test_a_plan_on_spot_says_the_chance_of_a_gang():
+    _, chance = cluster_remarks(4, available(market=Market.SPOT), [spot(20, taken=True, name="g5.xlarge")])
+    assert chance == (
+        "Any loss restarts all 4: the chance is 18.1% in each hour, with 4.9% for one machine (your ledger: 1 taken in "
+        "20 hours)."
+    )
+    _, listed = cluster_remarks(4, available(market=Market.SPOT), [])
+    assert "in each month" in listed
+    _, unknown = cluster_remarks(4, available("fake", Market.SPOT), [])
+    assert "in no list, nor in your ledger" in unknown

@@ -9,7 +9,6 @@ import json
 import os
 import signal
 import subprocess
-from dataclasses import replace
 from datetime import timedelta
 from io import BytesIO
 from pathlib import Path
@@ -18,6 +17,7 @@ import pytest
 
 from cloudgpu.access.ssh.execute import run
 from cloudgpu.control.access.reach import open_connection
+from cloudgpu.control.clusters.engine import set_up
 from cloudgpu.control.cost.job_cost import all_jobs
 from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.jobs.cancel import cancel
@@ -25,13 +25,12 @@ from cloudgpu.control.jobs.listing import job_value
 from cloudgpu.control.jobs.watch import carry_to_end
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
-from cloudgpu.core.clusters.layout import engine_files
+from cloudgpu.core.clusters.layout import cluster_id, engine_files, rank
 from cloudgpu.core.jobs.job import State
 from cloudgpu.core.jobs.shares import IDLE, assigned
-from cloudgpu.core.model.facts import ClusterNode
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.views.jobs import exit_code
-from tests.access.slurm.loopback import Loopback
+from tests.control.clusters.gang import needs_slurm
 from tests.control.jobs.bench import Bench
 
 RANKS = """
@@ -47,24 +46,25 @@ sleep 60
 class Train(Bench):
     """A home with a cluster called train, whose Slurm runs."""
 
-    def __init__(self, root, slurm):
+    def __init__(self, root):
         super().__init__(root)
-        self.slurm = slurm
-        self.nodes = [self._launched(number) for number in range(2)]
-        files = engine_files("c1")
-        script = f"""cd; mkdir -p {files.directory} && ln -s {slurm.conf} {files.conf}
-        ln -s {slurm.place}/jobcomp {files.records}; pwd"""
-        out, connection = BytesIO(), open_connection(self.session, self.nodes[0])
-        run(connection, ("sh", "-c", script), stdin=None, stdout=out, stderr=BytesIO())
+        launch(
+            self.session, prepare(self.session, parse_request(provider="local", name="train", nodes=2, template="bare"))
+        )
+        self.nodes = sorted(self.left(), key=rank)
+        set_up(self.session, self.nodes)
+        connection, out = open_connection(self.session, self.nodes[0]), BytesIO()
+        run(connection, ("pwd",), stdin=None, stdout=out, stderr=BytesIO())
         connection.close()
         self.there = Path(out.getvalue().decode().strip())
+        conf = self.there / engine_files(cluster_id(self.nodes[0])).conf
+        self.slurm_environ = {**os.environ, "SLURM_CONF": str(conf)}
 
-    def _launched(self, number):
-        node = ClusterNode("train", "c1", number, 2, "slurm")
-        prepared = prepare(self.session, parse_request(provider="local", name=f"train-{number}", template="bare"))
-        each = [replace(one, request=replace(one.request, cluster=node)) for one in prepared.candidates.each]
-        launched = launch(self.session, replace(prepared, candidates=replace(prepared.candidates, each=tuple(each))))
-        return launched.machine
+    def slurm(self, *words):
+        """What a command of Slurm says."""
+        return subprocess.run(
+            words, env=self.slurm_environ, capture_output=True, text=True, timeout=60, check=True
+        ).stdout
 
     def asked(self, text, **options):
         return self.begun("sh", "-c", text, on="train-0", **{"timeout": "5m", **options})
@@ -78,11 +78,10 @@ class Train(Bench):
 
 @pytest.fixture(scope="module")
 def train(tmp_path_factory):
-    slurm = Loopback(2, name="train")
-    made = Train(tmp_path_factory.mktemp("train"), slurm)
+    needs_slurm()
+    made = Train(tmp_path_factory.mktemp("train"))
     yield made
     made.end()
-    slurm.end()
 
 
 @pytest.fixture(scope="module")
@@ -94,10 +93,7 @@ def done(train):
         "first": train.asked("echo one; exit 0", name="first"),
     }
     bench = train
-    subprocess.run(
-        ["sbatch", "--job-name=own", "--output=/dev/null", "--wrap=sleep 1"],
-        env=train.slurm.environ, check=True, capture_output=True,
-    )  # fmt: skip
+    train.slurm("sbatch", "--job-name=own", "--output=/dev/null", "--wrap=sleep 1")
     train.carried(jobs["first"], lambda found: found.job.slurm_id is not None)
     jobs["second"] = train.asked("echo two > $CLOUDGPU_RESULTS/two", after="first", name="second")
     carry_to_end(bench.session, list(jobs.values()), bench.environ, until=bench.session.clock() + timedelta(minutes=2))
@@ -111,7 +107,7 @@ def test_the_status_is_that_of_the_rank_that_failed_first(train, done):
 
 
 def test_each_rank_finds_who_it_is_and_results_come_back(train, done):
-    assert "rank 0 of 2 on 127.0.0.1 127.0.0.1 at 127.0.0.1\n" in train.out(done["ranks"])
+    assert f"rank 0 of 2 on {' '.join(one.address[0] for one in train.nodes)} at" in train.out(done["ranks"])
     assert "rank 1 of 2" in train.out(done["ranks"])
     assert done["ranks"].fetched.whole
     copy = train.work / "results" / "ranks" / "copy.py"
@@ -136,7 +132,7 @@ def test_jobs_show_slurms_ids_and_have_a_time_limit(train, done):
     value = job_value(train.session, done["ranks"])
     assert value["slurm"]["id"] == done["ranks"].slurm_id
     assert value["slurm"]["states"] == ["FAILED"]
-    limits = train.slurm.run("squeue", "-h", "-t", "all", "-o", "%F %l")
+    limits = train.slurm("squeue", "-h", "-t", "all", "-o", "%F %l")
     assert f"{done['ranks'].slurm_id} 5:00" in limits
 
 
@@ -158,7 +154,7 @@ def test_a_cancelled_job_leaves_the_queue(train, done):
     assert "PENDING" in found.why
     assert cancel(train.session, "late", train.environ)["job"]["state"] == "cancelled"
     assert cancel(train.session, "long", train.environ)["job"]["state"] == "cancelled"
-    assert train.slurm.run("squeue", "-h").split() == []
+    assert train.slurm("squeue", "-h").split() == []
     assert exit_code(train.now(queued)) == 130
     assert exit_code(train.now(job)) == 143
 
@@ -173,7 +169,7 @@ def test_a_submission_whose_answer_was_lost_is_not_made_again(train, done):
     job, _, err = train.followed(train.now(job))
     assert job.state is State.SUCCEEDED, (job.why, err)
     assert len(job.attempts) == 2
-    names = train.slurm.run("squeue", "-h", "-t", "all", "-o", "%j").split()
+    names = train.slurm("squeue", "-h", "-t", "all", "-o", "%j").split()
     assert [name for name in names if job.id.removeprefix("job-") in name] == [f"lost-{job.id[4:]}-1"]
     assert (train.work / "results" / "lost" / "x").read_text() == "x\n"
 

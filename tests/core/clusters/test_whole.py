@@ -57,9 +57,16 @@ def test_a_node_that_never_came_or_was_ended_makes_the_rest_a_part_once_the_grac
     assert part_of_gang(rows, START + last + GRACE)
 
 
-def test_a_launch_that_was_written_for_some_nodes_alone_is_a_part_and_an_adopted_rest_is_none() -> None:
-    assert part_of_gang([node(0), node(1)], LATE)
-    assert not part_of_gang([node(0, token=None), node(1, token=None)], LATE)
+def test_machines_of_an_earlier_launch_under_the_same_key_make_no_part_and_are_not_lost() -> None:
+    again = at(7200)
+    now = START + timedelta(days=1)
+    old = [node(2, discard=True, **GONE), node(3, **lost())]
+    fewer = [node(number, nodes=2, intended_at=again) for number in range(2)]
+    assert not part_of_gang(fewer + old, now)
+    assert by_cluster(fewer + old) == {"cg-1": fewer}
+    same = [node(number, intended_at=again) for number in range(2)]
+    assert not part_of_gang(same + old, now)
+    assert not is_degraded(by_cluster(same + old)["cg-1"])
 
 
 def test_a_kept_node_whose_start_was_refused_and_one_that_lived_make_no_part() -> None:

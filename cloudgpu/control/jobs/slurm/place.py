@@ -64,7 +64,8 @@ def slurm_of(session: Session, machine: Machine, request: RunRequest) -> SlurmRe
 def members_of(session: Session, machine: Machine) -> tuple[Machine, ...]:
     """Return the machines of the cluster that a machine is a node of, node 0 first."""
     wanted = cluster_id(machine)
-    return in_order(one for one in session.ledger.machines() if cluster_id(one) == wanted) or (machine,)
+    rows = (one for one in session.ledger.machines() if one.terminated_at is None)
+    return in_order(one for one in rows if cluster_id(one) == wanted) or (machine,)
 
 
 def _has_slurm(session: Session, machine: Machine) -> bool:
