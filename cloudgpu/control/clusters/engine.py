@@ -15,7 +15,7 @@ from cloudgpu.access.slurm.node import EngineNode
 from cloudgpu.control.access.reach import open_connection
 from cloudgpu.core.clusters.conf import Node, files_of, plan_digest
 from cloudgpu.core.clusters.fit import check_fit, check_people
-from cloudgpu.core.clusters.layout import cluster_id, engine_of_machine, in_order, rank
+from cloudgpu.core.clusters.layout import cluster_id, in_order, rank
 from cloudgpu.core.clusters.state import EngineState, missing_nodes, to_resume
 from cloudgpu.core.model.machine import HERE
 from cloudgpu.errors import CloudgpuError, Unreachable
@@ -101,7 +101,7 @@ def leave_nothing(session: Session, machines: Sequence[Machine]) -> None:
 
     Their end does not wait for one that does not answer, and what still runs ends with its machine. Raises nothing.
     """
-    if engine_of_machine(machines[0]) != "none" and machines[0].provider in HERE:
+    if machines[0].provider in HERE:
         with suppress(CloudgpuError):
             tear_down(session, [machine for machine in machines if machine.state == "running"])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from contextlib import suppress
 from pathlib import Path
@@ -18,7 +19,7 @@ from cloudgpu.errors import InvalidRequest, Unreachable
 from tests.control.clusters.gang import Gang, needs_slurm, until
 
 NODES = 4
-GPUS = 8
+EXAMPLES = Path(__file__).parents[3] / "examples" / "cluster"
 PRINTS_ENVIRONMENT = (
     "env | grep -E '^(CLOUDGPU_|MASTER_|SLURM_PROCID|SLURM_CONF|HOME|CUDA)' | sort | tr '\\n' ';'; echo"
 )
@@ -108,14 +109,27 @@ def test_a_sum_over_all_nodes_is_right(gang):
     assert "sum 499500\n" in out
 
 
-def test_mpirun_in_an_allocation_starts_a_rank_on_each_node(gang):
-    says = "echo rank $OMPI_COMM_WORLD_RANK of $OMPI_COMM_WORLD_SIZE on $SLURMD_NODENAME, $CLOUDGPU_ENGINE"
-    root = "--allow-run-as-root" if psutil.Process().uids().real == 0 else ""
-    options = f"{root} --mca oob_tcp_if_include lo --mca btl tcp,self --mca btl_tcp_if_include lo"
-    status, out = gang.job(f"mpirun {options} --map-by node sh -c '{says}'", "-N4", "-n4")
+def test_mpirun_in_an_allocation_passes_a_token_around_all_nodes(gang):
+    options = "--mca oob_tcp_if_include lo --mca btl tcp,self --mca btl_tcp_if_include lo"
+    root = "--allow-run-as-root" if os.getuid() == 0 else ""
+    example = f"MPIRUN_OPTIONS='{root} {options}' sh {EXAMPLES / 'mpirun.sh'}"
+    status, out = gang.job(f"{example} python3 {Path(__file__).with_name('ring.py')}", "-N4", "-n4")
     assert status == 0, out
-    found = sorted(re.findall(r"rank \d of 4 on train-\d, cg-test/\d", out))
-    assert found == [f"rank {n} of 4 on train-{n}, cg-test/{n}" for n in range(4)], out
+    assert sorted(re.findall(r"rank \d of 4 on train-\d, cg-test/\d", out)) == [
+        f"rank {n} of 4 on train-{n}, cg-test/{n}" for n in range(4)
+    ], out
+    assert "the token came back with 6, the sum is 6" in out
+
+
+def test_torchrun_is_told_the_ranks_by_the_example(gang):
+    """PyTorch is a gigabyte: what the script starts stands in for it, and says what it was told."""
+    says = 'bin=$(mktemp -d); printf "#!/bin/sh\\necho \\$*\\n" > $bin/torchrun; chmod +x $bin/torchrun'
+    _, out = gang.job(f"{says}; PATH=$bin:$PATH; srun sh {EXAMPLES / 'torchrun.sh'} train.py", "-N3")
+    found = [dict(re.findall(r"--([\w-]+)=(\S+)", line)) for line in out.splitlines() if line.endswith(" train.py")]
+    assert sorted(one.pop("node-rank") for one in found) == ["0", "1", "2"]
+    port = found[0]["master-port"]
+    same = {"nnodes": "3", "nproc-per-node": "1", "master-addr": "127.0.0.1", "master-port": port}
+    assert found == [same] * 3
 
 
 def test_two_jobs_on_one_node_have_their_own_gpus(gang):

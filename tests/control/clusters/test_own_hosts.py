@@ -40,6 +40,8 @@ def test_two_workstations_have_one_queue_and_nothing_is_left_on_them(hosts, tmp_
     job = f"SLURM_CONF=$(echo {conf}) srun -N2 --time=5 sh -c 'echo $SLURMD_NODENAME $HOME'"
     done = program("exec", "lab-0", "--", "sh", "-c", job)
     assert sorted(done.out.splitlines()) == [f"lab-{n} {host.home}" for n, host in enumerate(hosts)], done.err
-    session.ledger.close()
     assert program("down", "lab", "--yes", timeout=110).code == 0
     assert not list(tmp_path.glob("hosts/*/.cloudgpu/slurm"))
+    (record,) = [line.body for line in session.ledger.events() if line.kind == "slurm_job_recorded"]
+    assert record["task"]["machines"] == [row.id for row in machines]
+    session.ledger.close()
