@@ -13,7 +13,7 @@ from cloudgpu.core.model.machine import Machine
 if TYPE_CHECKING:
     from cloudgpu.cli.launch.options import StartOptions
     from cloudgpu.control.session.session import Session
-    from cloudgpu.views.documents.machines.clusters import ClusterMachinesDocument
+    from cloudgpu.views.documents.machines.machines import ClusterMachinesDocument
 
 _WHY = "asked by the user"
 
