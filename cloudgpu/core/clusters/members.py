@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from cloudgpu.core.clusters.whole import by_cluster
+from cloudgpu.core.clusters.completeness import by_cluster
 from cloudgpu.core.model.facts import ClusterNode
 from cloudgpu.core.model.machine import Machine, fact, stays
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
