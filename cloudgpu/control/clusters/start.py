@@ -40,9 +40,10 @@ def start_all(
 ) -> Together:
     """Start the nodes of a stopped cluster under one new lease, and return their rows once all are accepted.
 
-    With `wait`, once SSH of each is verified and its engine is ready: a fault names what runs and does not answer. Budgets admit all nodes
-    at once. Where one is refused, or ends while it starts, those that were started are stopped again and proved, and
-    its error is raised: NoCapacity, or StopUnproved where one of those may still be billed. Raises as `start` does.
+    With `wait`, once SSH of each is verified and its engine is ready: a fault names what runs and does not answer.
+    Budgets admit all nodes at once. Where one is refused, or ends while it starts, those that were started are stopped
+    again and proved, and its error is raised: NoCapacity, or StopUnproved where one of those may still be billed.
+    Raises as `start` does.
     """
     name = called(machines[0])
     check_start(session, machines, override)

@@ -85,6 +85,7 @@ def slurm_conf(cluster: str, nodes: Sequence[Node], node: int) -> str:
         "SelectType=select/cons_tres",
         "SelectTypeParameters=CR_Core",
         "GresTypes=gpu",
+        "SchedulerParameters=batch_sched_delay=0,sched_min_interval=0",  # a short queue
         *(["SlurmdParameters=config_overrides"] if crowded else []),  # several nodes have the cores of one host
         "ReturnToService=2",
         f"SlurmdTimeout={NODE_TIMEOUT_S}",
