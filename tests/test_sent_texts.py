@@ -23,6 +23,8 @@ import pytest
 
 from cloudgpu.access.jobs import program as jobs
 from cloudgpu.access.jupyter import client as jupyter
+from cloudgpu.access.slurm import node as engine
+from cloudgpu.access.slurm import program as queued
 from cloudgpu.access.ssh import authorized_keys as guests
 from cloudgpu.access.ssh import execute as terminals
 from cloudgpu.access.ssh.connection import Completed
@@ -30,6 +32,7 @@ from cloudgpu.agent import own_source, source
 from cloudgpu.control.access import on_start
 from cloudgpu.control.activity import agents as samples
 from cloudgpu.control.pricing import traffic
+from cloudgpu.core.clusters.engine import with_queue
 from cloudgpu.core.model.launch import Part, Setup, Volume
 from cloudgpu.core.model.offers import Accelerator, Available, Market
 from cloudgpu.providers.machine import source as file_source
@@ -40,17 +43,19 @@ from cloudgpu.testing import make_attempt
 NOW = datetime(2026, 3, 5, 11, tzinfo=UTC)
 KEY = guests.GuestKey("ssh-ed25519 AAAA", "ann", "SHA256:none")
 HASHES = {  # of each text as UTF-8; a failing test says the line to write here
-    "agent, as what it means": "d5b8b5828d67f09f51085a65f6bb58bb9bc414cf55de7b98f492df74b852f252",
-    "agent, as Python 3.11 writes it": "835cd54f844bf9effe542645759774e01d471a5cf391804bd4f7d2891ca9bbf9",
+    "agent, as what it means": "9a8a0402721d57f11458d8c48bc30eeee65a64f175f85dcea0909602f373f2c6",
+    "agent, as Python 3.11 writes it": "f83da14efcf5069b04d12f81736c6ed6b1e33c0fb550e2127b220b6fc3a7dcea",
     "agent's own.py": "9ddaee068f87da7a7624e49f054c892f2058212322767aeb5272df06b44cdd76",
     "program on a host (ssh)": "7ad50b49b925ea96a52de4e37ea2c1526d3141d9dd6fb930d2776e03eddb6172",
     "program that runs JupyterLab": "599920ad76d13415e340ea184c8eac146b79f7a1b1c1c86788825344e2aeac64",
     "command that reads JupyterLab's token": "d68a3c46be508137abcbdad2c8aec6745f0381359649445e52f2307530afd845",
-    "program that runs jobs": "e587d2cdcfc6747d1282a702e9c921b7202560fae585bb88443e64c7d5c70451",
+    "program that runs jobs": "5fa3cbd62f59564ed00da3fc1937f646cf3f847fd2f224d8fc74093d2d187725",
+    "program that takes a job through Slurm": "x",
     "command that runs jobs": "c06c265c88adaeea7e116362f3c4915b03bbe8e9a73efedf1ec0708aee7e2ea4",
     "program that lets a key in": "778d0732831682323d37e8286e2c9bcbf02034ec8c4b0cb22f665fb999be46e6",
     "program that writes to terminals": "92ba50fb20bfc9e9cbfeb5ca4d962faab22f5193c18a5b54006328949a831f98",
     "command that asks the agent for samples": "1a8d5158dd7ebfdf612065a50445d9d926091724ca919393aa7f5707e9a05217",
+    "command that asks for samples and a queue": "5a1837402967955a47df683d1a07109e37262c2af66e19e535bec3e48ee8841d",
     "command that asks the agent for traffic": "a9d9957e88a3e9580779f12f69d659fd90365586aa96ca880b2d1ee2d076a4b6",
     "command that asks how far on_start is": "72e744592cd08c1b899d93a563d3cfebcc934b6cc89a78fc45a3901e980c4306",
     "boot data on AWS": "b2f02779efdcb65453fdb80b43142710156be5b599b4040327365bc01e2a849a",
@@ -137,11 +142,15 @@ TEXTS: dict[str, Callable[[], str]] = {
     "program on a host (ssh)": lambda: client._request("list", {"ledger": "led-1"}).decode(),
     "program that runs JupyterLab": lambda: over(jupyter.stop, stopped=True),
     "command that reads JupyterLab's token": lambda: jupyter._TOKEN,
+    "program that looks after a node's engine": lambda: engine.program().decode(),
+    "command that looks after a node's engine": lambda: engine.COMMAND,
     "program that runs jobs": lambda: jobs.program().decode(),
     "command that runs jobs": lambda: jobs.COMMAND,
+    "program that takes a job through Slurm": lambda: "".join(queued.program().values()),
     "program that lets a key in": lambda: over(lambda to: guests.let_in(to, KEY), changed=True),
     "program that writes to terminals": lambda: terminals._RUN,
     "command that asks the agent for samples": lambda: samples.ASK,
+    "command that asks for samples and a queue": lambda: with_queue(samples.ASK, "cg-1"),
     "command that asks the agent for traffic": lambda: traffic.ASK,
     "command that asks how far on_start is": lambda: on_start._LOOK,
     "boot data on AWS": lambda: boot_data("aws"),

@@ -53,8 +53,8 @@ def sure(marks: dict[str, Any], name: str, mono: float) -> bool:
 def decide(marks: dict[str, Any], activity: str, mono: float, grace: float, ends: str = IDLE) -> tuple[str, str]:
     """Return (keep, why), (renew, why) or (end, reason). Precedence: renew-until, schedule, hold, lease, idle.
 
-    `activity` is that of the last minutes; `ends` names those that a lease ends. The mark `idle` is where the warning
-    ends that no activity took back.
+    `activity` is that of the last minutes; `ends` names those that a lease ends, and "-" leaves the lease to others:
+    this is one node of several. The mark `idle` is where the warning ends that no activity took back.
     """
     if "renew_until" not in marks:
         return "keep", "no lease is known"
@@ -67,5 +67,6 @@ def decide(marks: dict[str, Any], activity: str, mono: float, grace: float, ends
         return "keep", "held" if ended else "leased"
     if ended:
         over_all = marks["expires"][0] >= marks["renew_until"][0]
-        return ("end", "lease") if activity in ends or over_all else ("renew", activity)
+        goes_on = "keep" if ends == "-" else "renew"
+        return ("end", "lease") if activity in ends or over_all else (goes_on, activity)
     return ("end", "idle") if sure(marks, "idle", mono) else ("keep", "leased")

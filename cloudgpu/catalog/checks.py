@@ -21,11 +21,15 @@ KEYS = {
     "drivers": ("family",),
     "machine_images": ("cloud", "use", "machine", "parameter"),
     "history": ("cloud", "region", "item", "market", "as_of"),
+    "networks": ("cloud", "instance_type"),
+    "spot_interruption": ("cloud", "region", "instance_type"),
 }
+DATED = ("gpu_instances", "drivers", "machine_images", "history", "networks", "spot_interruption")
 UNITS = {"usd_per_gb_month", "usd_per_gib_month", "usd_per_disk_month", "usd_per_hour", "usd_per_gb"}
 BASES = {"listed", "derived", "recalled"}
 MARKETS = {"on_demand", "spot"}
 MOST_GPUS, MOST_GIB, MOST_USD = 16, 300, 1000  # more than any machine here has, or costs an hour
+MOST_GBIT = 10_000  # more than any machine sends
 MOST_CARD_USD = 100_000  # more than any card costs
 
 
@@ -44,7 +48,7 @@ def _row_faults(table: str, row: rules.CsvRow) -> Iterator[str]:
         yield "is of another provider or of a restricted region"
     if not row.get("source", row.get("spec_source")):
         yield "has no source"
-    if table in ("gpu_instances", "drivers", "machine_images", "history") and rules.day(row["as_of"]) is None:
+    if table in DATED and rules.day(row["as_of"]) is None:
         yield "has no date"
     if table == "prices":
         if row["region"] not in rules.REGIONS.get(row["cloud"], ()):
@@ -55,6 +59,15 @@ def _row_faults(table: str, row: rules.CsvRow) -> Iterator[str]:
             yield "has a price on demand and no date"
     if table in ("storage_prices", "storage_regions"):
         yield from _storage_row_faults(row)
+    yield from _type_row_faults(table, row)
+
+
+def _type_row_faults(table: str, row: rules.CsvRow) -> Iterator[str]:
+    """Yield what is wrong with a figure of a type that is no price."""
+    if table == "networks" and not _is_amount(row["gbit_per_s"], MOST_GBIT):
+        yield f"{row['gbit_per_s']} Gbit/s is no network"
+    if table == "spot_interruption" and row["bucket"] not in rules.BUCKETS:
+        yield f"{row['bucket']} is no part of machines"
 
 
 def _storage_row_faults(row: rules.CsvRow) -> Iterator[str]:
@@ -90,6 +103,9 @@ def faults_of_made(made: Made) -> Iterator[str]:
     for provider, types in made["types"].items():
         for name, shape in types.items():
             yield from (f"{provider} {name}: {fault}" for fault in _type_faults(shape, made))
+        for name in [*made["networks"][provider], *made["spot_interruption"][provider]]:
+            if name not in types:
+                yield f"{provider} {name} has a network or spot interruptions and no type"
         for name, prices in made["prices"][provider].items():
             if name not in types:
                 yield f"{provider} {name} has a price and no type"

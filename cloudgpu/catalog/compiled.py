@@ -33,6 +33,8 @@ def compiled(facts: Facts) -> Made:
             {"provider" if key == "cloud" else key: text for key, text in row.items()}
             for row in facts["machine_images"]
         ],
+        "networks": {provider: _networks(facts, provider, sources) for provider in rules.PROVIDERS},
+        "spot_interruption": {provider: _interruptions(facts, provider, sources) for provider in rules.PROVIDERS},
         "left_out": {provider: _left_out(facts, provider, types[provider]) for provider in rules.PROVIDERS},
         "sources": sources.texts,
         "checks": checks.texts,
@@ -317,3 +319,26 @@ def _quotas(facts: Facts) -> Iterator[Made]:
                 "source": rules.plain(row["source"]),
                 "as_of": row["as_of"],
             }
+
+
+def _networks(facts: Facts, provider: str, sources: _Table) -> Made:
+    """Return by type [Gbit/s for long, for a while, fabric, note, source, date] of what one machine can send."""
+    return {
+        row["instance_type"]: [
+            float(row["gbit_per_s"]),
+            rules.number(row["up_to_gbit_per_s"]),
+            *(row["fabric"], row["note"], sources.number(rules.plain(row["source"])), row["as_of"]),
+        ]
+        for row in facts["networks"]
+        if row["cloud"] == provider
+    }
+
+
+def _interruptions(facts: Facts, provider: str, sources: _Table) -> Made:
+    """Return by type and region [least, most, source, date] of the part of its spot machines taken in a month."""
+    made: Made = {}
+    for row in (row for row in facts["spot_interruption"] if row["cloud"] == provider):
+        low, high = rules.BUCKETS[row["bucket"]]
+        figures = [low, high, sources.number(rules.plain(row["source"])), row["as_of"]]
+        made.setdefault(row["instance_type"], {})[row["region"]] = figures
+    return made

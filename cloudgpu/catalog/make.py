@@ -23,6 +23,8 @@ OWN = (
     "history",
     "storage_regions",
     "confirmations",
+    "networks",
+    "spot_interruption",
 )  # compiled here, so there is nowhere to take them from
 
 

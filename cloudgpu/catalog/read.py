@@ -35,6 +35,7 @@ __all__ = ["catalogue"]  # beside what is defined here
 
 if TYPE_CHECKING:
     from cloudgpu.core.advice.desktop import Desktop
+    from cloudgpu.core.clusters.worth import TypeNetwork
 
 
 GPU_FIGURES = "memory_gib year bandwidth_gbs fp32_tflops tensor_tflops fp8_tflops watts trains_vs_h100".split()
@@ -188,6 +189,26 @@ def listed_quotas(provider: str) -> tuple[ListedQuota, ...]:
     return tuple(
         ListedQuota(**{**row, "market": Market(row["market"]), "families": tuple(row["families"])}) for row in rows
     )
+
+
+def network_of(provider: str, name: str) -> TypeNetwork | None:
+    """Return what one machine of a type can send; None where no list says so."""
+    row = catalogue()["networks"].get(provider, {}).get(name)
+    if row is None:
+        return None
+    from cloudgpu.core.clusters.worth import TypeNetwork  # most questions need none
+
+    gbit, up_to, fabric, note, source, as_of = row
+    return TypeNetwork(gbit, up_to, fabric, note, catalogue()["sources"][source], as_of)
+
+
+def taken_in_a_month(provider: str, name: str, region: str) -> tuple[tuple[float, float], str] | None:
+    """Return which part of a type's spot machines a region takes in a month, as (least, most), and its source.
+
+    None where no list says so: AWS publishes that, Google does not.
+    """
+    row = catalogue()["spot_interruption"].get(provider, {}).get(name, {}).get(region)
+    return None if row is None else ((row[0], row[1]), f"{catalogue()['sources'][row[2]]}, {row[3]}")
 
 
 def quota_of(provider: str, name: str, market: Market) -> ListedQuota | None:

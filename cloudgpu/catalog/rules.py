@@ -65,6 +65,8 @@ MI25_SHARES = {
 # Google sells these GPUs apart from the machine; the facts' names of the parts.
 ATTACHED = {"T4": "nvidia-tesla-t4", "V100-16GB": "nvidia-tesla-v100", "P100": "nvidia-tesla-p100",
             "P4": "nvidia-tesla-p4", "K80": "nvidia-tesla-k80"}  # fmt: skip
+# The Spot Advisor's words for the part of spot machines that are taken in a month, as the least and the most.
+BUCKETS = {"<5%": (0.0, 0.05), "5-10%": (0.05, 0.1), "10-15%": (0.1, 0.15), "15-20%": (0.15, 0.2), ">20%": (0.2, 1.0)}
 LEAST_CPUS_PER_GPU, MOST_CPUS_PER_GPU = 2, 8  # of an n1 host where the facts name no limit
 
 

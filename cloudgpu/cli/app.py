@@ -13,7 +13,7 @@ from cloudgpu.cli.terminal import filled, is_coloured, is_terminal, paint, prose
 from cloudgpu.errors import CloudgpuError
 
 # The options of `ls` that need no parser, which costs more time than the answer; with any other word it is loaded.
-_LS = {"-a": "ended", "--all": "ended", "--mine": "mine", "-v": "verbose", "--verbose": "verbose"}
+_LS = {"-a": "ended", "--all": "ended", "--mine": "mine", "-v": "verbose", "--verbose": "verbose", "--nodes": "nodes"}
 _JSON = (["-o", "json"], ["--output", "json"])
 
 

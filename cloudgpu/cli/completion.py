@@ -53,7 +53,8 @@ def machine_names(incomplete: str) -> list[str]:
         machines = living(open_session(os.environ).ledger.machines())
     except CloudgpuError:
         return []
-    return [machine.name for machine in machines if machine.name.startswith(incomplete)]
+    clusters = dict.fromkeys(machine.gang.name for machine in machines if machine.gang)
+    return [name for name in (*clusters, *(machine.name for machine in machines)) if name.startswith(incomplete)]
 
 
 def machine_paths(incomplete: str) -> list[str]:

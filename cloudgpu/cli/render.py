@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING
@@ -213,28 +213,39 @@ def price_briefly(value: Price | None) -> str:
     return f"{dollars(value['usd_per_hour'], 4)} an hour ({trust})"
 
 
-def machines(values: Sequence[MachineDocument], now: datetime, *, me: str | None = None) -> str:
-    """Return the table of `ls`; where a machine is not of `me`, it says whose each is (None: it never does)."""
-    rows = [
-        [
-            value["name"],
-            state_text(value),
-            value["provider"],
-            _what(value),
-            "spot" if value["market"] == "spot" else "",
-            _price_of(value),
-            spent(value, 2),
-            _lease(value, now),
-        ]
-        for value in values
-    ]
+def machines(
+    values: Sequence[MachineDocument],
+    now: datetime,
+    *,
+    me: str | None = None,
+    row: Callable[[MachineDocument, datetime], list[str]] | None = None,
+) -> str:
+    """Return the table of `ls`; where a machine is not of `me`, it says whose each is (None: it never does).
+
+    `row` returns the cells of one (None: those of a machine).
+    """
+    rows = [(row or machine_row)(value, now) for value in values]
     headings, right = ["NAME", "STATE", "AT", "WHAT", "", "$/H", "SPENT", "LEASE"], [5, 6]
     if me is None or all(value["owner"] in (me, tag_value(me), "", None) for value in values):
         return table(rows, headings, right)
     rest = max(len(line) for line in table(rows, headings, right).splitlines())
     owners = [_clipped(value["owner"] or "?", max(NARROWEST, columns() - rest - 2)) for value in values]
-    rows = [[row[0], owner, *row[1:]] for row, owner in zip(rows, owners, strict=True)]
+    rows = [[cells[0], owner, *cells[1:]] for cells, owner in zip(rows, owners, strict=True)]
     return table(rows, [headings[0], "OWNER", *headings[1:]], [column + 1 for column in right])
+
+
+def machine_row(value: MachineDocument, now: datetime) -> list[str]:
+    """Return what the table of `ls` says of one machine."""
+    return [
+        value["name"],
+        state_text(value),
+        value["provider"],
+        _what(value),
+        "spot" if value["market"] == "spot" else "",
+        _price_of(value),
+        spent(value, 2),
+        _lease(value, now),
+    ]
 
 
 def _clipped(text: str, width: int) -> str:

@@ -16,6 +16,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "exec": ("access.exec", "Run a command on a machine."),
     "cp": ("access.cp", "Copy files: cloudgpu cp FILE NAME:PATH, or back."),
     "tunnel": ("access.tunnel", "Open Jupyter through a verified SSH tunnel."),
+    "bench": ("access.bench", "Measure the network between machines of a cluster."),
     "stop": ("machines.stop", "Stop a machine, keep its disk, and prove that billing ended."),
     "start": ("machines.start", "Start a stopped machine under a new lease."),
     "down": ("machines.down", "End a machine and all its resources, and prove it."),

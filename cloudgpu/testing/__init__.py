@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.testing.fake.full import FullFakeProvider, make, make_full, make_reachable
 from cloudgpu.testing.fake.minimal import MinimalFakeProvider
 from cloudgpu.testing.fake.provider import FakeProvider, ReachableFakeProvider
-from cloudgpu.testing.helpers import FAKE, ManualClock, make_attempt, make_offer, new_host_key, pick, write_plugin
+from cloudgpu.testing.helpers import (
+    FAKE,
+    ManualClock,
+    as_nodes,
+    make_attempt,
+    make_offer,
+    new_host_key,
+    pick,
+    write_plugin,
+)
 
 if TYPE_CHECKING:
     from cloudgpu.testing.contract.abilities import *
@@ -43,6 +52,7 @@ __all__ = [
     "HasVolumesContract",
     "ImageableContract",
     "KnowsHostKeysContract",
+    "LaunchesTogetherContract",
     "LeavesFilesContract",
     "ManualClock",
     "MinimalFakeProvider",
@@ -58,6 +68,7 @@ __all__ = [
     "SetsTimerContract",
     "TaggableContract",
     "WritesAtHomeContract",
+    "as_nodes",
     "make",
     "make_attempt",
     "make_full",

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import getpass
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from cloudgpu.core.model import instances
+from cloudgpu.core.model.cluster import node_key, node_name
+from cloudgpu.core.model.facts import ClusterNode, Engine
 from cloudgpu.core.model.launch import Attempt, Boot, LaunchRequest, Part, Setup
 from cloudgpu.core.model.offers import Available, Basis, Market, Offer, Price, Requirements
 from cloudgpu.core.values.money import Money
@@ -119,6 +122,32 @@ def make_attempt(
         expires=now + lease,
         renew_until=now + renew,
         call=call or {},
+    )
+
+
+def as_nodes(attempt: Attempt, count: int, *, engine: Engine = "none") -> list[Attempt]:
+    """Return the attempts to launch a cluster of so many machines like this one; token, key, name and tags differ."""
+    return [_as_node(attempt, node, count, engine) for node in range(count)]
+
+
+def _as_node(attempt: Attempt, node: int, count: int, engine: Engine) -> Attempt:
+    request = attempt.request
+    cluster = ClusterNode(request.name, attempt.machine, node, count, engine)
+    name, key = node_name(request.name, node), node_key(request.key, node)
+    machine = node_name(attempt.machine, node)
+    tags = {
+        instances.TAG_ID: machine,
+        instances.TAG_NAME: name,
+        instances.TAG_KEY: tag_value(key),
+        instances.TAG_CLUSTER: cluster.tag(),
+        instances.TAG_NODE: str(node),
+    }
+    return replace(
+        attempt,
+        token=token_of(attempt.ledger, key, attempt.number),
+        machine=machine,
+        request=replace(request, key=key, name=name, cluster=cluster),
+        tags={**attempt.tags, **tags},
     )
 
 

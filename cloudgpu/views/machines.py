@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.launch.plan import IdleEnd, LaunchPlan, Share
     from cloudgpu.core.launch.plan_cost import Extra
     from cloudgpu.core.model.facts import AttachedCost as AttachedRecord
-    from cloudgpu.core.model.facts import HourlyPrice, MachineGpus, RecordedIdentity, Retained
+    from cloudgpu.core.model.facts import ClusterNode, HourlyPrice, MachineGpus, RecordedIdentity, Retained
     from cloudgpu.core.model.instances import Instance
     from cloudgpu.core.model.launch import Setup
     from cloudgpu.core.model.offers import Accelerator, Price
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         ForeignMachine,
         Guards,
         MachineDocument,
+        NodeOfCluster,
         RetainedPart,
     )
     from cloudgpu.views.documents.machines.plans import AccountOffers, BudgetFit, Plan, PlannedEnds, PlannedIdle
@@ -171,6 +172,20 @@ def machine_value(
         "reachable": reachable,
         "absent": absent,
         "activity_unknown_reason": activity_unknown_reason(machine),
+        "cluster": _node(machine.cluster),
+    }
+
+
+def _node(node: ClusterNode | None) -> NodeOfCluster | None:
+    if node is None:
+        return None
+    return {
+        "name": node.name,
+        "id": node.id,
+        "node": node.node,
+        "nodes": node.nodes,
+        "engine": node.engine,
+        "on_node_loss": node.on_node_loss,
     }
 
 
@@ -272,6 +287,8 @@ def plan_value(plan: LaunchPlan, budgets: Sequence[BudgetFit] = ()) -> Plan:
     item, request = plan.offer.available, plan.request
     return {
         "name": request.name or None,
+        "nodes": plan.nodes,
+        "engine": None if request.cluster is None else request.cluster.engine,
         "provider": item.provider,
         "account": item.account,
         "region": item.region,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, time, timedelta
 
 import pytest
 
@@ -13,7 +13,8 @@ from cloudgpu.agent import looking, meters
 from cloudgpu.agent.agent import HOUR, Agent, tell
 from cloudgpu.agent.lease import decide, mark
 from cloudgpu.core.activity.idle import ACTIVE, IDLE, UNKNOWN, Thresholds
-from cloudgpu.core.policies.policy import Idle, Policy, for_agent
+from cloudgpu.core.policies.policy import Idle, Policy, Unknown, for_agent
+from cloudgpu.core.policies.schedule import Schedule
 from tests.agent.machine import MONO, NOW, wait_for
 
 SAY = [sys.executable, "-c", "import sys; open('ended', 'a').write(sys.argv[1] + '\\n')"]
@@ -141,6 +142,28 @@ def test_what_could_only_be_terminated_is_renewed_though_nobody_uses_it():
     assert decide(marks, IDLE, MONO + 60, 60, told["ends"]) == ("renew", IDLE)
     over = mark({}, {"expires": NOW + 60, "renew_until": NOW + 60}, NOW, MONO, 0)
     assert decide(over, IDLE, MONO + 120, 60, told["ends"]) == ("end", "renew-until")
+
+
+def test_a_node_of_a_cluster_ends_by_itself_at_its_renew_until_alone_and_leaves_its_lease_to_the_passes():
+    begin = datetime(2026, 11, 22, tzinfo=UTC)
+    off = Schedule("UTC", time(19))
+    policy = Policy("own", timedelta(hours=1), timedelta(hours=9), unknown=Unknown.END, schedules=(off,))
+    told = for_agent(policy, begin, begin + timedelta(hours=9), node=True)
+    assert (told["ends"], told["stop"], told["off"]) == ("-", False, [])
+    for activity in (IDLE, ACTIVE, UNKNOWN):
+        marks = mark({}, {"expires": NOW + 60, "renew_until": NOW + 9 * HOUR}, NOW, MONO, 0)
+        assert decide(marks, activity, MONO + 120, 60, told["ends"]) == ("keep", activity)
+        assert decide(marks, activity, MONO + 9 * HOUR, 60, told["ends"]) == ("end", "renew-until")
+
+
+def test_the_agent_of_a_node_lives_on_idle_and_over_its_lease_and_ends_at_its_renew_until(machine):
+    begin = datetime(2026, 11, 22, tzinfo=UTC)
+    policy = Policy("own", timedelta(hours=1), timedelta(hours=9))
+    told = for_agent(policy, begin, begin + timedelta(hours=9), node=True)
+    made = _machine(machine, **told)
+    machine.tags(NOW + HOUR, NOW + 3 * HOUR)
+    assert _first_end(machine, made, 4 * HOUR) == (3 * HOUR, "renew-until")
+    assert not (machine.dir / "expires").exists()
 
 
 # -- scratch disks

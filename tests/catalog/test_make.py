@@ -107,6 +107,14 @@ WRONG = [
     ("storage_regions", SAO_PAULO, {"region": "sa-east-1/us-east-1"}, "us-east-1 is priced twice"),
     ("storage_regions", SAO_PAULO, {"as_of": ""}, "has no date"),
     ("storage_regions", SAO_PAULO, {"source": ""}, "has no source"),
+    ("networks", {"instance_type": "g5.xlarge"}, {"gbit_per_s": "0"}, "0 Gbit/s is no network"),
+    ("networks", {"instance_type": "g5.xlarge"}, {"as_of": ""}, "has no date"),
+    (
+        "spot_interruption",
+        {"instance_type": "g4ad.16xlarge", "region": "us-east-1"},
+        {"bucket": "often"},
+        "often is no part of machines",
+    ),
     ("confirmations", {"region": "sa-east-1"}, {"prices": "g4dn.xlarge=9"}, "is 9 there and 0.894 in prices"),
 ]
 
@@ -124,7 +132,9 @@ def test_a_fault_in_the_facts_is_named_and_nothing_is_written(copy, capsys, tabl
 def test_a_price_without_a_type_is_a_fault():
     made = json.loads((HERE / "catalog.json").read_text())
     del made["types"]["aws"]["g4dn.xlarge"]
-    assert list(faults_of_made(made)) == ["aws g4dn.xlarge has a price and no type"]
+    faults = list(faults_of_made(made))
+    assert faults[-1] == "aws g4dn.xlarge has a price and no type"
+    assert set(faults[:-1]) == {"aws g4dn.xlarge has a network or spot interruptions and no type"}
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from functools import cache
 
 import pytest
 
+from cloudgpu.control.inputs.cluster import cluster_request
 from cloudgpu.control.inputs.launch_request import UpRequest
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
@@ -79,7 +80,8 @@ class Lab:
 
     def prepare(self, *, gpu="v100", **more):
         want = Requirements(gpu=gpu, region=more.pop("region", None), zone=more.pop("zone", None))
-        return prepare(self.session, UpRequest(want, **more))
+        words = [more.pop(word, None) for word in ("nodes", "engine", "on_node_loss")]
+        return prepare(self.session, UpRequest(want, cluster=cluster_request(*words), **more))
 
     def up(self, **more):
         return launch(self.session, self.prepare(**more), wait=False)

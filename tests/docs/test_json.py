@@ -100,6 +100,7 @@ def _estimates(run):
     won = ("--currency", "KRW", "--rate", "1385.2", "--rate-date", "2026-11-20")
     run("estimate", "estimate", "--gpu", "t4", "--address", "static", "--all", *won)
     run("estimate", "estimate", "--flops", "1e21", "--gpu", "a100-80gb", "--spot")
+    run("estimate", "estimate", "--nodes", "4", "--params", "7B", "--gpu", "a10g", "--spot")
     run("estimate", "estimate", "--type", "p5.48xlarge", "--region", "eu-west-3")
 
 
@@ -369,8 +370,9 @@ def test_a_team_is_printed_as_the_page_says():
         assert not faults_under("ledger-init", document(found))
 
 
-BY_CALL = {  # the first in tests/cli/market/test_catalog.py, where each refresh is held against its schema
+BY_CALL = {  # the first two in tests/cli: market/test_catalog.py and access/test_bench.py hold each to its schema
     "catalog-refresh",
+    "bench-network",
     "budget-test",
     "compare-calculated",
     "compare-desktops",

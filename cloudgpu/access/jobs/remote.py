@@ -24,7 +24,7 @@ from cloudgpu.access.jobs.copies import (
     read_manifest,
 )
 from cloudgpu.access.jobs.program import Refused, StreamFrames, ask
-from cloudgpu.core.jobs.remote_state import Exit, Phase, RemoteState, Storing
+from cloudgpu.core.jobs.remote_state import EngineState, EngineTask, Exit, Phase, RemoteState, Storing
 from cloudgpu.core.jobs.transfers import Transfers
 from cloudgpu.errors import InvalidRequest, Unreachable
 
@@ -87,6 +87,7 @@ class RemoteSpec:
     `results` and `checkpoint` are below the working directory; without one, checkpoints lie beside it. `data` are
     links to what is on the machine already: (link, absolute or in the working directory; path there, or `volume:NAME`).
     `volume` names the directory of both on a volume; `mounts`: one has to be mounted before the command begins.
+    `slurm` is what is asked of Slurm (`core/clusters/submission.py`), with the program that takes the command there.
     """
 
     argv: tuple[str, ...]
@@ -100,6 +101,7 @@ class RemoteSpec:
     data: tuple[tuple[str, str], ...] = ()
     volume: str | None = None
     mounts: bool = False
+    slurm: Mapping[str, Any] | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Return what the machine stores."""
@@ -114,6 +116,7 @@ class RemoteSpec:
             "checkpoint": self.checkpoint,
             "volume": self.volume,
             "mounts": self.mounts,
+            "slurm": None if self.slurm is None else dict(self.slurm),
         }
 
 
@@ -415,7 +418,28 @@ def _state(said: Mapping[str, Any]) -> RemoteState:
         storing=_storing(said.get("storing") or {}),
         checkpointed=said.get("checkpointed"),
         notice=bool(said.get("notice")),
+        engine=_engine(said.get("engine")),
     )
+
+
+def _engine(said: Any) -> EngineState | None:
+    """Return what Slurm says of a job; None for one that it does not know."""
+    try:
+        tasks = tuple(
+            EngineTask(
+                id=str(one["id"]),
+                task=str(one["task"]),
+                state=str(one["state"]),
+                reason=str(one["reason"])[:200],
+                nodes=tuple(map(str, one["nodes"])),
+                begin=None if one["begin"] is None else float(one["begin"]),
+                end=None if one["end"] is None else float(one["end"]),
+            )
+            for one in said["tasks"]
+        )
+        return EngineState(str(said["id"]), str(said["name"]), tasks)
+    except (KeyError, TypeError, ValueError):
+        return None
 
 
 def _storing(said: Mapping[str, Any]) -> Storing | None:

@@ -197,6 +197,8 @@ class Attempt:
             return
         number = os.WTERMSIG(status) if status is not None and os.WIFSIGNALED(status) else None
         code = None if status is None else 128 + number if number else os.WEXITSTATUS(status)
+        if number and reason == "exited" and self.spec.get("slurm"):  # what followed the job; Slurm has it still
+            reason = "lost"
         reason = self.stop().get("reason") or reason
         self.write("exit", {"status": code, "signal": number, "reason": reason, "ended": time.time(), "why": why[:500]})
 
@@ -297,7 +299,8 @@ class Attempt:
             "phase": phase,
             "now": time.time(),
             "pid": begun.get("pid"),
-            "started": begun.get("epoch"),
+            "started": self.in_slurm(begun.get("epoch")),
+            "engine": load(self.dir / "engine.json"),
             "setup_s": setup.get("s"),
             "exit": ended or None,
             "out": size_of(self.out),
@@ -311,6 +314,13 @@ class Attempt:
             "checkpointed": kept[0][0] / 1e9 if kept else None,
             "notice": (base() / "notice").exists(),
         }
+
+    def in_slurm(self, begun: float | None) -> float | None:
+        """Return when the command began: that of a job of Slurm when Slurm began it, not when it was submitted."""
+        if not self.spec.get("slurm"):
+            return begun
+        tasks = (load(self.dir / "engine.json") or {}).get("tasks", ())
+        return min((one["begin"] for one in tasks if one["begin"] is not None), default=None)
 
     def said(self) -> list[float | None] | None:
         """Return the progress that the command wrote: done, and of how much; None for anything else."""

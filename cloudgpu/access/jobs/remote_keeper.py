@@ -16,6 +16,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any, NoReturn
@@ -192,7 +193,7 @@ def started(pid: int) -> str:
 
 def run(attempt: Attempt, environ: dict[str, str]) -> None:
     """Run the command to its end."""
-    argv = attempt.spec["argv"]
+    argv = through_slurm(attempt) or attempt.spec["argv"]
     found = shutil.which(argv[0], path=environ.get("PATH", os.defpath))
     if "/" in argv[0]:
         path = str(attempt.work / argv[0])  # joined with an absolute one, it is that one
@@ -215,10 +216,22 @@ def run(attempt: Attempt, environ: dict[str, str]) -> None:
     attempt.record(status, "exited", fault)
 
 
+def through_slurm(attempt: Attempt) -> list[str]:
+    """Return what takes the command through Slurm; empty for a command that runs here."""
+    asked = attempt.spec.get("slurm")
+    if not asked:
+        return []
+    for name, text in asked["program"].items():
+        with os.fdopen(create(attempt.dir / name, os.O_WRONLY | os.O_TRUNC), "w") as file:
+            file.write(text)
+    return [sys.executable, "-IS", str(attempt.dir / "begin.py"), str(attempt.dir)]
+
+
 def lacks_command(request: dict[str, Any]) -> bool:
     """Tell whether no file that travels, and no setup, can change that this machine does not have the command."""
     word, path = str(request["spec"]["argv"][0]), given(request).get("PATH", os.defpath)
-    if "/" in word or request["spec"].get("setup") or not all(os.path.isabs(one) for one in path.split(os.pathsep)):  # noqa: PTH117
+    elsewhere = "/" in word or request["spec"].get("slurm")  # Slurm's nodes have their own programs
+    if elsewhere or request["spec"].get("setup") or not all(os.path.isabs(one) for one in path.split(os.pathsep)):  # noqa: PTH117
         return False
     return shutil.which(word, path=path) is None
 

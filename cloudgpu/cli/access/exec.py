@@ -13,7 +13,16 @@ from cloudgpu.errors import InvalidRequest
 
 CONTEXT = {"allow_interspersed_args": False, "ignore_unknown_options": True}
 
-arranged = without_name
+ALL_NODES = "--all-nodes"
+
+
+def arranged(args: list[str]) -> list[str]:
+    """Return the arguments with an empty NAME where there is none, and --all-nodes before the name it may follow."""
+    args = without_name(args)
+    place = next((place for place, word in enumerate(args) if not word.startswith("-")), len(args))
+    if args[place + 1 : place + 2] == [ALL_NODES]:
+        return [*args[:place], ALL_NODES, args[place], *args[place + 2 :]]
+    return args
 
 
 def command(
@@ -23,11 +32,17 @@ def command(
     tty: Annotated[
         bool | None, typer.Option("--tty/--no-tty", help="Use a terminal there; by default, if there is one here.")
     ] = None,
+    all_nodes: Annotated[
+        bool, typer.Option(ALL_NODES, help="Run it on every node of a cluster at once, without input.")
+    ] = False,
 ) -> None:
     """Run a command on a machine: its stdin, stdout, stderr and exit status are the command's own.
 
     Without NAME, it is the only machine that runs: cloudgpu exec -- nvidia-smi. Exit code 255 if cloudgpu itself
     failed.
+
+    A cluster's name means its node 0. With --all-nodes, each line has the name of its node, and the exit status is that
+    of the node that failed first.
     """
     from cloudgpu.access.ssh.execute import run
     from cloudgpu.control.access.reach import reached
@@ -41,6 +56,19 @@ def command(
             next=f"For example: cloudgpu exec {name or 'NAME'} -- nvidia-smi",
         )
     session = open_here()
+    if all_nodes:
+        from cloudgpu.cli.clusters.exec import run_on_all
+
+        if tty:
+            raise InvalidRequest(
+                "--tty is about one machine: the nodes of a cluster share no terminal.",
+                field="--tty",
+                value=name,
+                next="Leave out --tty, or --all-nodes.",
+            )
+        rows = session.find_any(name or None, running=True)
+        progress.end()
+        raise typer.Exit(run_on_all(session, rows, argv))
     with reached(session, session.find(name or None, running=True)) as connection:
         progress.end()
         status = run(

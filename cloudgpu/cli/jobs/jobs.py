@@ -53,12 +53,11 @@ def table_text(value: JobsDocument, now: datetime, *, ended: bool) -> str:
 
 
 def _row(one: JobDocument, now: datetime) -> list[str]:
-    from cloudgpu.cli.jobs.text import spent_text, state_text
+    from cloudgpu.cli.jobs.text import on_text, spent_text, state_text
 
     command = shlex.join(one["command"])
     short = command if len(command) <= WIDEST_COMMAND else f"{command[: WIDEST_COMMAND - 2]}.."
-    on = "" if one["machine"] is None else one["machine"]["name"]
-    return [one["name"], state_text(one), _percent(one), on, spent_text(one), _end(one, now), short]
+    return [one["name"], state_text(one), _percent(one), on_text(one), spent_text(one), _end(one, now), short]
 
 
 def _percent(one: JobDocument) -> str:

@@ -13,10 +13,12 @@ from cloudgpu.cli.render import facts, minute, size, wrapped
 from cloudgpu.control.jobs.buckets.results import FORM_S
 from cloudgpu.core.jobs.steps import CAPACITY_WAIT
 from cloudgpu.core.jobs.stored import bucket_of, volume_of
+from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import duration_text, iso
 
 if TYPE_CHECKING:
     from cloudgpu.control.jobs.plan import PlannedRun
+    from cloudgpu.core.events.job_lines import SlurmRecord
     from cloudgpu.core.jobs.notice import Fit
     from cloudgpu.core.jobs.snapshot import LeftOut, Snapshot
     from cloudgpu.views.documents.machines.plans import Plan
@@ -82,17 +84,43 @@ def _machine(planned: PlannedRun, launch: Plan | None) -> Iterator[tuple[str, st
 
         yield from of_a_job(launch)
         return
-    machine = planned.machine
-    if machine is not None:
+    machine, slurm = planned.machine, planned.spec.get("slurm")
+    if machine is not None and slurm is not None:
+        where = f"the cluster of {machine.name}" if slurm["cluster"] is not None else f"submitted on {machine.name}"
+        yield "slurm", f"{where}: {_in_slurm(slurm)}; it queues until Slurm starts it"
+        if slurm["cluster"] is None:
+            yield "note", "its home is taken to be the same on all nodes; nothing is installed or stopped there"
+    elif machine is not None:
         yield "machine", f"{machine.name}, which is there ({machine.provider}), and stays"
+
+
+def _in_slurm(slurm: SlurmRecord) -> str:
+    """Return what is asked of Slurm."""
+    nodes, gpus = slurm["nodes"], slurm["gpus_per_node"]
+    said = [f"{nodes} node{'s' * (nodes != 1)}", f"at most {duration_text(timedelta(minutes=slurm['minutes']))}"]
+    said += [f"{gpus} GPU{'s' * (gpus != 1)} on each"] if gpus else []
+    options = {
+        "array": slurm["array"],
+        "after job": slurm["after"],
+        "partition": slurm["partition"],
+        "account": slurm["account"],
+    }
+    return ", ".join([*said, *(f"{word} {value}" for word, value in options.items() if value)])
+
+
+def _tariff(slurm: SlurmRecord) -> str:
+    """Return what somebody else's Slurm asks."""
+    price = slurm.get("usd_per_gpu_hour")
+    return "nothing: it is free" if price is None else f"{Money(price).text(4)} for each hour of a GPU"
 
 
 def _costs(planned: PlannedRun, launch: Plan | None) -> str | None:
     limit = planned.request.max_cost
     if limit is not None and planned.dearest is not None and planned.dearest.nanos == limit.nanos:
         return f"at most {limit.text(2)} (--max-cost)"
+    slurm = planned.spec.get("slurm")
     if launch is None:
-        return "what the machine costs anyway"
+        return "what the machine costs anyway" if slurm is None or slurm["cluster"] else _tariff(slurm)
     until = minute(launch.get("renew_until"))
     if planned.dearest is None:
         return f"no limit is known: its price has none, and --max-cost is not set; its machine ends {until}"

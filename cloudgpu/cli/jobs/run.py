@@ -32,6 +32,9 @@ GROUPS = {
         "--workdir", "--include", "--data", "--results", "--results-to", "--checkpoint", "--every",
         "--results-wait",
     ),
+    "In Slurm, with --on": (
+        "--nodes", "--gpus-per-node", "--array", "--after", "--partition", "--slurm-account", "--once",
+    ),
     "When it has to be done": ("--deadline", "--work", "--spot-policy"),
     "What the command is given": ("--env", "--env-file", "--secret", "--port"),
     "When it fails, or its machine is lost": ("--retries", "--restarts", "--keep", "--stall"),
@@ -86,6 +89,13 @@ def command(
     project: options.Project = None,
     override: options.Override = None,
     on: options.On = None,
+    nodes: options.JobNodes = None,
+    gpus_per_node: options.GpusPerNode = None,
+    array: options.Array = None,
+    after: options.After = None,
+    partition: options.Partition = None,
+    slurm_account: options.SlurmAccount = None,
+    once: options.Once = False,
     workdir: options.Workdir = None,
     include: options.Include = None,
     setup: options.SetUp = None,
@@ -119,6 +129,7 @@ def command(
     The directory travels without .git, without what .cloudgpuignore (else .gitignore) names, and without files that
     look like secrets. The command runs there under a supervisor that outlives every connection. What it writes to
     $CLOUDGPU_RESULTS comes back to RESULTS/NAME. With --on it runs on a machine that is there, and leaves it running.
+    Where that is a cluster, or a machine with sbatch, Slurm queues it, and runs it on each of its nodes.
 
     Shows the plan and asks once. stdout and stderr are the command's own. Ctrl-C asks whether to leave the job running
     or to cancel it. The NAME or --key of a job that lives follows that job; otherwise every run is a new job.

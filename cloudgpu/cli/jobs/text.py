@@ -16,13 +16,27 @@ if TYPE_CHECKING:
 
 def state_text(one: JobDocument) -> str:
     """Return a job's state in words, with its exit status where it failed."""
-    word = one["state"].replace("_", " ")
+    word = "queued" if is_queued(one) else one["state"].replace("_", " ")
     code = one["exit"]
     return f"{word} ({code['code']})" if one["state"] == "failed" and code is not None else word
 
 
+def is_queued(one: JobDocument) -> bool:
+    """Say whether a job waits in Slurm's queue."""
+    return one["state"] == "starting" and one["slurm"] is not None and one["slurm"]["states"] == ["PENDING"]
+
+
+def on_text(one: JobDocument) -> str:
+    """Return where a job runs: its machine, and Slurm's id of it."""
+    machine = "" if one["machine"] is None else one["machine"]["name"]
+    return machine if one["slurm"] is None else f"{machine} Slurm {one['slurm']['id']}".lstrip()
+
+
 def spent_text(one: JobDocument) -> str:
-    """Return what a job has cost, with a `+` where a part of it has no price."""
+    """Return what a job has cost, with a `+` where a part of it has no price; somebody else's Slurm is free."""
+    if one["slurm"] is not None and one["slurm"]["cluster"] is None:
+        asks = one["slurm"]["tariff_usd"]
+        return "free" if asks is None else dollars(asks)
     return dollars(one["spent_usd"]) + "+" * bool(one["unpriced"])
 
 
@@ -35,6 +49,7 @@ def job_text(one: JobDocument, now: datetime) -> str:
             ("waits", waits_text(one, now)),
             ("done", _progress(one, now)),
             ("machine", _where(one)),
+            ("slurm", _slurm(one)),
             ("spent", _money(one)),
             ("deadline", _deadline(one, now)),
             ("ends", _expected(one, now)),
@@ -80,7 +95,18 @@ def _where(one: JobDocument) -> str | None:
     return f"{found['name']} ({found['state']}), {found['provider']} {found['region']}{price}{stays}"
 
 
+def _slurm(one: JobDocument) -> str | None:
+    found = one["slurm"]
+    if found is None:
+        return None
+    nodes = f"{found['nodes']} node{'s' * (found['nodes'] != 1)}"
+    return f"job {found['id']}, {nodes}: {', '.join(found['states'])}"
+
+
 def _money(one: JobDocument) -> str:
+    if one["slurm"] is not None and one["slurm"]["cluster"] is None:
+        asks = one["slurm"]["tariff_usd"]
+        return "nothing: it is free" if asks is None else f"{dollars(asks)} by usd_per_gpu_hour, billed elsewhere"
     missing = f", without {' and '.join(one['unpriced'])}: no price is known" if one["unpriced"] else ""
     most = "" if one["dearest_usd"] is None or one["exit"] else f" of at most {dollars(one['dearest_usd'])}"
     return f"{dollars(one['spent_usd'])}{most}{missing}"

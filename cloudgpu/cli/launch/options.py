@@ -26,6 +26,9 @@ OrOnDemand = Annotated[bool, typer.Option("--or-on-demand", help="With --spot: o
 Persistent = Annotated[
     bool, typer.Option("--persistent", help="With --spot: a request that can be stopped; down cancels it.")
 ]
+Nodes = Annotated[str | None, text_option("N", "So many machines under one name, all or none (1 to 64).")]
+Engine = Annotated[str | None, text_option("slurm|none", "What queues the jobs of a cluster. (slurm)")]
+OnNodeLoss = Annotated[str | None, text_option("wait|stop", "What the other nodes do when one is lost. (wait)")]
 MaxPrice = Annotated[str | None, text_option("USD", "The most to pay per hour.")]
 Template = Annotated[str | None, text_option("NAME", "The launch template (jupyter).")]
 Image = Annotated[str | None, text_option("NAME|ID", "An image of yours, or the provider's id of one.")]
@@ -56,7 +59,22 @@ WaitStart = Annotated[bool, typer.Option("--wait-start", help="Wait until the te
 NoWait = Annotated[bool, typer.Option("--no-wait", help="Return as soon as the provider has accepted.")]
 
 # Of a job.
-On = Annotated[str | None, text_option("MACHINE", "Run on this machine, which is there and stays; launch none.")]
+On = Annotated[
+    str | None, text_option("MACHINE", "Run on this machine, or in this cluster's Slurm; it stays. Launch none.")
+]
+# Of a job in Slurm.
+JobNodes = Annotated[int | None, typer.Option("--nodes", metavar="N", help="How many nodes the job takes. (1)")]
+GpusPerNode = Annotated[
+    int | None,
+    typer.Option("--gpus-per-node", metavar="N", help="GPUs on each node; without it, whole nodes of a cluster."),
+]
+Array = Annotated[str | None, text_option("LIST", "Run once for each index: 0-9%4 is ten, four at a time.")]
+After = Annotated[str | None, text_option("JOB", "Begin when this job has succeeded: its name, or Slurm's id.")]
+Partition = Annotated[str | None, text_option("NAME", "Slurm's partition.")]
+SlurmAccount = Annotated[str | None, text_option("NAME", "Slurm's account, which its hours are charged to.")]
+Once = Annotated[
+    bool, typer.Option("--once", help="Run the command on the first node alone; it calls srun or mpirun itself.")
+]
 Workdir = Annotated[str | None, text_option("DIR", "The directory that travels; by default the one that you are in.")]
 Include = Annotated[
     list[str] | None, text_option("GLOB", "Take these files along though they are ignored. Repeatable.")

@@ -27,7 +27,8 @@ def glance(value: Plan, now: datetime) -> str:
             ("ends", _ends(value, now)),
             ("cost", _cost_briefly(value)),
             ("if idle", _idle(value)),
-            ("ended by", _ended_by(value["guarded"])),
+            ("engine", _engine(value)),
+            ("ended by", _ended_by(value["guarded"], value["nodes"])),
             *((one["rule"], _rule(one, now)) for one in value["rules"] if one["rule"] != "idle"),
             ("budget", _budgets_briefly(value["budgets"])),
             *_warnings(value),
@@ -50,9 +51,9 @@ def line(value: Plan) -> str:
     spot = " spot" if value["market"] == "spot" else ""
     at = value["provider"] if is_owned(value["provider"]) else f"{value['provider']} {value['zone']}"
     end = value["expires"] if value["lease_ends"] else value.get("renew_until")
-    usd = f"{dollars(value['price']['usd_per_hour'], 4)}/h{_others(value)}"
+    usd = f"{dollars(value['price']['usd_per_hour'], 4)}/h{_each(value)}{_others(value)}"
     name = f"{value['name']}: " if value["name"] else ""
-    message = f"{name}{gpus(value, briefly=True)}{spot}, {at}, {usd}, ends {minute(end)}"
+    message = f"{name}{_times(value)}{gpus(value, briefly=True)}{spot}, {at}, {usd}, ends {minute(end)}"
     return "\n".join(filter(None, [message, facts(_warnings(value))]))
 
 
@@ -71,7 +72,7 @@ def _warnings(value: Plan) -> Iterator[tuple[str, str]]:
     if value["unpriced"]:
         yield LABELS["money"], f"no price is known for {' and '.join(value['unpriced'])}: the cost does not include it"
     if _only_passes(value["guarded"]):
-        hourly = dollars(value["price"]["usd_per_hour"], 4)
+        hourly = _hourly(value)
         yield LABELS["guard"], f"without cloudgpu reap or watch it costs {hourly} an hour until you end it"
     yield from _notes(value)
 
@@ -111,7 +112,24 @@ def _where_briefly(value: Plan) -> str:
 
 def _price_briefly(value: Plan) -> str:
     """Return the price with how far it can be trusted, and the highest of the other offers where that is higher."""
-    return price_briefly(value["price"]) + _others(value)
+    return price_briefly(value["price"]) + _each(value) + _others(value)
+
+
+def _times(value: Plan) -> str:
+    """Return how many machines there are, before what one of them is; nothing for one."""
+    return f"{value['nodes']} x " if value["nodes"] > 1 else ""
+
+
+def _each(value: Plan) -> str:
+    """Return that a price is of one of several machines, and what all of them cost an hour; nothing for one."""
+    if value["nodes"] == 1:
+        return ""
+    return f" each, {_hourly(value)} an hour in all"
+
+
+def _hourly(value: Plan) -> str:
+    """Return what all machines of a plan cost an hour."""
+    return dollars(str(Decimal(value["price"]["usd_per_hour"]) * value["nodes"]), 4)
 
 
 def _others(value: Plan) -> str:
@@ -152,10 +170,18 @@ def _idle(value: Plan) -> str:
     return f"{_DOES[found['do']]} after {after} and a {grace} warning"
 
 
-def _ended_by(guarded: PlannedGuards) -> str:
+def _ended_by(guarded: PlannedGuards, nodes: int) -> str:
     agent = ["its agent (idle, lease)"] if guarded["agent"] == "ends" else []
+    if nodes > 1:
+        each = ["each node's agent (renew-until)"] if agent else []
+        agent = ["cloudgpu reap or watch (idle, lease, for all nodes)", *each]
     timer = [_TIMERS[guarded["timer"]]] if guarded["timer"] in _TIMERS else []
     return ", ".join(agent + timer) or "only cloudgpu reap or watch"
+
+
+def _engine(value: Plan) -> str | None:
+    """Return what queues the jobs of a cluster; nothing for a machine of its own."""
+    return {"slurm": "Slurm queues its jobs", "none": "none: nothing queues its jobs", None: None}[value["engine"]]
 
 
 def _budgets_briefly(budgets: Sequence[BudgetFit]) -> str | None:
@@ -192,7 +218,7 @@ def plan(value: Plan, now: datetime) -> str:
             ("where", _where(value)),
             *([("chosen", _chosen(value["by_account"]))] if value["by_account"] else []),
             ("market", None if is_owned(value["provider"]) and value["market"] == "on_demand" else _market(value)),
-            ("price", price(value["price"])),
+            ("price", price(value["price"]) + _each(value)),
             ("lease", _lease(value, now)),
             ("policy", _policy(value)),
             *((one["rule"], _rule(one, now)) for one in value["rules"]),
@@ -203,6 +229,7 @@ def plan(value: Plan, now: datetime) -> str:
             *([("", _SPOT_COUNTS)] if value["budgets"] and value["market"] == "spot" else []),
             ("guards", "; ".join(value["guards"])),
             ("ssh", _ssh(value["setup"]["network"])),
+            ("engine", _engine(value)),
             ("template", _template(value)),
             ("owner", f"{value['owner']}, project {value['project']}"),
             *_notes(value),
@@ -222,7 +249,7 @@ def _what(value: Plan) -> str:
         f"{value['vcpus']} CPUs" if value["vcpus"] else "",
         f"{value['memory_gib']:g} GiB" if value["memory_gib"] else "",
     ]
-    return ", ".join(text for text in (value["instance_type"], gpus(value), *size) if text)
+    return _times(value) + ", ".join(text for text in (value["instance_type"], gpus(value), *size) if text)
 
 
 def _where(value: Plan) -> str:

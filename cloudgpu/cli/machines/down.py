@@ -32,13 +32,15 @@ def command(
 ) -> None:
     """End machines and everything that was created for them, and prove that they are gone.
 
-    A parked machine's image is deleted with it. Volumes and saved images stay, and are listed with what they cost. If
-    `down` was interrupted, run it again. Exit code 9 if the end of a machine could not be proved; the others are ended.
+    A parked machine's image is deleted with it. Volumes and saved images stay, and are listed with what they cost. A
+    cluster ends as a whole, its node 0 last. If `down` was interrupted, run it again. Exit code 9 if the end of a
+    machine could not be proved; the others are ended.
 
     --lost is for a machine whose computer or account will never answer again, such as a host that was reinstalled.
     Nothing is sent to the machine: the ledger records it as gone from now on, with your name and reason. Refused if the
     machine can be reached from here.
     """
+    from cloudgpu.cli.clusters.down import as_ended, as_questions
     from cloudgpu.cli.machine_text import account_lines
     from cloudgpu.cli.machines.running_text import running_lines
     from cloudgpu.cli.machines.running_text import to_end as to_be_ended
@@ -47,7 +49,8 @@ def command(
     from cloudgpu.control.api.down import ended, to_end
     from cloudgpu.control.lifecycle.termination_summary import still_running, termination_sentences
     from cloudgpu.control.team.law import others_note
-    from cloudgpu.views.machines import machine_value, named_attached
+    from cloudgpu.core.model.machine import called
+    from cloudgpu.views.machines import named_attached
 
     session = open_here()
     if all_ and not names:
@@ -61,15 +64,15 @@ def command(
     for line in running_lines(running):
         tell(line)
     if wanted.rows:
-        listed = ", ".join(machine.name for machine in wanted.rows)
+        listed = ", ".join(dict.fromkeys(called(machine) for machine in wanted.rows))
         whose = "".join(sorted({others_note(session, machine, "end") for machine in wanted.rows}))
-        values = [machine_value(machine, session.clock()) for machine in wanted.rows]
+        values = as_questions(session, wanted.rows)
         stays = [one for machine in wanted.rows for one in named_attached(machine)]
         about = to_be_ended(values, stays, termination_sentences(session, wanted.rows), whose)
         confirm(f"End {listed}?", yes=yes, about=about)
     document, gravest = ended(session, wanted, running)
     now = session.clock()
-    gone = [f"{_gone(value, now)} It cost {spent(value, 4)}{without_price(value)}." for value in document["terminated"]]
+    gone = [f"{_gone(value, now)} It cost {spent(value, 4)}{without_price(value)}." for value in as_ended(document)]
     gone += [f"Not removed: {value['kind']} {value['name']}, {monthly(value)}." for value in document["retained"]]
     gone += [_kept_files(value) for value in document["kept_files"]]
     gone += [f"Left alone: {machine.name}, for {machine.owner or 'nobody that is known'}." for machine in wanted.others]
@@ -92,7 +95,7 @@ def _take_for_gone(session: Session, names: list[str], why: str, *, all_: bool, 
     if all_ or len(names) != 1:
         message = "--lost is about one machine, which has to be named."
         raise InvalidRequest(message, field="--lost", value=why, next="Run: cloudgpu down NAME --lost WHY")
-    row = session.find(names[0], ended=True)
+    row = session.find_one(names[0], "--lost")
     confirm(f"Record {row.name} as gone? Nothing is sent to it: if it runs, it keeps running.", yes=yes)
     value = machine(session, lose(session, row, why))
     words = f"{value['name']} is recorded as gone. It cost at least {spent(value, 4)}{without_price(value)}."

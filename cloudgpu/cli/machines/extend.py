@@ -21,7 +21,8 @@ def command(
     """Extend a machine's lease from its end, or from now if it is over.
 
     Without NAME, it is the only machine: cloudgpu extend 4h. If the new end is after renew-until, renew-until moves
-    with it, and the question says so. Exit code 3 if a budget does not allow that.
+    with it, and the question says so. Exit code 3 if a budget does not allow that. All nodes of a cluster have one
+    lease.
     """
     from cloudgpu.cli.machines.running_text import to_extend
     from cloudgpu.cli.render import when
@@ -35,10 +36,15 @@ def command(
         name, by = _alone(name)
     session = open_here()
     span, reason = duration(by, "BY"), check_reason(override)
-    machine = session.find(name)
+    machine, *others = session.find_whole(name, "extend")
     whose = others_note(session, machine, "extend")
     check_override(session, reason)
     if span is None:
+        return
+    if machine.gang:
+        from cloudgpu.cli.clusters.lease import extend as extend_cluster
+
+        extend_cluster(session, [machine, *others], span, reason, yes=yes, output=output)
         return
     extension = plan_extension(session, machine, span)
     end = when(iso(extension.lease.expires), session.clock())

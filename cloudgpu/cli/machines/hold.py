@@ -19,7 +19,8 @@ def command(
 ) -> None:
     """Keep a machine from being ended by its lease or for idle time, until a given time.
 
-    Without NAME, it is the only machine: cloudgpu hold 2h, or: cloudgpu hold --release. A hold always has an end.
+    Without NAME, it is the only machine: cloudgpu hold 2h, or: cloudgpu hold --release. A hold always has an end. A
+    cluster is held as a whole.
     Budgets, renew-until and schedules are stronger than a hold; if one of them would end the machine earlier, `hold`
     tells you.
     """
@@ -29,15 +30,21 @@ def command(
     from cloudgpu.control.policies.resolve import limits_of
     from cloudgpu.control.team.law import others_note
     from cloudgpu.core.launch.limit_checks import check_held
-    from cloudgpu.core.model.machine import is_owned
+    from cloudgpu.core.model.machine import called, is_owned
     from cloudgpu.core.values.times import iso
     from cloudgpu.views.machines import machine_value
 
     if until is None and not release and name is not None and name[0].isdigit():  # no name begins so
         name, until = None, name
     session = open_here()
-    machine = session.find(name)
-    check_hold(machine.name, until, release=release)
+    machine, *others = session.find_whole(name, "hold")
+    check_hold(called(machine), until, release=release)
+    if machine.gang:
+        from cloudgpu.cli.clusters.lease import hold as hold_cluster
+
+        end = moment(until, "UNTIL", session.clock()) if until else None
+        hold_cluster(session, [machine, *others], end, yes=yes, output=output)
+        return
     whose = others_note(session, machine, "hold")
     if until is None:
         if machine.expires and machine.expires <= iso(session.clock()):

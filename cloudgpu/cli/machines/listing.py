@@ -14,9 +14,12 @@ if TYPE_CHECKING:
 
 
 def answer(
-    *, refresh: bool = False, ended: bool = False, mine: bool = False, verbose: bool = False
+    *, refresh: bool = False, ended: bool = False, mine: bool = False, verbose: bool = False, nodes: bool = False
 ) -> tuple[LsDocument, str]:
-    """Return the machines, as one document and as text, from the ledger; `refresh` asks the clouds first."""
+    """Return the machines, as one document and as text, from the ledger; `refresh` asks the clouds first.
+
+    The text has a line per cluster; with `nodes`, one per node of it.
+    """
     from cloudgpu.control.inventory.listing import listed
     from cloudgpu.control.outage.opening import open_session
 
@@ -35,6 +38,7 @@ def answer(
         asked=refresh,
         mine=mine,
         me=session.settings.owner,
+        nodes=nodes,
     )
     return document, text
 
@@ -48,12 +52,18 @@ def _text(
     asked: bool = False,
     mine: bool = False,
     me: str | None = None,
+    nodes: bool = False,
 ) -> str:
     from cloudgpu.cli.render import ago, machines, paragraph
 
     lines = []
     if document["machines"]:
-        lines.append(machines(document["machines"], now, me=me))
+        if document["clusters"] and not nodes:
+            from cloudgpu.cli.clusters.listing import table
+
+            lines.append(table(document, now, me=me))
+        else:
+            lines.append(machines(document["machines"], now, me=me))
         if document["view_as_of"]:
             older = "" if asked else "; cloudgpu ls --refresh asks now"
             lines.append("\n" + paragraph(f"As last seen {ago(document['view_as_of'], now)}{older}."))

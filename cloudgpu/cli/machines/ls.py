@@ -21,6 +21,7 @@ def command(
     refresh: Annotated[bool, typer.Option("--refresh", "-r", help="Ask every configured account first.")] = False,
     all_: Annotated[bool, typer.Option("--all", "-a", help="Include machines that have ended.")] = False,
     mine: Annotated[bool, typer.Option("--mine", help="Only machines that you own.")] = False,
+    nodes: Annotated[bool, typer.Option("--nodes", help="Show each node of a cluster on a line of its own.")] = False,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Include cloud ids, and when each safeguard would end a machine.")
     ] = False,
@@ -32,19 +33,20 @@ def command(
     """List machines: state, price, what each has cost so far, and when its lease ends.
 
     Answers from the ledger at once, and shows how old that answer is; --refresh queries the clouds first. Shows owners
-    if one of the machines is not yours; --mine hides machines of others. Exit code 8 if an account did not answer: its
+    if one of the machines is not yours; --mine hides machines of others. A cluster has one line, with how many of its
+    nodes there are; --nodes shows each of them. Exit code 8 if an account did not answer: its
     machines are shown as last seen.
     """
     if watch:
         from cloudgpu.cli.machines.watching import watched
 
         watched(
-            lambda: answer(refresh=refresh, ended=all_, mine=mine, verbose=verbose)[1],
+            lambda: answer(refresh=refresh, ended=all_, mine=mine, verbose=verbose, nodes=nodes)[1],
             every_s=ASKS_EVERY_S if refresh else EVERY_S,
             text=output is Format.TEXT,
         )
         return
-    document, text = answer(refresh=refresh, ended=all_, mine=mine, verbose=verbose)
+    document, text = answer(refresh=refresh, ended=all_, mine=mine, verbose=verbose, nodes=nodes)
     emit(output, document, text)
     if document["unanswered"]:
         raise _part_missing(document["unanswered"])

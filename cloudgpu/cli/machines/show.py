@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -10,6 +10,7 @@ from cloudgpu.cli.common import Format, MaybeName, Output, Verbose, emit, open_h
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
+    from cloudgpu.views.documents.machines.clusters import ShownClusterDocument
     from cloudgpu.views.documents.machines.machines import HistoryLine, ShownDocument
 
 
@@ -30,7 +31,8 @@ def command(
 ) -> None:
     """Show one machine: state, price, what it has cost, when it ends and by what; then where it is, lease and access.
 
-    Or one job, if no machine that lives has this name; job:NAME is always the job.
+    Or one job, if no machine that lives has this name; job:NAME is always the job. Or a cluster: how complete it is,
+    and each of its nodes.
 
     Answers from the ledger; --refresh queries the provider first. Ended machines are shown too. -v adds the price's
     source, each safeguard that would end the machine, and its template.
@@ -49,6 +51,13 @@ def command(
         emit(output, job, job_text(job, session.clock()))
         return
     value = shown(session, name, refresh=refresh, history=history, why=why)
+    if "machines" in value:
+        from cloudgpu.cli.clusters.show import text
+
+        now, each = session.clock(), why or history or verbose
+        cluster = cast("ShownClusterDocument", value)
+        emit(output, value, text(cluster, now, (lambda one: _text(one, now, verbose=verbose)) if each else None))
+        return
     emit(output, value, _text(value, session.clock(), verbose=verbose))
 
 

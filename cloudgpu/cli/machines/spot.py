@@ -37,7 +37,7 @@ def command(
 
     del action
     session = open_here()
-    machine = session.find(name)
+    machine = session.find_one(name, "a rehearsal")
     check_may(session, machine, "interrupt")
     confirm(f"Interrupt {machine.name}? It will be taken away after its notice.", yes=yes)
     at = rehearse(session, machine)

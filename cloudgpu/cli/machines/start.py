@@ -47,6 +47,8 @@ def command(
 
     A parked or interrupted machine is launched again from its image, under its old name. The image is removed once the
     machine runs. Exit code 4 if there is no capacity: the disk or image stays.
+
+    A cluster starts as a whole: if there is no capacity for one node, those that have started are stopped again.
     """
     from cloudgpu.control.inputs.launch_request import check_reason, duration
     from cloudgpu.control.launch.restore import settled_first
@@ -58,9 +60,16 @@ def command(
     asked = StartOptions(
         duration(lease, "--lease"), duration(renew_until, "--renew-until"), check_reason(override), verbose, yes
     )
-    machine = session.find(name)
+    machine, *others = session.find_whole(name, "start")
     check_may(session, machine, "start")
     check_override(session, asked.override)
+    if machine.gang:
+        from cloudgpu.cli.clusters.power import start as start_cluster
+        from cloudgpu.control.clusters.start import check_not_moved
+
+        check_not_moved(machine, move=move)
+        start_cluster(session, [machine, *others], asked, wait=not no_wait, output=output)
+        return
     machine = settled_first(session, machine)
     if move and not comes_back(machine):
         machine = _moved(session, machine, asked)
@@ -87,7 +96,7 @@ def _started(session: Session, machine: Machine, asked: StartOptions, *, wait: b
     from cloudgpu.cli.render import dollars, price, price_briefly, rounded
     from cloudgpu.control.inventory.sync import refresh
     from cloudgpu.control.launch.restore import start_stopped
-    from cloudgpu.control.lifecycle.lifecycle import new_lease
+    from cloudgpu.control.lifecycle.start import new_lease
     from cloudgpu.core.launch.plan import run_cost
     from cloudgpu.core.values.money import Money, usd
     from cloudgpu.core.values.times import iso
@@ -112,7 +121,7 @@ def _started(session: Session, machine: Machine, asked: StartOptions, *, wait: b
 def _moved(session: Session, machine: Machine, asked: StartOptions) -> Machine:
     """Ask, with what it costs, end the stopped machine and make an image of its disk."""
     from cloudgpu.control.launch.restore import check_move, move, plan_move
-    from cloudgpu.control.lifecycle.lifecycle import new_lease
+    from cloudgpu.control.lifecycle.start import new_lease
 
     found = plan_move(session, machine)
     check_move(session, found, new_lease(session, machine, asked.lease, asked.renew_until), asked.override)

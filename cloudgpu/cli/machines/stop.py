@@ -16,6 +16,8 @@ def command(name: MaybeName = None, *, yes: Yes = False, output: Output = Format
     A machine that cannot be stopped (one-time spot) is parked: cloudgpu saves an image of its disk and ends it, and
     `start` launches it again from that image. Exit code 9 if the end could not be proved, 8 if the image takes too
     long. The next `ls --refresh` or `start` then finishes the work.
+
+    A cluster is stopped as a whole, its node 0 last; it is proved when every node is.
     """
     from cloudgpu.cli.machines.running_text import running_lines
     from cloudgpu.cli.machines.running_text import to_stop as to_be_stopped
@@ -27,7 +29,12 @@ def command(name: MaybeName = None, *, yes: Yes = False, output: Output = Format
     from cloudgpu.views.machines import machine_value
 
     session = open_here()
-    row = to_stop(session, name)
+    row, *others = to_stop(session, name)
+    if row.gang:
+        from cloudgpu.cli.clusters.power import stop as stop_cluster
+
+        stop_cluster(session, [row, *others], yes=yes, output=output)
+        return
     whose = others_note(session, row, "stop")
     check_stop(row)
     for line in running_lines(still_running(session, [row])):

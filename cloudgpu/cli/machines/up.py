@@ -27,6 +27,7 @@ GROUPS = {
         "--instance-type", "--account", "--region", "--zone", "--image", "--max-price", "--or-on-demand",
         "--persistent",
     ),
+    "Several machines": ("--nodes", "--engine", "--on-node-loss"),
     "Disks": ("--disk", "--volume"),
     "Network": ("--ssh-from", "--ssh-from-anywhere", "--subnet", "--security-group", "--no-public-ip", "--jump"),
     "What ends it, and who pays": ("--policy", "--renew-until", "--owner", "--project", "--override"),
@@ -46,6 +47,9 @@ def command(
     or_on_demand: options.OrOnDemand = False,
     persistent: options.Persistent = False,
     max_price: options.MaxPrice = None,
+    nodes: options.Nodes = None,
+    engine: options.Engine = None,
+    on_node_loss: options.OnNodeLoss = None,
     template: options.Template = None,
     image: options.Image = None,
     disk: options.Disk = None,
@@ -77,6 +81,9 @@ def command(
     Shows the plan: what, where, price, when it ends, what it costs at most and what ends it, then every warning. Asks
     once, launches, and waits until SSH answers with the machine's host key. -v shows the whole plan with its sources;
     --yes shows one line and the warnings.
+
+    --nodes 4 launches four of one type in one zone under one name, all or none: NAME-0 to NAME-3. The price counts
+    four times in the plan and in budgets.
 
     The same request again returns the same machine. Exit code 3 if a budget does not allow it.
 
@@ -115,8 +122,9 @@ def command(
     if document["existing"] is None:
         agree()
     done = launch(session, prepared, wait=not no_wait, agree=agree)
-    ready = not no_wait and done.machine.state == "running"
-    on_start = _on_start(session, done.machine, prepared.template, wait=wait_start) if ready else None
+    ready = not no_wait and all(one.state == "running" for one in done.nodes)
+    each = [_on_start(session, one, prepared.template, wait=wait_start) for one in done.nodes] if ready else []
+    on_start = next((word for word in ("failed", "running", "done") if word in each), None)
     result = launched(session, prepared, done, on_start)
     emit(
         output,
@@ -157,7 +165,9 @@ def _plan_text(document: PlannedUpDocument, now: Any, *, verbose: bool) -> str:
 
     text = "Plan\n" + (plan if verbose else glance)(document["plan"], now)
     if document["existing"]:
-        text += f"\n{document['existing']['name']} was already launched by the same request: up returns it."
+        cluster = document["existing"]["cluster"]
+        name = cluster["name"] if cluster else document["existing"]["name"]
+        text += f"\n{name} was already launched by the same request: up returns it."
         text += "".join(f"\n  {_differs(one)}" for one in document["differences"])
     return text
 
@@ -168,6 +178,8 @@ def _result_text(result: UpDocument, *, ready: bool, jupyter: bool) -> str:
 
     machine = result["machine"]
     name = machine["name"]
+    if result["nodes"]:
+        return _cluster_text(result, ready=ready)
     if result["found"]:
         tell(f"{line(machine)} (already launched by this request; --new: another)")
         for one in result["differences"]:
@@ -180,6 +192,29 @@ def _result_text(result: UpDocument, *, ready: bool, jupyter: bool) -> str:
         return f"{name} is launched ({machine['state']}). See: cloudgpu show {name} --refresh\n{_at_cloud(machine)}"
     steps = next_steps(name, jupyter=jupyter)
     return f"{name} is ready{_start_text(name, result['on_start'])}.\n{_at_cloud(machine)}{steps}"
+
+
+def _cluster_text(result: UpDocument, *, ready: bool) -> str:
+    """Return how the launch of several machines ended, and what can be done with them."""
+    from cloudgpu.cli.render import steps
+
+    first, last = result["nodes"][0]["name"], result["nodes"][-1]["name"]
+    name = first.rpartition("-")[0]
+    if result["found"]:
+        tell(f"{name} was already launched by this request. (--new: another)")
+        for one in result["differences"]:
+            tell(_differs(one))
+    runs = sum(one["state"] == "running" for one in result["nodes"])
+    number = len(result["nodes"])
+    if not ready or runs < number:
+        return f"{name}: {runs} of {number} machines run, {first} to {last}. See: cloudgpu ls --nodes --refresh"
+    each, shell = (
+        (f"exec {name} --all-nodes -- CMD", "run a command on each"),
+        (f"ssh {name}", "a shell on its first node"),
+    )
+    queue = [(f"run --on {name} --nodes {number} -- CMD", "queue a job")] if result["plan"]["engine"] == "slurm" else []
+    text = steps([*queue, each, shell, (f"down {name}", "end it")])
+    return f"{name} is ready: {number} machines, {first} to {last}.\n{text}"
 
 
 def _start_text(name: str, on_start: str | None) -> str:

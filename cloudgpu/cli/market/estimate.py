@@ -34,6 +34,14 @@ GROUPS = {
         "--sources",
     ),
     "Work that ends": ("--flops", "--precision", "--efficiency", "--like", "--work"),
+    "Several machines as one": (
+        "--nodes",
+        "--params",
+        "--trainable",
+        "--tokens",
+        "--network",
+        "--spot-loss",
+    ),
     "What is rented": ("--type", "--number", "--disk", "--disk-gb", "--address", "--committed"),
     "Currency": ("--currency", "--rate", "--rate-date"),
 }
@@ -71,13 +79,30 @@ def command(
         Text, _option("--precision", metavar="TYPE", help="With --flops: fp32, fp16, bf16 or fp8. (fp16)")
     ] = None,
     efficiency: Annotated[
-        Text, _option("--efficiency", metavar="PART", help="Share of the peak speed. (0.3, between 0.2 and 0.5)")
+        Text,
+        _option("--efficiency", metavar="PART", help="Share of the peak speed. (0.3, of 0.2 to 0.5; --nodes: 0.4)"),
     ] = None,
     like: Annotated[
         Text, _option("--like", metavar="NAME", help="The work of this machine in the ledger, instead of hours.")
     ] = None,
     work: Annotated[
         Text, _option("--work", metavar="KIND", help="With --like: training or inference. (training)")
+    ] = None,
+    nodes: Annotated[
+        Text, _option("--nodes", metavar="N", help="Whether N machines train so much faster than one.")
+    ] = None,
+    params: Annotated[
+        Text, _option("--params", metavar="N", help="With --nodes: the model's parameters, like 7B.")
+    ] = None,
+    trainable: Annotated[
+        Text, _option("--trainable", metavar="N", help="How many of them are trained: 40M for LoRA. (all)")
+    ] = None,
+    tokens: Annotated[Text, _option("--tokens", metavar="N", help="Tokens per GPU and step. (8192)")] = None,
+    network: Annotated[
+        Text, _option("--network", metavar="GBIT", help="What one machine sends, in Gbit/s, instead of its type's.")
+    ] = None,
+    spot_loss: Annotated[
+        Text, _option("--spot-loss", metavar="PART", help="The chance that one is taken in an hour, like 5%.")
     ] = None,
     all_: Annotated[
         bool, typer.Option("--all", "-a", help="Every type, including those that probably cannot be launched.")
@@ -94,6 +119,9 @@ def command(
     For continuous use, it shows a day, a month and a year (--hours-per-day, --days-per-week). For work that ends, it
     shows the hours and the total cost: give the work as --flops, or as --like, a machine that did it before. Each row
     is the cheapest type of a GPU at a provider, in its cheapest region; --all shows every type.
+
+    With --nodes and --params, it first says whether so many machines train faster than one, and what each result
+    costs then. For machines of your own, add --gpu and --network.
 
     Prices are a dated list that comes with cloudgpu, or those of the last `catalog refresh`; they are not offers. -v
     shows how each sum is made, --sources where each price is from. If nothing fits, the exit code is still 0.
@@ -117,14 +145,19 @@ def _answer(asked: EstimateOptions, output: Format, *, verbose: bool, sources: b
     from cloudgpu.control.advice.estimate import estimated, estimated_here
     from cloudgpu.control.advice.estimate_request import parse_estimate
 
-    if asked.get("like") is None:
+    if asked.get("like") is None and not _needs_history(asked):
         document, request = estimated_here(os.environ, datetime.now(UTC), asked)
     else:
         session = open_here()
         request = parse_estimate(session.settings, session.clock(), **asked)
-        document = estimated(session, request)
+        document = estimated(session, request, session.ledger.machines() if _needs_history(asked) else ())
     emit(
         output,
         document,
         estimate_text(document, request.currency, verbose=verbose, sources=sources, every=request.each_type),
     )
+
+
+def _needs_history(asked: EstimateOptions) -> bool:
+    """Say whether the ledger may know how often such machines are taken."""
+    return asked.get("nodes") is not None and asked.get("spot_loss") is None and bool(asked.get("spot"))

@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Literal
 
 from cloudgpu.cli.market.estimate_marks import Rounded, finite, mark, marks, rests, short, trust
+from cloudgpu.cli.market.estimate_nodes import nodes_answer, nodes_blocks, own_nodes
 from cloudgpu.cli.market.estimate_notes import brief, notes, nothing, price_sources
 from cloudgpu.cli.money.calculated_text import more_text
 from cloudgpu.cli.render import paragraph, table
@@ -41,13 +42,16 @@ def estimate_text(
     `every`: no row is left out.
     """
     if not document["estimates"]:
-        return nothing(document)
+        return nothing(document) if document["nodes"] is None else own_nodes(document["nodes"], nothing(document))
     shown = Rounded(currency)
     rows = document["estimates"] if verbose or every else document["estimates"][:FIRST]
     more = [_parts(document, shown), *notes(document, shown)] if verbose else [brief(document, shown, rows)]
+    of_nodes = document["nodes"]
     blocks = [
+        "" if of_nodes is None else paragraph(nodes_answer(of_nodes, spot=document["request"]["market"] == "spot")),
         paragraph(_answer(document, shown)),
         _costs(document, rows, shown),
+        *([] if of_nodes is None else nodes_blocks(of_nodes, len(rows), verbose=verbose, sources=sources)),
         *more,
     ]
     blocks += [price_sources(rows)] if sources else []

@@ -6,14 +6,16 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import cast, get_args
 
 from cloudgpu.config.files.paths import data_dir, file_names
 from cloudgpu.config.files.yaml import Table, read_yaml
+from cloudgpu.core.model.facts import Engine
 from cloudgpu.core.model.launch import Part
 from cloudgpu.core.values.naming import NAME, NAME_RULE, unknown_word
 from cloudgpu.errors import InvalidRequest
 
-KEYS = ("description", "jupyter", "image", "disk_gb", "packages", "settings", "cloud_init", "on_start")
+KEYS = ("description", "jupyter", "image", "disk_gb", "packages", "engine", "settings", "cloud_init", "on_start")
 JUPYTER = ("jupyter", "lab")
 LARGEST_DISK_GB = 65_536
 SETTING = re.compile(r"[a-z][a-z0-9_]{0,39}")  # in `on_start` it is a variable of the shell
@@ -24,9 +26,10 @@ class Template:
     """A launch template as its file says it.
 
     `jupyter` is the command that serves notebooks, empty for none. `disk_gb` is the size of the system disk in GB
-    (None: the image's own). `packages` are Debian packages. `settings` are texts by name that a user may set and both
-    `cloud_init`, a jinja2 text, and `on_start` may use; `on_start` is a shell script that runs as the user in the home
-    directory each time the machine starts. `cloud_init_line` is the line of the file on which that text begins.
+    (None: the image's own). `packages` are Debian packages. `engine` is what queues its machines' jobs (None: it does
+    not say). `settings` are texts by name that a user may set and both `cloud_init`, a jinja2 text, and `on_start` may
+    use; `on_start` is a shell script that runs as the user in the home directory each time the machine starts.
+    `cloud_init_line` is the line of the file on which that text begins.
     """
 
     name: str
@@ -40,6 +43,7 @@ class Template:
     on_start: str = ""
     settings: Mapping[str, str] = field(default_factory=dict, repr=False)  # an address may hold a password
     cloud_init_line: int = 1
+    engine: Engine | None = None
 
     def parts(self) -> tuple[Part, ...]:
         """Return the parts in a provider's order, as the file says them; `render.rendered` makes them final."""
@@ -99,8 +103,18 @@ def template_from(table: Table, name: str) -> Template:
         cloud_init=table.text("cloud_init"),
         on_start=table.text("on_start"),
         settings=_settings(table),
+        engine=_engine(table),
         cloud_init_line=table.blocks.get("cloud_init", table.lines.get("cloud_init", 1)),
     )
+
+
+def _engine(table: Table) -> Engine | None:
+    word = table.line("engine")
+    if word and word not in get_args(Engine):
+        raise table.fault(
+            "engine", f"is {word!r}, which is not one", next=f"Write one of: {', '.join(get_args(Engine))}."
+        )
+    return cast("Engine", word) if word else None
 
 
 def _settings(table: Table) -> Mapping[str, str]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.config.files.text import shown
 from cloudgpu.config.files.yaml import parse_yaml
 from cloudgpu.config.templates.find import Template, load_template
+from cloudgpu.core.model.facts import Engine
 from cloudgpu.core.model.launch import LaunchRequest, Part
 from cloudgpu.core.model.offers import Offer
 from cloudgpu.core.values.naming import did_you_mean, near
@@ -45,9 +46,26 @@ DRIVER_TEMPLATE = "cuda"
 _SOURCE = "<template>"  # what jinja2 calls a text without a file in a traceback
 
 
+# What the engine of a cluster needs of a machine's system. The services stay off: each cluster starts its own.
+ENGINE_PACKAGES = ("slurm-wlm", "munge")
+ENGINE_SERVICES = ("munge", "slurmd", "slurmctld")
+
+
+def engine_parts(engine: Engine) -> tuple[Part, ...]:
+    """Return what installs an engine on a machine: its packages, and before them that their services never start."""
+    if engine == "none":
+        return ()
+    masks = f"{HEAD}bootcmd:\n  - [systemctl, mask, {', '.join(ENGINE_SERVICES)}]\n"
+    return (Part("packages", "\n".join(ENGINE_PACKAGES)), Part("cloud_init", masks))
+
+
 def parts_at(template: Template, request: LaunchRequest, offer: Offer) -> tuple[Part, ...]:
-    """Return the template's parts as a machine of this offer is given them; raise InvalidRequest for a fault in it."""
-    return rendered(template, _values(request, offer))
+    """Return the template's parts as a machine of this offer is given them; raise InvalidRequest for a fault in it.
+
+    What the engine of its cluster needs comes behind them.
+    """
+    engine = request.cluster.engine if request.cluster is not None else "none"
+    return (*rendered(template, _values(request, offer)), *engine_parts(engine))
 
 
 def driver_parts(

@@ -61,7 +61,7 @@ def allow(session: Session, name: str | None, cidr: str | None) -> tuple[AllowDo
     machines failed. Raises InvalidRequest for a named machine that has no such rules, or whose rules are somebody
     else's; RoleNeeded for one that is not theirs.
     """
-    rows = [_named(session, name, cidr)] if name else living(session.ledger.machines())
+    rows = _named(session, name, cidr) if name else living(session.ledger.machines())
     if not rows:
         raise InstanceNotFound("No machine is running.", field="name", value=None, next="Run: cloudgpu up")
     moves = _Moves()
@@ -106,8 +106,12 @@ def alone(session: Session, machine: Machine) -> AbstractContextManager[None]:
     return session.hold(f"doors-{machine.account}", wait=WITHIN_S)
 
 
-def _named(session: Session, name: str, cidr: str | None) -> Machine:
-    machine = session.find(name)
+def _named(session: Session, name: str, cidr: str | None) -> list[Machine]:
+    """Return the machine with this name, or all nodes of the cluster, where this person may move its rule."""
+    return [_checked(session, machine, cidr) for machine in session.find_any(name)]
+
+
+def _checked(session: Session, machine: Machine, cidr: str | None) -> Machine:
     if let_in(session, machine) is None:  # a colleague it is shared with moves their own address, and no other
         check_may(session, machine, "let anybody in to")
     if doorkeeper(session, machine) is None:

@@ -6,15 +6,18 @@ many machines at once, each for itself.
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from cloudgpu.control.session.identity import by_account
 from cloudgpu.core.activity.agent_status import DAY, EARLIER, RING, AgentStatus, parse_agent_status, unheard
 from cloudgpu.core.activity.report import Report
+from cloudgpu.core.clusters.engine import split, tells_queue, with_queue
 from cloudgpu.core.events.observations import has_moved_on, not_before
 from cloudgpu.core.events.observed_lines import instance_observed_by_itself
 from cloudgpu.core.model.machine import Machine
@@ -97,6 +100,8 @@ def probe(
 ) -> dict[str, Report]:
     """Ask each machine's agent over SSH, `at_once` side by side; return a report for every one, by its id.
 
+    On the node that has its cluster's engine the same command asks that, too.
+
     `timeout` is seconds for one machine in all; one that is frozen costs its own lane no more. `back` is how many
     seconds of samples are wanted; an agent keeps a day of them. Raises nothing for any machine: what went wrong is its
     report's `fault`. Asks no provider, tells nobody, touches no ledger; what was said is kept in the home's samples,
@@ -117,11 +122,13 @@ class _How(NamedTuple):
     timeout: float
     back: float
     keep: bool
+    queue: str | None = None  # of this cluster, on its node 0
 
 
 def _ask_of(session: Session, machine: Machine, how: _How) -> Callable[[], Report]:
     """Return what asks this machine, in whatever thread; what needs the session is looked up before."""
     shelf, clock = SampleStore(session.home.samples, machine.id), session.clock
+    how = how._replace(queue=machine.cluster.id) if machine.cluster and tells_queue(machine) else how
     try:
         target = session.target(machine)
     except CloudgpuError as error:
@@ -131,37 +138,40 @@ def _ask_of(session: Session, machine: Machine, how: _How) -> Callable[[], Repor
     def ask() -> Report:
         at = clock()
         try:
-            found = _asked(target, at.timestamp(), shelf.last() if how.keep else at.timestamp(), how)
+            found, engine = _asked(target, at.timestamp(), shelf.last() if how.keep else at.timestamp(), how)
         except CloudgpuError as error:
-            found = unheard(error.message.removesuffix("."))
+            found, engine = unheard(error.message.removesuffix(".")), ""
         except Exception as bug:  # noqa: BLE001  (the other machines have to be judged all the same)
-            found = unheard(f"{target.name} could not be asked ({type(bug).__name__}: {bug})")
-        return _report(shelf, found, at, keep=how.keep)
+            found, engine = unheard(f"{target.name} could not be asked ({type(bug).__name__}: {bug})"), ""
+        return replace(_report(shelf, found, at, keep=how.keep), engine=engine)
 
     return ask
 
 
-def _asked(target: Target, now: float, last: float, how: _How) -> AgentStatus:
-    """Ask one machine. Raises what `connect` and `capture` raise."""
+def _asked(target: Target, now: float, last: float, how: _How) -> tuple[AgentStatus, str]:
+    """Ask one machine; return what its agent said, and its cluster's engine. Raises as `connect` and `capture` do."""
     from cloudgpu.access.ssh.connection import connect
 
     deadline = time.monotonic() + how.timeout
     since = min(now - how.back, max(last, now - RING))  # what nobody has asked for yet is wanted, too
     with connect(target, timeout=how.timeout) as connection:
-        found = _answer(connection, since, deadline)
+        found, engine = _answer(connection, since, deadline, how.queue)
         if found.now is not None and found.now < now - MINUTE:  # its clock is behind ours
-            found = _answer(connection, found.now - (now - since), deadline)
-    return found
+            found, _ = _answer(connection, found.now - (now - since), deadline)
+    return found, engine
 
 
-def _answer(connection: Connection, since: float, deadline: float) -> AgentStatus:
+def _answer(connection: Connection, since: float, deadline: float, queue: str | None = None) -> tuple[AgentStatus, str]:
     left = max(1.0, deadline - time.monotonic())
-    done = connection.capture(ASK.format(since=int(max(0, since))), timeout=left, at_most=AT_MOST)
-    if done.status == USAGE and not done.stdout:
-        return unheard(EARLIER)
-    if done.status and not done.stdout:
-        return unheard(f"its agent does not answer (status {done.status})")
-    return parse_agent_status(done.stdout)
+    ask = ASK.format(since=int(max(0, since)))
+    command = ask if queue is None else f"sh -c {shlex.quote(with_queue(ask, queue))}"
+    done = connection.capture(command, timeout=left, at_most=AT_MOST)
+    said, engine = (done.stdout, "") if queue is None else split(done.stdout)
+    if done.status == USAGE and not said:
+        return unheard(EARLIER), engine
+    if done.status and not said:
+        return unheard(f"its agent does not answer (status {done.status})"), engine
+    return parse_agent_status(said), engine
 
 
 def _report(shelf: SampleStore, found: AgentStatus, at: datetime, *, keep: bool) -> Report:

@@ -21,6 +21,7 @@ from cloudgpu.control.advice.estimate_inputs import (
     withheld,
     without,
 )
+from cloudgpu.control.advice.estimate_nodes import nodes_value
 from cloudgpu.control.advice.estimate_notes import assumptions
 from cloudgpu.control.advice.estimate_request import parse_estimate
 from cloudgpu.control.catalog.market import use_refreshed
@@ -58,20 +59,24 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.advice.estimate import Span, Split
     from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec
+    from cloudgpu.core.model.machine import Machine
     from cloudgpu.views.documents.market.estimate import EstimateDocument, EstimateRequest
 
 KAGGLE_GPUS = 2
 PERIODS = {"day": DAY, "month": MONTH, "year": YEAR}
 
 
-def estimated(session: Session, request: EstimateQuery) -> EstimateDocument:
-    """Return what `estimate` prints with a session at hand: the ledger is read for a past run alone."""
+def estimated(session: Session, request: EstimateQuery, machines: Sequence[Machine] = ()) -> EstimateDocument:
+    """Return what `estimate` prints with a session at hand: the ledger is read for a past run alone.
+
+    `machines` are those of the ledger, for the chance that a gang of spot machines loses one.
+    """
     past = None
     if request.like is not None:
         from cloudgpu.control.advice.estimate_inputs import past_run
 
         past = past_run(session, request.like)
-    return estimate(session.settings, session.clock(), request, past)
+    return estimate(session.settings, session.clock(), request, past, machines)
 
 
 def estimated_here(
@@ -87,7 +92,9 @@ def estimated_here(
     return estimate(settings, now, request, None), request
 
 
-def estimate(settings: Settings, now: datetime, request: EstimateQuery, past: Past | None) -> EstimateDocument:
+def estimate(
+    settings: Settings, now: datetime, request: EstimateQuery, past: Past | None, machines: Sequence[Machine] = ()
+) -> EstimateDocument:
     """Return what was asked for as plain values. Pure but for the catalogue's dated lists.
 
     Raises InvalidRequest for an unknown GPU, type, provider, region or kind of disk, with the near one.
@@ -109,6 +116,7 @@ def estimate(settings: Settings, now: datetime, request: EstimateQuery, past: Pa
         "past_run": None if past is None else past_value(past),
         "currency": None if request.currency is None else request.currency.value(),
         "estimates": estimates_value(whole, Shown(now, request.currency, _factor(settings)), speeds),
+        "nodes": None if request.nodes is None else nodes_value(request, request.nodes, whole, machines),
         "left_out": [{"gpu": name, "why": why} for name, why in sorted(speeds.left_out.items())],
         "matching_gpus": [] if named is None else [spec.name for spec in meant_by(named, catalog.gpus())],
         "without": [] if offers else without_value(without(request)),

@@ -18,7 +18,7 @@ from cloudgpu.catalog.storage import Sort, sort_of, storage_kinds
 from cloudgpu.control.activity.utilization import utilization_of
 from cloudgpu.control.advice.estimate_request import Address
 from cloudgpu.control.pricing.attached_costs import address_kind, rate
-from cloudgpu.control.session.session import find_machine
+from cloudgpu.control.session.session import find_any, one_of
 from cloudgpu.core.advice.estimate import Beside, Job, Precision, While, peak_tflops
 from cloudgpu.core.catalog.catalog import by_price, meant_by
 from cloudgpu.core.model.facts import MachineGpus
@@ -159,7 +159,8 @@ def past_run(session: Session, name: str) -> Past:
     never in use.
     """
     rows, uses = session.ledger.read(lambda view: (view.machines(), list(view.uses(""))))
-    machine = find_machine([one for one in rows if not one.is_named_resource], name, session.clock(), ended=True)
+    meant = find_any([one for one in rows if not one.is_named_resource], name, session.clock(), ended=True)
+    machine = one_of(meant, name, "a past run")
     spec, accelerator = _gpu_of(machine)
     mine = [(subject, use) for subject, use in uses if subject == machine.id]
     hours = utilization_of(session, [machine], mine).get(machine.id, ())

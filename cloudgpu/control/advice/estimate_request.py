@@ -16,6 +16,8 @@ from cloudgpu.control.inputs.periods import CurrencyOptions, parse_currency
 from cloudgpu.core.advice.desktop import Committed, Term
 from cloudgpu.core.advice.estimate import Hours, Precision
 from cloudgpu.core.catalog.gpus import Work
+from cloudgpu.core.clusters.worth import TOKENS, USED_OF_PEAK, Training
+from cloudgpu.core.model.cluster import MOST_NODES
 from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.core.values.typed import check_keywords
 from cloudgpu.errors import InvalidRequest
@@ -31,6 +33,7 @@ MOST_MACHINES = 1000
 MOST_GB = 65_536  # of the largest disk of any cloud
 USUAL_GB = 100
 _DIGITS = re.compile(r"[+-]?(?:[0-9]{1,40}\.?[0-9]{0,40}|\.[0-9]{1,40})(?:[eE][+-]?[0-9]{1,3})?")
+_TIMES = {"k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
 EFFICIENCY = (Fraction("0.5"), Fraction("0.3"), Fraction("0.2"))  # the best, the usual, the worst of a range
 
 
@@ -62,6 +65,12 @@ class EstimateOptions(CurrencyOptions, total=False):
     efficiency: Number | None
     like: str | None
     work: str | None
+    nodes: Number | None
+    params: Number | None  # "7B", 7_000_000_000
+    trainable: Number | None
+    tokens: Number | None
+    network: Number | None  # Gbit/s
+    spot_loss: Number | None  # "5%" an hour
     all: bool
 
 
@@ -75,8 +84,22 @@ class Flops:
 
 
 @dataclass(frozen=True, slots=True)
+class NodesQuery:
+    """What is asked of several machines as one: `network` in Gbit/s, `spot_loss` of one in an hour; None: not typed."""
+
+    nodes: int
+    training: Training
+    used_of_peak: float
+    network: float | None
+    spot_loss: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class EstimateQuery:
-    """What `estimate` was asked for. `like` names a past run, `flops` is work: at most one of them is there."""
+    """What `estimate` was asked for. `like` names a past run, `flops` is work: at most one of them is there.
+
+    With `nodes`, `number` is the same number of machines.
+    """
 
     filters: Filters
     type: str | None
@@ -91,6 +114,7 @@ class EstimateQuery:
     work: Work
     each_type: bool
     currency: Currency | None
+    nodes: NodesQuery | None = None
 
     @property
     def is_finite(self) -> bool:
@@ -104,10 +128,11 @@ def parse_estimate(settings: Settings, now: datetime, **given: Unpack[EstimateOp
     _check_together(given)
     spot, each_type = bool(given.get("spot")), bool(given.get("all"))
     words = (given.get("gpu"), None, None, given.get("provider"), given.get("region"))
+    nodes = _nodes(given)
     return EstimateQuery(
         filters=parse_filters(*words, spot=spot, legacy=each_type),
         type=given.get("type"),
-        number=int(_whole(given.get("number", 1), "--number", 1, MOST_MACHINES)),
+        number=nodes.nodes if nodes else int(_whole(given.get("number", 1), "--number", 1, MOST_MACHINES)),
         disks=_disks(given.get("disk")),
         disk_gb=int(_whole(_or(given.get("disk_gb"), USUAL_GB), "--disk-gb", 0, MOST_GB)),
         address=Address(_one_of(given.get("address"), "--address", [*Address], Address.EPHEMERAL)),
@@ -118,17 +143,19 @@ def parse_estimate(settings: Settings, now: datetime, **given: Unpack[EstimateOp
         work=Work(_one_of(given.get("work"), "--work", [*Work], Work.TRAINING)),
         each_type=each_type,
         currency=parse_currency(settings, now, given),
+        nodes=nodes,
     )
 
 
 def _check_together(given: EstimateOptions) -> None:
     """Refuse two wishes of which one would be silently left out, and one that is about another that is not there."""
     there = {name for name, value in given.items() if value is not None and value is not False}
+    there -= {"number"} if str(given.get("number")) == "1" else set()  # which the command line always has
     for one, other, says, way in _APART:
         if {one, other} <= there:
             raise _fault(given, one, says, way)
-    for one, other, says, way in _NEEDS:
-        if one in there and other not in there:
+    for one, others, says, way in _NEEDS:
+        if one in there and not there & {*others.split()}:
             raise _fault(given, one, says, way)
 
 
@@ -141,10 +168,26 @@ _APART = (
     ("committed", "spot", "Nobody commits to spot machines: they are taken away, and their price moves.", _OR_NOT),
     ("committed", "flops", *_ENDS),
     ("committed", "like", *_ENDS),
+    ("number", "nodes", "--number and --nodes both say how many machines.", _OR_NOT),
+    (
+        "flops",
+        "nodes",
+        "--flops counts several machines as that many times one, and --nodes asks if they are.",
+        _OR_NOT,
+    ),
+    ("like", "nodes", "--like counts several machines as that many times one, and --nodes asks if they are.", _OR_NOT),
 )
+_NODES = "Add --nodes, for example --nodes 4 --params 7B."
 _NEEDS = (
+    ("nodes", "params", "--nodes depends on what is trained: the size of the model is missing.", "Add --params 7B."),
+    ("params", "nodes", "--params is the model of --nodes, and there are none.", _NODES),
+    ("trainable", "nodes", "--trainable is about --nodes, and there are none.", _NODES),
+    ("tokens", "nodes", "--tokens is about --nodes, and there are none.", _NODES),
+    ("network", "nodes", "--network is what connects --nodes, and there are none.", _NODES),
+    ("spot_loss", "nodes", "--spot-loss is about --nodes, and there are none.", _NODES),
+    ("spot_loss", "spot", "--spot-loss is about spot machines.", "Add --spot."),
     ("precision", "flops", "--precision says how --flops are computed, and there are none.", _OPERATIONS),
-    ("efficiency", "flops", "--efficiency is that of --flops, and there are none.", _OPERATIONS),
+    ("efficiency", "flops nodes", "--efficiency is that of --flops or --nodes, and there are none.", _OPERATIONS),
     (
         "work",
         "like",
@@ -156,7 +199,7 @@ _NEEDS = (
 
 def _fault(given: EstimateOptions, name: str, says: str, way: str) -> InvalidRequest:
     value = {str(key): value for key, value in given.items()}[name]
-    return InvalidRequest(says, field=f"--{name}", value=str(value), next=way)
+    return InvalidRequest(says, field=f"--{name.replace('_', '-')}", value=str(value), next=way)
 
 
 def _or(value: Number | None, usual: Number) -> Number:
@@ -171,6 +214,40 @@ def _hours(given: EstimateOptions) -> Hours:
     a_day = _number(_or(given.get("hours_per_day"), 24), "--hours-per-day", "0.01", "24", "8")
     days = _number(_or(given.get("days_per_week"), 7), "--days-per-week", "0.1", "7", "5")
     return Hours(Fraction(a_day), Fraction(days))
+
+
+def _nodes(given: EstimateOptions) -> NodesQuery | None:
+    number, network, loss = (given.get("nodes"), given.get("network"), given.get("spot_loss"))
+    if number is None:
+        return None
+    nodes = int(_whole(number, "--nodes", 2, MOST_NODES))
+    parameters = _count(_or(given.get("params"), 0), "--params", 10**6, 10**13, "7B")
+    trainable = given.get("trainable")
+    trained = parameters if trainable is None else _count(trainable, "--trainable", 1000, parameters, "40M")
+    tokens = _count(_or(given.get("tokens"), TOKENS), "--tokens", 1, 10**9, str(TOKENS))
+    part = given.get("efficiency")
+    return NodesQuery(
+        nodes,
+        Training(parameters, trained, tokens),
+        USED_OF_PEAK if part is None else float(_number(part, "--efficiency", "0.01", "1", "0.4", is_part=True)),
+        None if network is None else float(_number(network, "--network", "0.01", "100000", "10")),
+        None if loss is None else float(_number(loss, "--spot-loss", "0.000001", "0.99", "5%", is_part=True)),
+    )
+
+
+def _count(value: Number, field: str, least: int, most: int, example: str) -> int:
+    """Return a number that may be written as 7B, 350M or 7e9."""
+    text = str(value).strip().replace(",", "").replace("_", "")
+    times = _TIMES.get(text[-1:].lower(), 1)
+    found = _read(text if times == 1 else text[:-1].strip())
+    if found is not None and least <= found * times <= most:
+        return int(found * times)
+    raise InvalidRequest(
+        f"{str(value)!r} is not a number from {least:,} to {most:,}.",
+        field=field,
+        value=str(value),
+        next=f"For example {field} {example}",
+    )
 
 
 def _flops(given: EstimateOptions) -> Flops | None:
@@ -219,6 +296,9 @@ def _one_of(text: str | None, field: str, known: Sequence[str], usual: str) -> s
     raise unknown_word(f"{text!r} is none of what {field} takes", text, names, field=field)
 
 
+_EXAMPLES = {"--disk-gb": USUAL_GB, "--nodes": 4}
+
+
 def _whole(value: Number, field: str, least: int, most: int) -> Decimal:
     found = _read(value)
     if found is not None and found == found.to_integral_value() and least <= found <= most:
@@ -227,7 +307,7 @@ def _whole(value: Number, field: str, least: int, most: int) -> Decimal:
         f"{str(value)!r} is not a whole number from {least:,} to {most:,}.",
         field=field,
         value=str(value),
-        next=f"For example {field} {max(least, 1) if field == '--number' else USUAL_GB}",
+        next=f"For example {field} {_EXAMPLES.get(field, least)}",
     )
 
 

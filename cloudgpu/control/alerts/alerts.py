@@ -43,6 +43,7 @@ from cloudgpu.core.alerts.findings import (
     price_leaps,
     unproved_since,
 )
+from cloudgpu.core.alerts.lost_nodes import lost_findings
 from cloudgpu.core.budgets.status import findings
 from cloudgpu.core.events.job_lines import SUBJECT as JOBS
 from cloudgpu.core.events.lab_lines import alert_cleared, alert_sent
@@ -88,11 +89,14 @@ def found_here(session: Session) -> tuple[Finding, ...]:
     bills = session.ledger.bills()
     machines = [_as_seen(session, machine, iso(now)) for machine in living(bills)]
     of_machines = machine_findings(machines, dict(_asked_since(session, machines)), now)
-    over = ended_findings(
-        (machine._replace(state_reason=reason_of(machine)) for machine in bills if machine.unrequested_stop), now
-    )
+    over = ended_findings(map(_with_reason, (machine for machine in bills if machine.unrequested_stop)), now)
+    lost = lost_findings(map(_with_reason, (machine for machine in bills if machine.cluster)), now)
     jobs = _of_jobs(session, bills, now)
-    return (*of_machines, *over, *jobs, *price_leaps(machines, _factor_of(session)), *_held_back(session))
+    return (*of_machines, *over, *lost, *jobs, *price_leaps(machines, _factor_of(session)), *_held_back(session))
+
+
+def _with_reason(machine: Machine) -> Machine:
+    return machine._replace(state_reason=reason_of(machine)) if machine.unrequested_stop else machine
 
 
 def _of_jobs(session: Session, bills: Sequence[Machine], now: datetime) -> list[Finding]:

@@ -191,8 +191,12 @@ class Advice(Capability):
         """
         from cloudgpu.control.advice.estimate import estimated
         from cloudgpu.control.advice.estimate_request import parse_estimate
+        from cloudgpu.core.model.offers import Market
 
-        return estimated(self._session, parse_estimate(self._session.settings, self._session.clock(), **asked))
+        request = parse_estimate(self._session.settings, self._session.clock(), **asked)
+        if request.nodes is None or request.filters.market is not Market.SPOT:
+            return estimated(self._session, request)
+        return estimated(self._session, request, self._session.ledger.machines())
 
     def recommend(self, work: str | None = None, **asked: Unpack[RecommendOptions]) -> RecommendDocument:
         """Return which GPU for this work, to rent or to buy for a desktop, step by step with sources. Asks no cloud.

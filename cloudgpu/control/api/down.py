@@ -5,9 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from cloudgpu.control.clusters.engine import leave_nothing
+from cloudgpu.control.clusters.power import end_all
+from cloudgpu.control.clusters.together import gravest
+from cloudgpu.control.jobs.slurm.told import keep_record
 from cloudgpu.control.lifecycle.lifecycle import Ended, end_all_of
+from cloudgpu.core.clusters.layout import engine_of_machine
+from cloudgpu.core.clusters.members import node_number
 from cloudgpu.core.model.identity import Elsewhere
-from cloudgpu.core.model.machine import Machine, may_go_on
+from cloudgpu.core.model.machine import Machine, called, may_go_on
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, ProviderUnavailable, StopUnproved
 from cloudgpu.ledger.log.marks import FOLLOW
 from cloudgpu.ledger.log.storage_errors import LedgerAway, LedgerLeft
@@ -68,7 +74,7 @@ def to_end(session: Session, names: Sequence[str], *, all_: bool = False) -> ToE
         if all_:
             law, known = law_of(session), present(session.ledger.machines())
         else:
-            machines = [session.find(name, ended=True) for name in names] if names else [session.find(None)]
+            machines = _named(session, names)
             law = law_of(session)
             for machine in machines:
                 check_may(session, machine, "end", law=law)
@@ -97,6 +103,13 @@ def to_end(session: Session, names: Sequence[str], *, all_: bool = False) -> ToE
         return ToEnd(ours, [unseen], others=others)
 
 
+def _named(session: Session, names: Sequence[str]) -> list[Machine]:
+    """Return the machines with these names, of a cluster all nodes; the only one there is, where none is named."""
+    if not names:
+        return [*session.find_whole(None, "down")]
+    return [row for name in names for row in session.find_whole(name, "down", ended=True)]
+
+
 def _to_end_by_tags(session: Session, names: Sequence[str], fault: LedgerAway, *, all_: bool) -> ToEnd:
     """Return the machines that are meant while the ledger cannot be read; of all, one's own by the role of last time.
 
@@ -107,7 +120,7 @@ def _to_end_by_tags(session: Session, names: Sequence[str], fault: LedgerAway, *
 
     found = tagged(session, fault)
     if not all_:
-        return ToEnd([named(session, found, name) for name in names or (None,)])
+        return ToEnd([row for name in names or (None,) for row in named(session, found, name, "down")])
     own = mine(session, found)
     unread = LedgerUnavailable(
         f"Which machines there are is known by their tags alone. {last_role(session).sentence()} {fault.message}",
@@ -164,7 +177,7 @@ def ended(
 
     machines = wanted.rows
     running = still_running(session, machines) if running is None else running
-    outcomes = [_ended(session, machines[0])] if len(machines) == 1 else _ended_at_once(session, machines)
+    outcomes = _ended_at_once(session, whole(machines))
     gone = [outcome for outcome in outcomes if not isinstance(outcome, CloudgpuError)]
     faults = [*(outcome for outcome in outcomes if isinstance(outcome, CloudgpuError)), *wanted.gaps]
     now = session.clock()
@@ -177,7 +190,7 @@ def ended(
         "others": [{"name": row.name, "id": row.id, "owner": row.owner} for row in wanted.others],
         **queried_accounts_value(wanted.asked, wanted.closed),
     }
-    return document, _gravest(faults)
+    return document, gravest(faults)
 
 
 def _retained(machine: Machine, remains: Remains) -> RetainedFiles:
@@ -194,32 +207,44 @@ def _on_purpose(gone: Sequence[Ended]) -> list[NamedResource]:
     return [leftover_value(resource) for resource in resources.values()]
 
 
-def _ended_at_once(session: Session, machines: Sequence[Machine]) -> list[Ended | CloudgpuError]:
-    """End these machines side by side: one whose proof does not come keeps no other one on."""
+def whole(machines: Sequence[Machine]) -> list[list[Machine]]:
+    """Return the machines that end as one: the nodes of each cluster together, in their order, all others alone."""
+    found: dict[str, list[Machine]] = {}
+    for machine in machines:
+        found.setdefault(machine.gang.id if machine.gang else machine.id, []).append(machine)
+    return [sorted(some, key=node_number) for some in found.values()]
 
-    def apart(machine: Machine) -> Ended | CloudgpuError:
+
+def _ended_at_once(session: Session, wholes: Sequence[Sequence[Machine]]) -> list[Ended | CloudgpuError]:
+    """End these side by side: one whose proof does not come keeps no other one on."""
+    if len(wholes) == 1:
+        return _ended(session, wholes[0])
+
+    def apart(machines: Sequence[Machine]) -> list[Ended | CloudgpuError]:
         with session.beside() as own:
-            return _ended(own, machine)
+            return _ended(own, machines)
 
     with Pool(AT_ONCE, "machines") as pool:
-        return list(pool.map(apart, machines))
+        return [outcome for some in pool.map(apart, wholes) for outcome in some]
 
 
-def _ended(session: Session, machine: Machine) -> Ended | CloudgpuError:
+def _ended(session: Session, machines: Sequence[Machine]) -> list[Ended | CloudgpuError]:
+    machine = machines[0]
+    if engine_of_machine(machine) == "slurm":
+        keep_record(session, machines)
+        leave_nothing(session, machines)
     try:
-        return end_all_of(session, machine, why="asked by the user")
+        if machine.gang is not None:
+            return end_all(session, machines, why="asked by the user")
+        return [end_all_of(session, machine, why="asked by the user")]
     except CloudgpuError as error:
-        return error
+        return [error]
     except Exception as bug:  # noqa: BLE001  (the other machines have to be ended all the same)
-        return StopUnproved(
-            f"{machine.name} {may_go_on(machine)}: ending it failed ({type(bug).__name__}: {bug}).",
-            field="name",
-            value=machine.name,
-            next=f"Run: cloudgpu down {machine.name}, and report this.",
-        )
-
-
-def _gravest(errors: Sequence[CloudgpuError]) -> CloudgpuError | None:
-    """Return the fault whose exit code counts: 9 before 8 before the rest."""
-    order = {9: 0, 8: 1}
-    return min(errors, key=lambda fault: order.get(fault.exit_code, 2), default=None)
+        return [
+            StopUnproved(
+                f"{machine.name} {may_go_on(machine)}: ending it failed ({type(bug).__name__}: {bug}).",
+                field="name",
+                value=machine.name,
+                next=f"Run: cloudgpu down {called(machine)}, and report this.",
+            )
+        ]

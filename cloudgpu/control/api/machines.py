@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.control.api.capability import Capability
 from cloudgpu.control.inputs.launch_request import check_reason, duration, moment, parse_request
-from cloudgpu.control.inventory.listing import listed, machine
+from cloudgpu.control.inventory.listing import cluster, listed, machine
+from cloudgpu.core.model.machine import called
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.errors import InvalidRequest
 
@@ -20,9 +21,11 @@ if TYPE_CHECKING:
     from cloudgpu.access.copy.copy import Copied
     from cloudgpu.access.ssh.connection import Completed
     from cloudgpu.control.access.jupyter import JupyterTunnel
+    from cloudgpu.control.clusters.together import Together
     from cloudgpu.control.inputs.launch_request import UpOptions
     from cloudgpu.core.model.machine import Machine
     from cloudgpu.views.documents.machines.access import AllowDocument, CopyDocument, ShareDocument
+    from cloudgpu.views.documents.machines.clusters import ClusterMachinesDocument
     from cloudgpu.views.documents.machines.machines import (
         DownDocument,
         InterruptionDocument,
@@ -89,6 +92,8 @@ class Machines(Capability):
     ) -> ShownDocument:
         """Return one machine, ended ones too; with `history` also its lines of the ledger.
 
+        Of a cluster, a `ShownClusterDocument`: it has the same keys, with sums, and its nodes under `machines`.
+
         With `why`, by which signs it counts as in use, idle or unknown, and when it would be ended; `refresh` asks it.
         """
         from cloudgpu.control.api.show import shown
@@ -145,11 +150,21 @@ class Machines(Capability):
         return JupyterTunnel(self._session, self._session.find(name), first_port=port)
 
     def stop(self, name: str | None = None) -> MachineDocument:
-        """Stop a machine, or park it where it cannot be stopped; return it once it is proved not to be billed."""
+        """Stop a machine, or park it where it cannot be stopped; return it once it is proved not to be billed.
+
+        A cluster is stopped as a whole, as `start`, `hold`, `extend` and `down` act on all of it: what they return has
+        the keys of a machine, with sums, and its nodes under `machines`. Where one node failed, the gravest error is
+        raised, and its notes (`__notes__`) say what the others have become.
+        """
         from cloudgpu.control.lifecycle.lifecycle import stop
         from cloudgpu.control.outage.discovery import to_stop
 
-        return self._machine(stop(self._session, to_stop(self._session, name), why="asked by the user"))
+        rows = to_stop(self._session, name)
+        if rows[0].gang is not None:
+            from cloudgpu.control.clusters.power import stop_all
+
+            return self._cluster(stop_all(self._session, rows, why="asked by the user"))
+        return self._machine(stop(self._session, rows[0], why="asked by the user"))
 
     def start(
         self,
@@ -169,9 +184,16 @@ class Machines(Capability):
         """
         from cloudgpu.control.launch.restore import started
 
-        machine = self._session.find(name)
+        machine, *others = self._session.find_whole(name, "start")
         span, renew = duration(lease, "--lease"), duration(renew_until, "--renew-until")
         reason = check_reason(override)
+        if machine.gang is not None:
+            from cloudgpu.control.clusters.start import check_not_moved, start_all
+            from cloudgpu.control.lifecycle.start import new_lease
+
+            check_not_moved(machine, move=move)
+            until = new_lease(self._session, machine, span, renew)
+            return self._cluster(start_all(self._session, [machine, *others], until, override=reason, wait=wait))
         return self._machine(
             started(self._session, machine, span, renew=renew, override=reason, move_it=move, wait=wait)
         )
@@ -187,13 +209,17 @@ class Machines(Capability):
         from cloudgpu.control.team.law import check_may
 
         session = self._session
-        machine = session.find(name)
+        machine, *others = session.find_whole(name, "hold")
         check_may(session, machine, "hold")
-        check_hold(machine.name, until, release=release)
+        check_hold(called(machine), until, release=release)
         end = None if until is None else moment(until, "UNTIL", session.clock())
         loses = end and hold_loses_to(session, machine, end)
         if loses:
             session.tell(loses)
+        if machine.gang is not None:
+            from cloudgpu.control.clusters.lease import hold_all
+
+            return self._cluster(hold_all(session, [machine, *others], end))
         return self._machine(set_hold(session, machine, end))
 
     def extend(self, name: str | None, by: timedelta | str, *, override: str | None = None) -> MachineDocument:
@@ -206,8 +232,14 @@ class Machines(Capability):
         span = duration(by, "BY")
         if span is None:
             raise InvalidRequest("Say by how much.", field="BY", value=None, next="For example 4h.")
-        plan = plan_extension(self._session, self._session.find(name), span)
-        return self._machine(extend(self._session, plan, override=check_reason(override)))
+        machine, *others = self._session.find_whole(name, "extend")
+        reason = check_reason(override)
+        if machine.gang is not None:
+            from cloudgpu.control.clusters.lease import extend_all, plan_extension_of_all
+
+            planned = plan_extension_of_all(self._session, [machine, *others], span)
+            return self._cluster(extend_all(self._session, planned, override=reason))
+        return self._machine(extend(self._session, plan_extension(self._session, machine, span), override=reason))
 
     def down(self, *names: str, all: bool = False) -> DownDocument:  # noqa: A002  (the option's name)
         """End machines and all that was made with them, and prove it; without a name the only one there is.
@@ -267,7 +299,7 @@ class Machines(Capability):
         """Rehearse a spot interruption: the machine gets its notice, and is then taken away."""
         from cloudgpu.control.lifecycle.interruption import interrupted, rehearse
 
-        machine = self._session.find(name)
+        machine = self._session.find_one(name, "a rehearsal")
         return interrupted(machine, rehearse(self._session, machine))
 
     def allow(self, name: str | None = None, *, from_: str | None = None, from_any: bool = False) -> AllowDocument:
@@ -313,6 +345,14 @@ class Machines(Capability):
 
     def _machine(self, row: Machine) -> MachineDocument:
         return machine(self._session, row)
+
+    def _cluster(self, done: Together) -> ClusterMachinesDocument:
+        """Return a cluster with its machines; raise the gravest fault where one of them failed."""
+        worst = done.gravest
+        if worst is None:
+            return cluster(self._session, done.machines)
+        worst.add_note("; ".join(f"{row.name}: {row.state}" for row in done.machines))
+        raise worst
 
 
 def copy_document(done: Copied) -> CopyDocument:

@@ -3,30 +3,66 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from cloudgpu.control.inventory.listing import machine
+from cloudgpu.control.inventory.listing import valued
 from cloudgpu.control.jobs.listing import PREFIX, find, is_known, job_value
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.errors import InstanceNotFound
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.events.log import Event
     from cloudgpu.views.documents.jobs.jobs import JobDocument
-    from cloudgpu.views.documents.machines.machines import HistoryLine, ShownDocument
+    from cloudgpu.views.documents.machines.clusters import ShownClusterDocument
+    from cloudgpu.views.documents.machines.machines import HistoryLine, MachineDocument, ShownDocument
 
 
 def shown(
     session: Session, name: str | None, *, refresh: bool = False, history: bool = False, why: bool = False
 ) -> ShownDocument:
-    """Return the answer of `show`; ask the machine's provider first where `refresh` says so, and for `why` itself."""
-    row = session.find(name, ended=True)
-    if refresh and row.provider_id and not row.terminated_at:
-        from cloudgpu.control.inventory.sync import refresh as look
+    """Return the answer of `show`; ask the machine's provider first where `refresh` says so, and for `why` itself.
 
-        row = look(session, row, note=True)
-    document: ShownDocument = {**machine(session, row)}  # type: ignore[typeddict-item]  # what is not asked for lacks
+    Of a cluster by its name, each of its nodes with what was asked for.
+    """
+    rows = session.find_any(name, ended=True)
+    if refresh:
+        rows = tuple(_refreshed(session, row) for row in rows) if len(rows) == 1 else _all_refreshed(session, rows)
+    plain = valued(session, list(rows))
+    values = [
+        _shown(session, row, one, refresh=refresh, history=history, why=why)
+        for row, one in zip(rows, plain, strict=True)
+    ]
+    if rows[0].gang is None or name in (rows[0].name, rows[0].id):
+        return values[0]
+    from cloudgpu.views.clusters import cluster_value
+
+    whole = {**cluster_value(rows, plain), "machines": values}
+    return cast("ShownClusterDocument", whole)
+
+
+def _refreshed(session: Session, row: Machine) -> Machine:
+    from cloudgpu.control.inventory.sync import refresh as look
+
+    return look(session, row, note=True) if row.provider_id and not row.terminated_at else row
+
+
+def _all_refreshed(session: Session, rows: Sequence[Machine]) -> tuple[Machine, ...]:
+    """Ask about all nodes, in as few calls as that takes; raise the first fault where one is not answered."""
+    from cloudgpu.control.inventory.sync_some import look_again
+
+    faults = look_again(session, [row for row in rows if row.provider_id and not row.terminated_at])
+    for fault in faults.values():
+        raise fault
+    return tuple(session.ledger.machine(row.id) or row for row in rows)
+
+
+def _shown(
+    session: Session, row: Machine, value: MachineDocument, *, refresh: bool, history: bool, why: bool
+) -> ShownDocument:
+    document: ShownDocument = {**value}  # type: ignore[typeddict-item]  # what is not asked for lacks
     if why:
         from cloudgpu.control.reaper.explain import explained
 
@@ -46,7 +82,7 @@ def shown_job(session: Session, name: str | None) -> JobDocument | None:
         return None
     if not name.startswith(PREFIX):
         with suppress(InstanceNotFound):
-            session.find(name)
+            session.find_any(name)
             return None
     return job_value(session, find(session, name))
 

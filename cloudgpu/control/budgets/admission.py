@@ -95,12 +95,21 @@ def decided(session: Session, decision: Decision, way: Way) -> tuple[Event, ...]
         raise refusal(refused.ask, way) from None
 
 
-def carried(session: Session, view: View, wanted: Budgeted, override: str | None) -> list[Draft]:
+def carried(
+    session: Session,
+    view: View,
+    wanted: Budgeted,
+    override: str | None,
+    *,
+    others: Sequence[Budgeted] = (),
+    of_cluster: str = "",
+) -> list[Draft]:
     """Return the lines that go with the admission of what is wanted: none, or that budgets were overridden.
 
+    `others` are wanted with it, all or none: the further nodes of the cluster of this name.
     Raises NotCarried where a budget refuses it, and no reason is given or it does not allow to be overridden.
     """
-    ask = ask_budgets(session, view, wanted)
+    ask = ask_budgets(session, view, wanted, others=others, of_cluster=of_cluster)
     refusals = ask.admission().refusals if ask.accounts else ()
     if not refusals:
         return []
@@ -116,8 +125,13 @@ def _too_much(total: Money, limit: Money) -> Money:
     return max(total - limit, Money(0))
 
 
-def ask_budgets(session: Session, view: View, wanted: Budgeted) -> Asking:
-    """Return what is wanted, a row as it would be in the ledger, with what the budgets that cover it carry already."""
+def ask_budgets(
+    session: Session, view: View, wanted: Budgeted, *, others: Sequence[Budgeted] = (), of_cluster: str = ""
+) -> Asking:
+    """Return what is wanted, a row as it would be in the ledger, with what the budgets that cover it carry already.
+
+    `others` are wanted with it: the further nodes of the cluster of this name.
+    """
     covering = [budget for budget in budgets(session) if budget.scope.covers(wanted)]
     now = session.clock()
     if not covering:
@@ -130,4 +144,5 @@ def ask_budgets(session: Session, view: View, wanted: Budgeted) -> Asking:
         return view.uses(unpriced=True)
 
     rows = [*view.exposures(), *reserved(session, view, wanted)]
-    return asking(covering, wanted, rows, ended, counted_prices(session), now, unpriced)
+    prices = counted_prices(session)
+    return asking(covering, wanted, rows, ended, prices, now, unpriced, others, of_cluster)

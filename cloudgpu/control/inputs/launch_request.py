@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from cloudgpu.config.files.text import shown
 from cloudgpu.config.settings import LONGEST
+from cloudgpu.control.inputs.cluster import ClusterRequest, check_cluster, cluster_request
 from cloudgpu.control.inputs.setup import setup_of
 from cloudgpu.core.model.launch import Setup
 from cloudgpu.core.model.offers import Requirements
@@ -45,6 +46,7 @@ class UpRequest:
     owner: str | None = None
     project: str | None = None
     override: str | None = None  # why it may pass a budget
+    cluster: ClusterRequest | None = None
 
 
 def validate_request(request: UpRequest) -> None:
@@ -54,6 +56,8 @@ def validate_request(request: UpRequest) -> None:
     check_line("--owner", request.owner)
     check_line("--project", request.project)
     check_reason(request.override)
+    if request.cluster is not None:
+        check_cluster(request.cluster, request.name, request.key, request.setup)
     for option, text in {
         "--provider": request.provider,
         "--account": request.account,
@@ -154,6 +158,9 @@ class UpOptions(TypedDict, total=False):
     owner: str | None
     project: str | None
     override: str | None  # why a budget is to be passed, where it lets itself be
+    nodes: int | str | None  # so many machines under one name, all or none
+    engine: str | None  # what queues their jobs: "slurm" or "none"; None: as the template says
+    on_node_loss: str | None  # "wait" or "stop": what becomes of the other nodes when one is lost
 
 
 def parse_request(**asked: Unpack[UpOptions]) -> UpRequest:
@@ -175,6 +182,7 @@ def parse_request(**asked: Unpack[UpOptions]) -> UpRequest:
         owner=asked.get("owner"),
         project=asked.get("project"),
         override=asked.get("override"),
+        cluster=cluster_request(asked.get("nodes"), asked.get("engine"), asked.get("on_node_loss")),
     )
 
 

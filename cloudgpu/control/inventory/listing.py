@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
     from cloudgpu.control.inventory.sync import Look
     from cloudgpu.core.events.log import Event
-    from cloudgpu.views.documents.machines.machines import LsDocument, MachineDocument
+    from cloudgpu.errors import CloudgpuError
+    from cloudgpu.views.documents.machines.clusters import ClusterMachinesDocument
+    from cloudgpu.views.documents.machines.machines import ClusterDocument, LsDocument, MachineDocument
 
 
 def age_of_view(session: Session, machines: list[Machine]) -> str | None:
@@ -60,11 +62,18 @@ def _as_seen(machine: Machine, reached: dict[str, str]) -> Machine:
     return machine._replace(seen_at=max(machine.seen_at, reached[machine.id]))
 
 
-def listed(session: Session, *, refresh: bool = False, ended: bool = False, mine: bool = False) -> LsDocument:
+def listed(
+    session: Session,
+    *,
+    refresh: bool = False,
+    ended: bool = False,
+    mine: bool = False,
+    queues: Mapping[str, str] | None = None,
+) -> LsDocument:
     """Return the answer of `ls`: machines that live or are kept, with `ended` all; `refresh` asks every account first.
 
     With `mine` only those that the settings' owner has. An account that did not answer is named under `unanswered`:
-    its machines are as last seen.
+    its machines are as last seen. `queues` says, by a cluster's id, what its queue has, where somebody knows.
     """
     look = _look(session) if refresh else None
     doubt = session.integrity_problem()
@@ -78,8 +87,10 @@ def listed(session: Session, *, refresh: bool = False, ended: bool = False, mine
     shown = [row for row in (rows if ended else present(rows)) if not mine or is_mine(session, row)]
     reached = looks(session, rows)
     asked = queried_accounts_value(look.asked, look.closed) if look else queried_accounts_value()
+    values = valued(session, shown, look.gpus_now if look else {}, reached=reached)
     return {
-        "machines": valued(session, shown, look.gpus_now if look else {}, reached=reached),
+        "machines": values,
+        "clusters": _clusters(shown, values, queues or {}) if any(row.gang for row in shown) else [],
         "view_as_of": _oldest(rows, reached),
         "last_run": None if last.ok_at is None else iso(last.ok_at),
         "foreign": [foreign_value(instance) for instance in look.foreign] if look else [],
@@ -87,6 +98,28 @@ def listed(session: Session, *, refresh: bool = False, ended: bool = False, mine
         "unanswered": [{"scope": gap.scope, "why": gap.why} for gap in look.unanswered] if look else [],
         **asked,
     }
+
+
+def _clusters(
+    rows: Sequence[Machine], values: Sequence[MachineDocument], queues: Mapping[str, str]
+) -> list[ClusterDocument]:
+    from cloudgpu.core.clusters.members import clusters
+    from cloudgpu.views.clusters import cluster_value
+
+    of = {value["id"]: value for value in values}
+    return [
+        cluster_value(nodes, [of[node.id] for node in nodes], queue=queues.get(nodes[0].gang.id))
+        for nodes in clusters(rows)
+        if nodes[0].gang is not None
+    ]
+
+
+def cluster(session: Session, rows: Sequence[Machine], faults: Sequence[CloudgpuError] = ()) -> ClusterMachinesDocument:
+    """Return one cluster with its machines: the answer of `stop`, `start`, `extend` and `hold`."""
+    from cloudgpu.views.clusters import cluster_value
+
+    values = valued(session, list(rows))
+    return {**cluster_value(rows, values), "machines": values, "failed": [fault.as_dict() for fault in faults]}
 
 
 def valued(

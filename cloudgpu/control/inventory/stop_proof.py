@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.control.records.changes import news_of
 from cloudgpu.core.events.observations import not_before, too_fresh
 from cloudgpu.core.events.observed_lines import instance_vanished
-from cloudgpu.core.model.machine import Machine, fact, may_go_on
+from cloudgpu.core.model.machine import Machine, called, fact, may_go_on
 from cloudgpu.errors import (
     InstanceNotFound,
     LedgerUnavailable,
@@ -101,7 +101,7 @@ def prove(
                 f" At {machine.provider} it is {cloud_id(machine.provider_id, machine.region, machine.zone)}.",
                 field="name",
                 value=machine.name,
-                next=f"Run: cloudgpu ls --refresh, then the same again: cloudgpu down {machine.name}",
+                next=f"Run: cloudgpu ls --refresh, then the same again: cloudgpu down {called(machine)}",
             )
         waiting.on(last)
         session.pause(pause)

@@ -14,6 +14,7 @@ from cloudgpu.control.inventory.stop_proof import PROVED_WITHIN
 from cloudgpu.control.jobs.buckets.data import transfers
 from cloudgpu.control.jobs.buckets.results import job_bucket, restored_from
 from cloudgpu.control.jobs.deadline.options import launch_options_of
+from cloudgpu.control.jobs.slurm.asked import asked_of_slurm
 from cloudgpu.control.jobs.store import directory_of, snapshots
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import Prepared, prepare
@@ -119,7 +120,7 @@ def started(session: Session, job: Job, remote: RemoteJob, values: Mapping[str, 
         restored, brought = _restored(session, job, remote)
         moved = moved.joined(brought)
     return remote.start(
-        _remote_spec(job), snapshot, snapshots(session), secrets=values, restored=restored, transfers=moved
+        _remote_spec(session, job), snapshot, snapshots(session), secrets=values, restored=restored, transfers=moved
     )
 
 
@@ -133,20 +134,21 @@ def _restored(session: Session, job: Job, remote: RemoteJob) -> tuple[Restored |
     return remote.restore(own / "results", own / "checkpoints"), Transfers()
 
 
-def _remote_spec(job: Job) -> RemoteSpec:
-    spec = job.spec
+def _remote_spec(session: Session, job: Job) -> RemoteSpec:
+    spec, slurm = job.spec, job.in_slurm
     sources = [spec["results_to"], *(one["source"] for one in spec["data"])]
     return RemoteSpec(
         argv=tuple(spec["argv"]),
         name=job.name,
         env=spec["environment"],
-        setup=spec["setup"],
-        timeout_s=spec["timeout_s"],
+        setup=None if slurm is not None and slurm["cluster"] is not None else spec["setup"],  # each node has its own
+        timeout_s=spec["timeout_s"] if slurm is None else None,  # Slurm ends it: it may wait for long before
         results=spec["results"],
         checkpoint=spec["checkpoint"],
         data=tuple((one["target"], one["source"]) for one in spec["data"] if not bucket_address(one["source"])),
         volume=None if volume_of(spec["results_to"]) is None else folder(job.name, job.id),
         mounts=any(one is not None and one.startswith(VOLUME) for one in sources),
+        slurm=None if slurm is None else asked_of_slurm(session, job, slurm),
     )
 
 

@@ -8,12 +8,13 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.access.reach import open_connection
-from cloudgpu.control.cost.job_cost import job_spent
+from cloudgpu.control.cost.job_cost import all_jobs, job_spent
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.jobs import elsewhere
 from cloudgpu.control.jobs.attempt import settled
 from cloudgpu.control.jobs.buckets.results import job_bucket
 from cloudgpu.control.jobs.deadline.choice import choice_of, noting_work
+from cloudgpu.control.jobs.slurm.told import in_slurm, read_record, recorded
 from cloudgpu.control.jobs.store import append, directory_of
 from cloudgpu.core.events import job_lines as lines
 from cloudgpu.core.jobs.deadline import stored_work
@@ -149,6 +150,25 @@ class Attendant:
         if last is not None and last != self.noted_at:
             self._note_stored_work(job)
             self.noted_at = last
+
+    def _note_engine(self, job: Job, seen: RemoteState) -> None:
+        """Write where a job is in Slurm, where that is not known."""
+        asked = job.in_slurm
+        if asked is None or seen.engine is None or not job.attempts:
+            return
+        nodes = filter(None, map(self.session.ledger.machine, asked["members"]))
+        line = in_slurm(job, seen.engine, {one.name: one.id for one in nodes}, self.session.clock())
+        if line is not None:
+            self._append(line)
+
+    def _note_others(self, job: Job) -> None:
+        """Write what people gave to the cluster's Slurm themselves, by the record on node 0."""
+        nodes = [
+            one for one in map(self.session.ledger.machine, job.in_slurm["members"] if job.in_slurm else ()) if one
+        ]
+        if nodes and self.connection is not None:
+            found = recorded(*read_record(self.connection, nodes[0]), nodes, all_jobs(self.session).values())
+            self.session.ledger.append(list(found))
 
     def _last_copy(self, job: Job, machine: Machine, seen: RemoteState) -> str | None:
         with self._noting_work(job, seen):

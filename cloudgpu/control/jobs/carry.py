@@ -34,7 +34,7 @@ from cloudgpu.control.lifecycle.lease import set_hold
 from cloudgpu.control.lifecycle.lifecycle import end_all_of
 from cloudgpu.control.spot.interruptions import note_interruption
 from cloudgpu.core.events import job_lines as lines
-from cloudgpu.core.jobs.carried import LATER, SOON, Carried, data_text
+from cloudgpu.core.jobs.carried import LATER, SOON, Carried, waiting_text
 from cloudgpu.core.jobs.job import Job, State
 from cloudgpu.core.jobs.remote_state import Phase
 from cloudgpu.core.jobs.steps import Do, Seen, Step, gives_up, next_step, no_machine
@@ -60,6 +60,7 @@ if TYPE_CHECKING:
 
 PROGRESS_EVERY = timedelta(minutes=10)  # how often progress is a line of the ledger
 NOTICED_EVERY_S = 20.0  # between two copies from a machine that is about to be taken
+GRACE_S, SLURM_GRACE_S = 10.0, 120.0  # that a command has to end, and that Slurm has to end a job
 MOST_STEPS = 50  # in one go: more would be a circle
 
 
@@ -257,6 +258,7 @@ class Carrier(Attendant):
         if remote.phase in (Phase.RUNNING, Phase.ORPHANED) and attempt.began_at is None and remote.started is not None:
             at = self._at(remote, remote.started)
             self._append(lines.job_began(job.id, attempt.number, remote.setup_s, at))
+        self._note_engine(job, remote)
         self._note_progress(job, remote)
         if job.spec["stall_s"] is not None:
             last = remote.last_output
@@ -266,7 +268,7 @@ class Carrier(Attendant):
             with self._noting_work(job, remote):
                 elsewhere.sync_if_due(self.session, job, lambda: self.at(job, machine), remote)
             self._note_upload(job, remote)
-        return Carried(the_job(self.session, self.id), data_text(remote), SOON, remote)
+        return Carried(the_job(self.session, self.id), waiting_text(remote), SOON, remote)
 
     def _note_progress(self, job: Job, remote: RemoteState) -> None:
         said, now = remote.progress, self.session.clock()
@@ -280,7 +282,9 @@ class Carrier(Attendant):
             outcome = (step.outcome or State.CANCELLED).value
             self._append(lines.job_cancel_requested(job.id, outcome, step.why, node(), self.session.clock()))  # type: ignore[arg-type]
         machine = self._there(job)
-        self.at(job, machine).cancel(job.cancel[0] if job.cancel else (step.outcome or State.CANCELLED).value)
+        grace = SLURM_GRACE_S if job.in_slurm else GRACE_S  # else nobody would be left to tell Slurm
+        outcome = job.cancel[0] if job.cancel else (step.outcome or State.CANCELLED).value
+        self.at(job, machine).cancel(outcome, grace_s=grace)
         return Carried(job, "its command is being ended", timedelta(seconds=1), self.remote)
 
     def _move(self, job: Job, step: Step) -> Carried | None:
@@ -332,6 +336,8 @@ class Carrier(Attendant):
             self._append(lines.job_began(job.id, attempt.number, remote.setup_s, at))
         elif remote is None and self.results is not None:
             self._append(*elsewhere.began_by(self.session, job, self.results))
+        if remote is not None:
+            self._note_engine(job, remote)
         known = None if job.progress is None else job.progress[:2]
         if remote is not None and remote.progress is not None and remote.progress != known:
             self._append(lines.job_progressed(job.id, len(job.attempts), *remote.progress, self.session.clock()))
@@ -417,6 +423,7 @@ class Carrier(Attendant):
         if machine is not None and not own and machine.state == "running":
             with suppress(CloudgpuError):  # the next job there cleans up, too
                 remote = self.at(job, machine)
+                self._note_others(job)
         self._append(*closed(self.session, job, remote, step.why))
         show_end(self.session, the_job(self.session, self.id), self.environ)
         return None

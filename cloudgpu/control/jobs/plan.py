@@ -21,6 +21,7 @@ from cloudgpu.control.jobs.buckets.data import BucketData, bucket_data, settings
 from cloudgpu.control.jobs.deadline.plan import PlannedDeadline, plan_deadline
 from cloudgpu.control.jobs.elsewhere import check_there
 from cloudgpu.control.jobs.inputs.env_file import secret_values
+from cloudgpu.control.jobs.slurm.place import slurm_of
 from cloudgpu.control.jobs.store import PREFIX, append, check_free, directory_of, measured_of, snapshots, the_job
 from cloudgpu.control.launch.budget_preview import look_for_budgets
 from cloudgpu.control.launch.plan import Prepared, prepare
@@ -84,8 +85,11 @@ def plan_run(session: Session, request: RunRequest, environ: Mapping[str, str]) 
     not be written; and as `up` does for its launch.
     """
     _check_results(request)
-    machine = None if request.on is None else _there(session, request.on)
+    machine = None if request.on is None else session.find(request.on, running=True)
+    slurm = None if machine is None else slurm_of(session, machine, request)
     if machine is not None:
+        if slurm is None:  # Slurm has a queue
+            check_free(machine, all_jobs(session).values())
         volume = next((one["source"] for one in request.data if one["source"].startswith(VOLUME)), None)
         check_there(machine, {"--results-to": request.results_to, "--data": volume})
     launch = None if machine is not None else _launch_options(request)
@@ -105,6 +109,8 @@ def plan_run(session: Session, request: RunRequest, environ: Mapping[str, str]) 
     spec = _spec(session, request, snapshot, machine, launch, prepared)
     if deadline is not None:
         spec["deadline"] = deadline.record()
+    if slurm is not None:
+        spec["slurm"] = slurm
     secret_values(spec, environ)
     _check_cost(request, prepared, machine)
     place = _place(prepared, machine)
@@ -155,13 +161,6 @@ def _ran_on(session: Session, job: Job, item: Available) -> bool:
 
 def _money(nanos: int | None) -> Money | None:
     return None if nanos is None else Money(nanos)
-
-
-def _there(session: Session, name: str) -> Machine:
-    """Return the machine of `--on`; raise InvalidRequest where another job runs on it."""
-    machine = session.find(name, running=True)
-    check_free(machine, all_jobs(session).values())
-    return machine
 
 
 def _launch_options(request: RunRequest) -> UpOptions:
@@ -295,7 +294,7 @@ def begin(session: Session, planned: PlannedRun) -> Job:
     with session.hold(LOCK, wait=60):
         jobs = list(all_jobs(session).values())
         _check_name(jobs, request.name, request.key)
-        if planned.machine is not None:
+        if planned.machine is not None and "slurm" not in planned.spec:
             check_free(planned.machine, jobs)
         line = job_requested(id_, request.name, request.key, node(), planned.spec, session.clock())
         append(session, id_, [line])

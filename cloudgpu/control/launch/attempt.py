@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,7 @@ from cloudgpu.core.events.launch_lines import launch_intended
 from cloudgpu.core.launch.plan import stop_means
 from cloudgpu.core.launch.plan_cost import beside_entry, row_of
 from cloudgpu.core.model import instances
+from cloudgpu.core.model.cluster import cluster_name, node_id, node_key, node_name
 from cloudgpu.core.model.launch import Attempt, Boot, LaunchRequest, Part
 from cloudgpu.core.model.machine import Machine, stays
 from cloudgpu.core.model.offers import Offer
@@ -33,45 +34,63 @@ from cloudgpu.ledger import saved_calls as saved
 from cloudgpu.providers.abilities import KnowsHostKeys, Resolved, guarding
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from cloudgpu.access.keys import HostKey
     from cloudgpu.config.templates.find import Template
     from cloudgpu.control.launch.candidates import Candidate
     from cloudgpu.control.launch.plan import Prepared
     from cloudgpu.core.events.log import Draft
+    from cloudgpu.core.model.facts import AttachedCost
+    from cloudgpu.core.model.identity import AccountIdentity
+    from cloudgpu.core.model.offers import Price
     from cloudgpu.ledger.log.base import View
 
 
-def record(session: Session, prepared: Prepared, offer: Offer, resolved: Resolved) -> Attempt:
-    """Save the call and write the intent, in this order, and return the attempt that is to be sent."""
-    identity = identity_of(session, offer.available.account, offer.available.region)
-    at = prepared.candidates.of(offer)
-    boot = _boot(session, prepared.template, at, offer, resolved)
-    asked = at.request
-    extras, on_demand = extras_of(offer, resolved), on_demand_of(session, offer, prepared.offers)
-    made: list[Attempt] = []
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """What is found out for an attempt at an offer before the ledger is locked."""
+
+    offer: Offer
+    resolved: Resolved
+    identity: AccountIdentity
+    boot: Boot
+    beside: Sequence[AttachedCost]
+    on_demand: Price | None
+
+
+def record(session: Session, prepared: Prepared, places: Sequence[tuple[Offer, Resolved]]) -> tuple[Attempt, ...]:
+    """Save the call and write the intent, in this order, and return the attempt that is to be sent.
+
+    One for each node of a cluster: all are saved, then written in one transaction that asks the budgets for all of
+    them. `places` has one for each, an offer and what was looked up for it: on own machines every node has a host of
+    its own, elsewhere all are the same.
+    """
+    each = {offer: _ready(session, prepared, offer, resolved) for offer, resolved in dict(places).items()}
+    provider, made = prepared.candidates.of(places[0][0]).provider, list[Attempt]()
 
     def decision(view: View) -> Sequence[Draft]:
-        key, number = _key(prepared, view)
-        name = _name(prepared, key, view)
-        request = replace(asked, key=key, name=name)
-        attempt = replace(_attempt(session, view, request, offer, number, boot), call=resolved.call, identity=identity)
-        saved.save(session.home.attempts, attempt)
-        made.append(attempt)
-        means = stop_means(request, offer)
-        line = launch_intended(
-            attempt,
-            prepared.fingerprint,
-            means,
-            session.clock(),
-            beside=list(map(beside_entry, extras)),
-            on_demand=on_demand,
-            licence=resolved.licence,
-            identity=identity,
-            guards=guarding(at.provider, resolved).to_json(),
-        )
-        return [line, *carried(session, view, row_of(line, view.machine(attempt.machine)), prepared.override)]
+        made[:] = _attempts(session, prepared, [each[offer] for offer, _ in places], view)
+        for attempt in made:
+            saved.save(session.home.attempts, attempt)
+        lines = [
+            launch_intended(
+                attempt,
+                prepared.fingerprint,
+                stop_means(attempt.request, attempt.offer),
+                session.clock(),
+                beside=each[attempt.offer].beside,
+                on_demand=each[attempt.offer].on_demand,
+                licence=each[attempt.offer].resolved.licence,
+                identity=each[attempt.offer].identity,
+                guards=guarding(provider, each[attempt.offer].resolved).to_json(),
+            )
+            for attempt in made
+        ]
+        first, *others = [row_of(line, view.machine(line.subject)) for line in lines]
+        cluster = made[0].request.cluster
+        named = cluster.name if cluster else ""
+        return [*lines, *carried(session, view, first, prepared.override, others=others, of_cluster=named)]
 
     try:
         decided(session, decision, way_of(session, prepared))
@@ -80,14 +99,49 @@ def record(session: Session, prepared: Prepared, offer: Offer, resolved: Resolve
             if (there := session.ledger.machine(attempt.machine)) is None or there.token != attempt.token:
                 saved.forget(session.home.attempts, attempt.token)
         raise
-    return made[0]
+    return tuple(made)
+
+
+def _ready(session: Session, prepared: Prepared, offer: Offer, resolved: Resolved) -> _Ready:
+    item = offer.available
+    return _Ready(
+        offer,
+        resolved,
+        identity_of(session, item.account, item.region),
+        _boot(session, prepared.template, prepared.candidates.of(offer), offer, resolved),
+        list(map(beside_entry, extras_of(offer, resolved))),
+        on_demand_of(session, offer, prepared.offers),
+    )
+
+
+def _attempts(session: Session, prepared: Prepared, each: Sequence[_Ready], view: View) -> Iterator[Attempt]:
+    """Yield the attempt of each machine, in the order of the nodes."""
+    key, number = _key(prepared, view)
+    name = _name(prepared, key, view)
+    for node, ready in enumerate(each):
+        asked = prepared.candidates.of(ready.offer).request
+        request = _of_node(replace(asked, key=key, name=name), view.id, node)
+        attempt = _attempt(session, view, request, ready.offer, number, ready.boot)
+        yield replace(attempt, call=ready.resolved.call, identity=ready.identity)
+
+
+def _of_node(request: LaunchRequest, ledger: str, node: int) -> LaunchRequest:
+    """Return the request of one node of a cluster; that of a machine of its own as it is."""
+    cluster = request.cluster
+    if cluster is None:
+        return request
+    known = cluster._replace(name=request.name, id=machine_id(ledger, request.key), node=node)
+    if cluster.nodes == 1:
+        return replace(request, cluster=known)
+    return replace(request, key=node_key(request.key, node), name=node_name(request.name, node), cluster=known)
 
 
 def _attempt(session: Session, view: View, request: LaunchRequest, offer: Offer, number: int, boot: Boot) -> Attempt:
     now = session.clock()
     expires = now.replace(microsecond=0) + timedelta(seconds=request.lease_s)
     renew_until = now.replace(microsecond=0) + timedelta(seconds=request.renew_s)
-    machine = machine_id(view.id, request.key)
+    cluster = request.cluster
+    machine = node_id(cluster) if cluster else machine_id(view.id, request.key)
     tags = {
         instances.TAG_ID: machine,
         instances.TAG_NAME: tag_value(request.name),
@@ -100,6 +154,8 @@ def _attempt(session: Session, view: View, request: LaunchRequest, offer: Offer,
         instances.TAG_EXPIRES: epoch(expires),
         instances.TAG_RENEW_UNTIL: epoch(renew_until),
     }
+    if cluster is not None:
+        tags |= {instances.TAG_CLUSTER: cluster.tag(), instances.TAG_NODE: str(cluster.node)}
     return Attempt(
         token=token(view.id, request.key, number),
         number=number,
@@ -120,6 +176,7 @@ def _boot(session: Session, template: Template, at: Candidate, offer: Offer, res
     now, policy, request = session.clock(), at.policy, at.request
     until, item = now + timedelta(seconds=request.renew_s), offer.available
     spared = is_spared(of_offer(item, request.setup), policy)
+    node = request.cluster is not None
     driver: tuple[Part, ...] = ()
     if resolved.driver is not None and template.name != DRIVER_TEMPLATE:
         driver = driver_parts(resolved.driver, session.template_paths(), session.settings.templates, request, offer)
@@ -132,7 +189,9 @@ def _boot(session: Session, template: Template, at: Candidate, offer: Offer, res
         client_public_keys=(client_key(session).public_line,),
         host_public_key=host.public_line,
         host_private_key=host.private_pem,
-        policy={} if policy is None else for_agent(policy, now, until, stoppable=item.stoppable, spared=spared),
+        policy={}
+        if policy is None
+        else for_agent(policy, now, until, stoppable=item.stoppable, spared=spared, node=node),
         own_source=own_source(),
     )
 
@@ -154,14 +213,21 @@ def _host_key(session: Session, offer: Offer, resolved: Resolved) -> HostKey:
 def _key(prepared: Prepared, view: View) -> tuple[str, int]:
     """Return the launch key and the number of the attempt: a new generation after a machine that lived."""
     if prepared.key is not None:
-        return prepared.key, _next_attempt(view.launched(prepared.key))
+        return prepared.key, _next_attempt(_launched(prepared, prepared.key, view))
     generation = 1
     while True:
         key = derived_key(prepared.fingerprint, generation)
-        rows = view.launched(key)
+        rows = _launched(prepared, key, view)
         if not any(row.launch_status in ("made", "open") or stays(row) for row in rows):
             return key, _next_attempt(rows)
         generation += 1
+
+
+def _launched(prepared: Prepared, key: str, view: View) -> list[Machine]:
+    """Return what was launched under a key: of a cluster all nodes."""
+    if prepared.nodes == 1:
+        return view.launched(key)
+    return [row for node in range(prepared.nodes) for row in view.launched(node_key(key, node))]
 
 
 def _next_attempt(machines: list[Machine]) -> int:
@@ -169,15 +235,19 @@ def _next_attempt(machines: list[Machine]) -> int:
 
 
 def _name(prepared: Prepared, key: str, view: View) -> str:
-    taken = {name for name, of in view.names() if of != key}
+    """Return what a machine or a cluster is called: neither has the name of one that is there, nor has a node."""
+    own = {key, *(node_key(key, node) for node in range(prepared.nodes))}
+    taken = {name for name, of in view.names() if of not in own}
+    taken |= {cluster_name(name) for name, of in view.names() if of not in own and of.endswith("--0")}
     if prepared.name is None:
         return made_name(key, taken)
-    if prepared.name in taken:
-        raise InvalidRequest(
-            f"A machine called {prepared.name} is already there, launched by another request.",
-            field="--name",
-            value=prepared.name,
-            next=f"Choose another --name, use it as it is (cloudgpu show {prepared.name}), "
-            f"or end it first: cloudgpu down {prepared.name}",
-        )
-    return prepared.name
+    nodes = [node_name(prepared.name, node) for node in range(prepared.nodes)] if prepared.nodes > 1 else []
+    found = next((name for name in (prepared.name, *nodes) if name in taken), None)
+    if found is None:
+        return prepared.name
+    raise InvalidRequest(
+        f"A machine called {found} is already there, launched by another request.",
+        field="--name",
+        value=prepared.name,
+        next=f"Choose another --name, use it as it is (cloudgpu show {found}), or end it first: cloudgpu down {found}",
+    )

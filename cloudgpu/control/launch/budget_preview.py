@@ -90,7 +90,8 @@ def budget_question(session: Session, prepared: Prepared) -> Asking | None:
         return None
     price = on_demand_of(session, prepared.plan.offer, prepared.offers)
     wanted = row_of_plan(prepared, on_demand=price)
-    return session.ledger.read(lambda view: ask_budgets(session, view, wanted))
+    others, name = [wanted] * (prepared.nodes - 1), prepared.name or "this cluster"
+    return session.ledger.read(lambda view: ask_budgets(session, view, wanted, others=others, of_cluster=name))
 
 
 def check_budgets(session: Session, prepared: Prepared) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from cloudgpu.config.settings import ANY
+from cloudgpu.control.inputs.cluster import ClusterRequest
 from cloudgpu.control.inputs.setup import check_setup
 from cloudgpu.control.policies.resolve import Agreed, agreed
 from cloudgpu.control.records.named_resources import named_resources
@@ -14,6 +15,7 @@ from cloudgpu.control.session.accounts import account_of, cloud_accounts, is_any
 from cloudgpu.control.session.identity import by_account
 from cloudgpu.control.team.law import check_may_use
 from cloudgpu.core.launch.plan import keeps_disk
+from cloudgpu.core.model.facts import ClusterNode
 from cloudgpu.core.model.launch import LaunchRequest, Setup
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.offers import Market, Requirements
@@ -189,7 +191,14 @@ def _request(
         setup=_setup(request.setup, template, keep_disk=keep_disk),
         policy_by=terms.by,
         terms=terms.terms.record(),
+        cluster=_cluster(request, template),
     ), terms
+
+
+def _cluster(request: UpRequest, template: Template) -> ClusterNode | None:
+    """Return what the request says of its cluster; a template with an engine makes one machine a cluster of one."""
+    asked = request.cluster or (ClusterRequest(1) if template.engine not in (None, "none") else None)
+    return None if asked is None else asked.node(template.engine)
 
 
 def check_volume(session: Session, candidates: Candidates, name: str) -> None:

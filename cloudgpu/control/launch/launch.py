@@ -10,32 +10,37 @@ from typing import TYPE_CHECKING
 from cloudgpu.access.ssh.target import AccessBlocked
 from cloudgpu.control.access.reach import wait_until_ready
 from cloudgpu.control.budgets.admission import look_first
+from cloudgpu.control.clusters.engine import set_up
 from cloudgpu.control.inventory.listing import machine
 from cloudgpu.control.inventory.local_files import clean_up_local_files, put_in_order
-from cloudgpu.control.inventory.settle import send, settle, settle_others
+from cloudgpu.control.inventory.settle import settle, settle_others
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.inventory.unrecorded_termination import ended_unrecorded
 from cloudgpu.control.launch.any_provider import tied_candidates
 from cloudgpu.control.launch.attempt import record
 from cloudgpu.control.launch.budget_preview import differences, look_for_budgets, row_of_offer, row_of_plan
+from cloudgpu.control.launch.cluster import found_or_settled, nodes_launched, places_of
 from cloudgpu.control.launch.offers import Refused, open_to_caller, resolve
 from cloudgpu.control.launch.plan import Prepared
+from cloudgpu.control.launch.together import send_all
 from cloudgpu.control.launch.volumes import with_volume
 from cloudgpu.control.lifecycle import timers
 from cloudgpu.control.lifecycle.lease import latest_of, set_lease
-from cloudgpu.control.lifecycle.lifecycle import remove_unfit
+from cloudgpu.control.lifecycle.lifecycle import remove_unfit, remove_with
 from cloudgpu.control.records import retention as kept
 from cloudgpu.control.session.accounts import is_forgotten
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.law import check_may, check_override, claim_owner
 from cloudgpu.core.catalog.matching import fits
+from cloudgpu.core.clusters.layout import engine_of_machine
 from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.launch.same_request import living_of, unsettled_of
-from cloudgpu.core.model.machine import Machine, Owned, and_billed, comes_back
+from cloudgpu.core.model.machine import Machine, Owned, and_billed, called, comes_back
 from cloudgpu.core.model.offers import Market, Offer
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import (
     CloudgpuError,
+    InvalidRequest,
     LedgerUnavailable,
     NoCapacity,
     ProviderUnavailable,
@@ -48,6 +53,7 @@ from cloudgpu.views.machines import plan_value
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from cloudgpu.core.model.launch import Attempt
     from cloudgpu.views.documents.machines.machines import UpDocument
 
 
@@ -57,10 +63,14 @@ LOCK_WITHIN_S = 900
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """How `up` ended: the machine's row, and whether it was there already."""
+    """How `up` ended: the machine's row, and whether it was there already.
+
+    `nodes` are all machines of a cluster, of which `machine` is the first; else that machine alone.
+    """
 
     machine: Machine
     found: bool
+    nodes: tuple[Machine, ...] = ()
 
 
 def launch(
@@ -86,7 +96,7 @@ def launch(
         session.tell("another cloudgpu is busy with the same request; waiting for it")
     with session.hold(prepared.lock, wait=LOCK_WITHIN_S):
         put_in_order(session)
-        machine, found = _found_or_settled(session, prepared, agree)
+        machine, found = (_cluster_found if prepared.nodes > 1 else _found_or_settled)(session, prepared, agree)
         if machine is None:
             if prepared.existing is not None:
                 look_for_budgets(session, replace(prepared, existing=None))
@@ -94,19 +104,21 @@ def launch(
             settle_others(session)
             with _another_each_time(prepared):
                 machine = _launch_anew(session, prepared)
+        nodes = nodes_launched(session, machine)
         with _launched(machine):
-            machine = timers.guard(session, machine, "launch")
+            nodes = [timers.guard(session, one, "launch") for one in nodes]
     with _launched(machine):
-        if not found or machine.state in ("running", "pending"):
-            machine = _until_ready(session, machine, found=found, wait=wait)
+        if not found or any(one.state in ("running", "pending") for one in nodes):
+            nodes = _all_ready(session, nodes, found=found, wait=wait)
         clean_up_local_files(session)
-    return Launched(machine, found)
+    return Launched(nodes[0], found, tuple(nodes))
 
 
 def launched(session: Session, prepared: Prepared, done: Launched, on_start: str | None = None) -> UpDocument:
     """Return the answer of `up`: the machine, whether it was found, how far its `on_start` is, and the plan."""
     return {
         "machine": machine(session, done.machine),
+        "nodes": [machine(session, one) for one in done.nodes] if len(done.nodes) > 1 else [],
         "found": done.found,
         "on_start": on_start,
         "differences": differences(session, prepared, done.machine if done.found else None),
@@ -190,6 +202,16 @@ def _found_or_settled(session: Session, prepared: Prepared, agree: Callable[[], 
     return _under_the_agreed_lease(session, prepared, machine), False
 
 
+def _cluster_found(session: Session, prepared: Prepared, agree: Callable[[], None]) -> tuple[Machine | None, bool]:
+    """Return a node of this request's cluster as `_found_or_settled` returns the machine of a request."""
+    until = session.clock() + SEND_WITHIN
+    machine, found = found_or_settled(session, prepared, agree, until, covered=lambda one: _is_covered(prepared, one))
+    if machine is not None and not found:
+        for one in nodes_launched(session, machine):
+            _under_the_agreed_lease(session, prepared, one)
+    return machine, found
+
+
 def _is_covered(prepared: Prepared, machine: Machine) -> bool:
     """Say whether an interrupted launch costs no more an hour than the plan that was agreed to now."""
     return machine.price is None or machine.price.nanos_per_hour <= prepared.plan.dearest.nanos
@@ -211,6 +233,20 @@ def _under_the_agreed_lease(session: Session, prepared: Prepared, machine: Machi
     return set_lease(session, machine, lease, "the interrupted launch was asked for again", prepared.override)
 
 
+def _all_ready(session: Session, nodes: Sequence[Machine], *, found: bool, wait: bool) -> list[Machine]:
+    """Return the nodes once each is ready; where one of a new cluster does not come up, all are ended."""
+    try:
+        ready = [_until_ready(session, one, found=found, wait=wait) for one in nodes]
+        if wait and engine_of_machine(ready[0]) == "slurm":
+            set_up(session, ready)
+    except (InvalidRequest, Unreachable) as error:
+        if not found and nodes[0].cluster is not None and not isinstance(error, AccessBlocked):
+            for one in reversed(nodes):
+                remove_with(session, one, error)
+        raise
+    return ready
+
+
 def _until_ready(session: Session, machine: Machine, *, found: bool, wait: bool) -> Machine:
     try:
         machine = with_volume(session, machine)
@@ -224,7 +260,7 @@ def _until_ready(session: Session, machine: Machine, *, found: bool, wait: bool)
                 remove_unfit(session, machine, error)
             raise
         billed = and_billed(machine, " and billed meanwhile")
-        left = f"{machine.name} is launched{billed}; to end it: cloudgpu down {machine.name}"
+        left = f"{machine.name} is launched{billed}; to end it: cloudgpu down {called(machine)}"
         error.next = f"{error.next} {left}" if error.next else left
         raise
 
@@ -242,24 +278,32 @@ def _launch_anew(session: Session, prepared: Prepared) -> Machine:
             looked.add(offer.available.account)
             _look_at(session, prepared, offer)
         try:
-            resolved = _resolved(session, prepared, offer)
+            places = [(one, _resolved(session, prepared, one)) for one in places_of(prepared, offer)]
         except refused.unsent as error:  # known before anything is sent
             session.tell(refused.add(offer, error))
             continue
         if is_forgotten(session, offer.available.account):
             session.tell(f"account {offer.available.account} was forgotten: from this launch on, looks ask it again")
-        attempt = record(session, prepared, offer, resolved)
-        session.tell(f"launching {attempt.request.name} on {offer.available.provider} ({offer.available.zone})")
+        attempts = record(session, prepared, places)
+        session.tell(_launching(attempts))
         try:
-            send(session, attempt, deadline=session.clock() + SEND_WITHIN)
+            send_all(session, attempts, deadline=session.clock() + SEND_WITHIN)
         except refused.sent as error:
             session.tell(refused.add(offer, error, sent=True))
             continue
-        machine = session.ledger.machine(attempt.machine)
+        machine = session.ledger.machine(attempts[0].machine)
         if machine is None:
             raise ProviderUnavailable("The ledger lost the machine that was just launched.", field="ledger")
         return machine
     raise _refused_everywhere(prepared, refused.first)
+
+
+def _launching(attempts: Sequence[Attempt]) -> str:
+    request, item = attempts[0].request, attempts[0].offer.available
+    if len(attempts) == 1 or request.cluster is None:
+        return f"launching {request.name} on {item.provider} ({item.zone})"
+    zones = ", ".join(dict.fromkeys(one.offer.available.zone for one in attempts))
+    return f"launching {request.cluster.name} on {item.provider} ({zones}): {len(attempts)} machines"
 
 
 def _tied(session: Session, prepared: Prepared) -> Prepared:

@@ -17,7 +17,7 @@ from cloudgpu.control.policies.resolve import policy_of
 from cloudgpu.control.pricing.attached_costs import extras_of
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.law import check_override, check_owner
-from cloudgpu.core.launch.plan import LaunchPlan, launch_plan
+from cloudgpu.core.launch.plan import LaunchPlan, launch_plan, nodes_of
 from cloudgpu.core.launch.same_request import fingerprint_of, living_of, unsettled_of
 from cloudgpu.core.model.launch import LaunchRequest, Part
 from cloudgpu.core.model.machine import Machine
@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 
 TELLS_ONLY = "the agent on the machine, which reports whether it is used, and cannot end billing"
 OWN_TIMER = "its own timer, a process on the same computer (renew-until)"
+AGENT_WORDS = "the agent on the machine (idle time, lease"
+EACH_AGENT = "the agent on each node (renew-until)"
+BY_PASSES = "cloudgpu reap or watch (idle time and lease, for all nodes at once)"
 ONLY_PASSES = "only cloudgpu reap or watch ends it"
 _PLANNED = (Rule.BUDGET, Rule.SCHEDULE, Rule.IDLE, Rule.UNLABELLED)  # lease and renew-until have lines of their own
 
@@ -58,6 +61,11 @@ class Prepared:
     again: bool = False  # it brings back a machine of which an image is kept
     exact: Exact | None = None  # what was looked up for the plan's offer; None: requests are not tied yet, either
     override: str | None = None  # why a budget is to be passed
+
+    @property
+    def nodes(self) -> int:
+        """How many machines are launched, all or none."""
+        return self.plan.nodes
 
 
 def prepare(session: Session, request: UpRequest) -> Prepared:
@@ -163,12 +171,13 @@ def _plan(session: Session, found: Found, template: Template, first: Exact) -> L
         *setup_remarks(request.setup),
         *resolved.remarks,
         *at.remarks,
+        *_of_cluster(session, request, first.offer),
     )
     return launch_plan(
         request,
         offers,
         left_out=tuple(sorted(left_out | set(resolved.left_out))),
-        guards=(resolved.guards or _guards(guarded)) + (ONLY_PASSES,) * guarded.only_passes,
+        guards=_of_all((resolved.guards or _guards(guarded)) + (ONLY_PASSES,) * guarded.only_passes, request),
         guarded=guarded,
         now=now,
         extras=extras_of(first.offer, resolved),
@@ -180,6 +189,14 @@ def _plan(session: Session, found: Found, template: Template, first: Exact) -> L
         any_provider=found.candidates.anywhere,
         policy=at.policy,
     )
+
+
+def _of_cluster(session: Session, request: LaunchRequest, offer: Offer) -> Iterator[str]:
+    """Yield whether several machines are worth it; nothing for one, which pays for no import."""
+    if request.cluster is not None and request.cluster.nodes > 1:
+        from cloudgpu.control.clusters.remarks import cluster_remarks
+
+        yield from cluster_remarks(request.cluster.nodes, offer.available, session.ledger.machines())
 
 
 def _written(
@@ -215,6 +232,13 @@ def _is_billed_already(session: Session, request: LaunchRequest) -> bool:
     """Say whether the volume of a launch is there, and costs what it costs with or without this machine."""
     volume = request.setup.volume
     return volume is not None and request.account in volume_accounts(session, volume.name)
+
+
+def _of_all(guards: tuple[str, ...], request: LaunchRequest) -> tuple[str, ...]:
+    """Return what ends the machines of a plan: of several no agent decides alone, it only keeps to renew-until."""
+    if nodes_of(request) == 1:
+        return guards
+    return (BY_PASSES, *(EACH_AGENT if one.startswith(AGENT_WORDS) else one for one in guards))
 
 
 def _guards(found: Guards) -> tuple[str, ...]:

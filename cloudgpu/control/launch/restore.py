@@ -15,8 +15,9 @@ from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.offers import offers_or_known
 from cloudgpu.control.launch.plan import Prepared, prepare_again
 from cloudgpu.control.launch.volumes import with_volume
-from cloudgpu.control.lifecycle.lifecycle import alone, new_lease, start
+from cloudgpu.control.lifecycle.lifecycle import alone
 from cloudgpu.control.lifecycle.parking import park
+from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.control.lifecycle.timers import drop
 from cloudgpu.control.pricing.attached_costs import image_price
 from cloudgpu.control.pricing.price_history import on_demand_of

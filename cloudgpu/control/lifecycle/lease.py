@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.budgets.admission import carried, decided, look_first
+from cloudgpu.control.budgets.admission import decided, look_first
 from cloudgpu.control.budgets.store import budgets
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.inventory.sync_some import gone_if_terminated, looked_at
 from cloudgpu.control.lifecycle import timers
-from cloudgpu.control.lifecycle.lifecycle import alone, lease_line
+from cloudgpu.control.lifecycle.lifecycle import all_carried, alone, lease_line
 from cloudgpu.control.policies.resolve import limits_of, policy_of
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.law import by, check_may, check_override
@@ -31,7 +31,7 @@ from cloudgpu.core.events.observations import not_before
 from cloudgpu.core.launch.limit_checks import check_extended, check_held
 from cloudgpu.core.launch.plan import Lease, extended, hold_tags, run_cost
 from cloudgpu.core.launch.plan_cost import row_until
-from cloudgpu.core.model.machine import Machine, fact
+from cloudgpu.core.model.machine import Machine, called, fact
 from cloudgpu.core.policies.endings import agreed, at_last, gentlest, only_warned
 from cloudgpu.core.policies.policy import Act, Do, Policy
 from cloudgpu.core.policies.schedule import next_off
@@ -117,7 +117,7 @@ def plan_extension(session: Session, machine: Machine, by: timedelta) -> Extensi
         lease = Lease(now + by, now + by)
     else:
         lease = extended(from_iso(machine.expires), from_iso(machine.renew_until), by, now)
-    moves = machine.renew_until is None or lease.renew_until > from_iso(machine.renew_until)
+    moves = _moves(machine, lease)
     check_extended(machine.name, lease, now, limits_of(session))
     return Extension(machine, lease, moves, _cost(machine, by))
 
@@ -136,10 +136,10 @@ def extend(session: Session, extension: Extension, *, override: str | None = Non
         look_first(session, {}, lambda budget: budget.scope.covers(machine))
     with alone(session, machine):
         latest = latest_of(session, session.ledger.machine(machine.id) or machine)
-        return set_lease(session, latest, _not_before(extension.lease, latest), "extend", override)
+        return set_lease(session, latest, not_earlier(extension.lease, latest), "extend", override)
 
 
-def _not_before(lease: Lease, machine: Machine) -> Lease:
+def not_earlier(lease: Lease, machine: Machine) -> Lease:
     """Return the lease with no end before the one that somebody else has set since it was planned."""
     known = [from_iso(text) if text else lease.expires for text in (machine.expires, machine.renew_until)]
     return Lease(max(lease.expires, known[0]), max(lease.renew_until, known[1]))
@@ -153,28 +153,55 @@ def set_lease(session: Session, machine: Machine, lease: Lease, why: str, overri
     In this order, since what the ledger does not know, no budget counts. A machine that surely did not take it keeps
     the lease that it had, and the ledger says so; where nobody knows, the next look does.
     """
-    provider, at = _taggable(session, machine), _after_all_known(session, machine)
-    who = by(session, machine, "extend")
-    timers.check_reach(session, machine, lease.renew_until)
+    with changing(partly_set(machine.name)):
+        admit_lease(session, [machine], lease, why, override)
+        return put_lease(session, machine, lease, why)
+
+
+def partly_set(name: str) -> str:
+    """Return what an interruption leaves while a lease is set."""
+    return f"The new lease of {name} may not be set everywhere. Run the same command again."
+
+
+def admit_lease(
+    session: Session, machines: Sequence[Machine], lease: Lease, why: str, override: str | None = None
+) -> None:
+    """Write that these machines have another lease, in one line each, where the budgets carry it for all of them.
+
+    Nothing is set on them yet: `put_lease` does that. The caller holds their locks, as for `set_lease`.
+    """
+    drafts = list[Draft]()
+    for machine in machines:
+        _taggable(session, machine)
+        who, at = by(session, machine, "extend"), _after_all_known(session, machine)
+        timers.check_reach(session, machine, lease.renew_until)
+        drafts.append(lease_line(machine, lease, why, at, who=who))
 
     def decision(view: View) -> Sequence[Draft]:
-        known = view.machine(machine.id) or machine
-        moves = known.renew_until is None or lease.renew_until > from_iso(known.renew_until)
-        more = carried(session, view, row_until(known, lease.renew_until), override) if moves else []
-        return [lease_line(machine, lease, why, at, who=who), *more]
+        known = [view.machine(machine.id) or machine for machine in machines]
+        later = [row_until(row, lease.renew_until) for row in known if _moves(row, lease)]
+        return [*drafts, *(all_carried(session, view, later, override) if later else [])]
 
-    with changing(f"The new lease of {machine.name} may not be set everywhere. Run the same command again."):
-        decided(session, decision, _way(machine, session.clock()))
-        try:
-            with gone_if_terminated(session, machine):
-                provider.tag(fact(machine.provider_id), lease.tags())
-        except ProviderUnavailable:
-            _read_back(session, machine)
-            raise
-        except CloudgpuError:
-            _put_back(session, machine)
-            raise
-        return timers.guard(session, session.ledger.machine(machine.id) or machine, why)
+    decided(session, decision, _way(machines[0], session.clock()))
+
+
+def _moves(machine: Machine, lease: Lease) -> bool:
+    return machine.renew_until is None or lease.renew_until > from_iso(machine.renew_until)
+
+
+def put_lease(session: Session, machine: Machine, lease: Lease, why: str) -> Machine:
+    """Set on the machine the lease that was admitted, and return its new row."""
+    provider = _taggable(session, machine)
+    try:
+        with gone_if_terminated(session, machine):
+            provider.tag(fact(machine.provider_id), lease.tags())
+    except ProviderUnavailable:
+        _read_back(session, machine)
+        raise
+    except CloudgpuError:
+        _put_back(session, machine)
+        raise
+    return timers.guard(session, session.ledger.machine(machine.id) or machine, why)
 
 
 def _read_back(session: Session, machine: Machine) -> None:
@@ -193,7 +220,7 @@ def _way(machine: Machine, now: datetime) -> Way:
     base = now if machine.expires is None else max(now, from_iso(machine.expires))
 
     def shorter(until: datetime) -> str:
-        return f"cloudgpu extend {machine.name} {span_text(until - base)}"
+        return f"cloudgpu extend {called(machine)} {span_text(until - base)}"
 
     return Way(shorter, None if machine.renew_until is None else max(base, from_iso(machine.renew_until)))
 
@@ -206,18 +233,31 @@ def set_hold(session: Session, machine: Machine, until: datetime | None) -> Mach
     it is not theirs to hold.
     """
     check_may(session, machine, "hold")
-    if until is not None:  # a release needs no limits, and a broken file of them does not hinder it
-        check_held(machine.name, until, session.clock(), limits_of(session))
-    until = until and until.replace(microsecond=0)  # as a tag can carry it
+    check_hold_end(session, machine.name, until)
     with alone(session, machine):
-        machine = latest_of(session, session.ledger.machine(machine.id) or machine)
-        provider = _taggable(session, machine)
-        with changing(f"The hold of {machine.name} may be set or not. Run the same command again."):
-            with gone_if_terminated(session, machine):
-                provider.tag(fact(machine.provider_id), hold_tags(until))
-            now, who = _after_all_known(session, machine), by(session, machine, "hold")
-            line = hold_set(machine.id, until, "asked", now, host=platform.node(), who=who)
-            return session.ledger.append_to(machine, [line])
+        return hold_held(session, machine, until)
+
+
+def check_hold_end(session: Session, name: str, until: datetime | None) -> None:
+    """Raise InvalidRequest for the end of a hold beyond the lab's limits.
+
+    A release needs no limits, and a broken file of them does not hinder it.
+    """
+    if until is not None:
+        check_held(name, until, session.clock(), limits_of(session))
+
+
+def hold_held(session: Session, machine: Machine, until: datetime | None) -> Machine:
+    """Set or release a hold as `set_hold` does, under a lock that the caller holds; return the machine's new row."""
+    until = until and until.replace(microsecond=0)  # as a tag can carry it
+    machine = latest_of(session, session.ledger.machine(machine.id) or machine)
+    provider = _taggable(session, machine)
+    with changing(f"The hold of {machine.name} may be set or not. Run the same command again."):
+        with gone_if_terminated(session, machine):
+            provider.tag(fact(machine.provider_id), hold_tags(until))
+        now, who = _after_all_known(session, machine), by(session, machine, "hold")
+        line = hold_set(machine.id, until, "asked", now, host=platform.node(), who=who)
+        return session.ledger.append_to(machine, [line])
 
 
 def _after_all_known(session: Session, machine: Machine) -> datetime:

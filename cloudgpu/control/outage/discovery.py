@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.control.inventory.sync_accounts import listed_all
 from cloudgpu.control.outage.outage import going_on
 from cloudgpu.control.session.accounts import used_accounts
-from cloudgpu.control.session.session import find_machine
+from cloudgpu.control.session.session import find_whole
 from cloudgpu.control.team.roles import last_role
 from cloudgpu.core.events.bodies import Able
 from cloudgpu.core.events.launch_lines import launch_intended, launch_settled, machine_adopted
@@ -43,12 +43,15 @@ class Tagged:
     launched: Collection[str] = ()
 
 
-def to_stop(session: Session, name: str | None) -> Machine:
-    """Return the row of the machine called `name`, as `Session.find`; by its tags where the ledger cannot be read."""
+def to_stop(session: Session, name: str | None) -> tuple[Machine, ...]:
+    """Return the row of the machine called `name`, or those of all nodes of the cluster, as `Session.find_whole`.
+
+    By their tags where the ledger cannot be read.
+    """
     try:
-        return session.find(name)
+        return session.find_whole(name, "stop")
     except LedgerAway as error:
-        return named(session, tagged(session, error), name)
+        return named(session, tagged(session, error), name, "stop")
 
 
 def tagged(session: Session, fault: LedgerAway) -> Tagged:
@@ -99,12 +102,16 @@ def _add(machines: list[Machine], gaps: list[Unanswered], account: str, row: Cal
         gaps.append(Unanswered(account, error.message))
 
 
-def named(session: Session, found: Tagged, name: str | None) -> Machine:
-    """Return the one machine that is meant. Raises InvalidRequest where several bear the name, with their ids."""
+def named(session: Session, found: Tagged, name: str | None, verb: str) -> tuple[Machine, ...]:
+    """Return the one machine, or the nodes of the one cluster, that is meant for this verb.
+
+    Raises InvalidRequest where several bear the name, with their ids, and where one node of a cluster is named.
+    """
     rows = found.rows if name is not None else mine(session, found)
-    same = [row for row in rows if name == row.name]
+    same = {row.id: row for row in rows if name == row.name}
+    same |= {row.gang.id: row for row in rows if row.gang and name == row.gang.name}
     if len(same) > 1:
-        ids = ", ".join(f"{row.id} ({row.owner or 'nobody'})" for row in same)
+        ids = ", ".join(f"{one} ({row.owner or 'nobody'})" for one, row in same.items())
         raise InvalidRequest(
             f"{len(same)} machines are called {name!r}, and the ledger, which tells them apart, cannot be read.",
             field="name",
@@ -112,7 +119,7 @@ def named(session: Session, found: Tagged, name: str | None) -> Machine:
             next=f"Name one by its id: {ids}",
         )
     try:
-        return find_machine(rows, name, session.clock())
+        return find_whole(rows, name, verb, session.clock())
     except InstanceNotFound as unknown:
         silent = "".join(f" {gap_sentence(gap)}" for gap in found.unanswered)
         what = f"machine called {name!r}" if name is not None else "machine of yours"

@@ -15,7 +15,7 @@ from cloudgpu.config.policies.find import Found
 from cloudgpu.control.inputs.launch_request import duration
 from cloudgpu.control.inputs.periods import Moment, moment_of
 from cloudgpu.control.policies.resolve import limits_of, policy_named
-from cloudgpu.control.session.session import find_machine
+from cloudgpu.control.session.session import find_any
 from cloudgpu.core.activity.agent_status import DAY
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import Resource, Usage
@@ -107,7 +107,7 @@ def _pasts(session: Session, machine: str | None, begin: datetime, now: datetime
     machines, uses = session.ledger.read(lambda view: (view.machines(), list(view.uses(iso(begin)))))
     machines = [row for row in machines if not row.is_named_resource]
     if machine is not None:
-        machines = [find_machine(machines, machine, now, ended=True)]
+        machines = list(find_any(machines, machine, now, ended=True))
     ended: dict[str, list[Usage]] = {row.id: [] for row in machines}
     for subject, use in uses:
         if subject in ended:

@@ -56,11 +56,12 @@ def stop_together(session: Session, items: Sequence[Item], judge: Judge, check: 
         outcome.spared += busy
         if ends:
             check()
-            outcome.add(_stopped(session, ends))
+            outcome.add(stop_held_together(session, ends))
     return outcome
 
 
-def _stopped(session: Session, items: Sequence[Item]) -> Outcome:
+def stop_held_together(session: Session, items: Sequence[Item]) -> Outcome:
+    """Stop these machines, whose locks the caller holds, and prove it."""
     now, law = session.clock(), law_of(session)
     with ExitStack() as stack:
         for one in items:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.control.inventory.local_files import clean_up_local_files
 from cloudgpu.control.reaper.batch_stop import goes_in_batches, stop_together
+from cloudgpu.control.reaper.cluster_end import end_cluster
 from cloudgpu.control.reaper.recheck import LOCK, Judge, is_stale, judged_again
 from cloudgpu.control.reaper.single_end import end_each
 from cloudgpu.core.policies.policy import Do, Rule
@@ -92,13 +93,17 @@ def _carried_out(session: Session, *, items: Sequence[Item], judge: Judge, check
 
 
 def _ended(session: Session, items: Sequence[Item], judge: Judge, check: Check) -> Outcome:
-    together, apart = list[Item](), list[Item]()
+    together, apart, clusters = list[Item](), list[Item](), dict[str, list[Item]]()
     for one in items:
+        if one.machine.cluster is not None:
+            clusters.setdefault(one.machine.cluster.id, []).append(one)
+            continue
         batched = one.decision.do is Do.STOP and goes_in_batches(session, one.machine)
         (together if batched else apart).append(one)
     ways: list[Callable[[Session], Outcome]] = []
     if together:
         ways.append(partial(stop_together, items=together, judge=judge, check=check))
+    ways += [partial(end_cluster, items=some, judge=judge, check=check) for some in clusters.values()]
     ways += [partial(end_each, items=some, judge=judge, check=check) for some in _by_place(apart).values()]
     outcome = _side_by_side(session, ways)
     if outcome.ended:

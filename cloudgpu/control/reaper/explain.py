@@ -2,32 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.activity.agents import ask_activity, probe
+from cloudgpu.control.reaper.recheck import cluster_rows
+from cloudgpu.control.session.session import living
 from cloudgpu.core.activity.agent_status import DAY
 from cloudgpu.core.activity.idle import FRESH, Judged, Signal, Thresholds, judge
 from cloudgpu.core.budgets.commitments import runs_on
+from cloudgpu.core.clusters.engine import EngineSaid, read_engine, tells_queue
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.policies.policy import thresholds
+from cloudgpu.core.reaper.clusters import with_whole
 from cloudgpu.core.reaper.decide import decide
 from cloudgpu.core.reaper.decisions import ACTIVE, UNKNOWN, Seen
-from cloudgpu.core.reaper.evidence import because, up_since
-from cloudgpu.core.reaper.seen import with_silence, with_word
+from cloudgpu.core.reaper.evidence import because, up_since, warned_by_budget
+from cloudgpu.core.reaper.seen import Word, with_silence, with_word
 from cloudgpu.core.values.times import duration_text, from_iso, iso
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.ledger.samples.store import SampleStore
 from cloudgpu.views.activity import why_value
 
 if TYPE_CHECKING:
+    from cloudgpu.config.policies.held import Held
     from cloudgpu.control.session.session import Session
+    from cloudgpu.core.activity.report import Report
     from cloudgpu.core.budgets.enforcement import Stop
     from cloudgpu.views.documents.automation.activity import WhyDocument
 
 INTERVAL = timedelta(minutes=10)  # how often passes come, where nobody says otherwise
+NOT_ASKED = "its engine is not asked here; to ask it, add --refresh"
 STALE = 2 * INTERVAL  # samples that are older say what was, and nothing of now
 
 
@@ -40,6 +48,7 @@ class Source:
     how: str
     fault: str = ""
     scratch: tuple[tuple[str, int], ...] = ()
+    engine: EngineSaid | None = None
 
 
 def why(session: Session, machine: Machine, *, ask: bool) -> WhyDocument:
@@ -55,17 +64,35 @@ def why(session: Session, machine: Machine, *, ask: bool) -> WhyDocument:
         raise held.broken
     limits = Thresholds() if held.policy is None else thresholds(held.policy)
     ask = ask and runs_on(machine)
-    source = _asked(session, machine, limits) if ask else stored_samples(session, machine, limits)
-    word = ask_activity(session, [machine], keep=False).get(machine.id) if ask else None
-    last = from_iso(machine.last_active) if machine.last_active else None
-    bare = with_word(Seen(machine, held.policy, held.why, last_active=last), word)
-    seen = with_silence(with_source(bare, source, now), word)
-    (decision,) = decide([seen], _stops(session, machine), now, interval=INTERVAL)
+    nodes = [machine] if machine.cluster is None else _nodes(session, machine)
+    sources = _asked(session, nodes, limits) if ask else {one.id: stored_samples(session, one, limits) for one in nodes}
+    words = ask_activity(session, nodes, keep=False) if ask else {}
+    each = with_whole([_seen(one, held, sources[one.id], words.get(one.id), now) for one in nodes], now)
+    rows = cluster_rows(session, each, at_work=False)
+    decisions = decide(each, _stops(session, nodes), now, interval=INTERVAL, rows=rows)
+    seen, decision = next(pair for pair in zip(each, decisions, strict=True) if pair[0].machine.id == machine.id)
+    source = sources[machine.id]
     older = stored_samples(session, machine, limits) if source.judged is None and source.how == "live" else source
     over = None if runs_on(machine) else _why_over(session, machine)
     found = why_value(seen, decision, now, at=source.at, how=source.how, judged=older.judged, over=over)
     found["source"]["signals_at"] = iso(older.at) if older.at is not None else None
     return found
+
+
+def _nodes(session: Session, machine: Machine) -> list[Machine]:
+    """Return the machines that are judged with this node of a cluster, itself as it is given."""
+    others = living(session.ledger.machines())
+    return [machine, *(one for one in others if one.id != machine.id and _id(one) == _id(machine))]
+
+
+def _id(machine: Machine) -> str:
+    return "" if machine.cluster is None else machine.cluster.id
+
+
+def _seen(machine: Machine, held: Held, source: Source, word: Word, now: datetime) -> Seen:
+    last = from_iso(machine.last_active) if machine.last_active else None
+    bare = with_word(Seen(machine, held.policy, held.why, last_active=last), word)
+    return with_silence(with_source(bare, source, now), word)
 
 
 def _why_over(session: Session, machine: Machine) -> str | None:
@@ -77,6 +104,8 @@ def _why_over(session: Session, machine: Machine) -> str | None:
 
 def with_source(seen: Seen, source: Source, now: datetime) -> Seen:
     """Return it with what is known of its use; what is known of too long ago is no knowledge of now."""
+    if tells_queue(seen.machine):
+        seen = replace(seen, engine=source.engine or EngineSaid(None, NOT_ASKED))
     if source.judged is None or source.at is None:
         return replace(seen, judged_fault=source.fault)
     if now - source.at > STALE:
@@ -84,11 +113,19 @@ def with_source(seen: Seen, source: Source, now: datetime) -> Seen:
     return replace(seen, judged=source.judged, reached_at=source.at, scratch=source.scratch)
 
 
-def _asked(session: Session, machine: Machine, limits: Thresholds) -> Source:
-    report = probe(session, [machine])[machine.id]
+def _asked(session: Session, machines: Sequence[Machine], limits: Thresholds) -> dict[str, Source]:
+    """Ask the machines; of a cluster that one is of which a user wants to know, the others that run are asked, too."""
+    running = [one for one in machines if runs_on(one)]
+    reports = probe(session, running)
+    rest = {one.id: stored_samples(session, one, limits) for one in machines if one.id not in reports}
+    return {one: _said(report, limits) for one, report in reports.items()} | rest
+
+
+def _said(report: Report, limits: Thresholds) -> Source:
+    engine = read_engine(report.engine) if report.engine else None
     if report.machine_now is None:
-        return Source(None, None, "live", report.fault)
-    return Source(report.judged(limits), report.asked_at, "live", scratch=report.scratch)
+        return Source(None, None, "live", report.fault, engine=engine or EngineSaid(None, report.fault))
+    return Source(report.judged(limits), report.asked_at, "live", scratch=report.scratch, engine=engine)
 
 
 def stored_samples(session: Session, machine: Machine, limits: Thresholds) -> Source:
@@ -132,16 +169,14 @@ def _is_age(what: str, value: Any) -> bool:
     return value is not None and what in ("terminal input", "terminal output", "kernel", "start")
 
 
-def _stops(session: Session, machine: Machine) -> list[Stop]:
-    """Return what budgets do with it; none where a budget cannot be read, which other verbs say."""
+def _stops(session: Session, machines: Sequence[Machine]) -> list[Stop]:
+    """Return what budgets do with them; none where a budget cannot be read, which other verbs say."""
     from cloudgpu.control.budgets.store import budgets, standings
     from cloudgpu.core.budgets.enforcement import stops
 
-    warned = machine.warnings.get("budget")
-    count = warned.times if warned else 0
     with suppress(CloudgpuError):
         every = budgets(session)
-        return stops(standings(session, every), [machine], {machine.id: count}, session.clock()) if every else []
+        return stops(standings(session, every), machines, warned_by_budget(machines), session.clock()) if every else []
     return []
 
 

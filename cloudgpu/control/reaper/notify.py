@@ -24,7 +24,7 @@ from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.machine_lines import warning_cleared, warning_sent
 from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.model.facts import SentWarning
-from cloudgpu.core.model.machine import Machine, fact
+from cloudgpu.core.model.machine import Machine, called, fact
 from cloudgpu.core.policies.policy import Do, Rule
 from cloudgpu.core.reaper.decisions import Decision, Lifted, Seen, Warned
 from cloudgpu.core.reaper.outcome import Item
@@ -106,20 +106,36 @@ def warn(session: Session, decisions: Sequence[Decision], reachable: Mapping[str
 
 
 def _said(session: Session, given: Sequence[tuple[Decision, Warned]], reachable: Mapping[str, Machine]) -> list[int]:
-    """Return how many terminals took each of these warnings; a machine that does not answer has none."""
-    asks = [_ask_of(session, reachable.get(one.machine), sentence(one.name, warned)) for one, warned in given]
+    """Return how many terminals took each of these warnings; a machine that does not answer has none.
+
+    What is decided of a cluster is said on all its nodes.
+    """
+    asks = [
+        (place, _ask_of(session, machine, sentence(one.called, warned)))
+        for place, (one, warned) in enumerate(given)
+        for machine in _people_at(one, reachable)
+    ]
+    found = [0] * len(given)
     with Pool(AT_ONCE) as pool:
-        return list(pool.map(lambda ask: ask(), asks))
+        for (place, _), count in zip(asks, pool.map(lambda ask: ask[1](), asks), strict=True):
+            found[place] += count
+    return found
 
 
-def _ask_of(session: Session, machine: Machine | None, text: str) -> Callable[[], int]:
+def _people_at(one: Decision, reachable: Mapping[str, Machine]) -> list[Machine]:
+    """Return the machines at which people work with what is decided of, as far as they can be reached."""
+    machine = reachable.get(one.machine)
+    if not one.cluster:
+        return [] if machine is None else [machine]
+    return [row for row in reachable.values() if row.cluster is not None and row.cluster.name == one.cluster]
+
+
+def _ask_of(session: Session, machine: Machine, text: str) -> Callable[[], int]:
     from cloudgpu.access.ssh.execute import say
 
     try:
-        target = session.target(machine) if machine is not None else None
+        target = session.target(machine)
     except CloudgpuError:
-        target = None
-    if target is None:
         return lambda: 0
 
     def ask() -> int:
@@ -139,7 +155,7 @@ def sentence(name: str, warned: Warned) -> str:
 
 def _told(one: Decision, warned: Warned, *, alerted: bool, terminals: int) -> Notice:
     how = ["ledger", *(["alert"] if alerted else []), *(["terminal"] if terminals else [])]
-    return Notice(one.machine, one.name, warned.rule, warned.why, warned.due, tuple(how))
+    return Notice(one.machine, one.called, warned.rule, warned.why, warned.due, tuple(how))
 
 
 def _time(session: Session, machine: str) -> datetime:
@@ -162,7 +178,7 @@ def warning_findings(machines: Sequence[Machine]) -> Iterator[Finding]:
 
 
 def _finding(machine: Machine, rule: str, given: SentWarning) -> Finding:
-    due, name = given.due, machine.name
+    due, name = given.due, called(machine)
     ends = f"{name} ends at {minute(due)}" if due else f"A word about {name}"
     why = given.why or f"{rule} says so"
     way = _WAYS_OUT.get(Rule(rule), "").format(name=name) if due else ""

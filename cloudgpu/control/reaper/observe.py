@@ -26,11 +26,12 @@ from cloudgpu.core.events.observed_lines import instance_observed
 from cloudgpu.core.events.projection import projected
 from cloudgpu.core.model.identity import QueriedAccount, Unanswered, is_hidden
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, Instance, Listing, State
-from cloudgpu.core.model.machine import Machine, stays
+from cloudgpu.core.model.machine import Machine, called, stays
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.core.policies.policy import Rule
+from cloudgpu.core.reaper.clusters import with_whole
 from cloudgpu.core.reaper.decisions import Seen
-from cloudgpu.core.reaper.seen import is_to_ask, with_report, with_silence, with_word
+from cloudgpu.core.reaper.seen import to_ask, with_report, with_silence, with_word
 from cloudgpu.core.resources import retention as keeping
 from cloudgpu.core.values.times import from_iso
 
@@ -194,11 +195,12 @@ def seen_of(
     """
     bare = [_bare(machine, held[machine.id], answered=machine.id in answered) for machine in machines]
     now = session.clock()
-    words = ask_activity(session, [one.machine for one in bare if is_to_ask(one, now)], keep=keep)
+    words = ask_activity(session, to_ask(bare, now), keep=keep)
     bare = [with_word(one, words.get(one.machine.id)) for one in bare]
-    reports = probe_twice(session, [one.machine for one in bare if is_to_ask(one, now)], keep=keep)
+    reports = probe_twice(session, to_ask(bare, now), keep=keep)
     found = [with_report(one, reports.get(one.machine.id)) for one in bare]
-    return [with_silence(one, words.get(one.machine.id)) for one in found], reports
+    found = [with_silence(one, words.get(one.machine.id)) for one in found]
+    return with_whole(found, now), reports
 
 
 def probe_twice(session: Session, machines: Sequence[Machine], *, keep: bool = True) -> dict[str, Report]:
@@ -210,9 +212,8 @@ def probe_twice(session: Session, machines: Sequence[Machine], *, keep: bool = T
     begun = time.monotonic()
     reports = probe(session, machines, timeout=ASKED_WITHIN_S, keep=keep)
     left = ASKED_WITHIN_S - (time.monotonic() - begun)
-    waiting = [
-        machine for machine in machines if reports[machine.id].machine_now is None and Rule.IDLE in machine.warnings
-    ]
+    told = {called(machine) for machine in machines if Rule.IDLE in machine.warnings}
+    waiting = [machine for machine in machines if reports[machine.id].machine_now is None and called(machine) in told]
     return reports | (probe(session, waiting, timeout=left, keep=keep) if waiting and left >= 1 else {})
 
 

@@ -20,7 +20,7 @@ from cloudgpu.control.reaper.execute import carry_out
 from cloudgpu.control.reaper.foreign import name_of, overdue, sentence, stop_overdue
 from cloudgpu.control.reaper.notify import deliver_all, renew, warn
 from cloudgpu.control.reaper.observe import Sight, gather, look, rehearse, seen_of
-from cloudgpu.control.reaper.recheck import LOCK, Judge
+from cloudgpu.control.reaper.recheck import LOCK, Judge, cluster_rows
 from cloudgpu.control.reaper.record import left_over, record_decisions, record_failure, record_pass
 from cloudgpu.control.session.identity import judged_here
 from cloudgpu.control.session.session import living
@@ -278,10 +278,12 @@ def _judged(session: Session, request: ReapOptions, sight: Sight) -> _Judged:
     standing = standings(session, counted)
     over = stops_of(law_of(session), standing, sight.rows, warned_by_budget(sight.rows), session.clock())
 
-    def judge(some: Sequence[Seen]) -> list[Decision]:
-        return decide(some, over, session.clock(), interval=request.interval, max_idle_stops=request.max_stops)
+    def judge(some: Sequence[Seen], rows: Sequence[Machine]) -> list[Decision]:
+        now, most = session.clock(), request.max_stops
+        return decide(some, over, now, interval=request.interval, max_idle_stops=most, rows=rows)
 
-    return _Judged(sight, held, seen, reports, standing, judge, judge(seen), clashes)
+    decisions = judge(seen, cluster_rows(session, seen, at_work=False))
+    return _Judged(sight, held, seen, reports, standing, judge, decisions, clashes)
 
 
 def _reachable(judged: _Judged) -> dict[str, Machine]:

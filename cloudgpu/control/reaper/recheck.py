@@ -19,6 +19,7 @@ from cloudgpu.core.activity.report import Report
 from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.model.instances import State
 from cloudgpu.core.model.machine import Machine
+from cloudgpu.core.reaper.clusters import whole_or_none
 from cloudgpu.core.reaper.decisions import Decision, Seen
 from cloudgpu.core.reaper.outcome import Item, Outcome, busy, lock_of
 from cloudgpu.core.reaper.result import Left
@@ -29,7 +30,23 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
 
 LOCK = "reaper"
-Judge = Callable[[Sequence[Seen]], list[Decision]]
+Judge = Callable[[Sequence[Seen], Sequence[Machine]], list[Decision]]  # by all rows of the clusters among them
+
+
+def cluster_rows(session: Session, seen: Sequence[Seen], *, at_work: bool = True) -> list[Machine]:
+    """Return the ledger's rows of all nodes of the clusters of these machines, those that have ended, too.
+
+    Without `at_work`, not of a cluster on which a command works: that its launch is not whole yet is no news then.
+    """
+    wanted = {one.machine.cluster.id for one in seen if one.machine.cluster is not None}
+    if not wanted:
+        return []
+    rows = [row for row in session.ledger.machines() if row.cluster is not None and row.cluster.id in wanted]
+    if at_work:
+        return rows
+    locks = {lock_of(row) for row in rows}
+    busy = {name for name in locks if session.held(name)}
+    return [row for row in rows if lock_of(row) not in busy]
 
 
 @contextmanager
@@ -64,13 +81,23 @@ def still_to_end(session: Session, items: Sequence[Item], judge: Judge) -> tuple
     Between a look and the lock somebody may have held a machine, extended its lease, or ended it.
     """
     latest = [replace(item.seen, machine=session.ledger.machine(item.id) or item.machine) for item in items]
-    decisions = judge(latest)
+    rows = cluster_rows(session, latest)
+    decisions = judge(latest, rows)
     judged = [replace(item, seen=seen, decision=one) for item, seen, one in zip(items, latest, decisions, strict=True)]
+    return _ends_of(judged, rows)
+
+
+def _ends_of(judged: Sequence[Item], rows: Sequence[Machine]) -> tuple[list[Item], Outcome]:
+    """Return those that are to be ended, and the others; of a cluster all nodes that run are, or none."""
     ends = [one for one in judged if one.decision.ends]
     kept = [one for one in judged if not one.decision.ends]
-    return ends, Outcome(spared=[one.left(one.decision.why) for one in kept], again=[one.decision for one in kept])
+    partly = whole_or_none([one.id for one in ends], rows)
+    outcome = Outcome(spared=[one.left(one.decision.why) for one in kept], again=[one.decision for one in kept])
+    outcome.spared += [one.left(PARTLY) for one in ends if one.id in partly]
+    return [one for one in ends if one.id not in partly], outcome
 
 
+PARTLY = "another node of its cluster cannot be ended with it now; the next run checks again"
 GOOD_FOR = timedelta(minutes=1)  # a look: machines before this one may have taken a quarter of an hour to end
 
 
@@ -78,11 +105,11 @@ def judged_again(session: Session, items: Sequence[Item], judge: Judge) -> tuple
     """Return those that are still to be ended, by a look of now, and what came of the others."""
     outcome, now = Outcome(), session.clock()
     fresh = _seen_again(session, items, outcome)
-    again = [Item(one, decision, now) for one, decision in zip(fresh, judge(fresh), strict=True)]
-    kept = [one for one in again if not one.decision.ends]
-    outcome.spared += [one.left(one.decision.why) for one in kept]
-    outcome.again += [one.decision for one in kept]
-    return [one for one in again if one.decision.ends], outcome
+    rows = cluster_rows(session, fresh)
+    again = [Item(one, decision, now) for one, decision in zip(fresh, judge(fresh, rows), strict=True)]
+    ends, others = _ends_of(again, rows)
+    outcome.add(others)
+    return ends, outcome
 
 
 def is_stale(session: Session, item: Item) -> bool:

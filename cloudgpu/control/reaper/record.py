@@ -136,12 +136,12 @@ def findings(session: Session, found: Pass, machines: Iterable[Machine]) -> Iter
 
 
 def _urgent(one: Decision, owner: str) -> Finding:
-    facts = {"machine": one.name, "rule": str(one.rule), "activity": one.activity, "owner": owner}
+    facts = {"machine": one.called, "rule": str(one.rule), "activity": one.activity, "owner": owner}
     ends = "is ended" if one.ends else "goes on"
     return Finding(
         key=f"{TOPIC}:{one.machine}:{one.rule}:{one.do}",
         kind="machine",
-        title=f"{one.name} {ends} ({one.rule})",
+        title=f"{one.called} {ends} ({one.rule})",
         text=f"{one.why[:1].upper()}{one.why[1:]}. To see it: cloudgpu show {one.name} --history",
         facts={name: value for name, value in facts.items() if value},
         urgent=True,

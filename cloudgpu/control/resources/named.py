@@ -13,7 +13,7 @@ from cloudgpu.control.session.accounts import split_gaps, used_accounts
 from cloudgpu.control.team.law import check_may, named_row
 from cloudgpu.core.model.identity import Unanswered, gap_text
 from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE, TAG_LEDGER, TAG_OWNER, TAG_PROJECT, State
-from cloudgpu.core.model.machine import Machine, fact
+from cloudgpu.core.model.machine import Machine, called, fact
 from cloudgpu.core.model.resources import Kind, ProviderResource, ResourceListing
 from cloudgpu.core.resources.orphan import PAUSED
 from cloudgpu.core.values.money import usd
@@ -186,6 +186,9 @@ def save(session: Session, machine: Machine, name: str | None, *, restart: bool 
     machine = looked_at(session, machine)
     if machine.state not in (State.RUNNING, *PAUSED):
         raise _not_now(machine)
+    runs_on = not restart or getattr(provider, "saves_running", False)
+    if machine.gang and machine.state == State.RUNNING and not runs_on:
+        raise _restarts_a_node(machine)
     name = name or f"{machine.name[:31]}-{session.clock():%Y%m%d}"
     _check_name(name)
     _check_free(session, provider.resources(machine.region), machine, name)
@@ -307,10 +310,19 @@ def _no_images(machine: Machine) -> InvalidRequest:
     )
 
 
+def _restarts_a_node(machine: Machine) -> InvalidRequest:
+    return InvalidRequest(
+        f"To save an image restarts {machine.name}, and what its cluster does would end.",
+        field="name",
+        value=machine.name,
+        next=f"Stop all of it first: cloudgpu stop {called(machine)}; or add --no-restart",
+    )
+
+
 def _not_now(machine: Machine) -> InvalidRequest:
     return InvalidRequest(
         f"{machine.name} is {machine.state}: an image is made of a machine that runs or is stopped.",
         field="name",
         value=machine.name,
-        next=f"Run: cloudgpu start {machine.name}",
+        next=f"Run: cloudgpu start {called(machine)}",
     )

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.session.base import SessionBase
-from cloudgpu.core.model.machine import Machine, stays
+from cloudgpu.core.model.machine import Machine, called, stays
 from cloudgpu.core.values.naming import did_you_mean, near
 from cloudgpu.errors import InstanceNotFound, InvalidRequest, LedgerMoved, LedgerUnavailable, Unreachable
 from cloudgpu.ledger.log.base import is_a_file
@@ -73,10 +73,25 @@ class Session(SessionBase):
 
         A living machine wins over one that is parked or has left a disk, and that over ended ones of the same name;
         with `ended`, the latest ended one is good too.
-        With `running`, None is the only one that runs, where one does.
+        With `running`, None is the only one that runs, where one does. A cluster's name means its node 0.
         Raises InstanceNotFound for an unknown name, InvalidRequest when None leaves a choice.
         """
         return find_machine(self.ledger.machines(), name, self.clock(), ended=ended, running=running)
+
+    def find_any(self, name: str | None, *, ended: bool = False, running: bool = False) -> tuple[Machine, ...]:
+        """Return the row of the machine called `name`, or those of all nodes of the cluster; raise as `find` does."""
+        return find_any(self.ledger.machines(), name, self.clock(), ended=ended, running=running)
+
+    def find_one(self, name: str | None, verb: str) -> Machine:
+        """Return the machine called `name`, one node of a cluster too; raise as `find`, and for a cluster's name."""
+        return one_of(self.find_any(name, ended=True), name, verb)
+
+    def find_whole(self, name: str | None, verb: str, *, ended: bool = False) -> tuple[Machine, ...]:
+        """Return the row of the machine called `name`, or those of all nodes of the cluster, for a verb about all.
+
+        Raises as `find` does, and InvalidRequest where one node of a cluster is named.
+        """
+        return find_whole(self.ledger.machines(), name, verb, self.clock(), ended=ended)
 
     def target(self, machine: Machine) -> Target:
         """Return where this machine's SSH server was last seen; raise Unreachable when it has no address."""
@@ -89,7 +104,7 @@ class Session(SessionBase):
                 f"{machine.name} does not run; its disk remains.",
                 field="name",
                 value=machine.name,
-                next=f"Run: cloudgpu start {machine.name}",
+                next=f"Run: cloudgpu start {called(machine)}",
             )
         if machine.address is None:
             raise Unreachable(
@@ -229,26 +244,77 @@ def find_machine(
     machines: list[Machine], name: str | None, now: datetime, *, ended: bool = False, running: bool = False
 ) -> Machine:
     """Return the one machine meant by `name` (a name or a cloudgpu-id), as `Session.find` says."""
+    found = find_any(machines, name, now, ended=ended, running=running)
+    if len(found) == 1:
+        return found[0]
+    from cloudgpu.core.clusters.members import first_node
+
+    return first_node(found)
+
+
+def one_of(found: tuple[Machine, ...], name: str | None, verb: str) -> Machine:
+    """Return the machine that was found; raise InvalidRequest where `name` is a cluster's, and has several."""
+    if found[0].gang is None or name in (found[0].name, found[0].id):
+        return found[0]
+    raise InvalidRequest(
+        f"{found[0].gang.name} is a cluster, and {verb} is about one machine.",
+        field="name",
+        value=name,
+        next=f"Name one of its nodes: {', '.join(row.name for row in found[:8])}",
+    )
+
+
+def find_whole(
+    machines: list[Machine], name: str | None, verb: str, now: datetime, *, ended: bool = False
+) -> tuple[Machine, ...]:
+    """Return the machine meant by `name`, or all nodes of a cluster, as `Session.find_whole` says."""
+    found = find_any(machines, name, now, ended=ended)
+    if found[0].gang is None:
+        return found
+    from cloudgpu.core.clusters.members import check_whole
+
+    check_whole(found[0], name, verb)
+    return found
+
+
+def find_any(
+    machines: list[Machine], name: str | None, now: datetime, *, ended: bool = False, running: bool = False
+) -> tuple[Machine, ...]:
+    """Return the machine, or the nodes of the cluster, that `name` means."""
     alive = living(machines)
     if name is None:
         now_running = [machine for machine in alive if machine.state == "running"] if running else []
         return _only(now_running or alive or present(machines))
-    found = [machine for machine in alive if name in (machine.name, machine.id)]
-    if not found:
-        found = [machine for machine in present(machines) if name in (machine.name, machine.id)]
-    if not found and ended:
-        found = [machine for machine in machines if name in (machine.name, machine.id)]
-    if found:
-        return found[-1]
+    for rows in _by_preference(machines, alive, ended=ended):
+        found = [machine for machine in rows if name in (machine.name, machine.id)]
+        if found:
+            return (found[-1],)
+        if any(machine.gang and name in (machine.gang.name, machine.gang.id) for machine in rows):
+            from cloudgpu.core.clusters.members import members
+
+            return members(machines, name, ended=ended)
     raise _unknown(name, machines, now)
 
 
-def _only(alive: list[Machine]) -> Machine:
+def _by_preference(machines: list[Machine], alive: list[Machine], *, ended: bool) -> Iterator[list[Machine]]:
+    """Yield the machines that live, those of which something is kept, too, and, with `ended`, all."""
+    yield alive
+    yield present(machines)
+    if ended:
+        yield machines
+
+
+def _only(alive: list[Machine]) -> tuple[Machine, ...]:
     if len(alive) == 1:
-        return alive[0]
+        return (alive[0],)
     if not alive:
         raise InstanceNotFound("No machine is running.", field="name", value=None, next="Run: cloudgpu up")
-    names = ", ".join(row.name for row in alive[:8])
+    if alive[0].gang and all(row.gang and row.gang.id == alive[0].gang.id for row in alive):
+        from cloudgpu.core.clusters.members import members
+
+        return members(alive, alive[0].gang.id)
+    named = list(dict.fromkeys(row.gang.name if row.gang else row.name for row in alive))
+    names = ", ".join(named[:8])
     raise InvalidRequest(
         f"There are {len(alive)} machines; name the one you mean.", field="name", value=None, next=f"One of: {names}"
     )
@@ -257,10 +323,15 @@ def _only(alive: list[Machine]) -> Machine:
 def _unknown(name: str, machines: list[Machine], now: datetime) -> InstanceNotFound:
     from cloudgpu.views.ended import gone
 
-    ended = [machine for machine in machines if name in (machine.name, machine.id)]
+    ended = [
+        machine
+        for machine in machines
+        if name in (machine.name, machine.id, *((machine.gang.name, machine.gang.id) if machine.gang else ()))
+    ]
     if ended:
         return gone(ended[-1], now)
-    alive = [machine.name for machine in present(machines)]
+    known = present(machines)
+    alive = [machine.name for machine in known] + [machine.gang.name for machine in known if machine.gang]
     return InstanceNotFound(
         f"No machine is called {name!r}" + did_you_mean(near(name, alive), "."),
         field="name",

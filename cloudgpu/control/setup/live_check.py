@@ -17,7 +17,8 @@ from cloudgpu.control.access.reach import wait_until_ready
 from cloudgpu.control.inputs.launch_request import UpRequest
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import Prepared, prepare
-from cloudgpu.control.lifecycle.lifecycle import end, new_lease, start, stop
+from cloudgpu.control.lifecycle.lifecycle import end, stop
+from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.control.session.accounts import account_of
 from cloudgpu.control.session.base import silent
 from cloudgpu.control.session.session import Session

@@ -16,7 +16,7 @@ class Report:
 
     `samples` are at most those of the last day by the machine's own clock, oldest first. `machine_now` and `up_since`
     are epoch seconds of that clock; None where nothing is known. `scratch` are (path, bytes) of the disks that a stop
-    erases and that are not empty.
+    erases and that are not empty. `engine` is what its cluster's engine said with it, for `core.clusters.engine`.
     """
 
     row_id: str
@@ -27,6 +27,7 @@ class Report:
     machine_now: float | None = None
     up_since: float | None = None
     scratch: tuple[tuple[str, int], ...] = ()
+    engine: str = ""
 
     def judged(self, thresholds: Thresholds) -> Judged:
         """Return whether the machine was in use when it was asked; UNKNOWN, with the fault, where it said nothing."""

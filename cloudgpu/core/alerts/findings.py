@@ -13,14 +13,14 @@ from fractions import Fraction
 from cloudgpu.core.alerts.alerts import Finding, News
 from cloudgpu.core.events.log import Event
 from cloudgpu.core.model.facts import RefusedAction
-from cloudgpu.core.model.machine import Machine, fact
+from cloudgpu.core.model.machine import Machine, called, fact
 from cloudgpu.core.model.offers import Basis
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.periods import Period, period
 from cloudgpu.core.values.times import duration_text, from_iso, minute
 
-ENDED, JOB, JOB_WAITS = "ended", "job", "job-waits"
-TOPICS = ("lease", "stop", "overdue", "unpriced", "launch", "price", "refused", ENDED, JOB, JOB_WAITS)
+ENDED, LOST, JOB, JOB_WAITS = "ended", "lost", "job", "job-waits"
+TOPICS = ("lease", "stop", "overdue", "unpriced", "launch", "price", "refused", ENDED, LOST, JOB, JOB_WAITS)
 ENDED_FOR = timedelta(days=3)  # no pass for a weekend, and the first one tells what ended meanwhile
 PATIENCE = timedelta(minutes=15)  # a large machine takes about ten to shut down (AWS, p3 and p4)
 FEW = 3  # prices that are named one by one
@@ -60,11 +60,12 @@ def machine_findings(
 def ended_findings(machines: Iterable[Machine], now: datetime) -> Iterator[Finding]:
     """Yield which machines stopped or ended, and nobody had asked for it: the agent did, the cloud, or a person there.
 
-    Each is told for three days after it was seen, which is once: it has to run and end again to be told again.
+    Each is told for three days after it was seen, which is once: it has to run and end again to be told again. Of a
+    cluster's nodes `core.alerts.lost_nodes` tells.
     """
     for machine in machines:
         seen = machine.unrequested_stop
-        if seen is not None and now - from_iso(seen.at) <= ENDED_FOR:
+        if seen is not None and machine.cluster is None and now - from_iso(seen.at) <= ENDED_FOR:
             yield _ended(machine, seen.at)
 
 
@@ -167,12 +168,12 @@ def place_of(machine: Machine) -> str:
 def _endless(machine: Machine) -> Iterator[Finding]:
     if machine.expires is not None:
         return
-    name = machine.name
+    name, whole = machine.name, called(machine)
     yield Finding(
         key=f"lease:{machine.id}",
         kind="no lease",
         title=f"{name} runs without a lease",
-        text=f"It is billed, and nothing ends it by itself. Run: cloudgpu extend {name} 8h, or: cloudgpu down {name}",
+        text=f"It is billed, and nothing ends it by itself. Run: cloudgpu extend {whole} 8h, or: cloudgpu down {whole}",
         facts=_facts(machine),
         urgent=True,
     )
@@ -190,7 +191,7 @@ def _overdue(machine: Machine) -> Iterator[Finding]:
         key=f"overdue:{machine.id}",
         kind="not ended",
         title=f"{name} still runs {duration_text(late)} after its renew-until",
-        text=f"Its agent and timer should have ended it, and did not. Run: cloudgpu down {name}",
+        text=f"Its agent and timer should have ended it, and did not. Run: cloudgpu down {called(machine)}",
         facts=_facts(machine) | {"renew until": minute(machine.renew_until)},
         urgent=True,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import chain
@@ -148,19 +148,38 @@ class Admission:
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """Something that is wanted from `now` on, held against the accounts of every budget that covers it."""
+    """Something that is wanted from `now` on, held against the accounts of every budget that covers it.
+
+    `others` are wanted with it, all or none: the further nodes of a cluster, which is `of_cluster` then.
+    """
 
     wanted: Budgeted
     accounts: tuple[Account, ...]
     volumes: frozenset[tuple[str, str]]
     prices: Prices
     now: datetime
+    others: tuple[Budgeted, ...] = ()
+    of_cluster: str = ""
 
-    def admission(self, wanted: Budgeted | None = None) -> Admission:
-        """Return what the budgets say of it, or of `wanted` in its stead."""
-        row = self.wanted if wanted is None else wanted
-        found = commitments_of(row, micros_of(self.now), self.prices, self.volumes)
-        return Admission(tuple(_verdict(account, row, found, self.now) for account in self.accounts))
+    @property
+    def name(self) -> str:
+        """What is wanted, by its name."""
+        return f"the {len(self.others) + 1} machines of {self.of_cluster}" if self.others else self.wanted.name
+
+    def admission(self, change: Callable[[Budgeted], Budgeted] | None = None) -> Admission:
+        """Return what the budgets say of it, or of it as `change` makes each machine."""
+        return self._admission([one if change is None else change(one) for one in (self.wanted, *self.others)])
+
+    def fitting(self) -> int:
+        """Return how many of the machines every refusing budget carries, fewer than all: 0 for none."""
+        rows = (self.wanted, *self.others)
+        return next((n for n in range(len(rows) - 1, 0, -1) if not self._admission(rows[:n]).refusals), 0)
+
+    def _admission(self, rows: Sequence[Budgeted]) -> Admission:
+        found = [commitments_of(row, micros_of(self.now), self.prices, self.volumes) for row in rows]
+        items = tuple(chain.from_iterable(one.items for one in found))
+        whole = Commitments(items, any(one.unpriced for one in found))
+        return Admission(tuple(_verdict(account, rows[0], whole, self.now) for account in self.accounts))
 
 
 def asking(
@@ -171,18 +190,21 @@ def asking(
     prices: Prices,
     now: datetime,
     unpriced: Ended | None = None,
+    others: Sequence[Budgeted] = (),
+    of_cluster: str = "",
 ) -> Asking:
     """Return what is wanted, a row as it would be in the ledger, with what the budgets that cover it carry already.
 
-    `rows` are all rows (`View.bills`); one with the id of what is wanted is what it replaces: its past counts, its
-    future does not. `ended` gives the ended uses since a time (`View.uses`), None: all; `unpriced` those that have no
-    price. Where it is given, `rows` are whole, and total budgets take their sums instead of every ended use. Neither is
-    called where no budget covers what is wanted.
+    `others` are wanted with it. `rows` are all rows (`View.bills`); those with the ids of what is wanted are what it
+    replaces: their past counts, their future does not. `ended` gives the ended uses since a time (`View.uses`), None:
+    all; `unpriced` those that have no price. Where it is given, `rows` are whole, and total budgets take their sums
+    instead of every ended use. Neither is called where no budget covers what is wanted.
     """
     covering = [budget for budget in budgets if budget.scope.covers(wanted)]
     volumes = volumes_there(row for row in rows if not isinstance(row, Exposure))
-    found = accounts(covering, rows, ended, prices, now, volumes, without=wanted.id, unpriced=unpriced)
-    return Asking(wanted, found, volumes, prices, now)
+    ids = {wanted.id, *(one.id for one in others)}
+    found = accounts(covering, rows, ended, prices, now, volumes, without=ids, unpriced=unpriced)
+    return Asking(wanted, found, volumes, prices, now, tuple(others), of_cluster)
 
 
 def accounts(
@@ -193,10 +215,10 @@ def accounts(
     now: datetime,
     volumes: frozenset[tuple[str, str]],
     *,
-    without: str | None = None,
+    without: Collection[str] = (),
     unpriced: Ended | None = None,
 ) -> tuple[Account, ...]:
-    """Return what each budget carries; the future of the row with the id `without` is left out."""
+    """Return what each budget carries; the future of the rows with the ids `without` is left out."""
     found = tuple(Account(budget, _begin(budget, now)) for budget in budgets)
     if not found:
         return ()
@@ -209,9 +231,9 @@ def accounts(
         names[subject] = row.name
         covering[subject] = covered = covers(row)
         if isinstance(row, Exposure):
-            _expose(covered, row, micros, prices, ahead=subject != without)
+            _expose(covered, row, micros, prices, ahead=subject not in without)
         elif covered:
-            _take(covered, row, micros, prices, volumes, ahead=subject != without)
+            _take(covered, row, micros, prices, volumes, ahead=subject not in without)
         if summed:
             _settle([one for one in covered if one in summed], row)
     folded = [one for one in found if one not in summed]

@@ -37,7 +37,7 @@ def longest(ask: Asking, least: datetime | None = None) -> datetime | None:
 
     def fits(minutes: int) -> bool:
         until = min(wished, ask.now + minutes * MINUTE)
-        return not ask.admission(ask.wanted._replace(renew_until=iso(until))).refusals
+        return not ask.admission(lambda row: row._replace(renew_until=iso(until))).refusals
 
     if high <= low or not fits(low + 1):
         return None
@@ -58,7 +58,7 @@ def affordable(ask: Asking) -> Money | None:
 
     def fits(steps: int) -> bool:
         price = HourlyPrice(steps * step, source="", as_of="", basis="")
-        return not ask.admission(ask.wanted._replace(market="on_demand", price=price)).refusals
+        return not ask.admission(lambda row: row._replace(market="on_demand", price=price)).refusals
 
     if not fits(1):
         return None

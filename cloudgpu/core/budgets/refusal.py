@@ -57,7 +57,7 @@ def refusal(ask: Asking, way: Way) -> BudgetRefused:
 
 
 def _sentence(worst: Verdict, ask: Asking, number: int) -> str:
-    share, budget, name = worst.tightest, worst.budget, ask.wanted.name
+    share, budget, name = worst.tightest, worst.budget, ask.name
     until = from_iso(fact(ask.wanted.renew_until))
     subject = f"Budgets {budget.name} and {number - 1} more do" if number > 1 else f"Budget {budget.name} does"
     assumed = f" Counted without a known price: {'; '.join(worst.assumed[:3])}." if worst.assumed else ""
@@ -121,6 +121,9 @@ def span_text(span: timedelta) -> str:
 
 def _ways(ask: Asking, way: Way, until: datetime | None, price: Money | None) -> list[str]:
     ways = []
+    fits = ask.fitting()
+    if fits:
+        ways.append(f"{fits} of the {len(ask.others) + 1} machines would fit: --nodes {fits}.")
     if until is not None:
         ways.append(f"It fits until {until:%Y-%m-%d %H:%M} UTC: {way.shorter(until)}.")
     offer = None if price is None else _cheaper(ask, way, price)
@@ -189,7 +192,7 @@ def _unpriced(verdict: Verdict, ask: Asking) -> BudgetRefused:
     own = ask.wanted.name in verdict.unpriced
     what = "its price is not known" if own else f"the price of {names}, which runs already, is not known"
     return BudgetRefused(
-        f"Budget {verdict.budget.name} does not allow {ask.wanted.name}: {what}.",
+        f"Budget {verdict.budget.name} does not allow {ask.name}: {what}.",
         field="budget",
         value=verdict.budget.name,
         next=" ".join(

@@ -46,6 +46,28 @@ class DeadlineRecord(TypedDict):
     counted: NotRequired[Nanos]
 
 
+class SlurmRecord(TypedDict):
+    """What is asked of Slurm: `minutes` is its --time; `after` is the id of a job in Slurm that has to succeed first.
+
+    `cluster` is that of ours whose Slurm it is, null for somebody else's; `members` are the ids of its machines, node 0
+    first. `name` begins the name that the job has in Slurm. `once`: the command runs on the first node alone.
+    `usd_per_gpu_hour` is what somebody else asks for it, in nano-dollars.
+    """
+
+    cluster: str | None
+    members: list[str]
+    name: str
+    nodes: int
+    minutes: int
+    gpus_per_node: int | None
+    array: str | None
+    after: str | None
+    partition: str | None
+    account: str | None
+    once: bool
+    usd_per_gpu_hour: NotRequired[Nanos]
+
+
 class JobSpec(TypedDict):
     """What a job is: all that a restart needs, but for the snapshot's files and the values of secrets.
 
@@ -83,6 +105,7 @@ class JobSpec(TypedDict):
     project: str
     dearest: Nanos | None
     deadline: NotRequired[DeadlineRecord | None]
+    slurm: NotRequired[SlurmRecord]
 
 
 class JobRequested(TypedDict):
@@ -223,6 +246,39 @@ class JobResumed(TypedDict):
     why: str
 
 
+class SlurmTask(TypedDict):
+    """One job of Slurm, or one element of an array: on which machines it runs or ran, and when."""
+
+    id: str
+    state: str
+    machines: list[str]
+    begin: Time | None
+    end: Time | None
+
+
+class JobInSlurm(TypedDict):
+    """Where a job is in Slurm, which calls it `id`."""
+
+    job: str
+    attempt: int
+    id: str
+    tasks: list[SlurmTask]
+
+
+class SlurmJobRecorded(TypedDict):
+    """A job that somebody gave to a cluster's Slurm by sbatch or srun has ended, by Slurm's own record.
+
+    `members` are the machines of the cluster, `task` says on which it ran; `status` is its exit status.
+    """
+
+    cluster: str
+    members: list[str]
+    user: str
+    name: str
+    status: int | None
+    task: SlurmTask
+
+
 class JobWaits(TypedDict):
     """An attempt waits for a machine: its launch was refused for the first time, for this reason."""
 
@@ -356,6 +412,19 @@ def job_resumed(job: str, attempt: int, number: int, machine: str, why: str, now
     """Return the line that a stopped machine is about to be started again for a job's results, for the n-th time."""
     body: JobResumed = {"job": job, "attempt": attempt, "machine": machine, "why": why}
     return Draft("job_resumed", SUBJECT, body, now, f"job:{job}:resumed:{attempt}:{number}")
+
+
+def job_in_slurm(job: str, attempt: int, id_: str, tasks: list[SlurmTask], now: datetime) -> Draft:
+    """Return the line that says where a job is in Slurm."""
+    body: JobInSlurm = {"job": job, "attempt": attempt, "id": id_, "tasks": tasks}
+    what = "+".join(f"{one['id']}{one['state']}{one['begin']}{one['end']}" for one in tasks)
+    return Draft("job_in_slurm", SUBJECT, body, now, f"job:{job}:{attempt}:slurm:{id_}:{what}")
+
+
+def slurm_job_recorded(record: SlurmJobRecorded, at: datetime) -> Draft:
+    """Return the line of a job that somebody gave to a cluster's Slurm; `at` is when it ended."""
+    task = record["task"]
+    return Draft("slurm_job_recorded", SUBJECT, record, at, f"slurm:{record['cluster']}:{task['id']}:{task['begin']}")
 
 
 def job_waits(job: str, attempt: int, why: str, now: datetime) -> Draft:

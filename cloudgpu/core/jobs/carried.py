@@ -39,6 +39,14 @@ class Carried:
         return not self.job.is_living or self.kept_until is not None
 
 
+def waiting_text(remote: RemoteState) -> str:
+    """Return what an attempt that has not begun waits for: Slurm, or its data; empty for one that runs."""
+    engine = remote.engine
+    if engine is not None and remote.started is None and engine.tasks:
+        return engine.text
+    return data_text(remote)
+
+
 def data_text(remote: RemoteState) -> str:
     """Return how far the data of an attempt is that has not begun; empty where there is none to wait for."""
     if remote.phase is not Phase.CLAIMED or remote.data is None or not remote.data[1]:

@@ -13,10 +13,39 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from cloudgpu.core.events.job_lines import DeadlineRecord, JobSpec, Market, Outcome
+    from cloudgpu.core.events.job_lines import DeadlineRecord, JobSpec, Market, Outcome, SlurmRecord
     from cloudgpu.core.events.log import Line
 
 Body = Mapping[str, Any]
+_NOTHING: Mapping[str, Any] = {
+    "argv": [],
+    "workdir": "",
+    "snapshot": "",
+    "files": 0,
+    "bytes": 0,
+    "machine": None,
+    "launch": {},
+    "setup": None,
+    "environment": {},
+    "env_file": None,
+    "secrets": [],
+    "data": [],
+    "ports": [],
+    "results": "results",
+    "results_to": None,
+    "checkpoint": None,
+    "every_s": 600,
+    "timeout_s": None,
+    "max_cost": None,
+    "stall_s": None,
+    "retries": 0,
+    "restarts": 0,
+    "keep_s": 0,
+    "results_wait_s": 0,
+    "owner": "",
+    "project": "",
+    "dearest": None,
+}  # what is known of a job that was not asked for by `run`
 
 
 class State(StrEnum):
@@ -33,6 +62,9 @@ class State(StrEnum):
     CANCELLED = "cancelled"
     LOST = "lost"  # its machine went away too often
     NOT_LAUNCHED = "not_launched"  # no machine could be had
+
+
+_OF_SLURM = {"COMPLETED": State.SUCCEEDED, "CANCELLED": State.CANCELLED, "TIMEOUT": State.TIMED_OUT}
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +128,17 @@ class Fetched:
 
 
 @dataclass(frozen=True, slots=True)
+class SlurmRun:
+    """One job of Slurm, or one element of an array: `machines` are where it ran from `begin` to `end`."""
+
+    id: str
+    state: str
+    machines: tuple[str, ...]
+    begin: datetime | None
+    end: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """A command with its directory, results and exit status. Times are aware UTC."""
 
@@ -119,6 +162,13 @@ class Job:
     closed_at: datetime | None = None
     progress: tuple[float, float | None, datetime] | None = None  # done, of, and when that was said
     saved: Saved | None = None
+    slurm_id: str | None = None  # of the last attempt
+    runs: tuple[SlurmRun, ...] = ()  # of all attempts
+
+    @property
+    def in_slurm(self) -> SlurmRecord | None:
+        """What is asked of Slurm; None for a job that runs on its machine itself."""
+        return self.spec.get("slurm")
 
     @property
     def attempt(self) -> Attempt | None:
@@ -163,8 +213,10 @@ class Job:
 
     @property
     def machines(self) -> tuple[str, ...]:
-        """The ids of the machines that it ran on, each once, in order."""
-        return tuple(dict.fromkeys(one.machine for one in self.attempts if one.machine is not None))
+        """The ids of the machines that it ran on, each once, in order; that of its last attempt comes last."""
+        placed = tuple(dict.fromkeys(one.machine for one in self.attempts if one.machine is not None))
+        nodes = (machine for one in self.runs for machine in one.machines if machine not in placed)
+        return (*dict.fromkeys(nodes), *placed)
 
     @property
     def shell_status(self) -> int | None:
@@ -182,6 +234,10 @@ def jobs_of(lines: Iterable[Line]) -> dict[str, Job]:
     for line in sorted(once.values(), key=lambda line: line.seq):
         if line.kind == "job_requested":
             found.setdefault(line.body["job"], _requested(line))
+            continue
+        if line.kind == "slurm_job_recorded":
+            others = _recorded(line)
+            found.setdefault(others.id, others)
             continue
         job, step = found.get(line.body.get("job", "")), _STEPS.get(line.kind)
         if job is not None and step is not None:
@@ -202,6 +258,53 @@ def _requested(line: Line) -> Job:
     body = line.body
     by = getattr(line, "actor", "")
     return Job(body["job"], body["name"], body["key"], body["host"], by, body["spec"], from_iso(line.occurred_at))
+
+
+def _recorded(line: Line) -> Job:
+    """Return a job that somebody gave to a cluster's Slurm themselves: it is over, and was never ours to end."""
+    body = line.body
+    one, user = body["task"], body["user"]
+    run, at = _run(one), from_iso(line.occurred_at)
+    asked: SlurmRecord = {
+        "cluster": body["cluster"],
+        "members": body["members"],
+        "name": body["name"],
+        "nodes": len(run.machines),
+        "minutes": 0,
+        "gpus_per_node": None,
+        "array": None,
+        "after": None,
+        "partition": None,
+        "account": None,
+        "once": False,
+    }
+    outcome = _OF_SLURM.get(run.state, State.FAILED)
+    return Job(
+        f"slurm-{body['cluster']}-{run.id}",
+        f"{body['name']}-{run.id}",
+        None,
+        "",
+        user,
+        {**_NOTHING, "slurm": asked, "owner": user},  # type: ignore[typeddict-item]
+        run.begin or at,
+        outcome=outcome,
+        status=body["status"],
+        ended_at=at,
+        closed_at=at,
+        slurm_id=run.id,
+        runs=(run,),
+    )
+
+
+def _run(body: Body) -> SlurmRun:
+    begin, end = (None if body[name] is None else from_iso(body[name]) for name in ("begin", "end"))
+    return SlurmRun(body["id"], body["state"], tuple(body["machines"]), begin, end)
+
+
+def _in_slurm(job: Job, body: Body, _at: datetime) -> Job:
+    new = tuple(map(_run, body["tasks"]))
+    known = {one.id for one in new}
+    return replace(job, slurm_id=body["id"], runs=(*(one for one in job.runs if one.id not in known), *new))
 
 
 def _placed(job: Job, body: Body, at: datetime) -> Job:
@@ -300,5 +403,6 @@ _STEPS: Mapping[str, Callable[[Job, Body, datetime], Job]] = {
     "job_results_fetched": _fetched,
     "job_resumed": _resumed,
     "job_waits": _waits,
+    "job_in_slurm": _in_slurm,
     "job_closed": _closed,
 }

@@ -49,6 +49,34 @@ class Storing:
 
 
 @dataclass(frozen=True, slots=True)
+class EngineTask:
+    """One job of Slurm, or one element (`task`) of an array: `nodes` by name, times as seconds since 1970."""
+
+    id: str
+    task: str
+    state: str
+    reason: str
+    nodes: tuple[str, ...]
+    begin: float | None
+    end: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class EngineState:
+    """What Slurm says of a job that was submitted to it under `name`."""
+
+    id: str
+    name: str
+    tasks: tuple[EngineTask, ...]
+
+    @property
+    def text(self) -> str:
+        """Where it is in Slurm, in words: `Slurm job 12: PENDING (Resources)`."""
+        states = dict.fromkeys(f"{one.state}{f' ({one.reason})' * bool(one.reason)}" for one in self.tasks)
+        return f"Slurm job {self.id}{': ' * bool(states)}{', '.join(states)}"
+
+
+@dataclass(frozen=True, slots=True)
 class RemoteState:
     """One look at an attempt. Sizes are in bytes; `progress` is what the command wrote: done, and of how much."""
 
@@ -67,4 +95,5 @@ class RemoteState:
     data: tuple[int, int] | None = None  # bytes that came from buckets, and in all
     storing: Storing | None = None
     checkpointed: float | None = None  # when the newest finished checkpoint was last changed
+    engine: EngineState | None = None  # of a job that Slurm has
     notice: bool = False  # the provider has given notice that it takes the machine

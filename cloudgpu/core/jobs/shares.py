@@ -2,7 +2,8 @@
 
 A machine that was launched for a job is that job's from its launch to its end, also while it is kept or stopped. A
 machine that was there before costs a job only while the job is on it; the time of two jobs at once is `shared`, the
-time of none is `idle`.
+time of none is `idle`. A job in a cluster's Slurm is on the machines that Slurm gave it, as long as Slurm says; those
+of that cluster that had none are `idle`. Somebody else's Slurm costs nothing of these machines.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ from operator import itemgetter
 
 from cloudgpu.core.billing.assignments import NOBODY, Assigned, Assignment, charges_by_key
 from cloudgpu.core.billing.charges import charge, money
-from cloudgpu.core.jobs.job import Attempt, Job
+from cloudgpu.core.billing.granularity import MICRO
+from cloudgpu.core.jobs.job import Attempt, Job, SlurmRun
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import Usage
 from cloudgpu.core.values.money import Money
 
+MICROS_OF_AN_HOUR = 3_600_000_000
 SHARED, IDLE = "shared", "idle"  # keys beside the ids of jobs, which begin with `job-`
 Ended = tuple[str, Usage]
 Visit = tuple[datetime, datetime | None, str]  # from when to when which job was on a machine; None: it still is
@@ -37,6 +40,8 @@ def assigned(jobs: Iterable[Job]) -> dict[str, tuple[Assignment, ...]]:
     for machine, visit in _visits(known):
         if machine not in launched:
             visits.setdefault(machine, []).append(visit)
+    for machine in (one for job in known if job.in_slurm and job.runs for one in job.in_slurm["members"]):
+        visits.setdefault(machine, [])
     return found | {machine: tuple(_laid(there)) for machine, there in visits.items()}
 
 
@@ -52,7 +57,8 @@ def launched_for(jobs: Iterable[Job]) -> dict[str, str]:
 
 def guest_since(job: Job) -> datetime | None:
     """Return since when a job is, or was, on machines that were there before it; None where it never was."""
-    return min((one.placed_at for one in job.attempts if one.key is None and one.machine is not None), default=None)
+    placed = (one.placed_at for one in job.attempts if one.key is None and one.machine is not None)
+    return min((*placed, *(one.begin for one in job.runs if one.begin is not None)), default=None)
 
 
 def job_cost(job: str, shares: Assigned, machines: Iterable[Machine], ended: Iterable[Ended], now: datetime) -> Money:
@@ -73,6 +79,21 @@ def job_cost(job: str, shares: Assigned, machines: Iterable[Machine], ended: Ite
     return money(exact + sum(_of(job, use, guest[where], now) for where, use in ended if where in guest))
 
 
+def tariff_cost(job: Job, now: datetime) -> Money | None:
+    """Return what somebody else's Slurm asks for a job up to `now`: GPUs x hours x tariff; None where it asks nothing.
+
+    It is on no machine's bill, so it is in no row of costs.
+    """
+    asked = job.in_slurm
+    price = None if asked is None else asked.get("usd_per_gpu_hour")
+    if asked is None or price is None:
+        return None
+    spans = ((one.begin, one.end or job.ended_at or now) for one in job.runs)
+    micros = sum(max(0, (end - begin) // MICRO) for begin, end in spans if begin is not None)
+    gpus = asked["nodes"] * (asked["gpus_per_node"] or 0)
+    return Money(-(-price * gpus * micros // MICROS_OF_AN_HOUR))
+
+
 def _of(job: str, use: Usage, there: Sequence[Assignment], now: datetime) -> int:
     theirs = [one for one in there if one.key == job]
     return sum(one.amount for one in charges_by_key(use, now, theirs).values())
@@ -80,10 +101,17 @@ def _of(job: str, use: Usage, there: Sequence[Assignment], now: datetime) -> int
 
 def _visits(jobs: Iterable[Job]) -> Iterator[tuple[str, Visit]]:
     for job in jobs:
-        for number, one in enumerate(job.attempts):
+        yield from ((machine, visit) for one in job.runs for machine, visit in _visited(job, one))
+        for number, one in enumerate(() if job.in_slurm else job.attempts):
             if one.machine is not None:
                 following = job.attempts[number + 1].placed_at if number + 1 < len(job.attempts) else None
                 yield one.machine, (one.placed_at, _left_at(job, one, following), job.id)
+
+
+def _visited(job: Job, one: SlurmRun) -> Iterator[tuple[str, Visit]]:
+    """Yield when a job was on the machines that Slurm gave it; one whose end nobody saw left them with its job."""
+    if one.begin is not None and job.in_slurm and job.in_slurm["cluster"] is not None:
+        yield from ((machine, (one.begin, one.end or job.ended_at, job.id)) for machine in one.machines)
 
 
 def _left_at(job: Job, one: Attempt, following: datetime | None) -> datetime | None:

@@ -92,6 +92,16 @@ class LaunchPlan:
     lease_ends: bool = True
     idle: IdleEnd | None = None  # None: idle time does nothing to it
 
+    @property
+    def nodes(self) -> int:
+        """How many machines are launched, all or none; `offer`, `dearest` and `extras` are of one of them."""
+        return nodes_of(self.request)
+
+
+def nodes_of(request: LaunchRequest) -> int:
+    """Return how many machines a request is for."""
+    return 1 if request.cluster is None else request.cluster.nodes
+
 
 def launch_plan(
     request: LaunchRequest,
@@ -127,8 +137,8 @@ def launch_plan(
         dearest=max(each.price.per_hour for each in offers),
         expires=now + lease,
         renew_until=now + renew,
-        to_lease_end=cost_between(offer, paid, now, now + lease, licence),
-        to_renew_until=cost_between(offer, paid, now, now + renew, licence),
+        to_lease_end=cost_between(offer, paid, now, now + lease, licence).times(nodes_of(request)),
+        to_renew_until=cost_between(offer, paid, now, now + renew, licence).times(nodes_of(request)),
         stop_means=stop_means(request, offer),
         left_out=left_out,
         guards=guards,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -53,6 +53,13 @@ class RunCost:
     machine: Money
     reasons: tuple[str, ...] = ()
     unpriced: tuple[str, ...] = ()
+
+    def times(self, number: int) -> RunCost:
+        """Return what so many such machines cost, each billed by itself."""
+        if number == 1:
+            return self
+        amount, low, machine = (Money(one.nanos * number) for one in (self.amount, self.low, self.machine))
+        return replace(self, amount=amount, low=low, machine=machine)
 
 
 def cost_between(offer: Offer, extras: Iterable[Extra], begin: datetime, end: datetime, licence: str = "") -> RunCost:

@@ -22,8 +22,10 @@ def living_of(machines: Sequence[Machine], key: str | None, fingerprint: str) ->
         same = [machine for machine in machines if _is_of(machine, fingerprint) and _is_there(machine)]
         return max(same, key=lambda machine: machine.terminated_at is None) if same else None
     for machine in machines:
-        if machine.key != key or (machine.launch_status in ("refused", "void") and not comes_back(machine)):
+        if launch_key(machine) != key or (machine.launch_status in ("refused", "void") and not comes_back(machine)):
             continue
+        if machine.cluster is not None and machine.launch_failed:
+            continue  # it was ended again, as not all of its cluster could be launched
         if machine.terminated_at is not None and not comes_back(machine):
             raise InvalidRequest(
                 f"The machine of --key {key} ended at {minute(machine.terminated_at)}; "
@@ -32,7 +34,7 @@ def living_of(machines: Sequence[Machine], key: str | None, fingerprint: str) ->
                 value=key,
                 next="Use another --key for a new machine.",
             )
-        if machine.request not in (fingerprint, key):  # one that was taken up without its launch bears its key
+        if machine.request not in (fingerprint, machine.key):  # one that was taken up without its launch bears its key
             raise InvalidRequest(
                 f"--key {key} belongs to {machine.name}, which was launched by a different request.",
                 field="--key",
@@ -41,6 +43,12 @@ def living_of(machines: Sequence[Machine], key: str | None, fingerprint: str) ->
             )
         return machine if _is_there(machine) else None
     return None
+
+
+def launch_key(machine: Machine) -> str:
+    """Return the key under which a machine was launched, or the cluster that it is a node of."""
+    cluster = machine.cluster
+    return machine.key.removesuffix(f"--{cluster.node}") if cluster is not None and cluster.nodes > 1 else machine.key
 
 
 def _is_there(machine: Machine) -> bool:
@@ -60,6 +68,11 @@ def unsettled_of(machines: Sequence[Machine], lock: str) -> Machine | None:
     return next((machine for machine in open_ if lock_name(machine.key) == lock), None)
 
 
+def _of_cluster(request: LaunchRequest) -> tuple[str, ...]:
+    cluster = request.cluster
+    return () if cluster is None else (str(cluster.nodes), cluster.engine)
+
+
 def fingerprint_of(request: LaunchRequest, name: str | None) -> str:
     """Return what makes two requests the same: everything but how long the machine may live and who may reach it."""
     want, setup = request.want, request.setup
@@ -76,5 +89,6 @@ def fingerprint_of(request: LaunchRequest, name: str | None) -> str:
         request.owner,
         request.project,
         name or "",
+        *_of_cluster(request),
         json.dumps(asdict(replace(setup, network=replace(setup.network, ssh_from=()))), sort_keys=True),
     )

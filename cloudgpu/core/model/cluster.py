@@ -18,6 +18,16 @@ def node_name(cluster: str, node: int) -> str:
     return f"{cluster}-{node}"
 
 
+def cluster_name(node: str) -> str:
+    """Return the name of the cluster that a node of this name is of."""
+    return node.rpartition("-")[0]
+
+
+def node_id(cluster: ClusterNode) -> str:
+    """Return the id of a node's machine; a cluster of one machine has that machine's."""
+    return cluster.id if cluster.nodes == 1 else node_name(cluster.id, cluster.node)
+
+
 def node_key(key: str, node: int) -> str:
     """Return the launch key of a node of the cluster with this key; `naming.lock_name` is the same for all of them."""
     return f"{key}--{node}"
@@ -55,6 +65,7 @@ def node_of_tags(tags: Mapping[str, str]) -> ClusterNode | None:
     said, number = _TAG.fullmatch(tags.get(TAG_CLUSTER, "")), tags.get(TAG_NODE, "")
     if said is None or not number.isdigit():
         return None
-    name, machine = (tags.get(tag, "").removesuffix(f"-{number}") for tag in (TAG_NAME, TAG_ID))
+    suffix = "" if said[1] == "1" else f"-{number}"
+    name, machine = (tags.get(tag, "").removesuffix(suffix) for tag in (TAG_NAME, TAG_ID))
     engine, loss = cast("Engine", said[2]), cast("OnNodeLoss", said[3])
     return ClusterNode(name, machine, int(number), int(said[1]), engine, loss)

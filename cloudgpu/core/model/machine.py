@@ -189,6 +189,11 @@ class Machine(NamedTuple):
     interrupted_at: str | None = None
     cluster: ClusterNode | None = None
 
+    @property
+    def gang(self) -> ClusterNode | None:
+        """Which node it is of a cluster of several machines; None for one of its own, with a queue or without."""
+        return None if self.cluster is None or self.cluster.nodes == 1 else self.cluster
+
     @classmethod
     def of(cls, record: MachineRecord) -> Self:
         """Return the machine of a record. Raises KeyError for a record that lacks a key: a defect."""
@@ -262,6 +267,11 @@ _PARTS = [
 def fact(said: T | None) -> T:
     """Return a fact that is known wherever it is asked for: for the type checker alone, nothing is checked here."""
     return cast("T", said)
+
+
+def called(machine: Machine) -> str:
+    """Return the name under which a machine is stopped, started and ended: its cluster's, or its own."""
+    return machine.gang.name if machine.gang else machine.name
 
 
 def stays(machine: Machine) -> bool:

@@ -23,6 +23,7 @@ class Kind(StrEnum):
     KEY_PAIR = "key_pair"
     SECURITY_GROUP = "security_group"
     SPOT_REQUEST = "spot_request"
+    PLACEMENT_GROUP = "placement_group"  # keeps the machines of a cluster close together
     TIMER = "timer"  # of the provider's own
     GROUP = "resource_group"  # of one launch on Azure, with all that is in it
     ROLE = "role_assignment"  # what a machine's own identity may do

@@ -15,6 +15,7 @@ from cloudgpu.core.values.money import Money
 if TYPE_CHECKING:
     from cloudgpu.core.policies.schedule import Schedule
 
+NOBODY = "-"  # in place of the activities at which a lease ends: the agent neither ends nor renews it
 MOST_OFFS = 60  # of a schedule, that a machine is told ahead
 BEYOND = timedelta(days=7)  # it is told so much more than its renew-until: `extend` may move that
 
@@ -37,8 +38,10 @@ class Rule(StrEnum):
 
     BUDGET = "budget"
     RENEW_UNTIL = "renew-until"
+    PART = "part-of-cluster"
     SCHEDULE = "schedule"
     HOLD = "hold"
+    NODE_LOSS = "node-loss"
     LEASE = "lease"
     IDLE = "idle"
     UNLABELLED = "unlabelled"
@@ -169,15 +172,23 @@ def thresholds(policy: Policy) -> Thresholds:
 
 
 def for_agent(
-    policy: Policy, begin: datetime, end: datetime, *, stoppable: bool = True, spared: bool = False
+    policy: Policy,
+    begin: datetime,
+    end: datetime,
+    *,
+    stoppable: bool = True,
+    spared: bool = False,
+    node: bool = False,
 ) -> dict[str, Any]:
     """Return what the agent is told of a policy, for a machine that begins at `begin` and may live until `end`.
 
-    `spared`: renew-until alone ends it, as it could only be terminated. Spans are in seconds. `ends` names the
-    activities at which a lease ends. `off` is every off of the schedules from `begin` on as epoch seconds, at most 60
-    of them and none later than a week after `end`: the machine knows no time zones.
+    `spared`: renew-until alone ends it, as it could only be terminated. `node`: it is a node of a cluster, of which a
+    single node knows too little: renew-until alone ends it, and it leaves its lease to the passes, which renew or end
+    that of all nodes. Spans are in seconds. `ends` names the activities at which a lease ends. `off` is every off of
+    the schedules from `begin` on as epoch seconds, at most 60 of them and none later than a week after `end`: the
+    machine knows no time zones.
     """
-    idle, warned = policy.idle, spared or policy.only_warned(stoppable=stoppable)
+    idle, warned = policy.idle, spared or node or policy.only_warned(stoppable=stoppable)
     ends = (IDLE, UNKNOWN) if policy.unknown is Unknown.END else (IDLE,)
     offs: Iterable[datetime] = ()
     if not warned and policy.schedules:
@@ -189,7 +200,7 @@ def for_agent(
         "grace": idle.grace.total_seconds(),
         "stop": idle.do is Act.STOP and not warned,
         "off": [int(off.timestamp()) for off in offs],
-        "ends": "" if spared else " ".join(ends),
+        "ends": NOBODY if node else "" if spared else " ".join(ends),
         "scratch": str(idle.scratch),
     }
 

@@ -9,8 +9,8 @@ from enum import StrEnum
 from cloudgpu.core.budgets import enforcement as budget_stops
 from cloudgpu.core.policies.endings import ERASES
 from cloudgpu.core.policies.policy import Do, Policy, Rule
-from cloudgpu.core.reaper.decisions import Seen, Warned
-from cloudgpu.core.reaper.evidence import Known
+from cloudgpu.core.reaper.clusters import NO_GANG, Gang
+from cloudgpu.core.reaper.decisions import Known, Seen, Warned
 from cloudgpu.core.values.times import from_iso
 
 FIRST, LAST = timedelta(minutes=60), timedelta(minutes=10)  # before the end of a lease its people are told, twice
@@ -46,7 +46,10 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One machine with all that its rules ask for. `held` is the end of a hold that has not ended."""
+    """One machine, or a cluster as one, with all that its rules ask for.
+
+    `held` is the end of a hold that has not ended, `gang` what the rows of its cluster say of the whole.
+    """
 
     seen: Seen
     stage: Stage
@@ -56,6 +59,7 @@ class Case:
     now: datetime
     interval: timedelta
     held: datetime | None
+    gang: Gang = NO_GANG
 
     @property
     def policy(self) -> Policy | None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from cloudgpu.core.budgets.commitments import runs_on
@@ -12,12 +12,14 @@ from cloudgpu.core.budgets.enforcement import Stop
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.policies.policy import Do, Rule
 from cloudgpu.core.reaper.cases import Case, Found, Stage, clock
-from cloudgpu.core.reaper.decisions import ENDS, UNKNOWN, Decision, Lifted, Seen
-from cloudgpu.core.reaper.evidence import Known, known, up_since
+from cloudgpu.core.reaper.clusters import NO_GANG, Gang, gangs, in_groups, joined, joint_stop, spread
+from cloudgpu.core.reaper.decisions import ENDS, UNKNOWN, Decision, Known, Lifted, Seen
+from cloudgpu.core.reaper.evidence import known, up_since
 from cloudgpu.core.reaper.rules import RULES, image_since, stopped_since
 from cloudgpu.core.values.times import from_iso
 
 MAX_IDLE_STOPS = 20  # of a pass: what was judged wrongly for all of them must not stop all of them
+_BY_IDLENESS = (Rule.IDLE, Rule.UNLABELLED)
 _STRENGTH = {one.rule: place for place, one in enumerate(RULES)}
 
 
@@ -28,20 +30,65 @@ def decide(
     *,
     interval: timedelta,
     max_idle_stops: int = MAX_IDLE_STOPS,
+    rows: Iterable[Machine] = (),
 ) -> list[Decision]:
     """Return one decision per machine, in their order; "keep" has its reason, too.
 
+    The nodes of a cluster are judged as one (`core.reaper.clusters`). `rows` are all that the ledger knows, those that
+    have ended, too: what is missing of a cluster, and what was lost, is in them.
+
     `stops` are what budgets that are passed do (`core.budgets.enforcement`), `interval` is how often passes come. The
     rules are tried in the order of RULES. Idle time, with a label missing or without, ends at most `max_idle_stops`
-    machines in a pass, those that are idle longest.
+    machines in a pass, those that are idle longest; a cluster whole, even where it alone is more than that.
     """
     over = {stop.machine: stop for stop in stops}
-    found = [_decided(one, over.get(one.machine.id), now, interval) for one in seen]
-    put_off = _put_off(seen, found, now, max_idle_stops)
-    return [_later(one, now + interval, max_idle_stops) if one.machine in put_off else one for one in found]
+    whole, groups = gangs(rows, seen, now), in_groups(seen)
+    units = [_unit(group, over, whole, now, interval) for group in groups]
+    put_off = _put_off([unit for some in units for unit in some], now, max_idle_stops)
+    found = {one.machine: one for some in units for unit in some for one in unit.decisions}
+    found |= {one: _later(found[one], now + interval, max_idle_stops) for one in put_off}
+    return [found[one.machine.id] for one in seen]
+
+
+@dataclass(frozen=True, slots=True)
+class _Unit:
+    """What is ended together or not at all, as it was judged: one machine, or a cluster as one; a decision for each."""
+
+    seen: Seen
+    decisions: Sequence[Decision]
+
+
+def _unit(
+    group: Sequence[Seen], over: Mapping[str, Stop], whole: Mapping[str, Gang], now: datetime, interval: timedelta
+) -> list[_Unit]:
+    """Judge one machine, or the nodes of a cluster that are at the same stage as one; others are left as they are."""
+    cluster = group[0].machine.cluster
+    if cluster is None:
+        return [_Unit(one, [_decided(one, over.get(one.machine.id), now, interval)]) for one in group]
+    apart = [_Unit(one, [left]) for one in group if (left := _apart(one, now)) is not None]
+    rest = [one for one in group if _apart(one, now) is None]
+    stage = next((stage for stage in Stage if any(_stage(one.machine) is stage for one in rest)), None)
+    nodes = [one for one in rest if _stage(one.machine) is stage]
+    if not nodes:
+        return apart
+    gang = whole.get(cluster.id, NO_GANG)
+    stop = joint_stop([over[one.machine.id] for one in nodes if one.machine.id in over])
+    one = joined(nodes, now)
+    started = max(_started(node.machine) for node in nodes)
+    decision = _judged(one, stop, now, interval, gang=gang, started=started)
+    others = [node for node in rest if node not in nodes]
+    if decision.rule is Rule.PART and decision.ends:
+        nodes, others = nodes + [node for node in others if _stage(node.machine) is not Stage.IMAGE], []
+    resting = [_Unit(node, [_left(node, "it rests, and other nodes of its cluster run")]) for node in others]
+    return [*apart, *resting, _Unit(one, spread(decision, nodes))]
 
 
 def _decided(seen: Seen, stop: Stop | None, now: datetime, interval: timedelta) -> Decision:
+    return _apart(seen, now) or _judged(seen, stop, now, interval, started=_started(seen.machine))
+
+
+def _apart(seen: Seen, now: datetime) -> Decision | None:
+    """Return what is decided of a machine that is left as it is, whatever its rules; None for any other."""
     machine = seen.machine
     if machine.terminated_at is not None and image_since(machine) is None:
         return _left(seen, f"it ended {clock(from_iso(machine.terminated_at), now)}")
@@ -49,18 +96,28 @@ def _decided(seen: Seen, stop: Stop | None, now: datetime, interval: timedelta) 
         return _left(seen, "the outcome of its launch is not known yet; the next sync finds out")
     if machine.state == "stopping":
         return _left(seen, "it is stopping")
-    case = _case(seen, stop, now, interval)
+    return None
+
+
+def _judged(
+    seen: Seen, stop: Stop | None, now: datetime, interval: timedelta, *, started: datetime, gang: Gang = NO_GANG
+) -> Decision:
+    case = _case(seen, stop, now, interval, started, gang)
     if not seen.answered:
-        at = case.time("renew_until") if runs_on(machine) else None  # by the machine's own timer
+        at = case.time("renew_until") if runs_on(seen.machine) else None  # by the machine's own timer
         return replace(_left(seen, f"{case.known.why}: it is left alone"), at=at)
     return _joined(case, [found for one in RULES for found in one.found(case)])
 
 
-def _case(seen: Seen, stop: Stop | None, now: datetime, interval: timedelta) -> Case:
+def _started(machine: Machine) -> datetime:
+    """Return since when a machine is at its stage."""
+    kept = image_since(machine) if _stage(machine) is Stage.IMAGE else None
+    return kept or (up_since(machine) if runs_on(machine) else stopped_since(machine))
+
+
+def _case(seen: Seen, stop: Stop | None, now: datetime, interval: timedelta, started: datetime, gang: Gang) -> Case:
     row, stage = seen.machine, _stage(seen.machine)
     held = from_iso(row.hold_until) if row.hold_until else None
-    kept = image_since(row) if stage is Stage.IMAGE else None
-    started = kept or (up_since(row) if runs_on(row) else stopped_since(row))
     return Case(
         seen=seen,
         stage=stage,
@@ -70,6 +127,7 @@ def _case(seen: Seen, stop: Stop | None, now: datetime, interval: timedelta) -> 
         now=now,
         interval=interval,
         held=held if held is not None and held > now else None,
+        gang=gang,
     )
 
 
@@ -144,14 +202,23 @@ def _left(seen: Seen, why: str) -> Decision:
     return Decision(seen.machine.id, seen.machine.name, Do.KEEP, Rule.NONE, why)
 
 
-def _put_off(seen: Sequence[Seen], found: Sequence[Decision], now: datetime, most: int) -> set[str]:
-    """Return the machines that idle time would end beyond the number of a pass: those that are idle shortest."""
+def _put_off(units: Sequence[_Unit], now: datetime, most: int) -> set[str]:
+    """Return the machines that idle time would end beyond the number of a pass: those that are idle shortest.
+
+    A cluster is put off whole. The one that is idle longest is larger than the number, maybe, and ends all the same.
+    """
     ends = [
-        (known(one, now).quiet or timedelta.max, decision.machine)
-        for one, decision in zip(seen, found, strict=True)
-        if decision.rule in (Rule.IDLE, Rule.UNLABELLED) and decision.ends
+        (known(unit.seen, now).quiet or timedelta.max, unit.seen.machine.id, ids)
+        for unit in units
+        if (ids := [one.machine for one in unit.decisions if one.rule in _BY_IDLENESS and one.ends])
     ]
-    return {machine for _, machine in sorted(ends, reverse=True)[most:]}
+    taken, put_off = 0, set[str]()
+    for _, _, ids in sorted(ends, reverse=True):
+        if taken + len(ids) <= most or (taken == 0 and most > 0):
+            taken += len(ids)
+        else:
+            put_off.update(ids)
+    return put_off
 
 
 def _later(decision: Decision, then: datetime, most: int) -> Decision:

@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
-from typing import TYPE_CHECKING
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, NamedTuple
 
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.policies.policy import Do, Policy, Rule
 
 if TYPE_CHECKING:
     from cloudgpu.core.activity.idle import Judged
+    from cloudgpu.core.clusters.engine import EngineSaid
 
 
 ACTIVE, IDLE, UNKNOWN = "ACTIVE", "IDLE", "UNKNOWN"
 ENDS = frozenset({Do.STOP, Do.PARK, Do.TERMINATE, Do.IMAGE, Do.REMOVE})
+
+
+class Known(NamedTuple):
+    """Whether a machine is used, why that is thought, and how long ago the last sign of life was (None: none seen).
+
+    `asked`: somebody tried to find out; where nobody had to, UNKNOWN is no news.
+    """
+
+    activity: str
+    why: str
+    quiet: timedelta | None = None
+    asked: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +38,8 @@ class Seen:
     nothing is known of what it does, or it was not asked; `judged_fault` says why where asking failed, and is empty
     where nobody had to ask. `last_active` is its own word that can be read without SSH, `reached_at` when its samples
     were last read; times are aware UTC. `scratch` are (path, bytes used) of disks that a stop erases. `answered`: the
-    provider said in this look what it is; where it did not, `judged_fault` may say why.
+    provider said in this look what it is; where it did not, `judged_fault` may say why. `engine` is what the engine of
+    its cluster said (None: it is not asked here), `whole` what is known of the use of the whole cluster.
     """
 
     machine: Machine
@@ -37,6 +51,8 @@ class Seen:
     scratch: tuple[tuple[str, int], ...] = ()
     answered: bool = True
     judged_fault: str = ""
+    engine: EngineSaid | None = None
+    whole: Known | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +79,8 @@ class Decision:
     `at` is when it will be ended if nothing changes (None: nothing says so); of a renewal, the lease's new end.
     `after` is when a warning has been waited out: an end with an `after` that is still to come, by seconds at most
     (`WAIT_OUT`), is waited for in the pass. Whatever is done, `warnings` are to be given and `lifted` ones taken back,
-    each as a line. `urgent`: somebody should hear of it now.
+    each as a line. `urgent`: somebody should hear of it now. `cluster` names the one that it is decided of
+    as a whole.
     """
 
     machine: str
@@ -77,6 +94,12 @@ class Decision:
     urgent: bool = False
     warnings: tuple[Warned, ...] = ()
     lifted: tuple[Lifted, ...] = ()
+    cluster: str = ""
+
+    @property
+    def called(self) -> str:
+        """What people call what it is decided of: the cluster, or the machine."""
+        return self.cluster or self.name
 
     @property
     def ends(self) -> bool:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.policies.guards import has_no_agent
 from cloudgpu.core.policies.policy import Rule
-from cloudgpu.core.reaper.decisions import ACTIVE, IDLE, UNKNOWN, Seen
+from cloudgpu.core.reaper.decisions import ACTIVE, IDLE, UNKNOWN, Known, Seen
 from cloudgpu.core.values.times import duration_text, from_iso
 
 if TYPE_CHECKING:
@@ -22,18 +22,6 @@ LONGEST = timedelta(days=366)  # without a sign of life: a machine with a wrong 
 SHUT_DOWN = ("stopped", "deallocated")
 
 
-class Known(NamedTuple):
-    """Whether a machine is used, why that is thought, and how long ago the last sign of life was (None: none seen).
-
-    `asked`: somebody tried to find out; where nobody had to, UNKNOWN is no news.
-    """
-
-    activity: str
-    why: str
-    quiet: timedelta | None = None
-    asked: bool = True
-
-
 def up_since(machine: Machine) -> datetime:
     """Return when the machine began to run, the latest that anybody says: it is better to spare one than to end it."""
     said = [machine.intended_at, machine.launched_at, machine.since if machine.state == "running" else None]
@@ -42,7 +30,12 @@ def up_since(machine: Machine) -> datetime:
 
 
 def known(seen: Seen, now: datetime) -> Known:
-    """Return what is known of its use.
+    """Return what is known of its use; of a node of a cluster what is known of the whole, where that was joined."""
+    return known_alone(seen, now) if seen.whole is None else seen.whole
+
+
+def known_alone(seen: Seen, now: datetime) -> Known:
+    """Return what is known of the use of this machine, whatever other nodes of its cluster do.
 
     A machine that is shut down and billed on is used by nobody. Samples that were read after the machine last wrote
     that it was in use say more than that word, and older ones that show use less; without samples a word within the

@@ -109,6 +109,28 @@ def renew_until(case: Case) -> Found | None:
     return before(case, Rule.RENEW_UNTIL, at, "its renew-until ends it", end)
 
 
+def part_of_cluster(case: Case) -> Found | None:
+    """End what is there of a cluster whose other machines never came, or were ended for good: for ever, unless used."""
+    gang, row = case.gang, case.seen.machine
+    if not gang.part:
+        return None
+    end = endings.at_last(row, case.policy) if gang.begun and not gang.discard else Do.TERMINATE
+    return Found(Rule.PART, end, f"{gang.part}, and a cluster is all of its machines or none", case.now, urgent=True)
+
+
+def node_loss(case: Case) -> Found | None:
+    """End the rest of a cluster that has lost a node, where its launch said so."""
+    cluster, lost = case.seen.machine.cluster, case.gang.lost
+    if cluster is None or cluster.on_node_loss != "stop" or not lost:
+        return None
+    names = lost[0] if len(lost) == 1 else f"{len(lost)} nodes ({', '.join(lost[:3])}{', ...' * (len(lost) > 3)})"  # noqa: PLR2004  (as many as a line has room for)
+    why = f"{names} was lost" if len(lost) == 1 else f"{names} were lost"
+    end = endings.at_last(case.seen.machine, case.policy)
+    return Found(
+        Rule.NODE_LOSS, end, f"{why}, and {cluster.name} is to stop then (on-node-loss)", case.now, urgent=True
+    )
+
+
 def schedule(case: Case) -> Found | None:
     """Off times: a missed one catches up, a start after it outlives it. They end a machine that is in use, too."""
     if case.policy is None or not case.policy.schedules:
@@ -252,12 +274,25 @@ RULES = (
     ),
     ReaperRule(Rule.RENEW_UNTIL, "ends a machine at its renew-until, even while it is in use", (renew_until,)),
     ReaperRule(
+        Rule.PART,
+        "terminates what is there of a cluster whose other machines were never made or have been terminated, "
+        "10 minutes after its launch or that end, while no command works on it; one that has run before is stopped",
+        (part_of_cluster,),
+        stages=(Stage.RUNNING, Stage.STOPPED),
+    ),
+    ReaperRule(
         Rule.SCHEDULE,
         "ends a machine at its off time, even while it is in use; a machine that is started while its schedule keeps "
         "it off (`until`) is ended too, unless it is held",
         (schedule, scheduled_off),
     ),
     ReaperRule(Rule.HOLD, HOLD, (hold,), stages=tuple(Stage)),
+    ReaperRule(
+        Rule.NODE_LOSS,
+        "ends the other machines of a cluster that has lost one, if it was launched with `--on-node-loss stop`",
+        (node_loss,),
+        waits=True,
+    ),
     ReaperRule(
         Rule.LEASE,
         "ends a machine when its lease is over; while the machine is in use, or nobody knows whether it is "

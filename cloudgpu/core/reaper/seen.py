@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 from cloudgpu.core.activity.idle import Thresholds
 from cloudgpu.core.activity.report import Report
+from cloudgpu.core.budgets.commitments import runs_on
+from cloudgpu.core.clusters.engine import EngineSaid, read_engine, tells_queue
 from cloudgpu.core.model.instances import State
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.policies.guards import has_no_agent
 from cloudgpu.core.policies.policy import Act, Policy, thresholds
+from cloudgpu.core.reaper.clusters import in_groups
 from cloudgpu.core.reaper.decisions import Seen
 from cloudgpu.core.reaper.evidence import up_since
 from cloudgpu.core.values.times import from_iso
@@ -39,22 +43,52 @@ def with_report(seen: Seen, report: Report | None) -> Seen:
     """Return it with what its agent has just said; as it is where that was not asked."""
     if report is None:
         return seen
+    if tells_queue(seen.machine):
+        silent = EngineSaid(None, report.fault or "its machine did not tell it")
+        seen = replace(seen, engine=read_engine(report.engine) if report.engine else silent)
     if report.machine_now is None:
         return replace(seen, judged=None, judged_fault=report.fault or "its agent reported nothing")
     found = report.judged(_limits(seen.policy))
     return replace(seen, judged=found, reached_at=report.asked_at, scratch=report.scratch, judged_fault="")
 
 
+def to_ask(seen: Sequence[Seen], now: datetime) -> list[Machine]:
+    """Return the machines to ask what they do: of a cluster all that run, or none, as they are judged together."""
+    return [one for group in in_groups(seen) for one in _to_ask(group, now)]
+
+
+def _to_ask(group: Sequence[Seen], now: datetime) -> Iterator[Machine]:
+    if not any(is_to_ask(one, now) for one in group):
+        return
+    if group[0].machine.cluster is not None and any(_has_spoken(one, now) for one in group):
+        return  # one node in use is enough
+    for one in group:
+        if is_to_ask(one, now) or (one.machine.cluster is not None and _can_tell(one)):
+            yield one.machine
+
+
 def is_to_ask(seen: Seen, now: datetime) -> bool:
     """Say whether what this machine does can change what is decided, and only it can tell."""
     row, policy = seen.machine, seen.policy
-    runs = row.terminated_at is None and row.state == State.RUNNING and row.launch_status == "made"
-    if not (runs and seen.answered) or has_no_agent(row) or _is_settled(row, now):
+    if not _can_tell(seen) or _is_settled(row, now) or _has_spoken(seen, now):
         return False
-    window = policy.idle.after if policy is not None else timedelta(seconds=Thresholds().after)
-    if seen.last_active is not None and timedelta(0) <= now - seen.last_active < window:
-        return False
-    return _could_be_idle(row, policy, window, now) or _ends_soon(row, now)
+    return _could_be_idle(row, policy, _window(policy), now) or _ends_soon(row, now)
+
+
+def _can_tell(seen: Seen) -> bool:
+    """Say whether it runs, and has an agent that can say what it does."""
+    row = seen.machine
+    runs = row.terminated_at is None and row.state == State.RUNNING and row.launch_status == "made" and runs_on(row)
+    return runs and seen.answered and not has_no_agent(row)
+
+
+def _has_spoken(seen: Seen, now: datetime) -> bool:
+    """Say whether its own word of lately makes it a machine in use."""
+    return seen.last_active is not None and timedelta(0) <= now - seen.last_active < _window(seen.policy)
+
+
+def _window(policy: Policy | None) -> timedelta:
+    return policy.idle.after if policy is not None else timedelta(seconds=Thresholds().after)
 
 
 def _is_settled(machine: Machine, now: datetime) -> bool:

@@ -32,21 +32,22 @@ _LONGEST_PAUSE_S, _LONGER_IF_ASKED_S = 20.0, 5.0  # of botocore's mode `standard
 # botocore parses all 61 members that its model names: those that nobody reads took half the time of a listing.
 READ = frozenset(
     """
-    BlockDeviceMappings CpuOptions InstanceId InstanceLifecycle InstanceType LaunchTime Placement PrivateIpAddress
-    PublicIpAddress RootDeviceName SecurityGroups SpotInstanceRequestId State StateReason StateTransitionReason Tags
+    AmiLaunchIndex BlockDeviceMappings CpuOptions InstanceId InstanceLifecycle InstanceType LaunchTime Placement
+    PrivateIpAddress PublicIpAddress RootDeviceName SecurityGroups SpotInstanceRequestId State StateReason
+    StateTransitionReason Tags
     """.split()
 )
 # What is called of EC2 anywhere in `providers/aws`, of 830 operations: botocore makes a method of each for each client.
 CALLED = frozenset(
     """
-    AttachVolume AuthorizeSecurityGroupIngress CancelSpotInstanceRequests CreateImage CreateSecurityGroup CreateSnapshot
-    CreateTags CreateVolume DeleteKeyPair DeleteNetworkInterface DeleteSecurityGroup DeleteSnapshot DeleteVolume
-    DeregisterImage DescribeAddresses DescribeAvailabilityZones DescribeImages DescribeInstanceTypeOfferings
-    DescribeInstanceTypes DescribeInstances DescribeKeyPairs DescribeNetworkInterfaces DescribeRegions
-    DescribeSecurityGroups DescribeSnapshots DescribeSpotInstanceRequests DescribeSpotPriceHistory DescribeSubnets
-    DescribeVolumes DescribeVpcs GetSpotPlacementScores ImportKeyPair ModifyInstanceAttribute RegisterImage
-    ReleaseAddress RevokeSecurityGroupIngress RunInstances StartInstances StopInstances TerminateInstances
-    UpdateSecurityGroupRuleDescriptionsIngress
+    AttachVolume AuthorizeSecurityGroupIngress CancelSpotInstanceRequests CreateImage CreatePlacementGroup
+    CreateSecurityGroup CreateSnapshot CreateTags CreateVolume DeleteKeyPair DeleteNetworkInterface DeletePlacementGroup
+    DeleteSecurityGroup DeleteSnapshot DeleteVolume DeregisterImage DescribeAddresses DescribeAvailabilityZones
+    DescribeImages DescribeInstanceTypeOfferings DescribeInstanceTypes DescribeInstances DescribeKeyPairs
+    DescribeNetworkInterfaces DescribePlacementGroups DescribeRegions DescribeSecurityGroups DescribeSnapshots
+    DescribeSpotInstanceRequests DescribeSpotPriceHistory DescribeSubnets DescribeVolumes DescribeVpcs
+    GetSpotPlacementScores ImportKeyPair ModifyInstanceAttribute RegisterImage ReleaseAddress RevokeSecurityGroupIngress
+    RunInstances StartInstances StopInstances TerminateInstances UpdateSecurityGroupRuleDescriptionsIngress
     """.split()
 )
 _READS = ("Describe", "Get", "List", "Search")  # how an operation that changes nothing begins

@@ -33,6 +33,7 @@ _QUOTA_OF_OTHERS = """
     AddressLimitExceeded AttachmentLimitExceeded ConcurrentSnapshotLimitExceeded CreationLimitExceededException
     KeyPairLimitExceeded LimitExceeded LimitExceededException
     MaxIOPSLimitExceeded NetworkInterfaceLimitExceeded PendingSnapshotLimitExceeded
+    PlacementGroupLimitExceeded
     PrivateIpAddressLimitExceeded QuotaExceededException ResourceCountExceeded ResourceLimitExceeded
     RulesPerSecurityGroupLimitExceeded SecurityGroupLimitExceeded SecurityGroupsPerInstanceLimitExceeded
     SecurityGroupsPerInterfaceLimitExceeded SnapshotLimitExceeded TagLimitExceeded TagPolicyViolation
@@ -80,6 +81,7 @@ _REQUESTS = {  # by the field that the request got wrong
         InvalidAffinity InvalidAllocationID.NotFound InvalidCharacter InvalidFilter InvalidID
         InvalidIPAddress.InUse InvalidInput InvalidInstanceAttributeValue InvalidMaxResults
         InvalidNetworkInterface.InUse InvalidNetworkInterfaceID.NotFound InvalidNextToken InvalidPaginationToken
+        InvalidPlacementGroup.Duplicate InvalidPlacementGroup.InUse InvalidPlacementGroup.Unknown
         InvalidParameter InvalidParameterCombination InvalidParameterDependency InvalidParameterException
         InvalidParameterValue InvalidQueryParameter InvalidRequest InvalidTagKey.Malformed InvalidTime
         InvalidUserID.Malformed MalformedQueryString MissingAction MissingInput MissingParameter NoSuchVersion

@@ -97,6 +97,18 @@ class AwsProvider:
 
         return launch.launch(self._aws, attempt, deadline=deadline)
 
+    def launch_together(self, attempts: Sequence[Attempt], *, deadline: datetime) -> Sequence[Instance]:
+        """Launch the nodes of a cluster in one call, all or none, or return those that it has made already."""
+        from cloudgpu.providers.aws.compute import together
+
+        return together.launch_together(self._aws, attempts, deadline=deadline)
+
+    def clear_shared(self, cluster: str, region: str) -> bool:
+        """Ask to delete the placement group and the security group of a cluster; say whether neither is there."""
+        from cloudgpu.providers.aws.network import shared
+
+        return shared.clear_shared(self._aws, cluster, region)
+
     def get(self, id: str) -> Instance:  # noqa: A002
         """Return the machine now; raise InstanceNotFound when AWS has none."""
         from cloudgpu.providers.aws.compute import listing

@@ -18,6 +18,7 @@ from cloudgpu.providers.abilities import (
     HasVolumes,
     Imageable,
     KnowsHostKeys,
+    LaunchesTogether,
     LeavesFiles,
     Pausable,
     Reachable,
@@ -73,6 +74,7 @@ from cloudgpu.testing.contract.running import (
     WritesAtHomeContract,
 )
 from cloudgpu.testing.contract.timers import SetsTimerContract
+from cloudgpu.testing.contract.together import LaunchesTogetherContract
 from cloudgpu.testing.contract.volumes import HasVolumesContract
 
 __all__ = [
@@ -97,6 +99,7 @@ __all__ = [
     "HasVolumesContract",
     "ImageableContract",
     "KnowsHostKeysContract",
+    "LaunchesTogetherContract",
     "LeavesFilesContract",
     "PausableContract",
     "RaisesQuotaContract",
@@ -112,6 +115,7 @@ __all__ = [
 
 ABILITY_SUITES: Mapping[type[Any], type[ContractBase]] = {
     Pausable: PausableContract,
+    LaunchesTogether: LaunchesTogetherContract,
     BulkStop: BulkStopContract,
     Taggable: TaggableContract,
     HasPrices: HasPricesContract,

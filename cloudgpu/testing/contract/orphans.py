@@ -20,7 +20,14 @@ from cloudgpu.providers.abilities import HasOrphans, HasResources
 from cloudgpu.providers.base import Provider
 from cloudgpu.testing.contract.base import ContractBase, MakeAttempt
 
-KINDS = {Kind.ADDRESS, Kind.INTERFACE, Kind.KEY_PAIR, Kind.SECURITY_GROUP, Kind.SPOT_REQUEST}
+KINDS = {
+    Kind.ADDRESS,
+    Kind.INTERFACE,
+    Kind.KEY_PAIR,
+    Kind.SECURITY_GROUP,
+    Kind.SPOT_REQUEST,
+    Kind.PLACEMENT_GROUP,
+}
 
 
 class HasOrphansContract(ContractBase):

@@ -55,7 +55,7 @@ class FaultyCloud:
 
     def lose_reply(self, method: str, *, times: int = 1) -> None:
         """Make the next calls of `method` do their work and lose the answer."""
-        kind = LaunchUncertain if method == "launch" else ProviderUnavailable
+        kind = LaunchUncertain if method in ("launch", "launch_together") else ProviderUnavailable
         error = kind(f"the reply to {method} was lost", next="ask again")
         self._order(Fault.of(method, error, times=times, after=True))
 
@@ -74,10 +74,16 @@ class FaultyCloud:
         with self._store.open() as cloud:
             cloud.exhausted.add(zone)
 
+    def leave_room(self, zone: str, count: int) -> None:
+        """Let a zone have capacity for so many more machines, launched or started, until `refill`."""
+        with self._store.open() as cloud:
+            cloud.room[zone] = self._in_use(cloud, zone) + count
+
     def refill(self, zone: str) -> None:
         """Give a zone its capacity back."""
         with self._store.open() as cloud:
             cloud.exhausted.discard(zone)
+            cloud.room.pop(zone, None)
 
     def deny(self, method: str) -> None:
         """Let the credential not be allowed to call a method until `permit`."""
@@ -136,6 +142,14 @@ class FaultyCloud:
 
     def _settle(self, cloud: Cloud) -> None:
         """Let happen what was to happen by itself until now."""
+
+    def _in_use(self, cloud: Cloud, zone: str) -> int:
+        taken = (State.PENDING, State.RUNNING, State.STOPPING)
+        return sum(one.zone == zone and self._state(one) in taken for one in cloud.machines.values())
+
+    def _left(self, cloud: Cloud, zone: str) -> float:
+        """Return for how many more machines a zone has capacity."""
+        return cloud.room[zone] - self._in_use(cloud, zone) if zone in cloud.room else float("inf")
 
     def _hidden(self, cloud: Cloud) -> set[str]:
         """Return the regions that do not answer."""

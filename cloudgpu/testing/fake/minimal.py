@@ -92,7 +92,7 @@ class MinimalFakeProvider(FaultyCloud):
     def _made_before(self, cloud: Cloud, attempt: Attempt) -> FakeMachine | None:
         oldest = self.clock() - self.token_rule.lifetime
         made = [item for item in cloud.machines.values() if item.token == attempt.token and item.made_at > oldest]
-        if made and made[0].call != _fingerprint(attempt):
+        if made and made[0].call != fingerprint(attempt):
             message = f"the token {attempt.token} was used for another call"
             raise InvalidRequest(message, field="token", value=attempt.token, next="send the saved call unchanged")
         return made[0] if made else None
@@ -106,7 +106,7 @@ class MinimalFakeProvider(FaultyCloud):
         check_tags(attempt.tags)
         if not any(_same_place(item, sold) for sold in offered(self.account, Requirements(market=item.market))):
             raise refused("offer", item.instance_type, f"{item.instance_type} is not sold in {item.zone}")
-        if item.zone in cloud.exhausted:
+        if item.zone in cloud.exhausted or self._left(cloud, item.zone) < 1:
             raise no_capacity(item.instance_type, item.zone)
 
     def _make(self, cloud: Cloud, attempt: Attempt) -> FakeMachine:
@@ -114,7 +114,7 @@ class MinimalFakeProvider(FaultyCloud):
         machine = FakeMachine(
             id=f"fake-{digest(self.account, attempt.token, str(len(cloud.machines)))[:16]}",
             token=attempt.token,
-            call=_fingerprint(attempt),
+            call=fingerprint(attempt),
             account=self.account,
             made_at=now,
             tags=dict(attempt.tags),
@@ -162,7 +162,7 @@ def _same_place(asked: Available, sold: Available) -> bool:
     return (asked.zone, asked.region, asked.instance_type) == (sold.zone, sold.region, sold.instance_type)
 
 
-def _fingerprint(attempt: Attempt) -> str:
+def fingerprint(attempt: Attempt) -> str:
     """Return what makes two calls the same one: a replay has to be the saved call, unchanged."""
     boot, item = attempt.boot, attempt.offer.available
     keys = (boot.host_public_key, boot.agent_source, *boot.client_public_keys, *boot.jupyter)

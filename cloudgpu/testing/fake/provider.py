@@ -25,14 +25,14 @@ from cloudgpu.testing.fake import lookups as orphans
 from cloudgpu.testing.fake.cloud import check_tags, no_capacity, refused
 from cloudgpu.testing.fake.machines import ALLOCATED, FakeMachine, timer
 from cloudgpu.testing.fake.market import REGIONS, usd_per_hour
-from cloudgpu.testing.fake.minimal import MinimalFakeProvider
 from cloudgpu.testing.fake.resources import FakeResource, shown
 from cloudgpu.testing.fake.store import Cloud
+from cloudgpu.testing.fake.together import TogetherFakeProvider
 
 Of = TypeVar("Of")
 
 
-class FakeProvider(MinimalFakeProvider):
+class FakeProvider(TogetherFakeProvider):
     """The fake cloud with every ability but those that whoever launches or judges has to reckon with.
 
     `ReachableFakeProvider` says who may connect, `FullFakeProvider` has machines that are asked for more, too.
@@ -71,7 +71,7 @@ class FakeProvider(MinimalFakeProvider):
                 return
             if self._state(machine) is State.STOPPING:
                 raise refused("id", id, f"the machine {id} is still stopping", "start it when it has stopped")
-            if machine.zone in cloud.exhausted:
+            if machine.zone in cloud.exhausted or self._left(cloud, machine.zone) < 1:
                 raise no_capacity(machine.instance_type, machine.zone)
             self._set(cloud, machine, requested=State.RUNNING)
             if self.options.timer == timers.FIXED:
@@ -169,7 +169,7 @@ class FakeProvider(MinimalFakeProvider):
     def resolve(self, request: LaunchRequest, item: Available) -> Resolved:
         """Look up the image, and whether the quota allows the machine."""
         with self._call("resolve") as cloud:
-            self._check_quota(cloud, item)
+            self._check_quota(cloud, item, request.cluster.nodes if request.cluster else 1)
             return looks.resolved(cloud, request, item, self.clock())
 
     def resources(self, region: str | None = None) -> ResourceListing:
@@ -360,19 +360,24 @@ class FakeProvider(MinimalFakeProvider):
         return ResourceListing(tuple(shown(resource, self.account, self.clock()) for resource in seen), tuple(silent))
 
     def _let_go(self, cloud: Cloud) -> None:
+        super()._let_go(cloud)
         disks.let_go(cloud, lambda machine: self._state(cloud.machines[machine]) is State.TERMINATED)
 
     def _all_living(self, cloud: Cloud) -> list[FakeMachine]:
         return [one for one in cloud.machines.values() if self._state(one) in (State.PENDING, State.RUNNING)]
 
-    def _check_quota(self, cloud: Cloud, item: Available) -> None:
-        more = sum(gpu.count for gpu in item.accelerators)
+    def _check_quota(self, cloud: Cloud, item: Available, machines: int = 1) -> None:
+        more = machines * sum(gpu.count for gpu in item.accelerators)
         limits.check_quota(cloud, self.account, item.region, item.market, more, self._all_living(cloud))
 
     def _check(self, cloud: Cloud, attempt: Attempt) -> None:
         super()._check(cloud, attempt)
         self._check_quota(cloud, attempt.offer.available)
         looks.check_call(cloud, attempt, self.clock())
+
+    def _check_together(self, cloud: Cloud, attempts: Sequence[Attempt]) -> None:
+        super()._check_together(cloud, attempts)
+        self._check_quota(cloud, attempts[0].offer.available, len(attempts))
 
     def _make(self, cloud: Cloud, attempt: Attempt) -> FakeMachine:
         persistent = attempt.request.setup.persistent

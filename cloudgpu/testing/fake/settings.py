@@ -19,6 +19,7 @@ LACKS: Mapping[str, tuple[str, ...]] = {  # what a fake cloud can be made withou
     "Pausable": ("stop", "start", "stop_many"),
     "Imageable": ("save_image", "end_keeping_disk"),
     "Taggable": ("tag",),
+    "LaunchesTogether": ("launch_together", "clear_shared"),
     "HasTimer": ("timer", "no_timer", "timer_limit", "set_timer", "drop_timer", "timers"),
 }
 
@@ -43,7 +44,7 @@ class FakeOptions:
     tells: bool = False  # machines are asked for their activity and host keys, and the provider says who may connect
     timer: str = "tag"  # tag: follows renew-until by itself; moves: a thing of its own; fixed: at the launch, for life
     agent: str = "ends"  # what the agent on its machines can do: ends, tells or none
-    lacks: tuple[str, ...] = ()  # abilities that this cloud does not have: Pausable, Imageable, Taggable, HasTimer
+    lacks: tuple[str, ...] = ()  # abilities that this cloud does not have, of those in LACKS
     state_file: Path | None = None  # shared by several processes; None: in memory
 
     @property

@@ -51,6 +51,7 @@ class Cloud:
     faults: list[Fault] = field(default_factory=list)
     hidden: set[str] = field(default_factory=set)
     exhausted: set[str] = field(default_factory=set)
+    room: dict[str, int] = field(default_factory=dict)  # per zone: the most machines at once, where there is a limit
     resources: dict[str, FakeResource] = field(default_factory=dict)
     made: int = 0  # resources, ever: so that no two have one id
     firewalls: dict[str, dict[str, str]] = field(default_factory=dict)  # per machine: who may connect, by label
@@ -150,6 +151,7 @@ def _to_json(cloud: Cloud) -> dict[str, Any]:
         "faults": [asdict(fault) for fault in cloud.faults],
         "hidden": sorted(cloud.hidden),
         "exhausted": sorted(cloud.exhausted),
+        "room": cloud.room,
         "resources": [resource_to_json(resource) for resource in cloud.resources.values()],
         "made": cloud.made,
         "firewalls": cloud.firewalls,
@@ -172,6 +174,7 @@ def _from_json(data: Mapping[str, Any]) -> Cloud:
         faults=[Fault(**fault) for fault in data["faults"]],
         hidden=set(data["hidden"]),
         exhausted=set(data["exhausted"]),
+        room=data["room"],
         resources={item["id"]: resource_from_json(item) for item in data["resources"]},
         made=data["made"],
         firewalls=data["firewalls"],

@@ -232,6 +232,8 @@ def test_launching_and_all_that_follows_needs_its_document_and_no_more(user, tmp
         user.do(*UP, "--name", "owl", "--gpu", "t4", "--spot", "--persistent")
         user.do("stop", "owl", "--yes")
         user.do("down", "owl", "--yes")
+        user.do(*UP, "--name", "ant", "--gpu", "t4", "--nodes", "2", "--engine", "none")
+        user.do("down", "--all", "--yes")
         user.do("image", "rm", "mine", "--yes")
         user.do("volume", "rm", "data", "--yes")
         user.chooses_a_zone()
@@ -247,6 +249,7 @@ LAUNCHING_ALONE = set(
     ec2:AttachVolume
     ec2:AuthorizeSecurityGroupIngress
     ec2:CreateImage
+    ec2:CreatePlacementGroup
     ec2:CreateSecurityGroup
     ec2:CreateVolume
     ec2:DescribeAvailabilityZones
@@ -280,6 +283,7 @@ def test_reaping_needs_its_document_and_no_more(user):
     user.do(*UP, "--name", "elk", "--gpu", "t4", "--spot")
     user.do(*UP, "--name", "hen", "--gpu", "t4", "--spot")
     user.do(*UP, "--name", "owl", "--gpu", "t4", "--spot", "--persistent")
+    user.do(*UP, "--name", "ant", "--gpu", "t4", "--nodes", "2", "--engine", "none")
     with user.under("aws-reap") as judge:
         user.over("fox")
         user.do("reap", "--nightly")
@@ -319,6 +323,8 @@ def test_a_watcher_of_jobs_needs_its_document_and_no_more(user):
         user.do(*UP, "--name", "owl", "--gpu", "t4", "--spot", "--persistent")
         user.do("stop", "owl", "--yes")
         user.do("down", "owl", "--yes")
+        user.do(*UP, "--name", "ant", "--gpu", "t4", "--nodes", "2", "--engine", "none")
+        user.do("down", "--all", "--yes")
         user.chooses_a_zone()
         look(user)
     assert unused(judge, "aws-watch") == ([], [])

@@ -18,6 +18,7 @@ LARGEST_GB = 16_384
 
 def launch(model: Model, backend: Any, params: Any) -> None:
     """Raise what AWS says to a launch that cannot be; the order of its refusals is belief."""
+    _counts(params)
     _key(backend, params)
     _user_data(params)
     image = _image(backend, params)
@@ -35,6 +36,13 @@ def zone_of(backend: Any, params: Any) -> str | None:
     if named or not subnet:
         return named
     return next((one[subnet].availability_zone for one in backend.subnets.values() if subnet in one), None)
+
+
+def _counts(params: Any) -> None:
+    least, most = int(params.get("MinCount") or 1), int(params.get("MaxCount") or 1)
+    if not 0 < least <= most:
+        said = f"Value ({least}) for parameter minCount is invalid."  # the words are belief
+        raise EC2ClientError("InvalidParameterValue", said)
 
 
 def _key(backend: Any, params: Any) -> None:

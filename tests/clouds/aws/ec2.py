@@ -19,6 +19,7 @@ from tests.clouds.aws.images import Images
 from tests.clouds.aws.machines import Machines
 from tests.clouds.aws.model import ACCOUNT, Model
 from tests.clouds.aws.networks import Networks
+from tests.clouds.aws.placements import Placements
 from tests.clouds.aws.spot import Spot
 from tests.clouds.aws.types import Types
 from tests.clouds.aws.volumes import Volumes
@@ -27,10 +28,12 @@ FILTERS = {
     "instance-lifecycle": "lifecycle",
     "client-token": "client_token",
     "spot-instance-request-id": "spot_instance_request_id",
+    "placement-group-name": "placement.group_name",
+    "launch-index": "ami_launch_index",
 }
 
 
-class Ec2(Machines, Spot, Images, Volumes, Networks, Types, EC2Response):
+class Ec2(Machines, Spot, Images, Volumes, Networks, Placements, Types, EC2Response):
     """All of it; the server sets `model` at each reset."""
 
     # moto calls every launch pending, a replay of an old one too

@@ -79,6 +79,12 @@ def _existing(action: str, call: Call) -> Iterator[Touched]:
         yield Touched(action, _arn(KINDS[one.rpartition("-")[0]], one), keys | sent)
     if call.action == "RunInstances":
         yield Touched(action, _arn("key-pair", call.parameters["KeyName"]))
+    placed = call.parameters if call.action == "DeletePlacementGroup" else call.parameters.get("Placement", {})
+    if name := placed.get("GroupName"):
+        group = ec2.Ec2.model.placement_groups.get((call.region, name))
+        of = tags.get(group.id, {}) if group else {}
+        keys = {f"aws:ResourceTag/{key}": [str(value)] for key, value in of.items()}
+        yield Touched(action, _arn("placement-group", name), keys)
 
 
 def _made(action: str, call: Call) -> Iterator[Touched]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from moto.core.responses import ActionResult
@@ -11,7 +12,7 @@ from moto.ec2.models.instances import StateReason
 from moto.ec2.responses import EC2Response
 from moto.ec2.utils import convert_tag_spec
 
-from tests.clouds.aws import checks, spot
+from tests.clouds.aws import checks, placements, spot
 from tests.clouds.aws.model import STATES, Model
 
 REASONS = {
@@ -36,7 +37,8 @@ class Machines(EC2Response):
     def run_instances(self) -> ActionResult:
         """Launch; the same token with the same parameters is answered with the same reservation, as it is now.
 
-        Where a zone or subnet is named, a token counts in that zone only (AWS, Ensuring idempotency in EC2).
+        As many as MaxCount, as far as the zone has room, and none where that is fewer than MinCount. Where a zone or
+        subnet is named, a token counts in that zone only (AWS, Ensuring idempotency in EC2).
         """
         asked = dict(self.params)
         place = checks.zone_of(self.ec2_backend, self.params) or self.region
@@ -45,10 +47,13 @@ class Machines(EC2Response):
         if key[2] and (made := self.model.once(key, asked)):
             return ActionResult(self._known(made))
         checks.launch(self.model, self.ec2_backend, self.params)
-        request = spot.request_of(self.model, self.ec2_backend, self.params)
-        made = self._launch(request)
-        if request is not None:
-            spot.keep(self.ec2_backend, request, made.instances[0], lambda: self._launch(request))
+        spot.request_of(self.model, self.ec2_backend, self.params)  # raises what AWS says to a low price
+        zone = checks.zone_of(self.ec2_backend, self.params) or f"{self.region}a"  # where moto puts it
+        placements.check(self.model, self.ec2_backend, self.params, zone)
+        least, most = (int(self.params.get(name) or 1) for name in ("MinCount", "MaxCount"))
+        kind = self.params.get("InstanceType") or "m1.small"
+        count = placements.room(self.model, self.ec2_backend, kind, zone, least, most)
+        made = self._launch(count)
         if key[2]:
             self.model.made(key, asked, made.id)
         return ActionResult(made)
@@ -62,12 +67,23 @@ class Machines(EC2Response):
             raise EC2ClientError("IdempotentInstanceTerminated", f"{said}the instance has been terminated.")
         return reservation
 
-    def _launch(self, request: Any) -> Any:
+    def _launch(self, count: int, request: Any = None, index: int = 0) -> Any:
+        """Launch so many machines, each with a spot request of its own where it is on spot.
+
+        `request` is one that launches its next machine; that this has the launch index of the one before is belief.
+        """
+        self.params = {**self.params, "MinCount": count, "MaxCount": count}
         reservation = super().run_instances()._result
-        for instance in reservation.instances:
+        for number, instance in enumerate(reservation.instances):
+            instance.ami_launch_index = index + number
+            instance.placement.group_name = (self.params.get("Placement") or {}).get("GroupName") or ""
             self._furnish(instance)
-            if request is not None:
-                instance.spot_instance_request_id = request.id
+            own = request or spot.request_of(self.model, self.ec2_backend, self.params)
+            if own is not None:
+                instance.spot_instance_request_id = own.id
+            if own is not None and request is None:
+                again = partial(self._launch, 1, own, instance.ami_launch_index)
+                spot.keep(self.ec2_backend, own, instance, again)
             self._turn(instance, "pending", "running")
         return reservation
 
@@ -98,6 +114,7 @@ class Machines(EC2Response):
         """Start what is stopped; what is terminated or on its way cannot be."""
         ended = {"terminated": "started", "shutting-down": "started", "stopping": "started"}
         before = self._states("start", ended)
+        self._check_room([one for one, state in before if state.name == "stopped"])
         for instance, state in before:
             if state.name == "stopped":
                 instance.start()
@@ -107,6 +124,12 @@ class Machines(EC2Response):
                 self._turn(instance, "pending", "running")
                 spot.started(self.ec2_backend, instance)
         return ActionResult({"StartingInstances": list(_changes(before))})
+
+    def _check_room(self, meant: list[Any]) -> None:
+        """Refuse a start for which a zone has no room, whole."""
+        for kind, zone in {(one.instance_type, one.availability_zone) for one in meant}:
+            count = sum((one.instance_type, one.availability_zone) == (kind, zone) for one in meant)
+            placements.room(self.model, self.ec2_backend, kind, zone, count, count)
 
     def stop_instances(self) -> ActionResult:
         """Stop what runs; a machine of a one-time spot request cannot be, nor one that is not there yet."""

@@ -42,6 +42,8 @@ class Model:
     quota_requests: list[dict[str, Any]] = field(default_factory=list)
     schedule_groups: set[tuple[str, str]] = field(default_factory=set)  # by region and name
     schedules: dict[tuple[str, str, str], dict[str, Any]] = field(default_factory=dict)  # by region, group and name
+    placement_groups: dict[tuple[str, str], Any] = field(default_factory=dict)  # by region and name
+    room: dict[tuple[str, str], int] = field(default_factory=dict)  # by type and zone: the most machines at once
     fired: list[Any] = field(default_factory=list)  # what schedules have called
     furnished: set[tuple[str, str]] = field(default_factory=set)
     watchers: list[Callable[[Any], None]] = field(default_factory=list)  # told of each change of a machine's state

@@ -20,7 +20,19 @@ from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_ba
 from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 
 from tests.clouds import ssh
-from tests.clouds.aws import budgets, checks, ec2, images, machines, pricing, quotas, scheduler, types, userdata
+from tests.clouds.aws import (
+    budgets,
+    checks,
+    ec2,
+    images,
+    machines,
+    placements,
+    pricing,
+    quotas,
+    scheduler,
+    types,
+    userdata,
+)
 from tests.clouds.aws.calls import Call, read
 from tests.clouds.aws.errors import AwsError
 from tests.clouds.aws.faults import Fault, Faults
@@ -161,6 +173,12 @@ class AwsServer:
         """Shut a machine down from inside."""
         with self._lock:
             machines.shut_down(ec2.Ec2, self.instance(instance_id))
+
+    def leave(self, name: str, zone: str, count: int) -> None:
+        """Let a zone have room for so many more machines of a type, launched or started, until the next reset."""
+        with self._lock:
+            used = placements.live(ec2.backend(zone[:-1]), name, zone)
+            self.model.room[(name, zone)] = used + count
 
     def offer(self, name: str, zone: str) -> None:
         """Offer a type in a zone until the next reset."""

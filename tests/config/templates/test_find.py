@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from cloudgpu.config.files.yaml import parse_yaml, read_yaml
 from cloudgpu.config.templates.find import load_template, template_from, template_names
+from cloudgpu.config.templates.render import engine_parts
 from cloudgpu.core.model.launch import Part
 from cloudgpu.errors import InvalidRequest
 
@@ -67,6 +68,20 @@ def test_every_key_becomes_a_part_in_the_order_of_a_first_boot():
         Part("cloud_init", "{{ user }}\n"),
         Part("on_start", "echo hello"),
     )
+
+
+def test_an_engine_is_one_of_two_words_and_brings_its_packages_with_services_that_stay_off():
+    assert (template("engine: slurm").engine, template("engine: none").engine, template("description: x").engine) == (
+        "slurm",
+        "none",
+        None,
+    )
+    said = fault("engine: ray")
+    assert (said.value, said.next) == ("ray", f"Write one of: slurm, none. ({FILE})")
+    packages, masked = engine_parts("slurm")
+    assert packages == Part("packages", "slurm-wlm\nmunge")
+    assert parse_yaml(masked.text, FILE).values == {"bootcmd": [["systemctl", "mask", "munge", "slurmd", "slurmctld"]]}
+    assert engine_parts("none") == ()
 
 
 def test_what_a_template_leaves_out_is_no_part():

@@ -5,7 +5,8 @@ from datetime import timedelta
 from cloudgpu.control.activity.agents import ask_activity
 from cloudgpu.control.activity.utilization import OwnMachine, own_machines, utilization_of
 from cloudgpu.control.inventory.sync import look_at_all
-from cloudgpu.control.lifecycle.lifecycle import end, new_lease, start, stop
+from cloudgpu.control.lifecycle.lifecycle import end, stop
+from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.core.activity.utilization import GPU, IDLE, UNKNOWN, USED, Hour
 from cloudgpu.core.model.launch import Network, Setup
 from cloudgpu.ledger.samples.store import SampleStore, sweep

@@ -10,7 +10,8 @@ from cloudgpu.config.alerts.alerts import alerts_from
 from cloudgpu.control.alerts.alerts import deliver
 from cloudgpu.control.inventory.sync import look_at_all
 from cloudgpu.control.lifecycle.interruption import rehearse
-from cloudgpu.control.lifecycle.lifecycle import new_lease, start, stop
+from cloudgpu.control.lifecycle.lifecycle import stop
+from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.control.outage.notices import notify_once
 from cloudgpu.control.team.law import assign_owner
 from cloudgpu.core.events.log import Draft

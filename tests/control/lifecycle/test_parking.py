@@ -19,8 +19,9 @@ from cloudgpu.control.launch.restore import (
     settled_first,
     started,
 )
-from cloudgpu.control.lifecycle.lifecycle import alone, end, end_all_of, new_lease, start, stop
+from cloudgpu.control.lifecycle.lifecycle import alone, end, end_all_of, stop
 from cloudgpu.control.lifecycle.parking import park
+from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.core.model.facts import AttachedCost
 from cloudgpu.core.model.launch import Setup, Volume
 from cloudgpu.core.model.machine import comes_back

@@ -14,7 +14,8 @@ import pytest
 from cloudgpu.control.inventory.listing import age_of_view
 from cloudgpu.control.inventory.sync import look_at_all
 from cloudgpu.control.launch.launch import launch
-from cloudgpu.control.lifecycle.lifecycle import end, new_lease, start, stop
+from cloudgpu.control.lifecycle.lifecycle import end, stop
+from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.control.setup.ledger_admin import verified
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.model.instances import State

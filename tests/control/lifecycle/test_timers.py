@@ -12,7 +12,8 @@ from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.launch.restore import started
 from cloudgpu.control.lifecycle.lease import extend, plan_extension
-from cloudgpu.control.lifecycle.lifecycle import end, new_lease, start, stop
+from cloudgpu.control.lifecycle.lifecycle import end, stop
+from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.control.lifecycle.timers import repair
 from cloudgpu.control.setup.guards import guard_checks
 from cloudgpu.core.events.log import Draft

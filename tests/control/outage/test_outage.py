@@ -13,7 +13,8 @@ import pytest
 from cloudgpu.cli.app import run
 from cloudgpu.control.api.down import ended, to_end
 from cloudgpu.control.inventory.unrecorded_termination import Unrecorded
-from cloudgpu.control.lifecycle.lifecycle import new_lease, start, stop
+from cloudgpu.control.lifecycle.lifecycle import stop
+from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.control.outage.discovery import to_stop
 from cloudgpu.control.outage.notices import notify_where_away
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
@@ -41,7 +42,7 @@ class Own(Laptop):
     def stop(self, name: str | None = None) -> CloudgpuError:
         session = self.opened()
         with pytest.raises(CloudgpuError) as caught:
-            stop(session, to_stop(session, name), why="asked by the user")
+            stop(session, to_stop(session, name)[0], why="asked by the user")
         return caught.value
 
     @property
@@ -358,7 +359,7 @@ def _dies(*_: object) -> None:
 
 def _crash_at_stop(ada: Own, monkeypatch: pytest.MonkeyPatch, at: str) -> None:
     session = ada.opened()
-    row = to_stop(session, "fox")
+    (row,) = to_stop(session, "fox")
     cloud = session.provider("lab")
     send = cloud.stop
 

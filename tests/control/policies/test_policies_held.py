@@ -8,7 +8,8 @@ import pytest
 
 from cloudgpu.control.inventory.sync import look_at_all, refresh
 from cloudgpu.control.lifecycle.lease import hold_loses_to, plan_extension, set_hold
-from cloudgpu.control.lifecycle.lifecycle import new_lease, start, stop
+from cloudgpu.control.lifecycle.lifecycle import stop
+from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.control.policies.commands import explained
 from cloudgpu.control.policies.resolve import limits_of, policies_of, policy_of
 from cloudgpu.core.policies.policy import Act, for_agent

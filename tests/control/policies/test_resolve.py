@@ -6,7 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.control.lifecycle.lifecycle import end, new_lease, stop
+from cloudgpu.control.lifecycle.lifecycle import end, stop
+from cloudgpu.control.lifecycle.start import new_lease
 from cloudgpu.control.setup.doctor import examine
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.core.values.times import from_iso

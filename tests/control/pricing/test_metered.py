@@ -11,7 +11,8 @@ import pytest
 from cloudgpu.control.alerts.alerts import deliver
 from cloudgpu.control.cost.cost import costs
 from cloudgpu.control.inventory.sync import look_at_all
-from cloudgpu.control.lifecycle.lifecycle import new_lease, start, stop
+from cloudgpu.control.lifecycle.lifecycle import stop
+from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.ledger.samples.store import SampleStore
 from tests.control.conftest import Lab
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.control.inventory.sync import look_at_all
-from cloudgpu.control.lifecycle.lifecycle import start
+from cloudgpu.control.lifecycle.start import start
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.policies.policy import Do, Rule

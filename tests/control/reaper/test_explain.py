@@ -8,7 +8,8 @@ import pytest
 from cloudgpu.cli.machines.why_text import text
 from cloudgpu.control.api.show import shown
 from cloudgpu.control.inventory.listing import listed
-from cloudgpu.control.lifecycle.lifecycle import new_lease, start, stop
+from cloudgpu.control.lifecycle.lifecycle import stop
+from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.control.reaper.explain import why as ask_why
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.observed_lines import instance_observed_by_itself

@@ -10,7 +10,8 @@ import pytest
 from cloudgpu import underway
 from cloudgpu.control.inventory.retention_sync import leftovers_of
 from cloudgpu.control.inventory.sync import look_at_all
-from cloudgpu.control.lifecycle.lifecycle import end, start, stop
+from cloudgpu.control.lifecycle.lifecycle import end, stop
+from cloudgpu.control.lifecycle.start import start
 from cloudgpu.control.resources.cleanup import clean, cleaned
 from cloudgpu.control.resources.named import save
 from cloudgpu.control.resources.orphans import survey, surveyed

@@ -19,7 +19,8 @@ from cloudgpu.control.inventory.local_files import put_in_order
 from cloudgpu.control.launch.restore import plan_comeback, started
 from cloudgpu.control.lifecycle.interruption import rehearse
 from cloudgpu.control.lifecycle.lease import plan_extension, set_hold
-from cloudgpu.control.lifecycle.lifecycle import end, new_lease, start, stop
+from cloudgpu.control.lifecycle.lifecycle import end, stop
+from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.control.network.authorized_keys import own_key
 from cloudgpu.control.policies.commands import listed, shown
 from cloudgpu.control.policies.resolve import limits_of, policies_of

@@ -8,7 +8,7 @@ import pytest
 
 from cloudgpu.control.alerts.alerts import deliver
 from cloudgpu.control.api.show import shown
-from cloudgpu.control.lifecycle.lifecycle import new_lease
+from cloudgpu.control.lifecycle.start import new_lease
 from cloudgpu.control.policies.commands import explained
 from cloudgpu.control.policies.resolve import policy_of
 from cloudgpu.control.team.published import publish, withdraw

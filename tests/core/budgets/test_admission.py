@@ -320,10 +320,10 @@ def test_the_longest_renew_until_fits_and_a_minute_more_does_not(drawn, wish, sp
     until = longest(asked)
     minute = timedelta(minutes=1)
     if until is None:
-        assert asked.admission(wanted._replace(renew_until=iso(NOW + minute))).refusals
+        assert asked.admission(lambda _: wanted._replace(renew_until=iso(NOW + minute))).refusals
         return
-    assert not asked.admission(wanted._replace(renew_until=iso(until))).refusals
-    assert asked.admission(wanted._replace(renew_until=iso(until + minute))).refusals
+    assert not asked.admission(lambda _: wanted._replace(renew_until=iso(until))).refusals
+    assert asked.admission(lambda _: wanted._replace(renew_until=iso(until + minute))).refusals
 
 
 @settings(max_examples=some(40))
@@ -333,8 +333,8 @@ def test_the_highest_price_that_is_named_fits(drawn, wish, span, percent):
     price = affordable(asked)
     if price is not None:
         assert 0 < price.nanos < wanted.price.nanos_per_hour
-        assert not asked.admission(wanted._replace(price=hourly(price.nanos))).refusals
-        assert asked.admission(wanted._replace(price=hourly(price.nanos + 100_000))).refusals
+        assert not asked.admission(lambda _: wanted._replace(price=hourly(price.nanos))).refusals
+        assert asked.admission(lambda _: wanted._replace(price=hourly(price.nanos + 100_000))).refusals
 
 
 def test_admitting_one_after_the_other_fills_the_budget_exactly():

@@ -15,7 +15,7 @@ from cloudgpu.core.billing.totals import billed
 from cloudgpu.core.jobs.shares import IDLE, SHARED, assigned, guest_since, job_cost, launched_for
 from cloudgpu.core.values.money import ZERO, Money
 from tests.core.costing import NOW, START, ledgers, row, use
-from tests.core.jobs.writing import attempt, job
+from tests.core.jobs.writing import attempt, in_slurm, job, slurm_run
 from tests.examples import some
 
 DOLLAR = 10**9 * EXACT
@@ -43,6 +43,12 @@ def many_jobs(draw):
             for count in range(1, draw(st.integers(0, 3)) + 1)
         ]
         found.append(job(number, *tries))
+    for number in range(5, 5 + draw(st.integers(0, 4))):
+        names = st.lists(st.sampled_from(["cg-0", "cg-1", "cg-2", "not there"]), max_size=3, unique=True)
+        often = range(draw(st.integers(0, 3)))
+        runs = [slurm_run(draw(seconds), draw(seconds | st.none()), *draw(names), id=str(one)) for one in often]
+        members = ("cg-0", "cg-1", "cg-2", "cg-3")
+        found.append(in_slurm(number, *runs, members=members, cluster=draw(st.sampled_from(["c1", None]))))
     return found
 
 
@@ -163,3 +169,29 @@ def test_the_minimum_of_a_short_use_belongs_to_whoever_has_the_machine_then():
     assert parts[A].micros == 10_000_000
     assert parts[IDLE].micros == 50_000_000
     assert parts[A].amount + parts[IDLE].amount == charge(short, NOW).amount
+
+
+def test_jobs_in_slurm_have_the_nodes_that_slurm_gave_them_and_the_rest_of_the_cluster_is_idle():
+    rows = [row(use(0, 10 * HOUR), id=f"cg-{node}") for node in range(3)]
+    made, ended = [one for one, _ in rows], [two for _, uses in rows for two in uses]
+    members = ("cg-0", "cg-1", "cg-2")
+    jobs = [
+        in_slurm(1, slurm_run(HOUR, 3 * HOUR, "cg-0", "cg-1"), members=members),
+        in_slurm(2, slurm_run(2 * HOUR, 5 * HOUR, "cg-1", id="2"), members=members),
+    ]
+    found = costs(made, ended, NOW, BY_JOB, assigned(jobs))
+    assert in_dollars(found) == {A: 3, B: 2, SHARED: 1, IDLE: 24}
+    assert job_cost(A, assigned(jobs), made, ended, NOW) == Money(3 * 10**9)
+
+
+def test_the_elements_of_an_array_are_one_jobs_and_waiting_costs_it_nothing():
+    made, ended = row(use(0, 10 * HOUR))
+    runs = [slurm_run(HOUR, 2 * HOUR, "cg-1"), slurm_run(4 * HOUR, 5 * HOUR, "cg-1", id="2"), slurm_run(None, None)]
+    jobs = [in_slurm(1, *runs, members=("cg-1",))]
+    assert in_dollars(costs([made], ended, NOW, BY_JOB, assigned(jobs))) == {A: 2, IDLE: 8}
+
+
+def test_somebody_elses_slurm_costs_nothing_of_the_machine_that_submits_to_it():
+    made, ended = row(use(0, 10 * HOUR))
+    one = in_slurm(1, slurm_run(HOUR, 2 * HOUR, "gpu-7"), members=("cg-1",), cluster=None)
+    assert A not in costs([made], ended, NOW, BY_JOB, assigned([one])).groups

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from cloudgpu.core.events.job_lines import JobSpec
-from cloudgpu.core.jobs.job import Attempt, Job, State
+from cloudgpu.core.jobs.job import Attempt, Job, SlurmRun, State
 from tests.core.costing import START
 
 
@@ -35,6 +35,19 @@ def job(number: int, *attempts: Attempt, **facts: Any) -> Job:
     if facts.get("outcome") and attempts:
         usual["ended_at"] = attempts[-1].ended_at
     return Job(id=f"job-{number:010x}", **(usual | facts))
+
+
+def in_slurm(number: int, *runs: SlurmRun, members: tuple[str, ...], cluster: str | None = "c1", **facts: Any) -> Job:
+    """Return a job that the Slurm of a cluster has run so; the cluster is of these machines."""
+    asked = {"cluster": cluster, "members": list(members), "name": f"job-{number}", "nodes": 1, "minutes": 5}
+    asked |= dict.fromkeys(("gpus_per_node", "array", "after", "partition", "account")) | {"once": False}
+    return job(number, attempt(members[0], 0, None, on=True), spec=spec(slurm=asked), runs=runs, slurm_id="1", **facts)
+
+
+def slurm_run(begin: float | None, end: float | None, *machines: str, id: str = "1") -> SlurmRun:  # noqa: A002
+    """Return when a job of Slurm was on machines, from second to second."""
+    at = [None if one is None else START + timedelta(seconds=one) for one in (begin, end)]
+    return SlurmRun(id, "RUNNING" if end is None else "COMPLETED", machines, *at)
 
 
 def succeeded(number: int, *attempts: Attempt, **facts: Any) -> Job:

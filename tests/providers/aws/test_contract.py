@@ -26,6 +26,7 @@ from cloudgpu.testing import (
     HasTimerRoleContract,
     HasVolumesContract,
     ImageableContract,
+    LaunchesTogetherContract,
     PausableContract,
     ProviderContract,
     RaisesQuotaContract,
@@ -41,6 +42,7 @@ from tests.providers.aws.accounts import quick
 
 class TestAws(
     ProviderContract,
+    LaunchesTogetherContract,
     PausableContract,
     BulkStopContract,
     TaggableContract,
@@ -77,6 +79,9 @@ class TestAws(
         options = {"regions": ["us-east-1"], "timer_role": role_of_timers("of-the-contract")}
         self.aws = aws
         return ProviderSettings("contract", options, tmp_path / "aws", aws.model.now, lambda _: None)
+
+    def leave_room(self, provider, item, count):
+        self.aws.leave(item.instance_type, item.zone, count)
 
     def pass_by(self, provider, at):
         """Let the model's clock run past a moment: what its schedules call, it does."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -11,6 +11,7 @@ import pytest
 
 from cloudgpu.core.model.instances import Instance
 from cloudgpu.core.model.launch import Attempt
+from cloudgpu.core.model.offers import Available
 from cloudgpu.providers.base import Factory, Provider, ProviderSettings
 from cloudgpu.testing import (
     BulkStopContract,
@@ -33,6 +34,7 @@ from cloudgpu.testing import (
     HasVolumesContract,
     ImageableContract,
     KnowsHostKeysContract,
+    LaunchesTogetherContract,
     LeavesFilesContract,
     ManualClock,
     MinimalFakeProvider,
@@ -88,6 +90,7 @@ class OnManualClock(ProviderContract):
 
 class OnTheWholeFake(
     OnManualClock,
+    LaunchesTogetherContract,
     PausableContract,
     BulkStopContract,
     TaggableContract,
@@ -116,6 +119,12 @@ class OnTheWholeFake(
     @pytest.fixture
     def factory(self) -> Factory:
         return make
+
+    def leave_room(self, provider: Provider, item: Available, count: int) -> None:
+        provider.leave_room(item.zone, count)
+
+    def together_elsewhere(self, provider: Provider, other: Provider, attempts: Sequence[Attempt]) -> list[str]:
+        return [one.id for one in self.together(provider, attempts)]  # in memory, another value is another cloud
 
 
 class TestFakeInMemory(OnTheWholeFake):
@@ -154,6 +163,9 @@ class TestFakeInAFile(
 
     def replayed_elsewhere(self, provider: Provider, other: Provider, attempt: Attempt) -> str:
         return self.launch(other, attempt).id
+
+    def together_elsewhere(self, provider: Provider, other: Provider, attempts: Sequence[Attempt]) -> list[str]:
+        return [one.id for one in self.together(other, attempts)]
 
 
 class TestFakeWithTimersFixedAtLaunch(OnTheWholeFake):

@@ -18,6 +18,7 @@ from cloudgpu.control.jobs.inputs.command import check_command
 from cloudgpu.control.jobs.inputs.data import inside, parse_data, parse_results_to, volume_for
 from cloudgpu.control.jobs.inputs.deadline import DeadlineRequest, parse_deadline
 from cloudgpu.control.jobs.inputs.env_file import check_variable, read_env_file
+from cloudgpu.control.jobs.inputs.slurm import SlurmOptions, SlurmRequest, parse_slurm
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import NAME, NAME_RULE, made_name, tag_value
 from cloudgpu.core.values.typed import MOST_USD, check_keywords
@@ -35,8 +36,10 @@ USUAL_EVERY, USUAL_RESULTS_WAIT = timedelta(minutes=10), timedelta(hours=2)
 USUAL_RESULTS = "results"
 _OF_A_JOB_TOO = frozenset({"owner", "project"})  # options of `up` that mean something on a machine that is there, too
 
+_NOT_OF_A_LAUNCH = {"name", "key", "new", *SlurmOptions.__annotations__}
 
-class JobOptions(UpOptions, total=False):
+
+class JobOptions(UpOptions, SlurmOptions, total=False):
     """What a job may be given: all of `up` but `new`, and its own. Text is read as the command line reads it."""
 
     on: str | None  # a machine that is there, by name or id
@@ -104,6 +107,7 @@ class RunRequest:
     keep: timedelta = timedelta(0)
     results_wait: timedelta = USUAL_RESULTS_WAIT
     deadline: DeadlineRequest | None = None
+    slurm: SlurmRequest = field(default_factory=SlurmRequest)
     detach: bool = False
 
 
@@ -153,6 +157,7 @@ def parse_run(*, environ: Mapping[str, str] | None = None, **asked: Unpack[RunOp
         deadline=parse_deadline(
             asked.get("deadline"), asked.get("work"), asked.get("spot_policy"), launch, on, results_to
         ),
+        slurm=parse_slurm(asked, on),
         detach=bool(asked.get("detach")),
     )
 
@@ -203,7 +208,7 @@ def _launch(asked: RunOptions) -> dict[str, str | bool]:
     if asked.get("new"):
         says = "--new is not needed: every run without NAME or --key is a new job."
         raise InvalidRequest(says, field="--new", value=None, next="Leave it out.")
-    given = {word: asked.get(word) for word in UpOptions.__annotations__ if word not in ("name", "key", "new")}
+    given = {word: asked.get(word) for word in UpOptions.__annotations__ if word not in _NOT_OF_A_LAUNCH}
     return {word: _plain(value) for word, value in given.items() if value is not None and _says(word, value)}
 
 

@@ -95,6 +95,7 @@ _THINGS = (
     ("Snapshots", "snapshot", "SnapshotId"),
     ("Images", "own image", "ImageId"),
     ("SecurityGroups", "group", "GroupId"),
+    ("PlacementGroups", "placement group", "GroupName"),
     ("KeyPairs", "key pair", "KeyPairId"),
     ("NetworkInterfaces", "interface", "NetworkInterfaceId"),
     ("Addresses", "address", "AllocationId"),

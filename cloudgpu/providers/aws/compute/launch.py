@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
 ONCE = 1  # send per call: a hidden second one of the SDK's could not be told from ours
 SILENT_SENDS = 2  # after so many the attempt is left uncertain: whoever settles it sends it again
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 20.0
-NOT_YET = ("InvalidGroup.NotFound", "InvalidKeyPair.NotFound")  # what was just made is not known everywhere at once
+# What was just made is not known everywhere at once.
+NOT_YET = ("InvalidGroup.NotFound", "InvalidKeyPair.NotFound", "InvalidPlacementGroup.Unknown")
 NOT_YET_TIMES = 5
 
 
@@ -43,7 +45,7 @@ def launch(aws: Aws, attempt: Attempt, *, deadline: datetime) -> Instance:
     """
     call = call_of(attempt)
     parameters = _asked(aws, attempt, call)
-    found = _Sender(aws, attempt, call.region, deadline).send(parameters)
+    (found,) = Sender(aws, attempt, call.region, deadline).send(parameters)
     return instance(found, account=aws.account, region=call.region, ssh_port=aws.options.ssh_port)
 
 
@@ -57,11 +59,11 @@ def _asked(aws: Aws, attempt: Attempt, call: Call) -> dict[str, Any]:
         return run_instances(attempt, key_name=key.result(), group=group.result(), user_data=data)
 
 
-class _Sender:
-    """Sends one RunInstances until it is answered, and knows whether a machine may have been made."""
+class Sender:
+    """Sends one RunInstances until it is answered, and knows whether a machine, or `count`, may have been made."""
 
-    def __init__(self, aws: Aws, attempt: Attempt, region: str, deadline: datetime) -> None:
-        self._aws, self._region, self._deadline = aws, region, deadline
+    def __init__(self, aws: Aws, attempt: Attempt, region: str, deadline: datetime, *, count: int = 1) -> None:
+        self._aws, self._region, self._deadline, self._count = aws, region, deadline, count
         self._token, self._zone = attempt.token, attempt.offer.available.zone
         self._unsure = False  # a send was not answered: it may have made the machine
         self._silent = 0  # sends that were taken and not answered in time
@@ -69,8 +71,8 @@ class _Sender:
         what = f"AWS has not accepted RunInstances in {self._zone}"
         self._waiting = Waiting(aws.notify, aws.clock, what, deadline, after=0)
 
-    def send(self, parameters: dict[str, Any]) -> dict[str, Any]:
-        """Return the machine as AWS says it."""
+    def send(self, parameters: dict[str, Any]) -> list[dict[str, Any]]:
+        """Return the machines as AWS says them, by their launch index."""
         pause = FIRST_PAUSE_S
         while True:
             try:
@@ -94,13 +96,14 @@ class _Sender:
                     raise self._explained(error, parameters) from error
             pause = min(2 * pause, LONGEST_PAUSE_S)
 
-    def _sent(self, parameters: dict[str, Any]) -> dict[str, Any]:
+    def _sent(self, parameters: dict[str, Any]) -> list[dict[str, Any]]:
         with self._aws.said("RunInstances", self._region, value=self._zone):
             answer = self._aws.client("ec2", self._region, sends=ONCE).run_instances(**parameters)
-        found: dict[str, Any] = answer["Instances"][0]
-        with suppress(KeyError, OSError):  # a full disk, say: the machine is there all the same
-            self._aws.launched_in.remember(found["InstanceId"], answer["OwnerId"])
-        return found
+        found = _by_index(answer["Instances"])
+        for one in found:
+            with suppress(KeyError, OSError):  # a full disk, say: the machine is there all the same
+                self._aws.launched_in.remember(one["InstanceId"], answer["OwnerId"])
+        return self._all(found, None)
 
     def _wait(self, seconds: float, error: CloudgpuError) -> None:
         """Wait as told, unless that would end after the deadline."""
@@ -113,8 +116,8 @@ class _Sender:
             raise error
         raise self._uncertain(error) from error
 
-    def _made_before(self, error: CloudgpuError) -> dict[str, Any]:
-        """Return the machine that this token has made; raise the refusal where it is certain that there is none.
+    def _made_before(self, error: CloudgpuError) -> list[dict[str, Any]]:
+        """Return the machines that this token has made; raise the refusal where it is certain that there are none.
 
         A refusal for want of capacity or quota is an answer to this very token: had an earlier send made the
         machine, AWS would have returned it. Any other may have come before AWS looked at the token.
@@ -127,11 +130,19 @@ class _Sender:
             raise self._uncertain(error) from error
         found = [one for reservation in answer["Reservations"] for one in reservation["Instances"]]
         if found:
-            machine: dict[str, Any] = found[0]
-            return machine
+            return self._all(_by_index(found), error)
         if isinstance(error, (NoCapacity, QuotaExceeded)):
             raise error
         raise self._uncertain(error) from error
+
+    def _all(self, found: list[dict[str, Any]], error: CloudgpuError | None) -> list[dict[str, Any]]:
+        """Return the machines of a launch where these are all of them: some may be gone, or it was of other many."""
+        if self._count == 1:
+            return found[:1]
+        if len(found) == self._count:
+            return found
+        says = f"AWS shows {len(found)} of the {self._count} machines of this launch"
+        raise self._uncertain(InvalidRequest(says, field="--nodes", value=str(self._count))) from error
 
     def _explained(self, error: CloudgpuError, parameters: dict[str, Any]) -> CloudgpuError:
         """Return the refusal of a profile that is not there with the way out; any other as it is."""
@@ -147,8 +158,16 @@ class _Sender:
 
     def _uncertain(self, error: CloudgpuError) -> LaunchUncertain:
         return LaunchUncertain(
-            f"It is not known whether AWS has made the machine in {self._zone}: {error.message}",
+            f"It is not known whether AWS has made {_so_many(self._count)} in {self._zone}: {error.message}",
             field=error.field,
             value=error.value,
             next="Run the same up again: it sends the same call with the same token, which never makes a second one.",
         )
+
+
+def _by_index(found: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(found, key=lambda one: int(one.get("AmiLaunchIndex", 0)))
+
+
+def _so_many(count: int) -> str:
+    return "the machine" if count == 1 else f"the {count} machines"

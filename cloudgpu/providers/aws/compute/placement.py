@@ -156,3 +156,10 @@ def _zone_in(aws: Aws, region: str, id_: str) -> str | None:
         parameters = [{"Name": "subnet-id", "Values": [id_]}]  # by a filter one that is not there is no error
         found = aws.ec2(region).describe_subnets(Filters=parameters)["Subnets"]
     return str(found[0]["AvailabilityZone"]) if found else None
+
+
+def is_placeable(aws: Aws, region: str, name: str) -> bool:
+    """Say whether machines of a type can be in a cluster placement group. One call."""
+    with aws.said("DescribeInstanceTypes", region, value=name):
+        found = aws.ec2(region).describe_instance_types(InstanceTypes=[name])["InstanceTypes"]
+    return any("cluster" in one.get("PlacementGroupInfo", {}).get("SupportedStrategies", ()) for one in found)

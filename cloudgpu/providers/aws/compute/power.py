@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
+from cloudgpu.core.model.instances import TAG_NAME
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
 from cloudgpu.providers.aws import ids
 from cloudgpu.providers.aws.client import Aws
 from cloudgpu.providers.aws.compute.listing import raw
-from cloudgpu.providers.aws.compute.translate import root_disk
+from cloudgpu.providers.aws.compute.translate import TAG_PREFIX, root_disk, tags_of, tags_of_machine
+from cloudgpu.providers.aws.storage.disks import is_shared
 
 ENDED = ("shutting-down", "terminated")
 SETTLES_S, LOOKS = 3.0, 40  # a machine that is just starting cannot be stopped: AWS refuses until it runs
@@ -69,6 +71,9 @@ def _mark_disk(aws: Aws, region: str, found: Mapping[str, Any], *, keep: bool) -
     disk = root_disk(found)
     if disk is None or disk["Ebs"]["DeleteOnTermination"] is not keep:
         return
+    if keep and is_shared(tags_of(found)):  # nobody could tell afterwards whose disk it is
+        own = {key: value for key, value in tags_of_machine(found).items() if key.startswith(TAG_PREFIX)}
+        _tagged(aws, region, disk["Ebs"]["VolumeId"], {"Name": own[TAG_NAME], **own})
     change = {"DeviceName": disk["DeviceName"], "Ebs": {"DeleteOnTermination": not keep}}
     with aws.said("ModifyInstanceAttribute", region, value=ids.joined(region, found["InstanceId"])):
         aws.ec2(region).modify_instance_attribute(InstanceId=found["InstanceId"], BlockDeviceMappings=[change])
@@ -158,6 +163,10 @@ def tag(aws: Aws, id: str, tags: Mapping[str, str]) -> None:  # noqa: A002
     region, own = ids.machine(id)
     if not tags:
         return
+    _tagged(aws, region, own, tags)
+
+
+def _tagged(aws: Aws, region: str, own: str, tags: Mapping[str, str]) -> None:
     pairs = [{"Key": key, "Value": value} for key, value in tags.items()]
-    with aws.said("CreateTags", region, value=id):
+    with aws.said("CreateTags", region, value=ids.joined(region, own)):
         aws.ec2(region).create_tags(Resources=[own], Tags=pairs)

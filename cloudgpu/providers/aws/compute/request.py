@@ -54,6 +54,7 @@ class Call:
     `group` is somebody else's security group; None: the one of ours in `vpc`, which lets `callers` (CIDR per label) in.
     `boot` is how the image boots, which the system disk says of itself when the image is gone.
     `volume` is the id of a data disk that exists already (`vol-...`). `profile` is an instance profile's name.
+    `placement`: the nodes of a cluster are placed close together, which this type can be.
     """
 
     region: str
@@ -69,6 +70,7 @@ class Call:
     ssh_port: int
     volume: str | None = None
     boot: str = ""
+    placement: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain JSON values."""

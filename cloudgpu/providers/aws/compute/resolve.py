@@ -12,7 +12,7 @@ from cloudgpu.core.model.offers import Available, Market, Note, NoteKind
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import AttachedResource, Resolved
 from cloudgpu.providers.aws.client import KIND
-from cloudgpu.providers.aws.compute.placement import data_volume
+from cloudgpu.providers.aws.compute.placement import data_volume, is_placeable
 from cloudgpu.providers.aws.compute.request import ROOT_KIND, Call
 from cloudgpu.providers.aws.compute.schedules import no_timer
 from cloudgpu.providers.aws.market import quotas
@@ -41,6 +41,7 @@ class _Found:
     openings: tuple[Opening, ...]
     quota: str | None
     volume: Data | None
+    placement: bool
 
 
 def resolve(aws: Aws, request: LaunchRequest, item: Available) -> Resolved:
@@ -64,6 +65,7 @@ def resolve(aws: Aws, request: LaunchRequest, item: Available) -> Resolved:
         profile=aws.options.instance_profile,
         ssh_port=aws.options.ssh_port,
         volume=found.volume.id if found.volume else None,
+        placement=found.placement,
     )
     return Resolved(
         call=call.to_json(),
@@ -76,14 +78,17 @@ def resolve(aws: Aws, request: LaunchRequest, item: Available) -> Resolved:
 
 
 def _looked_up(aws: Aws, request: LaunchRequest, item: Available) -> _Found:
-    setup = request.setup
-    with Pool(4) as pool:
+    setup, nodes = request.setup, request.cluster.nodes if request.cluster else 1
+    vcpus = None if item.vcpus is None else nodes * item.vcpus
+    with Pool(5) as pool:
         choice = pool.submit(images.chosen, aws, item, setup.image, request.template)
         place = pool.submit(_place, aws, request, item)
-        quota = pool.submit(quotas.check, aws, item.region, item.instance_type, item.market, item.vcpus)
+        quota = pool.submit(quotas.check, aws, item.region, item.instance_type, item.market, vcpus, nodes)
         volume = pool.submit(data_volume, aws, item, setup.volume)
+        close = pool.submit(is_placeable, aws, item.region, item.instance_type) if nodes > 1 else None
         where = place.result()  # the first fault in this order is said, whichever came first
-        return _Found(choice.result(), *where, quota.result(), volume.result())
+        placed = close is not None and close.result()
+        return _Found(choice.result(), *where, quota.result(), volume.result(), placed)
 
 
 def _place(
@@ -146,3 +151,19 @@ def _remarks(aws: Aws, request: LaunchRequest, item: Available, found: _Found, c
         yield Note(no_timer(aws), NoteKind.GUARD)
     if found.quota is not None:
         yield found.quota
+    if request.cluster is not None:
+        yield from _of_cluster(request.cluster.nodes, request, item, found)
+
+
+def _of_cluster(nodes: int, request: LaunchRequest, item: Available, found: _Found) -> Iterator[str]:
+    if found.placement:
+        yield f"the {nodes} machines are placed close together in {item.zone} (a cluster placement group, free)"
+    elif nodes > 1:
+        yield f"{item.instance_type} takes no cluster placement group, so the machines may be far from each other"
+    if request.setup.network.public_ip:
+        yield Note(
+            f"each of the {nodes} machines has a public address; from outside, only SSH from the caller is let in",
+            NoteKind.ACCESS,
+        )
+    if item.market is Market.SPOT and not request.setup.persistent:
+        yield "no disk of a cluster's spot machines is kept when AWS takes one, or when it ends by itself"

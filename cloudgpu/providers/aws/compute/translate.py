@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from cloudgpu.catalog import instance_type
+from cloudgpu.core.model.cluster import own_tags
 from cloudgpu.core.model.instances import TAG_LAST_ACTIVE, Address, Instance, State
 from cloudgpu.core.model.offers import Accelerator, Market
 from cloudgpu.errors import InvalidRequest
@@ -38,8 +39,8 @@ _REASONS = {
 
 
 def instance(found: Raw, *, account: str, region: str, ssh_port: int) -> Instance:
-    """Return a machine as AWS reports it; its tags are ours alone."""
-    tags = tags_of(found)
+    """Return a machine as AWS reports it; its tags are ours alone, and of a node of a cluster its own."""
+    tags = tags_of_machine(found)
     state = _STATES.get(found.get("State", {}).get("Name", ""), State.UNKNOWN)
     began = launched_at(found)
     return Instance(
@@ -65,6 +66,12 @@ def instance(found: Raw, *, account: str, region: str, ssh_port: int) -> Instanc
 def tags_of(found: Raw) -> dict[str, str]:
     """Return all tags of anything on AWS."""
     return {tag["Key"]: tag["Value"] for tag in found.get("Tags", ())}
+
+
+def tags_of_machine(found: Raw) -> Mapping[str, str]:
+    """Return all tags of a machine; one call gave the nodes of a cluster the same, and its index tells it its own."""
+    tags = tags_of(found)
+    return own_tags(tags, found["AmiLaunchIndex"]) if "AmiLaunchIndex" in found else tags
 
 
 def root_disk(found: Raw) -> Raw | None:

@@ -19,8 +19,10 @@ SERVICE = "service-quotas"
 _COUNTED = [{"Name": "instance-state-name", "Values": ["pending", "running"]}]  # what is stopped counts nowhere
 
 
-def check(aws: Aws, region: str, name: str, market: Market, vcpus: int | None) -> str | None:
+def check(aws: Aws, region: str, name: str, market: Market, vcpus: int | None, machines: int = 1) -> str | None:
     """Return what could not be checked, as a remark for the plan; None where the limit is large enough. One call.
+
+    `vcpus` are those of all `machines` together.
 
     Raises QuotaExceeded where the limit is below `vcpus`. What runs already is not counted: that AWS does at launch.
     """
@@ -32,13 +34,13 @@ def check(aws: Aws, region: str, name: str, market: Market, vcpus: int | None) -
     except (AuthFailed, ProviderUnavailable) as error:
         return f"the quota {quota.name} ({quota.code}) in {region} could not be read: {error.message}"
     if limit is not None and limit < vcpus:
-        raise _too_small(quota, region, name, limit, vcpus)
+        raise _too_small(quota, region, name if machines == 1 else f"{machines} x {name}", limit, vcpus)
     return None if limit is not None else f"AWS gives no limit for {quota.name} ({quota.code}) in {region}"
 
 
-def _too_small(quota: ListedQuota, region: str, name: str, limit: float, vcpus: int) -> QuotaExceeded:
+def _too_small(quota: ListedQuota, region: str, what: str, limit: float, vcpus: int) -> QuotaExceeded:
     return QuotaExceeded(
-        f"The quota {quota.name!r} ({quota.code}) in {region} allows {limit:g} vCPUs, and {name} needs {vcpus}.",
+        f"The quota {quota.name!r} ({quota.code}) in {region} allows {limit:g} vCPUs, and {what} needs {vcpus}.",
         field="quota",
         value=quota.code,
         next=f"Run: cloudgpu quota --provider aws --region {region} --request {quota.code}={vcpus}",

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.core.model.instances import TAG_OWNER
+from cloudgpu.core.model.instances import TAG_CLUSTER, TAG_OWNER
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
 from cloudgpu.providers.aws import ids
 from cloudgpu.providers.shared.rules import CALLER, INSIDE, Opening, is_wide
@@ -100,8 +100,12 @@ def description(labels: Sequence[str]) -> str:
 
 
 def is_ours(group: Mapping[str, Any], owner: str) -> bool:
-    """Say whether a group is the one that cloudgpu keeps for this owner (the value of the tag cloudgpu-owner)."""
-    return {"Key": TAG_OWNER, "Value": owner} in list(group.get("Tags", ()))
+    """Say whether a group is the one that cloudgpu keeps for this owner (the value of the tag cloudgpu-owner).
+
+    That of a cluster is not: nobody is let in to it.
+    """
+    tags = list(group.get("Tags", ()))
+    return {"Key": TAG_OWNER, "Value": owner} in tags and TAG_CLUSTER not in {tag["Key"] for tag in tags}
 
 
 def openings(group: Mapping[str, Any], region: str) -> tuple[Opening, ...]:

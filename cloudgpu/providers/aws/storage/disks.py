@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from cloudgpu.core.model.instances import TAG_IMAGE, TAG_LEDGER, TAG_VOLUME
+from cloudgpu.core.model.cluster import own_tags
+from cloudgpu.core.model.instances import TAG_CLUSTER, TAG_IMAGE, TAG_LEDGER, TAG_NODE, TAG_VOLUME
 from cloudgpu.core.model.resources import Kind, ProviderResource, ResourceListing
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.parallel import Pool
@@ -16,6 +17,7 @@ from cloudgpu.providers.aws.compute.translate import TAG_PREFIX, tags_of
 
 Raw = Mapping[str, Any]
 LARGEST_GB = 16_384  # of a gp3 volume: EC2 API Reference, CreateVolume
+VALUES = 200  # of a filter: the most that EC2 takes
 SNAPSHOT = "ebs_snapshot"  # the catalogue's name for what snapshots and the images made of them are billed as
 _OURS = [{"Name": "tag-key", "Values": [TAG_LEDGER]}]
 _GOING = ("deleting", "deleted")
@@ -25,7 +27,10 @@ _GONE = frozenset(
 
 
 def resources(aws: Aws, region: str | None) -> ResourceListing:
-    """Return the disks, snapshots and images with our tags, by three calls per region, and who did not answer."""
+    """Return the disks, snapshots and images with our tags, by three calls per region, and who did not answer.
+
+    One more in a region with disks of a cluster's machines.
+    """
     regions = aws.regions() if region is None else (region,)
     answers, silent = aws.each(regions, lambda one: _of_region(aws, one))
     return ResourceListing(
@@ -48,6 +53,7 @@ def _of_region(aws: Aws, region: str) -> list[ProviderResource]:
 
     with Pool(len(asked)) as pool:
         volumes, images, snapshots = pool.map(ask, asked)
+    volumes = _with_own_tags(aws, region, volumes)
     parts = {snapshot for one in images for snapshot, _ in snapshots_of(one)}
     return [
         *(disk(aws, region, one) for one in volumes if one["State"] not in _GOING),
@@ -56,10 +62,48 @@ def _of_region(aws: Aws, region: str) -> list[ProviderResource]:
     ]
 
 
+def _with_own_tags(aws: Aws, region: str, volumes: Sequence[Raw]) -> list[Raw]:
+    """Return volumes with the tags of their own node: those of a cluster's machines bear the tags of its launch.
+
+    One call more for 200 of these, for the launch indices of the machines that have them.
+    """
+    shared = {one["VolumeId"] for one in volumes if is_shared(tags_of(one))}
+    holders = {one["VolumeId"]: holder for one in volumes if one["VolumeId"] in shared for holder in _holders(one)}
+    if not holders:
+        return list(volumes)
+    index = _launch_indices(aws, region, sorted(set(holders.values())))
+    own = {volume: index[holder] for volume, holder in holders.items() if holder in index}
+    return [_with_index(one, own[one["VolumeId"]]) if one["VolumeId"] in own else one for one in volumes]
+
+
+def _launch_indices(aws: Aws, region: str, machines: Sequence[str]) -> dict[str, int]:
+    found: list[Raw] = []
+    with aws.said("DescribeInstances", region):
+        for begin in range(0, len(machines), VALUES):
+            meant = [{"Name": "instance-id", "Values": list(machines[begin : begin + VALUES])}]
+            for page in pages(aws.ec2(region), "describe_instances", Filters=meant):
+                found += [one for part in page["Reservations"] for one in part["Instances"]]
+    return {one["InstanceId"]: one["AmiLaunchIndex"] for one in found}
+
+
+def is_shared(tags: Mapping[str, str]) -> bool:
+    """Say whether these are tags that one call gave all nodes of a cluster."""
+    return TAG_CLUSTER in tags and TAG_NODE not in tags
+
+
+def _with_index(found: Raw, index: int) -> Raw:
+    tags = own_tags(tags_of(found), index)
+    return {**found, "Tags": [{"Key": key, "Value": value} for key, value in tags.items()]}
+
+
+def _holders(found: Raw) -> Iterator[str]:
+    return (one["InstanceId"] for one in found.get("Attachments", ()) if one["State"] != "detached")
+
+
 def disk(aws: Aws, region: str, found: Raw) -> ProviderResource:
     """Return a volume: a data disk where it bears a name of the user's, else a machine's system disk."""
     tags = tags_of(found)
-    holder = next((one["InstanceId"] for one in found.get("Attachments", ()) if one["State"] != "detached"), None)
+    holder = next(_holders(found), None)
     return _leftover(
         aws,
         region,

@@ -1,4 +1,4 @@
-"""What launches leave on EC2 beside machines, disks and images: addresses, interfaces, groups, key pairs, requests."""
+"""What launches leave on EC2 beside machines, disks, images: addresses, interfaces, groups, key pairs, requests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ OPEN = ("open", "active", "disabled")  # states in which a spot request may laun
 _TERMINATED = ("instance-terminated", "spot-instance-terminated")  # codes of a request's status
 _GONE = frozenset(
     "InvalidAllocationID.NotFound InvalidNetworkInterfaceID.NotFound InvalidGroup.NotFound "
-    "InvalidSecurityGroupID.NotFound InvalidKeyPair.NotFound InvalidSpotInstanceRequestID.NotFound".split()
+    "InvalidSecurityGroupID.NotFound InvalidKeyPair.NotFound InvalidSpotInstanceRequestID.NotFound "
+    "InvalidPlacementGroup.Unknown InvalidPlacementGroupId.Unknown".split()
 )
 
 
@@ -46,11 +47,15 @@ _QUESTIONS = (
     _Query("describe_security_groups", "SecurityGroups"),
     _Query("describe_key_pairs", "KeyPairs", paged=False),
     _Query("describe_spot_instance_requests", "SpotInstanceRequests", tag=TAG_ID, states=OPEN),
+    _Query("describe_placement_groups", "PlacementGroups", paged=False, states=("pending", "available", "deleting")),
 )
 
 
 def orphans(aws: Aws, region: str | None) -> ResourceListing:
-    """Return these things with our tags, in use or not, by five calls per region, and who did not answer."""
+    """Return these things with our tags, in use or not, by six calls per region, and who did not answer.
+
+    One more in a region with placement groups of ours: that says which machines use them.
+    """
     regions = aws.regions() if region is None else (region,)
     answers, silent = aws.each(regions, lambda one: _of_region(aws, one))
     return ResourceListing(tuple(orphan for found in answers.values() for orphan in found), silent, frozenset(regions))
@@ -66,13 +71,15 @@ def _of_region(aws: Aws, region: str) -> list[ProviderResource]:
             return [item for page in pages(ec2, one.operation, Filters=one.filters()) for item in page[one.key]]
 
     with Pool(len(_QUESTIONS)) as pool:
-        addresses, interfaces, groups, keys, requests = pool.map(ask, _QUESTIONS)
+        addresses, interfaces, groups, keys, requests, placements = pool.map(ask, _QUESTIONS)
+    users = _placed(aws, region, [one["GroupName"] for one in placements])
     return [
         *(_address(aws, region, one) for one in addresses),
         *(_interface(aws, region, one) for one in interfaces),
         *(_group(aws, region, one, interfaces) for one in groups),
         *(_key_pair(aws, region, one) for one in keys),
         *(_request(aws, region, one) for one in requests),
+        *(_placement_group(aws, region, one, users) for one in placements),
     ]
 
 
@@ -111,6 +118,29 @@ def _request(aws: Aws, region: str, found: Raw) -> ProviderResource:
     machine = None if over else found.get("InstanceId")
     made, own = found.get("CreateTime"), found["SpotInstanceRequestId"]
     return _orphan(aws, region, found, Kind.SPOT_REQUEST, own, made_at=made, attached_to=machine)
+
+
+def _placed(aws: Aws, region: str, names: Sequence[str]) -> Mapping[str, str]:
+    """Return a machine by the placement group that it uses; one that is shutting down uses it yet."""
+    if not names:
+        return {}
+    meant = [
+        {"Name": "placement-group-name", "Values": list(names)},
+        {"Name": "instance-state-name", "Values": ["pending", "running", "stopping", "stopped", "shutting-down"]},
+    ]
+    with aws.said("DescribeInstances", region):
+        found = [one for page in pages(aws.ec2(region), "describe_instances", Filters=meant) for one in _machines(page)]
+    return {one["Placement"]["GroupName"]: one["InstanceId"] for one in found}
+
+
+def _machines(page: Raw) -> list[Raw]:
+    return [one for part in page["Reservations"] for one in part["Instances"]]
+
+
+def _placement_group(aws: Aws, region: str, found: Raw, users: Mapping[str, str]) -> ProviderResource:
+    name = found["GroupName"]
+    more = {"name": name, "attached_to": users.get(name), "ready": found.get("State") == "available"}
+    return _orphan(aws, region, found, Kind.PLACEMENT_GROUP, found["GroupId"], **more)
 
 
 def _user(interface: Raw) -> str | None:
@@ -153,6 +183,7 @@ def remove(aws: Aws, orphan: ProviderResource) -> None:
             "CancelSpotInstanceRequests",
             lambda: ec2.cancel_spot_instance_requests(SpotInstanceRequestIds=[own]),
         ),
+        Kind.PLACEMENT_GROUP: ("DeletePlacementGroup", lambda: _remove_placement_group(ec2, own)),
     }
     action, call = calls[orphan.kind]
     try:
@@ -163,12 +194,19 @@ def remove(aws: Aws, orphan: ProviderResource) -> None:
             raise
 
 
+def _remove_placement_group(ec2: Any, own: str) -> None:
+    """Delete a placement group by the name that its id has now: EC2 deletes by names alone."""
+    for found in ec2.describe_placement_groups(GroupIds=[own])["PlacementGroups"]:
+        ec2.delete_placement_group(GroupName=found["GroupName"])
+
+
 _PREFIXES = {
     Kind.ADDRESS: "eipalloc-",
     Kind.INTERFACE: "eni-",
     Kind.SECURITY_GROUP: "sg-",
     Kind.KEY_PAIR: "key-",
     Kind.SPOT_REQUEST: "sir-",
+    Kind.PLACEMENT_GROUP: "pg-",
 }
 
 

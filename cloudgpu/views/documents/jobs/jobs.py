@@ -132,6 +132,21 @@ class JobDeadline(TypedDict):
     """How much of the work the newest copy of a checkpoint holds, in seconds."""
 
 
+class JobSlurm(TypedDict):
+    """Where a job is in Slurm."""
+
+    id: str
+    """Slurm's id of it."""
+    cluster: str | None
+    """The cluster; null: somebody else's Slurm."""
+    nodes: int
+    """How many nodes it takes."""
+    states: list[str]
+    """The states that were last seen, each once: PENDING, RUNNING, COMPLETED, ..."""
+    tariff_usd: Usd | None
+    """What somebody else's Slurm asks for it by `usd_per_gpu_hour`; in no other cost. Null: nothing."""
+
+
 class JobDocument(TypedDict):
     """One job."""
 
@@ -151,6 +166,8 @@ class JobDocument(TypedDict):
     """Its words."""
     machine: JobMachine | None
     """Where it runs, or ran last; null before it has a machine."""
+    slurm: JobSlurm | None
+    """Where it is in Slurm; null for a job that is not, or not yet."""
     waits: JobWaits | None
     """Its launch is refused, for lack of capacity say, and is tried again; null: it waits for no machine."""
     attempt: int | None

@@ -110,3 +110,32 @@ class ShareDocument(_ShareDocumentKeywords):
     """The command that its owner types."""
     host_key: str | None
     """The machine's host key, for its owner's known_hosts."""
+
+
+class NetworkBenchDocument(TypedDict):
+    """What a network between machines did, compared with what was expected."""
+
+    sender: str
+    """The machine that sent; with nccl-tests, the cluster."""
+    receiver: str | None
+    """The machine that received; null: all nodes took part."""
+    address: str | None
+    """The receiver's address; null with nccl-tests."""
+    program: str
+    """What measured: iperf3 with its version, or the program of nccl-tests."""
+    seconds: float | None
+    """For how long it was measured; null: as long as the program took."""
+    gbit_per_s: float
+    """What one machine sent."""
+    network_gbit_per_s: float | None
+    """What the network can do, by the type or `--expected`; null: not known."""
+    network_up_to_gbit_per_s: float | None
+    """What it can do for a while; null: no more."""
+    network_fabric: str | None
+    """`Ethernet`, or what has to be set up for it. Null: no figure of a type."""
+    network_source: str | None
+    """Where the type's figure is from, with its date; null: no figure of a type."""
+    expected_gbit_per_s: float | None
+    """0.8 times what the network can do; null: not known."""
+    poor: bool | None
+    """It is less than 0.8 times what was expected; null: nothing was."""

@@ -94,6 +94,23 @@ class SharedKey(_SharedKeyKeywords):
     """When."""
 
 
+class NodeOfCluster(TypedDict):
+    """Which node of which cluster a machine is."""
+
+    name: str
+    """The cluster's name."""
+    id: str
+    """The cluster's id, with which the ids of its machines begin."""
+    node: int
+    """Its number, from 0 on."""
+    nodes: int
+    """How many nodes were launched."""
+    engine: Annotated[str, Literal["slurm", "none"]]
+    """What schedules its jobs: `slurm` or `none`."""
+    on_node_loss: Annotated[str, Literal["wait", "stop"]]
+    """What becomes of the others if one is lost: `wait` or `stop`."""
+
+
 class MachineDocument(TypedDict):
     """A machine."""
 
@@ -193,6 +210,21 @@ class MachineDocument(TypedDict):
     """When each layer would end it, as of now."""
     activity_unknown_reason: str | None
     """Why `reap` cannot know whether it is used, once that was reported; null if it can, or did not query it."""
+    cluster: NodeOfCluster | None
+    """Which node of which cluster it is; null for a machine of its own."""
+
+
+class ClusterDocument(MachineDocument):
+    """A cluster. Amounts are of all its nodes, and so is what is true of one of them; all else is its first node's."""
+
+    there: int
+    """How many of its nodes there are, running or stopped."""
+    degraded: bool
+    """One that was launched is gone."""
+    queue: str | None
+    """What its queue has, in words; null where it has none, or that was not queried."""
+    nodes: list[str]
+    """The ids of its machines that are there, in order; of a cluster that has ended, all."""
 
 
 class RequestDifference(TypedDict):
@@ -212,7 +244,9 @@ class UpDocument(TypedDict):
     """A launch: the machine, launched now or found."""
 
     machine: MachineDocument
-    """The machine, launched now or found."""
+    """The machine, launched now or found; of a cluster its first node."""
+    nodes: list[MachineDocument]
+    """All machines of a cluster, in their order; empty for a machine of its own."""
     found: bool
     """It was there already, launched by the same request."""
     differences: list[RequestDifference]
@@ -265,7 +299,9 @@ class LsDocument(TypedDict):
     """The machines."""
 
     machines: list[MachineDocument]
-    """Machines that exist or are retained; with `--all` also those that have ended."""
+    """Machines that exist or are retained, nodes of clusters, too; with `--all` also those that have ended."""
+    clusters: list[ClusterDocument]
+    """The clusters that these machines are the nodes of."""
     view_as_of: Time | None
     """The oldest update among the existing machines; null when there is none."""
     last_run: Time | None

@@ -163,6 +163,10 @@ class Plan(TypedDict):
 
     name: str | None
     """Null: two words will be made up."""
+    nodes: int
+    """How many machines, all or none; price, GPUs and attached costs are of one, costs and budgets of all of them."""
+    engine: Annotated[str, Literal["slurm", "none"]] | None
+    """What queues the jobs of a cluster, `slurm` or `none`; null for a machine of its own."""
     provider: str
     """The kind of provider."""
     account: str

@@ -18,6 +18,7 @@ OrphanKind = Annotated[
         "key_pair",
         "security_group",
         "spot_request",
+        "placement_group",
         "timer",
         "resource_group",
         "role_assignment",
@@ -99,7 +100,7 @@ class Orphan(TypedDict):
 
     kind: OrphanKind
     """`disk`, `volume`, `snapshot`, `image`, `address`, `interface`, `key_pair`, `security_group`, `spot_request`,
-    `timer`, `resource_group`, `role_assignment`, `stopped_machine` or `allocated_machine`.
+    `placement_group`, `timer`, `resource_group`, `role_assignment`, `stopped_machine` or `allocated_machine`.
     """
     id: str
     """The provider's."""

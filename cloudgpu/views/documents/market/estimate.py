@@ -2,6 +2,7 @@
 
 from typing import TypedDict
 
+from cloudgpu.views.documents.market.nodes import NodesDocument
 from cloudgpu.views.documents.parts import DecimalText, ExchangeRate, Market, Price, Time, Usd
 
 
@@ -232,6 +233,8 @@ class EstimateDocument(TypedDict):
     """What `amount` is in; null: US dollars alone."""
     estimates: list[Estimate]
     """The cheapest first; then what has a doubtful price, what lacks a price, and last what may not fit."""
+    nodes: NodesDocument | None
+    """With `--nodes`: whether several machines are worth it."""
     left_out: list[UnknownGpu]
     """GPUs without any known figure by which the work could be measured."""
     precisions: list[str]

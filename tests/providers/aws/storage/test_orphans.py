@@ -25,11 +25,11 @@ def of_kind(cloud, kind):
     return [one for one in cloud.orphans().items if one.kind is kind]
 
 
-def test_a_region_costs_five_calls(aws, tmp_path):
+def test_a_region_costs_six_calls(aws, tmp_path):
     provider = quick(account(tmp_path, regions=["us-east-1", "eu-west-1"]))
     with calls(aws) as made:
         provider.orphans()
-    wanted = ["Addresses", "KeyPairs", "NetworkInterfaces", "SecurityGroups", "SpotInstanceRequests"]
+    wanted = ["Addresses", "KeyPairs", "NetworkInterfaces", "PlacementGroups", "SecurityGroups", "SpotInstanceRequests"]
     assert Counter(made) == {(f"Describe{what}", region): 1 for what in wanted for region in ("us-east-1", "eu-west-1")}
 
 

@@ -1,0 +1,1 @@
+"""Takes Slurm to machines: what they say of themselves, the files, the daemons."""

@@ -1,0 +1,83 @@
+"""`cloudgpu bench`: what machines really do, compared with what their type can do."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cloudgpu.cli.common import Format, Name, Output, emit, open_here
+
+if TYPE_CHECKING:
+    from cloudgpu.views.documents.machines.access import NetworkBenchDocument
+
+
+class Kind(StrEnum):
+    """What is measured."""
+
+    NETWORK = "network"
+
+
+def command(
+    kind: Annotated[Kind, typer.Argument(metavar="network", help="What to measure: the network between machines.")],
+    name: Name,
+    other: Annotated[
+        str | None, typer.Argument(metavar="NAME2", help="The other machine, if NAME is not a cluster.")
+    ] = None,
+    *,
+    tool: Annotated[
+        str | None,
+        typer.Option("--with", metavar="iperf3|nccl-tests", help="What measures; by default nccl-tests, if they can."),
+    ] = None,
+    expected: Annotated[
+        float | None, typer.Option("--expected", metavar="GBIT", help="The network's Gbit/s, instead of the type's.")
+    ] = None,
+    seconds: Annotated[int, typer.Option(metavar="S", min=1, max=10, help="How long iperf3 sends.")] = 5,
+    output: Output = Format.TEXT,
+) -> None:
+    """Measure how fast the nodes of a cluster, or two machines in one place, send to each other.
+
+    Node 1 of a cluster sends to node 0, with the iperf3 that is installed on both. If a cluster has Slurm, GPUs and
+    nccl-tests (built with MPI=1), these run on all its nodes instead. The result is compared with 0.8 times what the
+    network of the type can do. Jobs that use the network slow down meanwhile.
+
+    Everything that it starts on the machines ends with it, also after Ctrl-C. Exit code 2 if iperf3 is not installed on
+    a machine, or if the two are in different places, because their traffic would be billed.
+    """
+    from cloudgpu.control.clusters.bench import Tool, bench_network
+    from cloudgpu.core.values.naming import unknown_word
+
+    if tool is not None and tool not in list(Tool):
+        raise unknown_word(f"{tool!r} does not measure a network", tool, [*Tool], field="--with")
+    del kind
+    given = None if tool is None else Tool(tool)
+    value = bench_network(open_here(), name, other, seconds=seconds, expected=expected, tool=given)
+    emit(output, value, _said(value))
+
+
+def _said(value: NetworkBenchDocument) -> str:
+    ends = value["sender"] if value["receiver"] is None else f"{value['sender']} to {value['receiver']}"
+    lines = [f"{ends}: {_gbit(value['gbit_per_s'])} Gbit/s ({value['program']})"]
+    expected, network = value["expected_gbit_per_s"], value["network_gbit_per_s"]
+    if expected is None or network is None:
+        return f"{lines[0]}\nExpected: not known; give the network's Gbit/s: --expected 10"
+    up_to = value["network_up_to_gbit_per_s"]
+    burst = f", for a while up to {up_to:g}" if up_to else ""
+    lines.append(
+        f"Expected: {_gbit(expected)} Gbit/s, 0.8 of {network:g} ({value['network_fabric'] or '--expected'}{burst})"
+    )
+    if value["poor"]:
+        lines.append(_why(value))
+    return "\n".join(lines)
+
+
+def _why(value: NetworkBenchDocument) -> str:
+    """Return what may be the reason for less than was expected."""
+    if value["network_fabric"] not in (None, "Ethernet") and "iperf" in value["program"]:
+        return f"Poor: iperf3 measures TCP alone, without {value['network_fabric']}. nccl-tests measure that."
+    return "Poor: other traffic, or something of the network is not set up."
+
+
+def _gbit(number: float) -> str:
+    return f"{number:.2f}" if number < 10 else f"{number:,.1f}"  # noqa: PLR2004

@@ -1,0 +1,1 @@
+"""What verbs say of a cluster, where they would say it of a machine."""

@@ -1,0 +1,86 @@
+"""`exec --all-nodes`: a command on every node at once, each line of what comes back with its node's name."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from threading import Lock
+from typing import IO, TYPE_CHECKING, cast
+
+from cloudgpu.cli.common import tell
+from cloudgpu.errors import CloudgpuError
+from cloudgpu.parallel import Pool
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session.session import Session
+    from cloudgpu.core.model.machine import Machine
+
+FAILED = 255  # what `exec` returns where cloudgpu itself failed
+
+
+class Lines:
+    """Takes a node's output and writes whole lines of it to `stream`, each after the node's name.
+
+    `turn` lets one line at a time out, whichever node it is of: all streams share it.
+    """
+
+    def __init__(self, stream: IO[bytes], name: str, turn: Lock) -> None:
+        self._stream, self._turn = stream, turn
+        self._before = f"{name}: ".encode()
+        self._rest = b""
+
+    def write(self, data: bytes | memoryview) -> int:
+        """Write the lines that are complete by now, and keep the rest."""
+        taken = bytes(data)
+        *lines, self._rest = (self._rest + taken).split(b"\n")
+        self._out(lines)
+        return len(taken)
+
+    def flush(self) -> None:
+        """Do nothing: each line is written out at once."""
+
+    def close(self) -> None:
+        """Write the rest, which no line end has ended."""
+        self._out([self._rest] if self._rest else [])
+        self._rest = b""
+
+    def _out(self, lines: Sequence[bytes]) -> None:
+        if lines:
+            with self._turn:
+                self._stream.write(b"".join(self._before + line + b"\n" for line in lines))
+                self._stream.flush()
+
+
+def run_on_all(session: Session, rows: Sequence[Machine], argv: Sequence[str]) -> int:
+    """Run the command on all these machines at once; return the status of the one that failed first, 0 for none.
+
+    It has no input. A machine that cannot be reached has failed with 255, and why is told.
+    """
+    turn, failed = Lock(), list[int]()
+
+    def run_on(row: Machine) -> None:
+        status = _run_on(session, row, argv, turn)
+        if status:
+            failed.append(status)
+
+    with Pool(len(rows)) as pool:
+        for _ in pool.map(run_on, rows):
+            pass
+    return failed[0] if failed else 0
+
+
+def _run_on(session: Session, row: Machine, argv: Sequence[str], turn: Lock) -> int:
+    from cloudgpu.access.ssh.execute import run
+    from cloudgpu.control.access.reach import reached
+
+    out, err = (Lines(stream.buffer, row.name, turn) for stream in (sys.stdout, sys.stderr))
+    try:
+        with session.beside() as own, reached(own, row) as connection:
+            return run(connection, argv, stdin=None, stdout=cast("IO[bytes]", out), stderr=cast("IO[bytes]", err))
+    except CloudgpuError as error:
+        with turn:
+            tell(f"error: {row.name}: {error.message} {error.next or ''}".rstrip())
+        return FAILED
+    finally:
+        out.close()
+        err.close()

@@ -1,0 +1,67 @@
+"""`extend` and `hold` of a cluster: one lease, and one hold, for all its nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from cloudgpu.cli.clusters.answer import answer, as_one
+from cloudgpu.cli.common import Format, confirm, tell
+from cloudgpu.control.clusters.lease import extend_all, hold_all, plan_extension_of_all
+from cloudgpu.control.inventory.listing import cluster
+from cloudgpu.control.team.law import others_note
+from cloudgpu.core.model.machine import Machine, and_billed, called
+from cloudgpu.core.values.times import iso
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session.session import Session
+
+
+def extend(
+    session: Session, rows: Sequence[Machine], span: timedelta, reason: str | None, *, yes: bool, output: Format
+) -> None:
+    """Ask, and move the end of the lease of all nodes."""
+    from cloudgpu.cli.machines.running_text import to_extend
+    from cloudgpu.cli.render import when
+
+    name = called(rows[0])
+    whose = others_note(session, rows[0], "extend")
+    plan = plan_extension_of_all(session, rows, span)
+    moves = "; renew-until moves there too" if plan.moves_renew_until else ""
+    end = when(iso(plan.lease.expires), session.clock())
+    value = as_one(cluster(session, rows))
+    about = to_extend(value, f"{end}{moves}", plan.added_cost.text(), whose)
+    confirm(f"Extend {name}, all {len(rows)} nodes?", yes=yes, about=about)
+    done = extend_all(session, plan, override=reason)
+
+    def said(_value: object) -> str:
+        ends = when(done.machines[0].expires, session.clock())
+        lives = "live until" if all(row.state == "running" for row in done.machines) else "have a lease until"
+        return f"All {len(rows)} nodes of {name} {lives} {ends}{moves}."
+
+    answer(session, done, output, said)
+
+
+def hold(session: Session, rows: Sequence[Machine], until: datetime | None, *, yes: bool, output: Format) -> None:
+    """Ask, and hold all nodes until then, or release them (None)."""
+    from cloudgpu.cli.render import when
+    from cloudgpu.control.lifecycle.lease import check_hold_end, hold_loses_to
+
+    name, now = called(rows[0]), session.clock()
+    whose = others_note(session, rows[0], "hold")
+    if until is None:
+        if any(row.expires and row.expires <= iso(now) for row in rows):
+            confirm(f"Release {name}? Its lease is over: it ends within seconds then.{whose}", yes=yes)
+        released = hold_all(session, rows, None)
+        answer(session, released, output, lambda _: f"{name} is not held any more, none of its {len(rows)} nodes.")
+        return
+    check_hold_end(session, name, until)
+    loses = hold_loses_to(session, rows[0], until)
+    if loses:
+        tell(loses)
+    at = when(iso(until), now)
+    billed = and_billed(rows[0], " It is billed meanwhile.")
+    confirm(f"Hold {name}, all {len(rows)} nodes, until {at}?{billed}{whose}", yes=yes)
+    held = hold_all(session, rows, until)
+    answer(session, held, output, lambda _: f"All {len(rows)} nodes of {name} are held until {at}.")

@@ -1,0 +1,59 @@
+"""What `ls` shows of clusters: a line each in its table, and what their queues have below it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from cloudgpu.cli.render import machine_row, machines, paragraph, state_text
+from cloudgpu.views.clusters import price_of
+
+if TYPE_CHECKING:
+    from cloudgpu.views.documents.machines.machines import ClusterDocument, LsDocument, MachineDocument
+
+
+def table(document: LsDocument, now: datetime, *, me: str | None) -> str:
+    """Return the table of `ls` with a line per cluster, where its first node would stand, and a line per queue."""
+    of = {one["id"]: one for one in document["clusters"]}
+    nodes = {value["id"]: value for value in document["machines"]}
+    shown: dict[str, MachineDocument] = {}
+    for value in document["machines"]:
+        cluster = value["cluster"]
+        one = value if cluster is None else of.get(cluster["id"], value)
+        shown.setdefault(one["id"], one)
+
+    def row(value: MachineDocument, now: datetime) -> list[str]:
+        return cluster_row(of[value["id"]], nodes, now) if value["id"] in of else machine_row(value, now)
+
+    queues = [paragraph(f"{one['name']}: {one['queue']}.") for one in of.values() if one["queue"]]
+    return "\n".join([machines(list(shown.values()), now, me=me, row=row), *queues])
+
+
+def cluster_row(value: ClusterDocument, nodes: Mapping[str, MachineDocument], now: datetime) -> list[str]:
+    """Return what the table of `ls` says of one cluster; `nodes` has its machines by id."""
+    of = [nodes[one] for one in value["nodes"]]
+    billed = [one for one in of if one["billed"]]
+    shown = value if len(billed) in (0, len(of)) else value | {"price": price_of(billed)}
+    name, _, at, _, *rest = machine_row(shown, now)
+    return [name, complete_text(value, of), at, what(value), *rest]
+
+
+def what(value: ClusterDocument) -> str:
+    """Return how many nodes of which type a cluster has now."""
+    return f"{len(value['nodes'])} x {value['instance_type']}"
+
+
+def complete_text(value: ClusterDocument, nodes: Sequence[MachineDocument]) -> str:
+    """Return how many nodes there are, and their state where not all run: `4/4`, `3/4 degraded`, `4/4 stopped`."""
+    if value["terminated_at"] and not value["there"]:
+        return "terminated"
+    total = nodes[0]["cluster"]["nodes"] if nodes[0]["cluster"] else len(nodes)
+    complete = f"{value['there']}/{total}{' degraded' if value['degraded'] else ''}"
+    states = [state_text(one) for one in nodes]
+    found = list(dict.fromkeys(states))
+    if found == ["running"]:
+        return complete
+    if len(found) == 1:
+        return f"{complete}{',' if value['degraded'] else ''} {found[0]}"
+    return f"{complete}: {', '.join(f'{states.count(one)} {one}' for one in found)}"

@@ -1,0 +1,83 @@
+"""`stop` and `start` of a cluster: asked once, and said of all its nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from cloudgpu.cli.clusters.answer import answer, as_one
+from cloudgpu.cli.common import Format, confirm, tell
+from cloudgpu.control.inventory.listing import cluster
+from cloudgpu.core.model.machine import Machine
+
+if TYPE_CHECKING:
+    from cloudgpu.cli.machines.start import StartOptions
+    from cloudgpu.control.session.session import Session
+    from cloudgpu.views.documents.machines.clusters import ClusterMachinesDocument
+
+_WHY = "asked by the user"
+
+
+def stop(session: Session, rows: Sequence[Machine], *, yes: bool, output: Format) -> None:
+    """Ask, stop all nodes, and say which of them are proved not to be billed."""
+    from cloudgpu.cli.machines.running_text import running_lines, to_stop
+    from cloudgpu.control.clusters.power import check_stop_all, stop_all
+    from cloudgpu.control.lifecycle.termination_summary import still_running
+    from cloudgpu.control.team.law import others_note
+
+    whose = others_note(session, rows[0], "stop")
+    check_stop_all(rows)
+    for line in running_lines(still_running(session, rows)):
+        tell(line)
+    value = cluster(session, rows)
+    about = to_stop(as_one(value), rows[0].stop_effect or "", whose)
+    confirm(f"Stop {value['name']}, all {len(rows)} nodes?", yes=yes, about=about)
+    answer(session, stop_all(session, rows, why=_WHY), output, _stopped)
+
+
+def _stopped(value: ClusterMachinesDocument) -> str:
+    from cloudgpu.cli.render import while_stopped
+
+    name, nodes = value["name"], f"all {len(value['machines'])} nodes"
+    stays = while_stopped(value)
+    kept = f"; what stays is.\n  {stays}\n  Start it again: cloudgpu start {name}"
+    return f"{name} is {value['state']} and not billed, {nodes}" + (
+        kept if stays else f". Start it again: cloudgpu start {name}"
+    )
+
+
+def start(session: Session, rows: Sequence[Machine], asked: StartOptions, *, wait: bool, output: Format) -> None:
+    """Ask, with what all nodes cost to the end of their new lease, and start all of them or none."""
+    from cloudgpu.cli.machines.running_text import to_start
+    from cloudgpu.cli.render import dollars, price, price_briefly, rounded
+    from cloudgpu.control.clusters.power import check_stop_all
+    from cloudgpu.control.clusters.start import start_all
+    from cloudgpu.control.lifecycle.start import AWAKE, new_lease
+    from cloudgpu.core.launch.plan import run_cost
+    from cloudgpu.core.values.money import ZERO, Money, usd
+    from cloudgpu.core.values.times import iso
+
+    check_stop_all(rows)
+    until = new_lease(session, rows[0], asked.lease, asked.renew_until)
+    if any(row.state not in AWAKE for row in rows):
+        lives, prices = until.expires - session.clock(), [row.price for row in rows if row.price]
+        cost = sum((run_cost(Money(one.nanos_per_hour), lives) for one in prices), ZERO)
+        known = dollars(usd(cost) if len(prices) == len(rows) else None)
+        to_the_end = f"{known} for all nodes to the end of their new lease in {rounded(lives.total_seconds())}"
+        value = cluster(session, rows)
+        hourly = price(value["price"]) if asked.verbose else price_briefly(value["price"])
+        about = to_start(as_one(value), hourly, to_the_end, iso(until.expires), session.clock())
+        confirm(f"Start {value['name']}, all {len(rows)} nodes?", yes=asked.yes, about=about)
+    done = start_all(session, rows, until, override=asked.override, wait=wait)
+    answer(session, done, output, _started)
+
+
+def _started(value: ClusterMachinesDocument) -> str:
+    from cloudgpu.cli.render import steps
+
+    name = value["name"]
+    said = f"{name} is {value['state']}, all {len(value['machines'])} nodes."
+    if value["state"] != "running":
+        return f"{said} See: cloudgpu show {name} --refresh"
+    ways = [(f"exec {name} --all-nodes -- CMD", "run a command on each"), (f"ssh {name}", "a shell on its first node")]
+    return f"{said}\n{steps([*ways, (f'down {name}', 'end it')])}"

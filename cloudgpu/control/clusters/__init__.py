@@ -1,0 +1,1 @@
+"""Clusters: one decision over all nodes, proved of all; the engine on them is set up and examined."""

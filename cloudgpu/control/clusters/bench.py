@@ -1,0 +1,152 @@
+"""Measures the network between machines, and compares it with what their type can do."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from cloudgpu.access import network_speed
+from cloudgpu.catalog.read import network_of
+from cloudgpu.control.access.reach import reached
+from cloudgpu.core.clusters.layout import engine_files, rank
+from cloudgpu.core.clusters.members import members
+from cloudgpu.core.clusters.worth import USED_OF_NETWORK
+from cloudgpu.core.model.machine import is_owned
+from cloudgpu.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from cloudgpu.access.network_speed import Measured
+    from cloudgpu.control.session.session import Session
+    from cloudgpu.core.model.machine import Machine
+    from cloudgpu.views.documents.machines.access import NetworkBenchDocument
+
+MOST_GBIT = 10_000
+USUAL_S = 5
+POOR_BELOW = 0.8  # of what was expected: something is not used
+
+
+class Tool(StrEnum):
+    """What measures."""
+
+    IPERF3 = "iperf3"
+    NCCL = "nccl-tests"
+
+
+def bench_network(
+    session: Session,
+    name: str,
+    other: str | None,
+    *,
+    seconds: int = USUAL_S,
+    expected: float | None = None,
+    tool: Tool | None = None,
+) -> NetworkBenchDocument:
+    """Return how fast the second of two machines sends to the first, compared with what was expected.
+
+    `name` is a cluster, of which nodes 0 and 1 are measured, or a machine with an `other` one. A cluster with Slurm,
+    GPUs and nccl-tests is measured by these on all its nodes, unless `tool` says otherwise. `expected` is what the
+    network can do, in Gbit/s; None: what is known of the type.
+
+    Raises InvalidRequest for machines whose traffic would be billed or that lack the tool, Unreachable where they do
+    not reach each other.
+    """
+    if expected is not None and not 0 < expected <= MOST_GBIT:
+        raise InvalidRequest(
+            f"{expected:g} is not a network from above 0 to {MOST_GBIT:,} Gbit/s.",
+            field="--expected",
+            value=f"{expected:g}",
+            next="For example --expected 10",
+        )
+    first, second = _pair(session, name, other)
+    check_near(first, second)
+    with ExitStack() as stack:
+        server = stack.enter_context(reached(session, first))
+        ready = network_speed.look(server)
+        cluster = first.cluster if other is None and first.cluster and first.cluster.engine == "slurm" else None
+        program = None if cluster is None or tool is Tool.IPERF3 else ready.nccl
+        if program is not None and cluster is not None:
+            session.tell(f"{cluster.name}: {program} on {cluster.nodes} nodes")
+            conf = engine_files(cluster.id, rank(first)).conf
+            measured = network_speed.nccl(server, program, cluster.nodes, ready.gpus, conf)
+            return _value(cluster.name, None, second, None, measured, expected)
+        if tool is Tool.NCCL:
+            raise _no_nccl(first)
+        client = stack.enter_context(reached(session, second))
+        lacking = [one.target.name for one in (server, client) if not network_speed.look(one).iperf3]
+        if lacking:
+            raise network_speed.missing(lacking)
+        session.tell(f"{second.name}: sending to {first.name} for {seconds} seconds")
+        measured = network_speed.iperf3(server, client, ready.address, seconds=seconds)
+    return _value(second.name, first.name, second, ready.address, measured, expected)
+
+
+def _no_nccl(machine: Machine) -> InvalidRequest:
+    return InvalidRequest(
+        f"nccl-tests cannot run from {machine.name}: they need a cluster with Slurm, GPUs, mpirun and all_reduce_perf.",
+        field="--with",
+        value=Tool.NCCL,
+        next="Build them on each node with: make MPI=1. Or measure TCP: --with iperf3",
+    )
+
+
+def _pair(session: Session, name: str, other: str | None) -> tuple[Machine, Machine]:
+    if other is None:
+        found = first_two(session.ledger.machines(), name)
+        if found is not None:
+            return found
+        raise InvalidRequest(
+            f"{name} is not a cluster of two machines, and a network has two ends.",
+            field="NAME",
+            value=name,
+            next=f"Name another machine: cloudgpu bench network {name} NAME2",
+        )
+    first, second = session.find(name), session.find(other)
+    if first.id == second.id:
+        raise InvalidRequest(
+            f"{name} and {other} are one machine.", field="NAME2", value=other, next="Name another one."
+        )
+    return first, second
+
+
+def first_two(machines: Iterable[Machine], name: str) -> tuple[Machine, Machine] | None:
+    """Return the first two nodes of the cluster with this name or id that are not gone; None where there are none."""
+    nodes = [one for one in members(machines, name) if one.terminated_at is None]
+    return (nodes[0], nodes[1]) if len(nodes) > 1 else None
+
+
+def check_near(first: Machine, second: Machine) -> None:
+    """Refuse machines between which the traffic would cost money, or would not be that of one network."""
+    places = [(one.provider, one.account, one.region, one.zone) for one in (first, second)]
+    if places[0] != places[1] and not (is_owned(first.provider) and is_owned(second.provider)):
+        where = " and ".join(" ".join(filter(None, (place[0], place[3] or place[2]))) for place in places)
+        raise InvalidRequest(
+            f"{first.name} and {second.name} are in different places ({where}): their traffic is billed.",
+            field="NAME2",
+            value=second.name,
+            next="Name two machines of one zone and account.",
+        )
+
+
+def _value(
+    sender: str, receiver: str | None, machine: Machine, address: str | None, measured: Measured, given: float | None
+) -> NetworkBenchDocument:
+    network = network_of(machine.provider, machine.instance_type or "") if given is None else None
+    gbit = given if network is None else network.gbit
+    expected = None if gbit is None else gbit * USED_OF_NETWORK
+    return {
+        "sender": sender,
+        "receiver": receiver,
+        "address": address,
+        "program": measured.program,
+        "seconds": measured.seconds,
+        "gbit_per_s": measured.gbit,
+        "network_gbit_per_s": gbit,
+        "network_up_to_gbit_per_s": None if network is None else network.up_to,
+        "network_fabric": None if network is None else network.fabric,
+        "network_source": None if network is None else f"{network.source}, {network.as_of}",
+        "expected_gbit_per_s": expected,
+        "poor": None if expected is None else measured.gbit < POOR_BELOW * expected,
+    }

@@ -1,0 +1,223 @@
+"""Sets the engine up on the nodes of a cluster, says how it is, and takes it away again.
+
+A cluster of one machine is its queue. Nothing is changed before all nodes were looked at and compared.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from datetime import timedelta
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from cloudgpu.access.slurm.node import EngineNode
+from cloudgpu.control.access.reach import open_connection
+from cloudgpu.core.clusters.conf import Node, files_of, plan_digest
+from cloudgpu.core.clusters.fit import check_fit, check_people
+from cloudgpu.core.clusters.layout import cluster_id, in_order, rank
+from cloudgpu.core.clusters.state import EngineState, missing_nodes, to_resume
+from cloudgpu.core.model.machine import HERE
+from cloudgpu.errors import CloudgpuError, Unreachable
+from cloudgpu.parallel import Pool
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session.session import Session
+    from cloudgpu.core.clusters.nodes import NodeFacts
+    from cloudgpu.core.model.machine import Machine
+
+READY_WITHIN = timedelta(minutes=2)  # from the start of the daemons until sinfo says so for all nodes
+INSTALLED_WITHIN = timedelta(minutes=15)  # from the first look: a first boot brings drivers and environments, too
+LOOK_AGAIN_S = 3.0
+AT_ONCE = 16  # connections that are opened, or nodes that are worked on, at a time
+PAUSE_S = 0.2
+KEY_BYTES = 128
+STEADY = timedelta(seconds=3)  # a controller that knew jobs before may drain a node when that tells of the same jobs
+TRIES = 2  # a port that was chosen may be somebody else's a moment later
+_TAKEN = ("address already in use", "bind")  # what a daemon says of a port that somebody else has taken
+
+Answer = TypeVar("Answer")
+
+
+class _Gang(NamedTuple):
+    """The nodes of a cluster, in their order, each with its connection."""
+
+    cluster: str
+    nodes: tuple[EngineNode, ...]
+
+    def each(self, call: Callable[[EngineNode], Answer]) -> list[Answer]:
+        """Have something done on all nodes side by side; the first error is raised."""
+        with Pool(AT_ONCE, "nodes") as pool:
+            return list(pool.map(call, self.nodes))
+
+
+def set_up(session: Session, machines: Sequence[Machine], *, people: Sequence[str] = ()) -> None:
+    """Make the machines of one cluster a Slurm, and wait until it says that all of them can work.
+
+    Where it is set up already, only what does not run is started, and jobs go on; where an address or what a node has
+    is another one, the files are written anew and all is restarted. `people` are those whose jobs it has to run.
+
+    Raises InvalidRequest, before anything is changed, where Slurm is missing, versions, clocks or user ids differ, or
+    the queue is to be for several people; Unreachable where a node cannot be reached, a daemon ends, or not all nodes
+    are ready in time.
+    """
+    with _gang(session, machines) as gang:
+        facts = _looked_at(session, gang, people)
+        check_fit(facts)
+        check_people(facts, people)
+        names, steady = _started(session, gang, facts)
+        _wait_until_ready(session, gang, names, steady)
+
+
+def tear_down(session: Session, machines: Sequence[Machine]) -> None:
+    """End everything that runs for the engine on these machines, jobs too, and remove its files; node 0 comes last.
+
+    The records of jobs on node 0 go, too: read them before. Does all it can, then raises the first Unreachable.
+    """
+    if not machines:
+        return
+    cluster, ordered = cluster_id(machines[0]), in_order(machines)
+    faults: list[CloudgpuError] = []
+
+    def remove(machine: Machine) -> None:
+        try:
+            with EngineNode(_connected(session, machine), cluster, rank(machine)) as node:
+                node.remove()
+        except CloudgpuError as fault:
+            faults.append(fault)
+
+    others = [machine for machine in ordered if rank(machine)]
+    with Pool(AT_ONCE, "nodes") as pool:
+        list(pool.map(remove, others))
+    for machine in ordered:
+        if not rank(machine):
+            remove(machine)
+    if faults:
+        raise faults[0]
+
+
+def leave_nothing(session: Session, machines: Sequence[Machine]) -> None:
+    """Take the engine away before machines end that are somebody's own computers: its files would stay there.
+
+    Their end does not wait for one that does not answer, and what still runs ends with its machine. Raises nothing.
+    """
+    if machines[0].provider in HERE:
+        with suppress(CloudgpuError):
+            tear_down(session, [machine for machine in machines if machine.state == "running"])
+
+
+def engine_of(session: Session, machines: Sequence[Machine]) -> EngineState:
+    """Return how the engine of a cluster is, as node 0 says it. Raises Unreachable where node 0 cannot be reached."""
+    head = in_order(machines)[0]
+    with EngineNode(open_connection(session, head), cluster_id(head), rank(head)) as node:
+        return node.state()
+
+
+@contextmanager
+def _gang(session: Session, machines: Sequence[Machine]) -> Iterator[_Gang]:
+    """Yield the nodes, connected; their connections are closed afterwards."""
+    ordered = in_order(machines)
+    cluster = cluster_id(ordered[0])
+    with ExitStack() as opened:
+
+        def enter(machine: Machine) -> EngineNode:
+            node = EngineNode(_connected(session, machine), cluster, rank(machine))
+            opened.callback(node.close)
+            return node
+
+        with Pool(AT_ONCE, "nodes") as pool:
+            nodes = tuple(pool.map(enter, ordered))
+        yield _Gang(cluster, nodes)
+
+
+def _connected(session: Session, machine: Machine) -> Connection:
+    """Return a connection; the thread that opens it has the ledger for itself."""
+    with session.beside() as own:
+        return open_connection(own, machine)
+
+
+def _looked_at(session: Session, gang: _Gang, people: Sequence[str]) -> list[NodeFacts]:
+    """Return what the nodes say of themselves, once those that still install what their first boot brings have it."""
+    deadline = session.clock() + INSTALLED_WITHIN
+    told = False
+    while True:
+        facts = gang.each(lambda node: node.look(people))
+        waits = [one.name for one in facts if one.preparing and not one.has_engine]
+        if not waits or session.clock() >= deadline:
+            return facts
+        if not told:
+            session.tell(f"{_called(waits)}: waiting until Slurm is installed")
+            told = True
+        session.pause(LOOK_AGAIN_S)
+
+
+def _started(session: Session, gang: _Gang, facts: Sequence[NodeFacts]) -> tuple[tuple[str, ...], timedelta]:
+    """Have all daemons run; return the names of the nodes, and for how long they have to be ready."""
+    digest = plan_digest(gang.cluster, facts)
+    names = tuple(one.name for one in facts)
+    ports = [one.ports for one in facts if one.ports is not None]
+    if len(ports) == len(facts) and all(one.planned == digest for one in facts):
+        session.tell(f"{_called(names)}: starting what does not run of its Slurm")
+        began = gang.each(lambda node: node.start(ports[gang.nodes.index(node)]))
+        return names, STEADY if "slurmctld" in began[0] else timedelta(0)
+    for left in reversed(range(TRIES)):
+        try:
+            _start_anew(session, gang, facts, digest)
+            break
+        except Unreachable as fault:
+            if not left or not any(word in fault.message.lower() for word in _TAKEN):
+                raise
+    return names, timedelta(0)
+
+
+def _start_anew(session: Session, gang: _Gang, facts: Sequence[NodeFacts], digest: str) -> None:
+    """Write the files of all nodes, with a new munge key, and start all daemons."""
+    session.tell(f"{_called([one.name for one in facts])}: setting up Slurm {facts[0].version}")
+    gang.each(EngineNode.stop)
+    shared = len({one.host for one in facts}) < len(facts) or any(one.address.startswith("127.") for one in facts)
+    ports = gang.each(lambda node: node.hold(shared=shared))
+    nodes = [Node(*pair) for pair in zip(facts, ports, strict=True)]
+    key = secrets.token_bytes(KEY_BYTES)
+    gang.each(lambda node: node.write(files_of(gang.cluster, nodes, gang.nodes.index(node)), key))
+    gang.each(lambda node: node.start(ports[gang.nodes.index(node)]))
+    gang.each(lambda node: node.note_plan(digest, ports[gang.nodes.index(node)]))
+
+
+def _wait_until_ready(session: Session, gang: _Gang, names: Sequence[str], steady: timedelta) -> None:
+    """Wait until sinfo says that every node can work; take nodes into use that only a restart had put out of it."""
+    head, deadline = gang.nodes[0], session.clock() + READY_WITHIN
+    since = None
+    while True:
+        state, now = head.state(), session.clock()
+        missing = missing_nodes(names, state.nodes)
+        if state.alive and not missing:
+            since = since or now
+            if now - since >= steady:
+                return
+        elif now >= deadline:
+            raise _not_ready(head.name, names, state, missing)
+        else:
+            since = None
+        again = to_resume(state.nodes)
+        if again:
+            head.resume(again)
+        session.pause(PAUSE_S)
+
+
+def _not_ready(head: str, names: Sequence[str], state: EngineState, missing: Sequence[str]) -> Unreachable:
+    why = f"not usable: {', '.join(missing)}" if state.alive else f"the controller does not answer ({state.why})"
+    ready = len(names) - len(missing) if state.alive else 0
+    return Unreachable(
+        f"After {READY_WITHIN.total_seconds():.0f} s Slurm has {ready} of {len(names)} nodes ready; {why}.",
+        field="engine",
+        value="slurm",
+        next=f"Look at the logs in ~/.cloudgpu/slurm on {head}: cloudgpu ssh {head}",
+    )
+
+
+def _called(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
+
+
+if TYPE_CHECKING:
+    from cloudgpu.access.ssh.connection import Connection

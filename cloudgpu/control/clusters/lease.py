@@ -1,0 +1,108 @@
+"""Moves the one lease of all nodes of a cluster, and holds them: budgets admit all of it at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING
+
+from cloudgpu.control.budgets.admission import look_first
+from cloudgpu.control.clusters.together import Together, each, faults_in, gravest, rows_now
+from cloudgpu.control.lifecycle import lease as single
+from cloudgpu.control.lifecycle.lifecycle import alone
+from cloudgpu.control.team.law import check_may, check_override, law_of
+from cloudgpu.core.launch.plan import Lease
+from cloudgpu.core.model.machine import Machine, called
+from cloudgpu.core.values.money import ZERO, Money
+from cloudgpu.errors import CloudgpuError
+from cloudgpu.underway import changing
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session.session import Session
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterExtension:
+    """What a longer lease means for a cluster: its one new lease, whether `renew-until` moves, and what all cost more.
+
+    `machines` are the nodes that answered, `faults` those of the others: their lease stays as it is.
+    """
+
+    machines: tuple[Machine, ...]
+    lease: Lease
+    moves_renew_until: bool
+    added_cost: Money
+    faults: tuple[CloudgpuError, ...] = ()
+
+
+def plan_extension_of_all(session: Session, machines: Sequence[Machine], by: timedelta) -> ClusterExtension:
+    """Ask about all nodes, and return what extending would do: the latest of their leases moves, for all of them.
+
+    Raises as `plan_extension` does where no node can be asked.
+    """
+    outcomes = each(session, machines, partial(_planned, by=by))
+    plans, faults = [one for one in outcomes if not isinstance(one, CloudgpuError)], faults_in(outcomes)
+    if not plans:
+        worst = gravest(faults)
+        assert worst is not None  # noqa: S101  (for the type checker: there is no other one)
+        raise worst
+    return ClusterExtension(
+        tuple(one.machine for one in plans),
+        _latest([one.lease for one in plans]),
+        any(one.moves_renew_until for one in plans),
+        sum((one.added_cost for one in plans), ZERO),
+        faults,
+    )
+
+
+def _planned(session: Session, machine: Machine, *, by: timedelta) -> single.Extension:
+    return single.plan_extension(session, machine, by)
+
+
+def _latest(leases: Sequence[Lease]) -> Lease:
+    return Lease(max(one.expires for one in leases), max(one.renew_until for one in leases))
+
+
+def extend_all(session: Session, extension: ClusterExtension, *, override: str | None = None) -> Together:
+    """Carry out an extension: admitted for all nodes at once, set on each. Raises as `extend` does: then on none.
+
+    A fault for each node on which it is not set: such a one keeps the lease that it had.
+    """
+    machines = extension.machines
+    law = law_of(session)
+    for machine in machines:
+        check_may(session, machine, "extend", law=law)
+    check_override(session, override)
+    if extension.moves_renew_until:
+        session.check_launchable()
+        look_first(session, {}, lambda budget: any(budget.scope.covers(machine) for machine in machines))
+    with alone(session, machines[0]), changing(single.partly_set(called(machines[0]))):
+        looks = each(session, rows_now(session, machines), single.latest_of)
+        latest = [one for one in looks if not isinstance(one, CloudgpuError)]
+        outcomes: list[Machine | CloudgpuError] = [*faults_in(looks)]
+        if latest:
+            lease = _latest([single.not_earlier(extension.lease, one) for one in latest])
+            single.admit_lease(session, latest, lease, "extend", override)
+            outcomes += each(session, latest, partial(_put, lease=lease))
+    return Together(rows_now(session, machines), (*extension.faults, *faults_in(outcomes)))
+
+
+def _put(session: Session, machine: Machine, *, lease: Lease) -> Machine:
+    return single.put_lease(session, machine, lease, "extend")
+
+
+def hold_all(session: Session, machines: Sequence[Machine], until: datetime | None) -> Together:
+    """Hold all nodes of a cluster until then, or release them (None); a fault for each of which that is not known."""
+    law = law_of(session)
+    for machine in machines:
+        check_may(session, machine, "hold", law=law)
+    single.check_hold_end(session, called(machines[0]), until)
+    with alone(session, machines[0]):
+        outcomes = each(session, machines, partial(_held, until=until))
+    return Together(rows_now(session, machines), faults_in(outcomes))
+
+
+def _held(session: Session, machine: Machine, *, until: datetime | None) -> Machine:
+    return single.hold_held(session, machine, until)

@@ -1,0 +1,96 @@
+"""Stops and ends clusters: one decision over all nodes, the others first and node 0 last, each end proved."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from cloudgpu.control.clusters.together import (
+    Act,
+    Together,
+    all_without_ledger,
+    faults_in,
+    ledger_or_not,
+    others_first,
+    rows_now,
+)
+from cloudgpu.control.lifecycle.lifecycle import Ended, alone, end_held, stop_held
+from cloudgpu.control.team.law import check_may, law_of
+from cloudgpu.core.model.machine import Machine, called, stays
+from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session.session import Session
+
+
+def check_stop_all(machines: Sequence[Machine]) -> None:
+    """Raise InvalidRequest where a node cannot be stopped: no cluster comes back from images of its nodes."""
+    for machine in machines:
+        if machine.stoppable is not False and not stays(machine):
+            continue
+        why = "has ended, and its disk alone is kept" if stays(machine) else f"is {machine.market}"
+        raise InvalidRequest(
+            f"{called(machine)} cannot be stopped and started: {machine.name} on {machine.provider} {why}, and a "
+            "cluster does not come back from images.",
+            field="name",
+            value=called(machine),
+            next=f"Run: cloudgpu down {called(machine)} (it ends all its nodes and deletes their disks)",
+        )
+
+
+def stop_all(session: Session, machines: Sequence[Machine], *, why: str) -> Together:
+    """Stop all nodes of a cluster; return once each is proved not to be billed, or why it is not.
+
+    One that has ended by itself counts as stopped. Raises InvalidRequest as `check_stop_all`, RoleNeeded where it is
+    not theirs to stop: then none is.
+    """
+
+    def act() -> list[Machine | CloudgpuError]:
+        _check_may(session, machines, "stop")
+        check_stop_all(machines)
+        with alone(session, machines[0]):
+            return others_first(session, machines, stopping(why))
+
+    outcomes = all_without_ledger(session, machines, act, f"{called(machines[0])} is stopped and not billed")
+    return Together(rows_now(session, machines), faults_in(outcomes))
+
+
+def stopping(why: str) -> Act[Machine]:
+    """Return what stops one node under a lock that the caller holds, whether the ledger is there or not."""
+    return ledger_or_not(partial(_stopped, why=why), lambda one: f"{one.name} is {one.state} and not billed")
+
+
+def _stopped(session: Session, machine: Machine, *, why: str) -> Machine:
+    try:
+        return stop_held(session, machine, why=why)
+    except InstanceNotFound as gone:
+        latest = session.ledger.machine(machine.id) or machine
+        if latest.terminated_at is None:
+            raise
+        session.tell(gone.message)
+        return latest
+
+
+def end_all(session: Session, machines: Sequence[Machine], *, why: str) -> list[Ended | CloudgpuError]:
+    """End all nodes of a cluster and what was made with them; return what came of each, in their order.
+
+    What they share goes with the last of them. A fault beyond one for each node says that the ledger does not know of
+    the ends yet. Raises RoleNeeded where it is not theirs to end: then none is.
+    """
+
+    def act() -> list[Ended | CloudgpuError]:
+        _check_may(session, machines, "end")
+        with alone(session, machines[0]):
+            ending = ledger_or_not(
+                partial(end_held, why=why), lambda one: f"{one.machine.name} was ended and nothing of it is left"
+            )
+            return others_first(session, machines, ending)
+
+    return all_without_ledger(session, machines, act, f"{called(machines[0])} was ended and nothing of it is left")
+
+
+def _check_may(session: Session, machines: Sequence[Machine], verb: str) -> None:
+    law = law_of(session)
+    for machine in machines:
+        check_may(session, machine, verb, law=law)

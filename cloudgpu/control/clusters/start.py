@@ -1,0 +1,144 @@
+"""Starts clusters: all nodes or none. Where one has no capacity, those that came are stopped again, and proved."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from cloudgpu.control.access.reach import wait_until_ready
+from cloudgpu.control.clusters.engine import set_up
+from cloudgpu.control.clusters.power import check_stop_all, stopping
+from cloudgpu.control.clusters.together import Together, each, faults_in, gravest, others_first, rows_now
+from cloudgpu.control.lifecycle.lifecycle import alone
+from cloudgpu.control.lifecycle.start import AWAKE, admit_start, check_start, may_start, start_held, to_start
+from cloudgpu.core.clusters.layout import engine_of_machine
+from cloudgpu.core.model.machine import Machine, and_billed, called
+from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, NoCapacity
+from cloudgpu.underway import changing
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session.session import Session
+    from cloudgpu.core.launch.plan import Lease
+
+_WHY = "another node of its cluster did not start"
+
+
+def check_not_moved(machine: Machine, *, move: bool) -> None:
+    """Raise InvalidRequest for `--move`: nodes stand in one zone, and no cluster comes back from images."""
+    if move:
+        raise InvalidRequest(
+            f"{called(machine)} cannot be moved: a cluster does not come back from images.",
+            field="--move",
+            value=called(machine),
+            next=f"Try again later without --move: cloudgpu start {called(machine)}",
+        )
+
+
+def start_all(
+    session: Session, machines: Sequence[Machine], lease: Lease, *, override: str | None = None, wait: bool = True
+) -> Together:
+    """Start the nodes of a stopped cluster under one new lease, and return their rows once all are accepted.
+
+    With `wait`, once SSH of each is verified and its engine is ready: a fault names what runs and does not answer.
+    Budgets admit all nodes at once. Where one is refused, or ends while it starts, those that were started are stopped
+    again and proved, and its error is raised: NoCapacity, or StopUnproved where one of those may still be billed.
+    Raises as `start` does.
+    """
+    name = called(machines[0])
+    check_start(session, machines, override)
+    check_stop_all(machines)
+    with changing(may_start(machines[0], name)):
+        with alone(session, machines[0]):
+            rows = _looked_at(session, machines)
+            asleep = [row for row in rows if row.state not in AWAKE]
+            if asleep:
+                admit_start(session, asleep, lease, override)
+                _refused_whole(session, rows, asleep, each(session, asleep, partial(_started, lease=lease)))
+            else:
+                session.tell(f"{name} runs already; extend makes its lease longer")
+        if not wait:
+            return Together(rows_now(session, rows))
+        outcomes = each(session, rows_now(session, rows), wait_until_ready)
+        with alone(session, machines[0]):
+            _ended_meanwhile(session, rows, asleep, outcomes)
+        faults = faults_in(outcomes) or _engine_again(session, rows_now(session, rows))
+    return Together(rows_now(session, rows), faults)
+
+
+def _engine_again(session: Session, rows: Sequence[Machine]) -> tuple[CloudgpuError, ...]:
+    """Set the engine up on nodes that run again: their addresses may be other ones. Return what kept it from that."""
+    if engine_of_machine(rows[0]) != "slurm":
+        return ()
+    try:
+        set_up(session, rows)
+    except CloudgpuError as error:
+        error.message += f" {called(rows[0])} runs{and_billed(rows[0], ' and is billed')}, without its queue."
+        error.next = error.next or f"Run: cloudgpu start {called(rows[0])}"
+        return (error,)
+    return ()
+
+
+def _started(session: Session, machine: Machine, *, lease: Lease) -> Machine:
+    return start_held(session, machine, lease)
+
+
+def _looked_at(session: Session, machines: Sequence[Machine]) -> list[Machine]:
+    """Return the rows of now of the nodes that are there, and tell of those that have ended.
+
+    Raises what keeps one from being asked: nothing was started then; InstanceNotFound where none is there.
+    """
+    outcomes = each(session, machines, to_start)
+    awake = [row.name for row in rows_now(session, machines) if row.state in AWAKE]
+    if 0 < len(awake) < len(machines):
+        session.tell(f"{called(machines[0])} runs in part: {', '.join(awake)}")
+    lost = [one for one in faults_in(outcomes) if isinstance(one, InstanceNotFound)]
+    unknown = gravest(one for one in faults_in(outcomes) if not isinstance(one, InstanceNotFound))
+    if unknown is not None:
+        unknown.message += f" No node of {called(machines[0])} was started."
+        raise unknown
+    rows = [one for one in outcomes if not isinstance(one, CloudgpuError)]
+    if not rows:
+        raise lost[0]
+    for one in lost:
+        session.tell(one.message)
+    return rows
+
+
+def _refused_whole(
+    session: Session, rows: Sequence[Machine], asleep: Sequence[Machine], outcomes: Sequence[Machine | CloudgpuError]
+) -> None:
+    """Stop what was started and raise why, where one of these nodes was not."""
+    faults = faults_in(outcomes)
+    if not faults:
+        return
+    first = next((one for one in faults if isinstance(one, NoCapacity)), gravest(faults))
+    assert first is not None  # noqa: S101  (for the type checker: there is one)
+    name = called(rows[0])
+    session.tell(f"{name}: {first.message} Stopping the nodes that have started")
+    unproved = faults_in(others_first(session, asleep, stopping(_WHY)))
+    ran = [row.name for row in rows if row not in asleep]
+    before = f" {', '.join(ran)} ran before, and still {'runs' if len(ran) == 1 else 'run'}." if ran else ""
+    worst = gravest(unproved)
+    if worst is not None:
+        billed = and_billed(rows[0], " and be billed")
+        worst.message = f"{name} did not start: {first.message} A part of it may run{billed}: {worst.message}{before}"
+        worst.next = f"Run: cloudgpu stop {name}"
+        raise worst
+    first.message = f"{name} did not start: {first.message} The nodes that had started are stopped again.{before}"
+    first.next = f"Try again later: cloudgpu start {name}"
+    raise first
+
+
+def _ended_meanwhile(
+    session: Session, rows: Sequence[Machine], asleep: Sequence[Machine], outcomes: Sequence[Machine | CloudgpuError]
+) -> None:
+    """Stop all that this start has started, where one of it has ended while it started: that was no start."""
+    started, now = {row.id for row in asleep}, rows_now(session, rows)
+    over = [
+        one
+        for row, one in zip(now, outcomes, strict=True)
+        if isinstance(one, CloudgpuError) and row.id in started and row.state not in AWAKE
+    ]
+    if over:
+        _refused_whole(session, rows, asleep, over)

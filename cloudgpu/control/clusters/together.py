@@ -1,0 +1,113 @@
+"""Does one thing to all nodes of a cluster, side by side: what fails at one of them keeps it from no other one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from cloudgpu.control.outage.outage import going_on, unrecorded, without_ledger
+from cloudgpu.core.clusters.members import node_number
+from cloudgpu.core.model.machine import Machine, called, may_go_on
+from cloudgpu.errors import CloudgpuError, StopUnproved
+from cloudgpu.ledger.log.storage_errors import LedgerAway
+from cloudgpu.parallel import Pool
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session.session import Session
+
+T = TypeVar("T")
+Act = Callable[["Session", Machine], T]
+AT_ONCE = 16  # nodes that are asked, and proved, side by side
+
+
+class Together(NamedTuple):
+    """What came of one decision over all nodes: their rows now, in their order, and a fault for each that failed."""
+
+    machines: tuple[Machine, ...]
+    faults: tuple[CloudgpuError, ...] = ()
+
+    @property
+    def gravest(self) -> CloudgpuError | None:
+        """The fault whose exit code counts; None where all went well."""
+        return gravest(self.faults)
+
+
+def gravest(errors: Iterable[CloudgpuError]) -> CloudgpuError | None:
+    """Return the fault whose exit code counts: 9 before 8 before the rest."""
+    order = {9: 0, 8: 1}
+    return min(errors, key=lambda fault: order.get(fault.exit_code, 2), default=None)
+
+
+def each(session: Session, machines: Sequence[Machine], act: Act[T]) -> list[T | CloudgpuError]:
+    """Return what `act` returns or raises of each machine, in their order; each has a session of its own."""
+    if len(machines) < 2:  # noqa: PLR2004  (one needs no thread, and no connection of its own)
+        return [_tried(session, machine, act) for machine in machines]
+
+    def apart(machine: Machine) -> T | CloudgpuError:
+        with session.beside() as own:
+            return _tried(own, machine, act)
+
+    with Pool(AT_ONCE, "machines") as pool:
+        return list(pool.map(apart, machines))
+
+
+def _tried(session: Session, machine: Machine, act: Act[T]) -> T | CloudgpuError:
+    try:
+        return act(session, machine)
+    except CloudgpuError as error:
+        if machine.name not in error.message:  # of several, nobody would know which one it is
+            error.message = f"{machine.name}: {error.message}"
+        return error
+    except Exception as bug:  # noqa: BLE001  (the other nodes have to be ended all the same)
+        return StopUnproved(
+            f"{machine.name} {may_go_on(machine)}: it failed there ({type(bug).__name__}: {bug}).",
+            field="name",
+            value=machine.name,
+            next=f"Run: cloudgpu down {called(machine)}, and report this.",
+        )
+
+
+def others_first(session: Session, machines: Sequence[Machine], act: Act[T]) -> list[T | CloudgpuError]:
+    """Return as `each` does; node 0, which knows what the others did, has its turn when they have had theirs."""
+    first = [machine for machine in machines if node_number(machine) == 0]
+    others = [machine for machine in machines if node_number(machine) != 0]
+    said = {
+        machine.id: outcome
+        for some in (others, first)
+        for machine, outcome in zip(some, each(session, some, act), strict=True)
+    }
+    return [said[machine.id] for machine in machines]
+
+
+def ledger_or_not(act: Act[T], done: Callable[[T], str]) -> Act[T]:
+    """Return `act`, which goes on without a ledger that is away; `done` says what was done, without a full stop."""
+    return lambda session, machine: without_ledger(session, machine, partial(act, session), done)
+
+
+def all_without_ledger(
+    session: Session, machines: Sequence[Machine], act: Callable[[], list[T | CloudgpuError]], done: str
+) -> list[T | CloudgpuError]:
+    """Return `act()`, about all of these machines; where the ledger is away before it begins, do it without.
+
+    Where the ledger still takes no line then, a fault more says so; `done` is what was done, without a full stop.
+    """
+    try:
+        return act()
+    except LedgerAway as error:
+        if session.apart:
+            raise
+        with going_on(session, error, machines) as aside:
+            session.tell(f"{called(machines[0])}: {error.message} Going on without it")
+            outcomes = act()
+            return outcomes if aside.offer() else [*outcomes, unrecorded(done, aside)]
+
+
+def faults_in(outcomes: Iterable[T | CloudgpuError]) -> tuple[CloudgpuError, ...]:
+    """Return the faults among what came of each."""
+    return tuple(one for one in outcomes if isinstance(one, CloudgpuError))
+
+
+def rows_now(session: Session, machines: Iterable[Machine]) -> tuple[Machine, ...]:
+    """Return the rows of these machines as the ledger has them now."""
+    return tuple(session.ledger.machine(machine.id) or machine for machine in machines)

@@ -1,0 +1,91 @@
+"""Reads what `run` asks of Slurm: nodes, GPUs on each, an array, what has to be over first, partition and account."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NoReturn, TypedDict
+
+from cloudgpu.config.files.text import shown
+from cloudgpu.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MOST_NODES, MOST_GPUS = 10_000, 64
+_ARRAY = re.compile(r"\d+(-\d+(:\d+)?)?(,\d+(-\d+(:\d+)?)?)*(%[1-9]\d*)?")
+_WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,@+-]*")
+
+
+class SlurmOptions(TypedDict, total=False):
+    """What a job may ask of Slurm. Text is read as the command line reads it."""
+
+    nodes: int | str | None
+    gpus_per_node: int | str | None
+    array: str | None  # 0-9%4
+    after: str | None  # a job of ours by name, or one of Slurm by id
+    partition: str | None
+    slurm_account: str | None
+    once: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmRequest:
+    """What a job asks of Slurm; `given` are the options that were typed, as they are typed."""
+
+    nodes: int = 1
+    gpus_per_node: int | None = None
+    array: str | None = None
+    after: str | None = None
+    partition: str | None = None
+    account: str | None = None
+    once: bool = False
+    given: tuple[str, ...] = ()
+
+
+def parse_slurm(asked: Mapping[str, object], on: str | None) -> SlurmRequest:
+    """Return what is asked of Slurm; raise InvalidRequest for a word that cannot be meant, or that stands without --on.
+
+    Whether the place has a Slurm is found out later (`control/jobs/slurm/place.py`).
+    """
+    given = tuple(
+        f"--{name.replace('_', '-')}" for name in SlurmOptions.__annotations__ if asked.get(name) not in (None, False)
+    )
+    if given and on is None:
+        raise InvalidRequest(
+            f"{given[0]} is for a job in Slurm, and no cluster is named.",
+            field=given[0],
+            value=None,
+            next=f"Name the cluster with --on (cloudgpu ls), or leave {given[0]} out.",
+        )
+    return SlurmRequest(
+        nodes=_whole(asked.get("nodes"), "--nodes", MOST_NODES) or 1,
+        gpus_per_node=_whole(asked.get("gpus_per_node"), "--gpus-per-node", MOST_GPUS),
+        array=_text(asked.get("array"), "--array", _ARRAY, "0-9, 1,3,5 or 0-99%4"),
+        after=_text(asked.get("after"), "--after", _WORD, "the name of a job, or Slurm's id of it"),
+        partition=_text(asked.get("partition"), "--partition", _WORD, "one of: sinfo -s"),
+        account=_text(asked.get("slurm_account"), "--slurm-account", _WORD, "one of: sacctmgr show associations"),
+        once=bool(asked.get("once")),
+        given=given,
+    )
+
+
+def _whole(value: object, option: str, most: int) -> int | None:
+    if value is None:
+        return None
+    text = str(value)
+    if isinstance(value, bool) or not text.isdecimal() or not 1 <= int(text) <= most:
+        _refused(option, value, f"is not a whole number from 1 to {most:,}", f"For example {option} 2")
+    return int(text)
+
+
+def _text(value: object, option: str, pattern: re.Pattern[str], example: str) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, str) or not pattern.fullmatch(value):
+        _refused(option, value, "cannot be read", f"Give {example}.")
+    return value
+
+
+def _refused(option: str, value: object, says: str, way_out: str) -> NoReturn:
+    raise InvalidRequest(f"{option} {shown(str(value))!r} {says}.", field=option, value=shown(str(value)), next=way_out)

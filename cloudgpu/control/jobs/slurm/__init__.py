@@ -1,0 +1,1 @@
+"""Jobs in Slurm: whether a place has one, what is asked of it, and what it says of them."""

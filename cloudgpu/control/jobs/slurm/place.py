@@ -1,0 +1,150 @@
+"""Finds out whether a job's place has a Slurm, and makes what was typed into what is asked of that Slurm."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from decimal import Decimal
+from io import BytesIO
+from typing import TYPE_CHECKING
+
+from cloudgpu.control.access.reach import open_connection
+from cloudgpu.control.cost.job_cost import all_jobs
+from cloudgpu.core.clusters.layout import cluster_id, engine_of_machine, in_order
+from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.times import duration_text, from_iso
+from cloudgpu.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cloudgpu.control.jobs.inputs.request import RunRequest
+    from cloudgpu.control.session.session import Session
+    from cloudgpu.core.events.job_lines import SlurmRecord
+    from cloudgpu.core.model.machine import Machine
+
+# A login node sets PATH and SLURM_CONF in its login shells, or has them in the system's places.
+PROBE = ("sh", "-c", 'sinfo -h -o %P || "${SHELL:-sh}" -lc "sinfo -h -o %P"')
+MINUTE = timedelta(minutes=1)
+_NO_SLURM = "Options of Slurm go with --on CLUSTER, where CLUSTER has the engine slurm, or is a machine with sbatch."
+
+
+def slurm_of(session: Session, machine: Machine, request: RunRequest) -> SlurmRecord | None:
+    """Return what is asked of the Slurm of this place; None where commands run on the machine itself.
+
+    Asks an own machine over SSH whether it has one. Raises InvalidRequest for options of Slurm at a place without one,
+    for a node count that it does not have, and for a job without an end; Unreachable.
+    """
+    asked = request.slurm
+    ours = engine_of_machine(machine) == "slurm"
+    if not ours and not (machine.provider == "ssh" and machine.cluster is None and _has_slurm(session, machine)):
+        if asked.given:
+            raise InvalidRequest(
+                f"{asked.given[0]} needs a Slurm, and {machine.name} has none.",
+                field=asked.given[0],
+                value=None,
+                next=f"{_NO_SLURM} Or leave {asked.given[0]} out.",
+            )
+        return None
+    nodes = members_of(session, machine) if ours else ()
+    cluster = cluster_id(machine) if ours else None
+    _check(request, nodes, machine)
+    record: SlurmRecord = {
+        "cluster": cluster,
+        "members": [one.id for one in nodes],
+        "name": request.name,
+        "nodes": asked.nodes,
+        "minutes": _minutes(session, request, machine),
+        "gpus_per_node": asked.gpus_per_node,
+        "array": asked.array,
+        "after": None if asked.after is None else _after(session, asked.after, cluster, machine),
+        "partition": asked.partition,
+        "account": asked.account,
+        "once": asked.once,
+    }
+    tariff = None if ours else _tariff(session, machine)
+    if tariff is not None:
+        record["usd_per_gpu_hour"] = tariff
+    return record
+
+
+def _tariff(session: Session, machine: Machine) -> int | None:
+    """Return what a GPU costs for an hour in the Slurm that a host submits to, in nano-dollars; None: it is free."""
+    account = session.settings.accounts.get(machine.account)
+    hosts = [] if account is None else account.options.get("hosts", [])
+    found = (one.get("usd_per_gpu_hour") for one in hosts if one.get("name") == machine.region)
+    value = next(found, None)
+    return None if value is None else Money.usd(Decimal(str(value))).nanos
+
+
+def members_of(session: Session, machine: Machine) -> tuple[Machine, ...]:
+    """Return the machines of the cluster that a machine is a node of, node 0 first."""
+    wanted = cluster_id(machine)
+    rows = (one for one in session.ledger.machines() if one.terminated_at is None)
+    return in_order(one for one in rows if cluster_id(one) == wanted) or (machine,)
+
+
+def _has_slurm(session: Session, machine: Machine) -> bool:
+    """Say whether an own machine submits to a Slurm that answers. Raises Unreachable."""
+    from cloudgpu.access.ssh.execute import run
+
+    connection = open_connection(session, machine)
+    try:
+        return not run(connection, PROBE, stdin=None, stdout=BytesIO(), stderr=BytesIO())
+    finally:
+        connection.close()
+
+
+def _check(request: RunRequest, nodes: Sequence[Machine], machine: Machine) -> None:
+    """Raise InvalidRequest for what Slurm cannot do, or would write down."""
+    asked = request.slurm
+    if nodes and asked.nodes > len(nodes):
+        raise InvalidRequest(
+            f"--nodes {asked.nodes} is more than the {len(nodes)} of {machine.name}.",
+            field="--nodes",
+            value=str(asked.nodes),
+            next=f"Ask for {len(nodes)} at most, or launch a larger cluster (cloudgpu up --nodes).",
+        )
+    refused = {
+        "--secret": (bool(request.secrets), "Slurm keeps the environment of its jobs in files of its own"),
+        "--env-file": (request.env_file is not None, "Slurm keeps the environment of its jobs in files of its own"),
+        "--results-to": (request.results_to is not None, "results of a job in Slurm come to this computer"),
+        "--data": (bool(request.data), "data is fetched to one machine, and Slurm may run the job on others"),
+        "--max-cost": (request.max_cost is not None, "the machines cost the same with and without it"),
+    }
+    for option, (given, why) in refused.items():
+        if given:
+            says = f"{option} does not go with a job in Slurm: {why}."
+            raise InvalidRequest(says, field=option, value=None, next=f"Leave {option} out.")
+
+
+def _minutes(session: Session, request: RunRequest, machine: Machine) -> int:
+    """Return the time limit, in minutes: --timeout, or what is left to the machine's renew-until."""
+    left = None if machine.renew_until is None else from_iso(machine.renew_until) - session.clock()
+    span = request.timeout if request.timeout is not None else left
+    if span is None:
+        raise InvalidRequest(
+            f"A job in Slurm needs a time limit, and {machine.name} has no end.",
+            field="--timeout",
+            value=None,
+            next="Add --timeout 12h, say: Slurm starts a job the sooner, the shorter it is.",
+        )
+    if left is not None and span > left:
+        raise InvalidRequest(
+            f"--timeout {duration_text(span)} is longer than {machine.name} lives.",
+            field="--timeout",
+            value=duration_text(span),
+            next=f"Allow less, or run: cloudgpu extend {machine.name}",
+        )
+    return max(1, -(-span // MINUTE) if request.timeout is not None else span // MINUTE)
+
+
+def _after(session: Session, word: str, cluster: str | None, machine: Machine) -> str:
+    """Return Slurm's id of the job that has to succeed first: one of ours at the same place, or the id itself."""
+    found = [job for job in all_jobs(session).values() if word in (job.name, job.key, job.id) and job.in_slurm]
+    there = [job for job in found if job.in_slurm and job.in_slurm["cluster"] == cluster and job.slurm_id]
+    if there and there[-1].slurm_id:
+        return there[-1].slurm_id
+    if word.isdecimal() and not found:
+        return word
+    why = "is not in Slurm yet" if found and not there else f"is no job in the Slurm of {machine.name}"
+    raise InvalidRequest(f"--after {word}: it {why}.", field="--after", value=word, next="See: cloudgpu jobs")

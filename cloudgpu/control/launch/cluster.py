@@ -1,0 +1,156 @@
+"""The nodes of a cluster as one launch: found again, settled together, or ended together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cloudgpu.control.inventory.settle import settle_by_listing
+from cloudgpu.control.inventory.sync import refresh
+from cloudgpu.control.launch.together import end_part, send_all
+from cloudgpu.core.model.machine import fact, stays
+from cloudgpu.core.values.naming import lock_name
+from cloudgpu.core.values.times import from_iso
+from cloudgpu.errors import NoCapacity
+from cloudgpu.ledger import saved_calls as saved
+from cloudgpu.providers.abilities import LaunchesTogether
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from datetime import datetime
+
+    from cloudgpu.control.launch.plan import Prepared
+    from cloudgpu.control.session.session import Session
+    from cloudgpu.core.model.launch import Attempt
+    from cloudgpu.core.model.machine import Machine
+    from cloudgpu.core.model.offers import Offer
+
+    Covered = Callable[[Machine], bool]  # whether the plan that was agreed to pays for it
+
+
+def places_of(prepared: Prepared, offer: Offer) -> list[Offer]:
+    """Return the offer of each node of a launch that begins at this offer: own machines have one node each.
+
+    Raises NoCapacity where fewer hosts than nodes fit.
+    """
+    if prepared.nodes == 1 or offer.available.provider != "ssh":
+        return [offer] * prepared.nodes
+    rest = prepared.offers[prepared.offers.index(offer) :] if offer in prepared.offers else (offer,)
+    hosts = {one.available.region: one for one in reversed(rest) if one.available.account == offer.available.account}
+    if len(hosts) < prepared.nodes:
+        raise NoCapacity(
+            f"{prepared.nodes} nodes need as many machines of yours that fit, and there are {len(hosts)} from "
+            f"{offer.available.region} on.",
+            field="--nodes",
+            value=str(prepared.nodes),
+            next="Ask for fewer nodes, or add a host: cloudgpu init ssh",
+        )
+    return [offer, *(one for region, one in reversed(hosts.items()) if region != offer.available.region)][
+        : prepared.nodes
+    ]
+
+
+def nodes_launched(session: Session, machine: Machine) -> list[Machine]:
+    """Return the nodes that live of the cluster that a machine is of, in order; itself for a machine of its own."""
+    cluster = machine.cluster
+    if cluster is None:
+        return [machine]
+    rows = [row for row in session.ledger.machines() if row.cluster is not None and row.cluster.id == cluster.id]
+    return sorted((row for row in rows if row.terminated_at is None), key=_node)
+
+
+def found_or_settled(
+    session: Session,
+    prepared: Prepared,
+    agree: Callable[[], None],
+    deadline: datetime,
+    *,
+    covered: Callable[[Machine], bool],
+) -> tuple[Machine | None, bool]:
+    """Return a node of this request's cluster, and whether that was there before an interrupted launch.
+
+    An interrupted launch is completed where the same calls can be sent again, and where the plan that was agreed to
+    covers it. What it made and cannot complete is ended: a cluster is all of its machines or none.
+    """
+    rows = [] if prepared.new else _latest(session, prepared, "made", "open", "refused", "void")
+    if prepared.new:
+        rows = _latest(session, prepared, "open")
+    there = [row for row in rows if row.launch_status == "made" and (row.terminated_at is None or stays(row))]
+    if any(row.launch_status == "open" for row in rows):
+        if prepared.existing is not None:
+            agree()
+        return _settled(session, prepared, rows, deadline, covered), False
+    never = [row for row in rows if row.launch_status in ("refused", "void")]
+    if there and never:
+        _end(session, there, f"{never[0].name} was never launched")
+        return None, False
+    if there and all(row.terminated_at is None for row in there):
+        there = [refresh(session, row) for row in there]
+    if any(row.terminated_at is None for row in there):
+        return there[0], True
+    return (there[0], True) if there and all(stays(row) for row in there) else (None, False)
+
+
+def _latest(session: Session, prepared: Prepared, *outcomes: str) -> list[Machine]:
+    """Return the nodes of the latest cluster of this request of which there is one, in order; else none."""
+    rows = [row for row in session.ledger.machines() if row.cluster is not None and row.cluster.nodes > 1]
+    ours = [row for row in rows if lock_name(row.key) == prepared.lock and row.request == prepared.fingerprint]
+    there = [row for row in ours if row.terminated_at is None or stays(row)]
+    if not there:
+        return []
+    latest = fact(max(there, key=lambda row: row.intended_at).cluster).id
+    nodes = [row for row in ours if fact(row.cluster).id == latest and row.launch_status in outcomes]
+    return sorted(nodes, key=_node)
+
+
+def _node(machine: Machine) -> int:
+    return fact(machine.cluster).node
+
+
+def _settled(
+    session: Session,
+    prepared: Prepared,
+    rows: Sequence[Machine],
+    deadline: datetime,
+    covered: Callable[[Machine], bool],
+) -> Machine | None:
+    """Complete an interrupted launch, or end what it made. Raises LaunchUncertain where that is not known yet."""
+    attempts = _to_send(session, rows) if all(covered(row) for row in rows) else []
+    if attempts:
+        session.tell(
+            f"{prepared.name or rows[0].name}: an earlier launch was interrupted; sending the same calls again"
+        )
+        try:
+            send_all(session, attempts, deadline=deadline, closed_by=(NoCapacity,))
+        except NoCapacity as error:  # surely not made: the next offer is tried, as the launch would have done
+            session.tell(f"{rows[0].zone}: {error.message}")
+            _end(session, [row for row in rows if row.launch_status == "made"], error.message)
+            return None
+    else:
+        for row in rows:
+            if row.launch_status == "open":
+                settle_by_listing(session, row)
+    now = [session.ledger.machine(row.id) or row for row in rows]
+    made = [row for row in now if row.terminated_at is None and row.launch_status == "made"]
+    if len(made) == fact(rows[0].cluster).nodes:
+        return made[0]
+    _end(session, made, "its launch was interrupted, and not all of its cluster was made")
+    return None
+
+
+def _to_send(session: Session, rows: Sequence[Machine]) -> list[Attempt]:
+    """Return the calls that complete a launch; none where they cannot be sent again: without them, or too late.
+
+    The one call for all nodes is sent again for all of them.
+    """
+    provider = session.provider_of(rows[0])
+    whole = isinstance(provider, LaunchesTogether)
+    wanted = [row for row in rows if whole or row.launch_status == "open"]
+    attempts = [saved.load(session.home.attempts, fact(row.token)) for row in wanted]
+    young = all(session.clock() - from_iso(row.intended_at) < provider.token_rule.lifetime for row in rows)
+    all_there = len(rows) == fact(rows[0].cluster).nodes and not session.apart and young
+    found = [one for one in attempts if one is not None]
+    return found if all_there and len(found) == len(wanted) else []
+
+
+def _end(session: Session, rows: Sequence[Machine], why: str) -> None:
+    end_part(session, [row.id for row in rows if row.terminated_at is None], why)

@@ -1,0 +1,188 @@
+"""Starts stopped machines: their lease of now, what budgets say of it, and the call itself."""
+
+from __future__ import annotations
+
+import platform
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from cloudgpu.control.budgets.admission import decided, look_first
+from cloudgpu.control.inventory.sync import refresh
+from cloudgpu.control.lifecycle import timers
+from cloudgpu.control.lifecycle.lifecycle import all_carried, alone, lease_line, not_started, pausable, settled_row
+from cloudgpu.control.policies.resolve import check_renewable, lifetime_of_start, limits_of, policy_of
+from cloudgpu.control.pricing.price_history import available, price_again
+from cloudgpu.control.session.session import Session
+from cloudgpu.control.team.law import by, check_may, check_override
+from cloudgpu.core.budgets.refusal import Way, shorter_launch
+from cloudgpu.core.events.log import Draft
+from cloudgpu.core.events.machine_lines import requested
+from cloudgpu.core.launch.limit_checks import start_within
+from cloudgpu.core.launch.plan import Lease
+from cloudgpu.core.launch.plan_cost import row_until
+from cloudgpu.core.model.facts import HourlyPrice
+from cloudgpu.core.model.machine import Machine, and_billed, called, fact
+from cloudgpu.core.policies.description import off_now
+from cloudgpu.errors import (
+    AuthFailed,
+    CloudgpuError,
+    InvalidRequest,
+    NoCapacity,
+    ProviderUnavailable,
+    QuotaExceeded,
+)
+from cloudgpu.providers.abilities import Taggable
+from cloudgpu.providers.base import Provider
+from cloudgpu.underway import changing
+from cloudgpu.views.ended import gone
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+AWAKE = ("running", "pending")
+
+
+def new_lease(session: Session, machine: Machine, span: timedelta | None, renew: timedelta | None = None) -> Lease:
+    """Return the lease of a start now: `span` long (or as its policy says), renewable as long as at its launch.
+
+    Not as long as the policy says now: a start gives a machine no longer life than was agreed to, unless `span` or
+    `renew` does. Raises InvalidRequest where `span` is None and the machine's policy cannot be read any more, and for
+    a `renew` that is shorter than `span`, or one of them beyond the lab's limits.
+    """
+    now = session.clock().replace(microsecond=0)
+    wished = _wished_lease(session, machine, span, renew, now)
+    return start_within(wished, now, limits_of(session), typed=(span is not None, renew is not None))
+
+
+def _wished_lease(
+    session: Session, machine: Machine, span: timedelta | None, renew: timedelta | None, now: datetime
+) -> Lease:
+    agreed = machine.renew_s
+    if renew is not None:
+        lease = span or min(lifetime_of_start(session, machine, None).lease, renew)
+        check_renewable(lease, renew)
+        return Lease(now + lease, now + renew)
+    if span is not None and agreed:
+        return Lease(now + span, now + max(span, timedelta(seconds=agreed)))
+    usual = lifetime_of_start(session, machine, span)
+    renewable = timedelta(seconds=agreed) if agreed else usual.renew_until
+    return Lease(now + min(usual.lease, renewable), now + renewable)
+
+
+def start(session: Session, machine: Machine, lease: Lease, *, override: str | None = None) -> Machine:
+    """Start a stopped machine under a new lease and return its row once the start is accepted.
+
+    Raises InvalidRequest for a machine that cannot be started, InstanceNotFound for one that is gone, BudgetRefused
+    where a budget does not allow it; `override` says why to pass it. RoleNeeded where it is not theirs to start.
+    """
+    check_start(session, [machine], override)
+    with alone(session, machine), changing(may_start(machine, machine.name)):
+        latest = to_start(session, machine)
+        if latest.state in AWAKE:  # one that cannot be stopped, too: its comeback was interrupted
+            session.tell(f"{machine.name} is {latest.state} already; extend makes its lease longer")
+            return latest
+        admit_start(session, [latest], lease, override)
+        return start_held(session, latest, lease)
+
+
+def check_start(session: Session, machines: Sequence[Machine], override: str | None) -> None:
+    """Raise what `start` raises before anything is asked: one decision may be about several machines."""
+    for machine in machines:
+        check_may(session, machine, "start")
+    check_override(session, override)
+    session.check_launchable()
+    look_first(session, {}, lambda budget: any(budget.scope.covers(machine) for machine in machines))
+
+
+def may_start(machine: Machine, name: str) -> str:
+    """Return what an interruption of the start of `name` leaves; `machine` is one that it starts."""
+    billed = and_billed(machine, ", and billed")
+    return f"{name} may be starting{billed}. cloudgpu start {name} continues; cloudgpu stop {name} stops it."
+
+
+def to_start(session: Session, machine: Machine) -> Machine:
+    """Ask a machine's provider and return its row of now; raise InstanceNotFound where it has ended.
+
+    As all of a start but `check_start`, it is done under the machine's lock, which the caller holds.
+    """
+    latest = refresh(session, settled_row(session, machine))
+    if latest.terminated_at:
+        raise gone(latest, session.clock())
+    return latest
+
+
+def admit_start(session: Session, machines: Sequence[Machine], lease: Lease, override: str | None) -> None:
+    """Write that the starts of these machines are asked, where the budgets carry all of them at the prices of now."""
+    wanted, lines = list[Machine](), list[Draft]()
+    now = session.clock()
+    for machine in machines:
+        provider = pausable(session, machine)
+        for sentence in off_now(policy_of(session, machine).policy, machine, now):
+            session.tell(f"{machine.name}: {sentence}")
+        prices, who = _new_price(session, machine, provider), by(session, machine, "start")
+        wanted.append(_priced(row_until(machine, lease.renew_until), prices))
+        lines += [
+            lease_line(machine, lease, "start", now, who=who),
+            *prices,
+            requested("start", machine.id, "asked", now, host=platform.node(), who=who),
+        ]
+    until = shorter_launch(now, lease.expires - now, f"cloudgpu start {called(machines[0])}")
+    decided(session, lambda view: [*lines, *all_carried(session, view, wanted, override)], Way(until))
+
+
+def _priced(wanted: Machine, prices: Sequence[Draft]) -> Machine:
+    for line in prices:
+        price, on_demand = line.body.get("price"), line.body.get("on_demand")
+        wanted = wanted._replace(
+            price=HourlyPrice.of(price) if price else wanted.price,
+            on_demand=HourlyPrice.of(on_demand) if on_demand else wanted.on_demand,
+        )
+    return wanted
+
+
+def start_held(session: Session, machine: Machine, lease: Lease) -> Machine:
+    """Start a machine whose start was admitted, and return its row once that is accepted."""
+    provider = pausable(session, machine)
+    session.tell(f"{machine.name}: starting")
+    try:
+        _tag(provider, machine, lease)
+        timers.before_start(session, session.ledger.machine(machine.id) or machine)
+    except CloudgpuError:
+        session.ledger.append([not_started(session, machine)])
+        raise
+    try:
+        provider.start(machine.provider_id)
+    except (NoCapacity, QuotaExceeded, AuthFailed, InvalidRequest) as error:
+        session.ledger.append([not_started(session, machine)])
+        if isinstance(error, NoCapacity):
+            error.next = error.next or "Try again later: its disk remains. Or launch another machine: cloudgpu up --new"
+        raise
+    except ProviderUnavailable as error:
+        machine = _look_after(session, machine, error)
+        if machine.state not in AWAKE:
+            raise
+    return timers.guard(session, refresh(session, machine), "start")
+
+
+def _look_after(session: Session, machine: Machine, error: ProviderUnavailable) -> Machine:
+    """Look whether a request arrived that was not answered; raise `fault`, with the way out, where nothing is known."""
+    billed = and_billed(machine, ", and billed")
+    error.next = f"It may be running{billed}. Run: cloudgpu show {machine.name} --refresh"
+    try:
+        return refresh(session, machine)
+    except ProviderUnavailable:
+        raise error from None
+
+
+def _tag(provider: Provider, machine: Machine, lease: Lease) -> None:
+    if isinstance(provider, Taggable):
+        provider.tag(fact(machine.provider_id), lease.tags())
+
+
+def _new_price(session: Session, machine: Machine, provider: Provider) -> list[Draft]:
+    """Return the line of a price that is not the one of the launch any more; prices of the past stay as they were."""
+    from cloudgpu.control.pricing.attached_costs import paid_prices
+
+    (price,) = paid_prices(session, provider, [available(machine)])
+    return [] if price is None else price_again(session, machine, price, session.clock())

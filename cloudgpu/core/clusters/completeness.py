@@ -1,0 +1,115 @@
+"""Whether a cluster is whole: which machines it has, which were lost, and when a part of it must not go on. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+
+from cloudgpu.core.model.machine import Machine, fact, stays
+from cloudgpu.core.values.times import from_iso
+
+GRACE = timedelta(minutes=10)  # after the latest launch or end of a node, in which a command may still be at it
+
+
+def by_cluster(rows: Iterable[Machine]) -> dict[str, list[Machine]]:
+    """Return the machines of each cluster by its id, in the order of their nodes; without machines of no cluster.
+
+    A cluster that was launched again under the same key has the machines of its latest launch alone.
+    """
+    found: dict[str, list[Machine]] = {}
+    for row in rows:
+        if row.cluster is not None:
+            found.setdefault(row.cluster.id, []).append(row)
+    return {one: sorted(latest_launch(some), key=node_of) for one, some in found.items()}
+
+
+def latest_launch(rows: Sequence[Machine]) -> list[Machine]:
+    """Return those of one cluster's machines that are of its latest launch, which may have had fewer nodes."""
+    latest = max(rows, key=lambda row: row.intended_at, default=None)
+    if latest is None:
+        return []
+    nodes, begun = fact(latest.cluster).nodes, latest.intended_at
+    return [
+        row
+        for row in rows
+        if fact(row.cluster).nodes == nodes and not (row.terminated_at and row.terminated_at < begun)
+    ]
+
+
+def node_of(machine: Machine) -> int:
+    """Return the number of the node that a machine of a cluster is."""
+    return fact(machine.cluster).node
+
+
+def part_of_gang(rows: Sequence[Machine], now: datetime) -> bool:
+    """Say whether some machines of a cluster live though others of its launch never did, or were ended for good.
+
+    `rows` are all machines of one cluster that the ledger knows, also those that were refused or have ended. It is no
+    part while a launch or an end may still be on its way: for GRACE after the latest one. A command that still works on
+    it holds its lock, which the caller checks. A node that was lost makes no part: `lost` says that.
+    """
+    return bool(why_part(rows, now))
+
+
+def why_part(rows: Sequence[Machine], now: datetime) -> str:
+    """Return why these rows are a part of a cluster, as `part_of_gang` says, a clause; empty where they are none."""
+    if not any(lives(row) for row in rows):
+        return ""
+    rows = latest_launch(rows)
+    absent = {row.name: _why_absent(row) for row in rows if _why_absent(row)}
+    if not absent:
+        return ""
+    ended = [at for row in rows if row.name in absent and (at := row.terminated_at)]
+    if now - from_iso(max([row.intended_at for row in rows] + ended)) < GRACE:
+        return ""
+    name, why = next(iter(absent.items()))
+    return f"{name} {why}" + (f", and {len(absent) - 1} more" if len(absent) > 1 else "")
+
+
+def lives(machine: Machine) -> bool:
+    """Say whether a machine was made and is not proved gone."""
+    return machine.launch_status == "made" and machine.terminated_at is None
+
+
+def lost(machine: Machine) -> bool:
+    """Say whether a node was made, and is gone or stopped though nobody had asked for it.
+
+    One that its own agent or timer ended at its renew-until is not lost.
+    """
+    seen = machine.unrequested_stop
+    if machine.cluster is None or seen is None:
+        return False
+    return machine.renew_until is None or seen.at < machine.renew_until
+
+
+def lost_nodes(rows: Iterable[Machine]) -> list[Machine]:
+    """Return the nodes of one cluster that were lost, where others of it still live and are not stopped."""
+    nodes = list(rows)
+    return [row for row in nodes if lost(row)] if any(row.billed and not lost(row) for row in nodes) else []
+
+
+def has_run_before(machine: Machine) -> bool:
+    """Say whether a machine was stopped or kept before it ran as it does now: it may hold somebody's work."""
+    ended = any(use.end is not None for use in machine.open_usage)
+    return bool(machine.usage_totals or machine.retained) or ended
+
+
+def nodes_that_run(rows: Iterable[Machine]) -> int:
+    """Return how many machines of a cluster run, as far as is known."""
+    return sum(lives(row) and row.state == "running" for row in rows)
+
+
+def is_degraded(rows: Sequence[Machine]) -> bool:
+    """Say whether a cluster goes on with fewer nodes than it has: some run, and one was lost."""
+    return bool(lost_nodes(rows))
+
+
+def _why_absent(machine: Machine) -> str:
+    """Return how a machine never came to be, or was ended so that nothing of it stays; empty where neither is so."""
+    if machine.launch_status == "open":
+        return "was launched, and whether that made a machine is not known"
+    if machine.terminated_at is None or stays(machine):
+        return ""
+    if machine.launch_status in ("refused", "void") and not (machine.usage_totals or machine.open_usage):
+        return "was never made"
+    return "did not come up" if machine.launch_failed else "was ended" if machine.discard else ""

@@ -1,0 +1,245 @@
+"""The files that make nodes a cluster: slurm.conf, gres.conf, and what a job's script finds in its environment.
+
+Each node has its own slurm.conf, which differs in the paths of its own home alone. Everything in it ran on Slurm
+22.05.8 (Debian 12) before it was written here.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+from cloudgpu.core.clusters.layout import CONTROLLER, EngineFiles, engine_files
+from cloudgpu.core.clusters.nodes import NodeFacts, Ports
+from cloudgpu.core.values.naming import digest
+
+NODE_TIMEOUT_S = 30  # a node that is silent for so long is down, and its jobs fail
+MOST_PORTS = 10_000  # from FIRST_PORT on: below those that systems give out by themselves
+FIRST_PORT = 20_000
+MARK = "CLOUDGPU_ENGINE"  # in the environment of all that runs for a node's engine: CLUSTER/NODE
+PROLOG = "task-prolog"
+GRES = "gres.conf"
+_NUMBERED = re.compile(r"(.*?)(\d+)")
+
+
+class Node(NamedTuple):
+    """A node with the ports that were chosen for it."""
+
+    facts: NodeFacts
+    ports: Ports
+
+
+class Files(NamedTuple):
+    """The texts of one node's files, by name below its directory, and which of them are programs."""
+
+    texts: Mapping[str, str]
+    programs: tuple[str, ...]
+
+
+def plan_digest(cluster: str, nodes: Sequence[NodeFacts]) -> str:
+    """Return what all that the files are made of comes to: another one, and they have to be written again."""
+    facts = [
+        (n.name, n.cores, n.memory_mb, n.gpus, str(n.version), n.user, n.uid, n.hostname, n.host, n.address, n.home)
+        for n in nodes
+    ]
+    environs = [sorted(one.environ.items()) for one in nodes]
+    return digest("2", cluster, repr(facts), repr(environs))
+
+
+def mark_of(cluster: str, node: int) -> str:
+    """Return what marks the processes of a node's engine."""
+    return f"{cluster}/{node}"
+
+
+def files_of(cluster: str, nodes: Sequence[Node], node: int) -> Files:
+    """Return the files of one node of a cluster; `nodes` are all, in their order."""
+    at = engine_files(cluster, node)
+    texts = {
+        "slurm.conf": slurm_conf(cluster, nodes, node),
+        GRES: gres_conf(nodes),
+        "job-environment": job_environment(nodes, at),
+        PROLOG: task_prolog(cluster, nodes, node, at),
+    }
+    return Files(texts, (PROLOG,))
+
+
+def slurm_conf(cluster: str, nodes: Sequence[Node], node: int) -> str:
+    """Return the slurm.conf of one node."""
+    head, here = nodes[CONTROLLER].facts, nodes[node].facts
+    at = engine_files(cluster, node)
+    directory = f"{here.home}/{at.directory}"
+    crowded = len({one.facts.host for one in nodes}) < len(nodes)
+    lines = [
+        "ClusterName=cloudgpu",
+        f"SlurmctldHost={head.hostname}({head.address})",
+        f"SlurmUser={here.user}",
+        f"SlurmdUser={here.user}",
+        f"SlurmctldPort={nodes[CONTROLLER].ports.controller}",
+        "AuthType=auth/munge",
+        f"AuthInfo=socket={at.munge_socket}",
+        "ProctrackType=proctrack/linuxproc",
+        "MpiDefault=none",
+        "SelectType=select/cons_tres",
+        "SelectTypeParameters=CR_Core",
+        "GresTypes=gpu",
+        "SchedulerParameters=batch_sched_delay=0,sched_min_interval=0",  # a short queue
+        *(["SlurmdParameters=config_overrides"] if crowded else []),  # several nodes have the cores of one host
+        "ReturnToService=2",
+        f"SlurmdTimeout={NODE_TIMEOUT_S}",
+        "SlurmctldTimeout=60",
+        "MessageTimeout=30",
+        "TCPTimeout=10",
+        "BatchStartTimeout=60",
+        "KillWait=5",
+        "KillOnBadExit=1",
+        "MinJobAge=86400",
+        "JobRequeue=0",
+        "InactiveLimit=0",
+        "MailProg=/bin/true",
+        "DebugFlags=NO_CONF_HASH",  # the nodes' files differ in their paths
+        "JobCompType=jobcomp/filetxt",
+        f"JobCompLoc={directory}/jobcomp",
+        f"TaskProlog={directory}/{PROLOG}",
+        f"StateSaveLocation={directory}/state",
+        f"SlurmctldPidFile={at.short}/slurmctld.pid",
+        f"SlurmdPidFile={at.short}/slurmd.pid",
+        f"SlurmdSpoolDir={at.short}/spool",
+        *(node_line(one) for one in nodes),
+        "PartitionName=all Nodes=ALL Default=YES State=UP MaxTime=INFINITE",
+    ]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def node_line(node: Node) -> str:
+    """Return a node's line in slurm.conf, with what the node itself said."""
+    one = node.facts
+    gres = f" Gres=gpu:{len(one.gpus)}" if one.gpus else ""
+    return (
+        f"NodeName={one.name} NodeHostname={one.hostname} NodeAddr={one.address} Port={node.ports.node} "
+        f"CPUs={one.cores} RealMemory={one.job_memory_mb}{gres} State=UNKNOWN"
+    )
+
+
+def gres_conf(nodes: Sequence[Node]) -> str:
+    """Return which device files the GPUs of each node are; empty where no node has any."""
+    return "".join(
+        f"NodeName={node.facts.name} Name=gpu File={files}\n"
+        for node in nodes
+        if node.facts.gpus
+        for files in _ranges(node.facts.gpus)
+    )
+
+
+def _ranges(devices: Sequence[str]) -> list[str]:
+    """Return device files as Slurm writes several: /dev/nvidia[0-7]; one with another name stays as it is."""
+    numbered = [(found[1], int(found[2])) if (found := _NUMBERED.fullmatch(one)) else (one, None) for one in devices]
+    made = []
+    for name, group in groupby(numbered, key=lambda pair: pair[0]):
+        numbers = [number for _, number in group]
+        if None in numbers:
+            made.append(name)
+        else:
+            first, last = min(numbers), max(numbers)  # type: ignore[type-var]
+            whole = numbers == list(range(first or 0, (last or 0) + 1))
+            listed = f"{first}-{last}" if whole and last != first else ",".join(str(one) for one in numbers)
+            made.append(f"{name}[{listed}]" if len(numbers) > 1 else f"{name}{listed}")
+    return made
+
+
+def job_environment(nodes: Sequence[Node], at: EngineFiles) -> str:
+    """Return what a job's shell reads (`. FILE`) to find its nodes. Needs only `sh` and Slurm's own variables.
+
+    A job that was begun with it keeps its MASTER_PORT in each of its steps.
+    """
+    addresses = "".join(f"        {one.facts.name}) echo {one.facts.address} ;;\n" for one in nodes)
+    return f"""# What a job finds in addition to Slurm's own variables. Read with `.`, by sh.
+_cloudgpu_addresses() {{
+    for _cloudgpu_name in $(scontrol show hostnames "$SLURM_JOB_NODELIST"); do
+        case $_cloudgpu_name in
+{addresses}        *) echo "$_cloudgpu_name" ;;
+        esac
+    done
+}}
+_cloudgpu_hosts() {{
+    for _cloudgpu_name in $(scontrol show hostnames "$SLURM_JOB_NODELIST"); do
+        echo "$_cloudgpu_name slots=$1"
+    done
+}}
+_cloudgpu_taken() {{ # Whether something listens at this port here.
+    cat /proc/net/tcp /proc/net/tcp6 2>/dev/null |
+        grep -q "^ *[0-9]*: [0-9A-F]*:$(printf %04X "$1") [0-9A-F]*:0000 0A"
+}}
+export CLOUDGPU_NODE_RANK="${{SLURM_NODEID:-0}}"
+export CLOUDGPU_NUM_NODES="${{SLURM_JOB_NUM_NODES:-1}}"
+_cloudgpu_gpus=${{CUDA_VISIBLE_DEVICES-}}
+case $_cloudgpu_gpus in
+    "" | NoDevFiles) CLOUDGPU_GPUS_PER_NODE=0 ;;
+    *) CLOUDGPU_GPUS_PER_NODE=$(echo "$_cloudgpu_gpus" | tr , '\\n' | grep -c .) ;;
+esac
+case ${{SLURM_GPUS_ON_NODE-}} in
+    "" | *[!0-9]*) ;;
+    *) CLOUDGPU_GPUS_PER_NODE=$SLURM_GPUS_ON_NODE ;;
+esac
+export CLOUDGPU_GPUS_PER_NODE
+CLOUDGPU_NODE_IPS=$(_cloudgpu_addresses)
+export CLOUDGPU_NODE_IPS
+export MASTER_ADDR="${{CLOUDGPU_NODE_IPS%%
+*}}"
+if [ "${{_CLOUDGPU_PORT_OF-}}" != "$SLURM_JOB_ID" ]; then
+    MASTER_PORT=$(({FIRST_PORT} + SLURM_JOB_ID % {MOST_PORTS}))
+    if [ -z "${{SLURM_STEP_ID-}}" ]; then
+        while _cloudgpu_taken "$MASTER_PORT"; do
+            MASTER_PORT=$(({FIRST_PORT} + (MASTER_PORT - {FIRST_PORT} + 101) % {MOST_PORTS}))
+        done
+    fi
+fi
+export MASTER_PORT
+export _CLOUDGPU_PORT_OF="$SLURM_JOB_ID"
+export CLOUDGPU_HOSTFILE="{at.short}/hosts-$SLURM_JOB_ID"
+if [ ! -e "$CLOUDGPU_HOSTFILE" ]; then
+    _cloudgpu_hosts "$((CLOUDGPU_GPUS_PER_NODE > 1 ? CLOUDGPU_GPUS_PER_NODE : 1))" >"$CLOUDGPU_HOSTFILE.$$" &&
+        mv "$CLOUDGPU_HOSTFILE.$$" "$CLOUDGPU_HOSTFILE"
+fi
+"""
+
+
+def task_prolog(cluster: str, nodes: Sequence[Node], node: int, at: EngineFiles) -> str:
+    """Return the program that Slurm runs before each task: what it prints as `export NAME=VALUE` is the task's.
+
+    Slurm gives a task the environment of whoever submitted it. What belongs to the node has to be set anew: which
+    machine's process it is, and its home where the nodes have different ones. A value there is one line, so addresses
+    are separated by spaces, unless the batch script has set them.
+    """
+    here, head = nodes[node].facts, nodes[CONTROLLER].facts
+    own = {name: value for name, value in here.environ.items() if name.startswith("CLOUDGPU_")} | {"HOME": here.home}
+    if here.interface and here.interfaces > 1:
+        own |= {"NCCL_SOCKET_IFNAME": here.interface, "GLOO_SOCKET_IFNAME": here.interface}
+    own[MARK] = mark_of(cluster, node)
+    fixed = "".join(f"echo {shlex.quote(f'export {name}={value}')}\n" for name, value in sorted(own.items()))
+    swapped = "".join(
+        f"_swap {name} {shlex.quote(value)} {shlex.quote(here.environ[name])}\n"
+        for name, value in sorted(head.environ.items())
+        if name not in own and here.environ.get(name, value) != value
+    )
+    names = "CLOUDGPU_NODE_RANK CLOUDGPU_NUM_NODES CLOUDGPU_GPUS_PER_NODE CLOUDGPU_HOSTFILE MASTER_ADDR MASTER_PORT"
+    return f"""#!/bin/sh
+# What a task of this node finds. Slurm reads the lines that this prints.
+_swap() {{ # What node 0 has in $1 becomes what this node has; what the job added to it stays.
+    eval "_value=\\${{$1-}}"
+    case $_value in
+        *"$2"*) echo "export $1=${{_value%%"$2"*}}$3${{_value#*"$2"}}" ;;
+    esac
+}}
+{fixed}{swapped}[ -n "${{SLURM_JOB_NODELIST-}}" ] || exit 0
+_given=${{CLOUDGPU_NODE_IPS-}}
+_of=${{_CLOUDGPU_PORT_OF-}}
+. {shlex.quote(f"{here.home}/{at.job_environment}")}
+for _name in {names} _CLOUDGPU_PORT_OF; do
+    eval "echo \\"export $_name=\\$$_name\\""
+done
+[ -n "$_given" ] && [ "$_of" = "$SLURM_JOB_ID" ] || echo "export CLOUDGPU_NODE_IPS=$(echo $CLOUDGPU_NODE_IPS)"
+exit 0
+"""

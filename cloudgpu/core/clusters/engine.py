@@ -1,0 +1,104 @@
+"""What a cluster's engine says of itself in one look: its queue, and when its last job ended. Pure.
+
+It is asked together with the agent of node 0, in one command: the queue's part follows a line `MARK`. A cluster whose
+engine does not answer is not idle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from cloudgpu.core.clusters.layout import CONTROLLER, engine_directory
+from cloudgpu.core.clusters.queue import COMMAND, Queue, QueuedJob, read_queue
+from cloudgpu.core.model.machine import Machine
+
+MARK = "# queue"
+WITHIN_S = 5  # for squeue, which tries again for a while where the controller is gone
+_END = "# end "
+_OF_SLURM = ("squeue: ", "slurm_")  # how its messages begin, which are no lines of the queue
+_FEW = 3  # jobs that are named one by one
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSaid:
+    """What the engine said: its queue, None where it did not answer (`fault` says why, a clause).
+
+    `ended` is how long ago its last job ended, by its own clock; None where none has, or that is not known.
+    """
+
+    queue: Queue | None
+    fault: str = ""
+    ended: timedelta | None = None
+
+
+def has_engine(machine: Machine) -> bool:
+    """Say whether a machine is a node of a cluster whose jobs an engine schedules."""
+    return machine.cluster is not None and machine.cluster.engine == "slurm"
+
+
+def tells_queue(machine: Machine) -> bool:
+    """Say whether a machine is the node on which its cluster's engine is asked."""
+    return has_engine(machine) and machine.cluster is not None and machine.cluster.node == CONTROLLER
+
+
+def with_queue(command: str, cluster: str) -> str:
+    """Return a shell script that runs `command`, then prints the queue of a cluster; it ends as `command` does."""
+    squeue = " ".join(f"'{word}'" if "%" in word else word for word in COMMAND)
+    return (
+        f"{command}; status=$?; echo; echo '{MARK}'; "
+        f'cd "$HOME/{engine_directory(cluster)}" && SLURM_CONF="$PWD/slurm.conf" timeout {WITHIN_S} {squeue} 2>&1; '
+        f'echo "{_END}$? $(date +%s) $(test -s jobcomp && stat -c %Y jobcomp)"; exit $status'
+    )
+
+
+def split(answer: bytes) -> tuple[bytes, str]:
+    """Return what the command of `with_queue` printed, and what follows its mark."""
+    said, _, rest = answer.partition(f"\n{MARK}\n".encode())
+    return said, rest.decode("utf-8", "replace")
+
+
+def read_engine(text: str) -> EngineSaid:
+    """Return what the engine's part of the answer says; what cannot be read is no queue."""
+    body, mark, end = text.rpartition(_END)
+    words = end.split()
+    if not mark or not words:
+        return EngineSaid(None, "the engine's answer is not whole")
+    lines = [line for line in body.splitlines() if line.strip()]
+    if words[0] != "0":
+        return EngineSaid(None, _fault(words[0], lines))
+    try:
+        queue = read_queue("\n".join(line for line in lines if not line.startswith(_OF_SLURM)))
+    except ValueError as error:
+        return EngineSaid(None, str(error))
+    numbers = [int(word) for word in words[1:] if word.isdecimal()]
+    ended = timedelta(seconds=max(0, numbers[0] - numbers[1])) if len(numbers) > 1 else None
+    return EngineSaid(queue, ended=ended)
+
+
+def _fault(status: str, lines: Sequence[str]) -> str:
+    if status == "124":
+        return f"the engine did not answer within {WITHIN_S} s"
+    said = lines[-1].strip()[:120] if lines else f"status {status}"
+    return f"the engine did not answer ({said})"
+
+
+def queue_sentence(queue: Queue) -> str:
+    """Return what a queue holds, for people: `jobs 12, 13 run, job 14 waits`; `no job runs or waits` for none."""
+    parts = [_some(jobs, verb) for jobs, verb in ((queue.running, "run"), (queue.waiting, "wait")) if jobs]
+    if parts:
+        return ", ".join(parts)
+    stuck = [f"job {one.id} {_stuck(one)}" for one in queue.hopeless]
+    more = f" and {len(stuck) - _FEW} more like it" if len(stuck) > _FEW else ""
+    return "no job runs or waits" + (f" ({', '.join(stuck[:_FEW])}{more})" if stuck else "")
+
+
+def _stuck(job: QueuedJob) -> str:
+    reason = f": {job.reason}" if job.reason else ""
+    return f"is held{reason}" if job.hopeless == "held" else f"can never run{reason}"
+
+
+def _some(jobs: Sequence[QueuedJob], verb: str) -> str:
+    names = ", ".join(one.id for one in jobs[:_FEW]) + (f" and {len(jobs) - _FEW} more" if len(jobs) > _FEW else "")
+    return f"job {names} {verb}s" if len(jobs) == 1 else f"jobs {names} {verb}"

@@ -1,0 +1,151 @@
+"""Whether nodes can be one cluster: what Slurm needs of all of them, compared before anything is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from cloudgpu.core.clusters.nodes import NodeFacts, SlurmVersion
+from cloudgpu.errors import InvalidRequest
+
+MOST_APART_S = 300  # munge's credentials are valid for five minutes; munge(7), TTL
+INSTALL = "sudo systemctl mask munge slurmd slurmctld; sudo apt-get install -y slurm-wlm munge"
+# Major releases in their order; from 24.05 on there is one every six months. slurm.schedmd.com, Upgrade Guide.
+RELEASES = ("20.02", "20.11", "21.08", "22.05", "23.02", "23.11")
+_FIRST_OF_CADENCE = (24, 5)
+_THREE_BACK = (24, 11)  # from this release on a controller takes nodes of three releases back, before of two
+
+
+def check_fit(nodes: Sequence[NodeFacts]) -> None:
+    """Raise InvalidRequest, with every machine that is named, where these nodes, in their order, cannot be a cluster.
+
+    Node 0 has the controller. In this order: Slurm and munge are installed, the versions can talk to each other, the
+    clocks agree, the login user is the same user everywhere, and the nodes can reach each other's addresses.
+    """
+    _check_installed(nodes)
+    _check_versions(nodes)
+    _check_clocks(nodes)
+    _check_users(nodes)
+    _check_addresses(nodes)
+
+
+def _check_installed(nodes: Sequence[NodeFacts]) -> None:
+    without = [one.name for one in nodes if not one.has_engine]
+    if without:
+        lacks = "has" if len(without) == 1 else "have"
+        raise InvalidRequest(
+            f"{_listed(without)} {lacks} no Slurm, which the engine slurm needs on every machine.",
+            field="engine",
+            value="slurm",
+            next=f"Install it there, once, as root: {INSTALL}; or use --engine none.",
+        )
+
+
+def _check_versions(nodes: Sequence[NodeFacts]) -> None:
+    controller = nodes[0]
+    for other in nodes[1:]:
+        if controller.version is None or other.version is None:
+            continue
+        why = version_fault(controller.version, other.version)
+        if why:
+            raise InvalidRequest(
+                f"{controller.name} has Slurm {controller.version} and {other.name} has {other.version}: {why}.",
+                field="engine",
+                value="slurm",
+                next="Use machines with the same release of their system, or --engine none.",
+            )
+
+
+def version_fault(controller: SlurmVersion, node: SlurmVersion) -> str | None:
+    """Return why a node of this version cannot work under a controller of that one; None where it can.
+
+    A controller takes nodes of its own release and of the two before it (of three, from 24.11 on), none that are newer.
+    """
+    back = _index(controller) - _index(node)
+    if back < 0:
+        return "the controller, which is on node 0, may not be older than the others"
+    most = 3 if (controller.year, controller.month) >= _THREE_BACK else 2
+    return f"a controller takes nodes up to {most} releases back, and this one is {back} back" if back > most else None
+
+
+def _index(version: SlurmVersion) -> int:
+    """Return the place of a release in the order of releases."""
+    if version.release in RELEASES:
+        return RELEASES.index(version.release)
+    year, month = version.year, version.month
+    if (year, month) < _FIRST_OF_CADENCE:
+        later = [place for place, release in enumerate(RELEASES) if release > version.release]
+        return later[0] - 1 if later else len(RELEASES) - 1
+    return len(RELEASES) + 2 * (year - _FIRST_OF_CADENCE[0]) + (1 if month > 6 else 0)  # noqa: PLR2004  (half-years)
+
+
+def _check_clocks(nodes: Sequence[NodeFacts]) -> None:
+    first, last = min(nodes, key=lambda one: one.ahead_s), max(nodes, key=lambda one: one.ahead_s)
+    apart = last.ahead_s - first.ahead_s
+    if apart > MOST_APART_S:
+        raise InvalidRequest(
+            f"The clock of {last.name} is {apart:.0f} s ahead of that of {first.name}; "
+            f"munge refuses everything beyond {MOST_APART_S} s.",
+            field="engine",
+            value="slurm",
+            next="Set the clocks there, for example: sudo timedatectl set-ntp true",
+        )
+
+
+def _check_users(nodes: Sequence[NodeFacts]) -> None:
+    first = nodes[0]
+    for other in nodes[1:]:
+        if other.uid != first.uid:
+            raise _different(first.user, {first.name: first.uid, other.name: other.uid})
+        for person, uid in first.people.items():
+            there = other.people.get(person)
+            if uid is not None and there is not None and uid != there:
+                raise _different(person, {first.name: uid, other.name: there})
+
+
+def _different(person: str, ids: Mapping[str, int]) -> InvalidRequest:
+    (one, here), (other, there) = ids.items()
+    return InvalidRequest(
+        f"{person} has user id {here} on {one} and {there} on {other}; "
+        "Slurm runs a job under the same number on every machine.",
+        field="engine",
+        value="slurm",
+        next=f"Give {person} the same number on both (usermod -u), or use --engine none.",
+    )
+
+
+def _check_addresses(nodes: Sequence[NodeFacts]) -> None:
+    for one in nodes:
+        elsewhere = [other for other in nodes if other.host != one.host]
+        if elsewhere and (one.address.startswith("127.") or one.address == "::1"):
+            raise InvalidRequest(
+                f"{one.name} was reached at {one.address}, an address that only the computer itself has; "
+                f"{elsewhere[0].name}, on another computer, could not reach it.",
+                field="engine",
+                value="slurm",
+                next="Name the host by an address of its network in config.toml, or use --engine none.",
+            )
+
+
+def check_people(nodes: Sequence[NodeFacts], people: Iterable[str]) -> None:
+    """Raise InvalidRequest, saying what is missing, where these people cannot share a queue on these nodes.
+
+    Daemons of one user run that user's jobs only.
+    """
+    others = [one for one in dict.fromkeys(people) if one != nodes[0].user]
+    if not others:
+        return
+    unknown = [f"{person} on {one.name}" for one in nodes for person in others if one.people.get(person) is None]
+    root = [one.name for one in nodes if one.uid != 0]
+    missing = [f"slurmd as root on {_listed(root)}"] if root else []
+    missing += [f"an account of {_listed(unknown)}"] if unknown else []
+    missing.append("slurm.conf, its munge key and its services as root set them up")
+    raise InvalidRequest(
+        f"A queue that runs jobs of {_listed(others)} needs what {nodes[0].user} cannot give it: {'; '.join(missing)}.",
+        field="engine",
+        value=", ".join(others),
+        next="Have Slurm installed there as the system's service, and submit to it: cloudgpu run --on LOGIN",
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

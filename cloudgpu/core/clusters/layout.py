@@ -1,0 +1,76 @@
+"""Where the engine's files are on each node, and which cluster a machine belongs to.
+
+Files that have to survive a restart are below the login user's home, one directory for each node: a home may be shared
+by several hosts, and several nodes may share one host. Sockets and what Slurm writes while jobs run are in a short
+directory below /tmp, because the path of a socket may have 107 bytes at most.
+
+One machine with an engine is a cluster of one node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from cloudgpu.core.model.facts import Engine
+from cloudgpu.core.model.machine import Machine
+from cloudgpu.core.values.naming import digest
+
+ROOT = ".cloudgpu/slurm"  # below the home of the login user
+CONF = "slurm.conf"
+RECORDS = "jobcomp"  # on node 0: a line for each job that has ended
+JOBS = "jobs"  # on node 0: what submissions keep
+JOB_ENVIRONMENT = "job-environment"  # a shell script; a batch script reads it with `.`
+CONTROLLER = 0  # the node on which the controller runs
+
+
+class EngineFiles(NamedTuple):
+    """The engine's files of one node. A path without a slash at its beginning is below the login user's home.
+
+    `job_environment` is what a batch script reads first (`. FILE`): it sets CLOUDGPU_NODE_IPS and the others.
+    """
+
+    directory: str
+    conf: str
+    records: str
+    jobs: str
+    job_environment: str
+    short: str
+    munge_socket: str
+
+
+def cluster_id(machine: Machine) -> str:
+    """Return the id of the cluster that a machine is a node of; its own id where it is a cluster of one."""
+    return machine.cluster.id if machine.cluster is not None else machine.id
+
+
+def rank(machine: Machine) -> int:
+    """Return which node of its cluster a machine is."""
+    return machine.cluster.node if machine.cluster is not None else 0
+
+
+def in_order(machines: Iterable[Machine]) -> tuple[Machine, ...]:
+    """Return the machines of one cluster, node 0 first."""
+    return tuple(sorted(machines, key=rank))
+
+
+def engine_directory(cluster: str, node: int = CONTROLLER) -> str:
+    """Return the directory of the engine's files of a node (node 0 has the controller), below the user's home."""
+    return f"{ROOT}/{cluster}/{node}"
+
+
+def engine_files(cluster: str, node: int = CONTROLLER) -> EngineFiles:
+    """Return where the engine's files of a node are."""
+    directory, short = engine_directory(cluster, node), short_directory(cluster, node)
+    conf, records, jobs, found = (f"{directory}/{name}" for name in (CONF, RECORDS, JOBS, JOB_ENVIRONMENT))
+    return EngineFiles(directory, conf, records, jobs, found, short, f"{short}/munge")
+
+
+def short_directory(cluster: str, node: int = CONTROLLER) -> str:
+    """Return the directory of a node's sockets and of what Slurm writes while jobs run."""
+    return f"/tmp/cg-{digest(cluster)[:10]}/{node}"  # noqa: S108  (made with mode 0700, and refused where it is another's)
+
+
+def engine_of_machine(machine: Machine) -> Engine:
+    """Return which engine a machine's jobs go to; "none" for a machine of its own."""
+    return machine.cluster.engine if machine.cluster is not None else "none"

@@ -1,0 +1,112 @@
+"""Which machines are the nodes of a cluster, by the rows of machines, and how complete it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from cloudgpu.core.clusters.completeness import by_cluster
+from cloudgpu.core.model.facts import ClusterNode
+from cloudgpu.core.model.machine import Machine, fact, stays
+from cloudgpu.errors import InstanceNotFound, InvalidRequest
+
+
+class Status(NamedTuple):
+    """How many nodes of a cluster there are, of how many; `degraded` where one that was made is gone."""
+
+    there: int
+    nodes: int
+    degraded: bool
+
+    def text(self) -> str:
+        """Return it as `ls` has it: `4/4`, `3/4 degraded`, or `2/4` while a launch is not settled."""
+        return f"{self.there}/{self.nodes}{' degraded' if self.degraded else ''}"
+
+
+def members(machines: Iterable[Machine], name: str, *, ended: bool = False) -> tuple[Machine, ...]:
+    """Return the nodes of the cluster with this name or id that live or of which something is kept, in their order.
+
+    A cluster that lives wins over one of the same name of which only something is kept, and the latest over those
+    before it. With `ended`, where there is neither, all nodes of the latest one that has ended. Empty for none.
+    """
+    groups = [*by_cluster(machine for machine in machines if _is_of(machine, name)).values()]
+    for is_meant in (_lives, _is_there):
+        found = [group for group in groups if any(is_meant(one) for one in group)]
+        if found:
+            return tuple(one for one in found[-1] if _is_there(one))
+    return tuple(groups[-1]) if groups and ended else ()
+
+
+def cluster_of(machines: Iterable[Machine], machine: Machine, *, ended: bool = False) -> tuple[Machine, ...]:
+    """Return the nodes of the cluster that this machine is of, as `members` does; itself for a machine of its own."""
+    if machine.gang is None:
+        return (machine,)
+    return members(machines, machine.gang.id, ended=ended) or (machine,)
+
+
+def clusters(machines: Iterable[Machine]) -> list[tuple[Machine, ...]]:
+    """Return the nodes of each cluster that there is among these rows, where its first node stands among them.
+
+    Nodes that are gone are left out, but of a cluster of which nothing is there all are returned.
+    """
+    groups = by_cluster(machine for machine in machines if machine.gang is not None).values()
+    return [tuple([one for one in group if _is_there(one)] or group) for group in groups]
+
+
+def status(nodes: Sequence[Machine]) -> Status:
+    """Return how complete the cluster with these nodes is. `nodes` are what `members` or `clusters` returns."""
+    there = [one for one in nodes if _is_there(one)]
+    total = _node(nodes[0]).nodes
+    return Status(len(there), total, len(there) < total and all(one.launch_status != "open" for one in there))
+
+
+def node_number(machine: Machine) -> int:
+    """Return which node of its cluster a machine is; 0 for a machine of its own."""
+    return machine.gang.node if machine.gang else 0
+
+
+def first_node(nodes: Sequence[Machine]) -> Machine:
+    """Return node 0, which a cluster's name means where one machine is meant.
+
+    Raises InstanceNotFound where it is gone: another node has neither its files nor its queue.
+    """
+    first = nodes[0]
+    if node_number(first) == 0:
+        return first
+    cluster, names = _node(first), ", ".join(one.name for one in nodes[:8])
+    raise InstanceNotFound(
+        f"{cluster.name}-0 is gone, and {cluster.name} means that node here.",
+        field="name",
+        value=cluster.name,
+        next=f"Name another node of it: {names}",
+    )
+
+
+def check_whole(machine: Machine, name: str | None, verb: str) -> None:
+    """Raise InvalidRequest where `name` means one node of a cluster: `verb`, a command, is about all of it."""
+    cluster = machine.gang
+    if cluster is None or name not in (machine.name, machine.id):
+        return
+    raise InvalidRequest(
+        f"{machine.name} is one of the {cluster.nodes} nodes of {cluster.name}, and a part of a cluster has no "
+        f"{verb} of its own.",
+        field="name",
+        value=name,
+        next=f"For all of it: cloudgpu {verb} {cluster.name}",
+    )
+
+
+def _is_of(machine: Machine, name: str) -> bool:
+    return machine.gang is not None and name in (machine.gang.name, machine.gang.id)
+
+
+def _node(machine: Machine) -> ClusterNode:
+    return fact(machine.gang)
+
+
+def _lives(machine: Machine) -> bool:
+    return machine.terminated_at is None
+
+
+def _is_there(machine: Machine) -> bool:
+    return machine.terminated_at is None or stays(machine)

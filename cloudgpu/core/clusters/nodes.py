@@ -1,0 +1,158 @@
+"""What each node says of itself, as values: nothing of it goes into a file before it was checked here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+MEMORY_SHARE = 0.95  # of a node's memory goes to jobs; the rest is its system's
+LONGEST = 1024
+MOST_GPUS = 64
+MOST_CORES = 65_535
+_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
+_USER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}\$?")
+_ADDRESS = re.compile(r"[0-9a-fA-F.:]{2,45}")
+_DEVICE = re.compile(r"/[A-Za-z0-9._/-]{1,200}")
+_VERSION = re.compile(r"(\d{2})\.(\d{2})\.(\d+)\S*")
+
+
+class SlurmVersion(NamedTuple):
+    """A version of Slurm as `slurmd -V` says it: 22.05.8."""
+
+    year: int
+    month: int
+    patch: int
+
+    def __str__(self) -> str:
+        return f"{self.release}.{self.patch}"
+
+    @property
+    def release(self) -> str:
+        """The major release, as people call it: 22.05."""
+        return f"{self.year:02}.{self.month:02}"
+
+
+class Ports(NamedTuple):
+    """Where the daemons of a node listen; the controller's is None on every node but node 0."""
+
+    node: int
+    controller: int | None
+
+
+class NodeFacts(NamedTuple):
+    """What a node says of itself.
+
+    `memory_mb` is all its memory in MiB. `gpus` are the device files of its GPUs. `version` is None where Slurm is
+    missing, `munge` says whether munge is installed. `ahead_s` is how many seconds its clock is ahead of ours. `people`
+    are the user ids of the people who were named, None for one whom the node does not know. `host` is the same for
+    nodes on one host. `address` is the one at which it was reached, `interface` the network card that has it.
+    `environ` is what tasks there have to find instead of what the submitter has. `planned` is the digest of the plan
+    that its files were written by, empty for none; `ports` are those in the files. `alive` are its daemons that run.
+    `preparing`: its system still installs what its first boot brings.
+    """
+
+    name: str
+    cores: int
+    memory_mb: int
+    gpus: tuple[str, ...]
+    version: SlurmVersion | None
+    munge: bool
+    ahead_s: float
+    user: str
+    uid: int
+    people: Mapping[str, int | None]
+    hostname: str
+    host: str
+    address: str
+    interface: str | None
+    interfaces: int
+    home: str
+    environ: Mapping[str, str]
+    planned: str
+    ports: Ports | None
+    alive: tuple[str, ...]
+    preparing: bool
+
+    @property
+    def has_engine(self) -> bool:
+        """Whether the engine is installed there."""
+        return self.version is not None and self.munge
+
+    @property
+    def job_memory_mb(self) -> int:
+        """How much memory jobs may use, in MiB."""
+        return max(1, int(self.memory_mb * MEMORY_SHARE))
+
+
+def version_of(text: str) -> SlurmVersion | None:
+    """Return the version in what `slurmd -V` prints: `slurm 22.05.8`, or `slurm-wlm 22.05.8`; None for no version."""
+    found = _VERSION.search(text)
+    return SlurmVersion(int(found[1]), int(found[2]), int(found[3])) if found else None
+
+
+def node_facts(name: str, said: Mapping[str, Any], ahead_s: float) -> NodeFacts:
+    """Return what a node said. Raises ValueError for what no node can say: it goes into files of the others."""
+    try:
+        ports = said["ports"]
+        return NodeFacts(
+            name=_matched(_WORD, name),
+            cores=_whole(said["cores"], MOST_CORES),
+            memory_mb=_whole(said["memory_mb"], 2**31),
+            gpus=tuple(_matched(_DEVICE, one) for one in said["gpus"][:MOST_GPUS]),
+            version=version_of(str(said["version"] or "")[:LONGEST]),
+            munge=said["munge"] is True,
+            ahead_s=ahead_s,
+            user=_matched(_USER, said["user"]),
+            uid=_whole(said["uid"], 2**32, least=0),
+            people={str(one): _uid(value) for one, value in said["people"].items()},
+            hostname=_matched(_WORD, said["hostname"]),
+            host=_line(said["host"]),
+            address=_matched(_ADDRESS, said["address"]),
+            interface=None if said["interface"] is None else _matched(_WORD, said["interface"]),
+            interfaces=_whole(said["interfaces"], 4096, least=0),
+            home=_path(said["home"]),
+            environ={_matched(_WORD_OF_SHELL, one): _line(value) for one, value in said["environ"].items()},
+            planned=_line(said["planned"]),
+            ports=None if ports is None else Ports(_port(ports[0]), None if ports[1] is None else _port(ports[1])),
+            alive=tuple(_line(one) for one in said["alive"]),
+            preparing=said["preparing"] is True,
+        )
+    except (KeyError, TypeError, AttributeError, IndexError) as error:
+        raise ValueError(f"it did not say what it is: {error}") from None
+
+
+_WORD_OF_SHELL = re.compile(r"[A-Z_][A-Z0-9_]{0,63}")
+
+
+def _matched(pattern: re.Pattern[str], value: object) -> str:
+    if not isinstance(value, str) or not pattern.fullmatch(value):
+        raise ValueError(f"it said {str(value)[:60]!r}")
+    return value
+
+
+def _line(value: object) -> str:
+    if not isinstance(value, str) or len(value) > 8 * LONGEST or not value.isprintable():
+        raise ValueError(f"it said {str(value)[:60]!r}")
+    return value
+
+
+def _path(value: object) -> str:
+    text = _line(value)
+    if not text.startswith("/") or any(letter.isspace() or letter in "#\"'" for letter in text):
+        raise ValueError(f"Slurm cannot have its files below {text[:60]!r}")
+    return text
+
+
+def _uid(value: object) -> int | None:
+    return None if value is None else _whole(value, 2**32, least=0)
+
+
+def _whole(value: object, most: int, *, least: int = 1) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise ValueError(f"it said {str(value)[:60]!r}")
+    return value
+
+
+def _port(value: object) -> int:
+    return _whole(value, 65_535)

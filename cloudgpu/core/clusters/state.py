@@ -1,0 +1,110 @@
+"""How the engine is, as `sinfo` and `squeue` say it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+SINFO = "%N|%T|%E"  # name, state, why it is not up
+SQUEUE = "%i|%T|%r"  # id, state, why it waits
+USABLE = ("idle", "mixed", "allocated", "completing")
+_RUNS = ("RUNNING", "CONFIGURING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT")
+# What Slurm writes itself about a node that works again; a person's own reason is never undone.
+OF_SLURM = ("duplicate jobid", "not responding", "node unexpectedly rebooted", "kill task failed", "batch job complete")
+
+
+class NodeState(NamedTuple):
+    """How a node is: `state` is Slurm's own word (idle, mixed, allocated, down, drained, ...) and `reason` why."""
+
+    name: str
+    state: str
+    reason: str
+    responds: bool
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether jobs can run there."""
+        return self.responds and self.state in USABLE
+
+
+class QueuedJob(NamedTuple):
+    """A job that has not ended, in Slurm's words: `reason` says why it waits (`None`: it does not)."""
+
+    id: str
+    state: str
+    reason: str
+
+    @property
+    def runs(self) -> bool:
+        """Whether it runs, or is just beginning or ending."""
+        return self.state in _RUNS
+
+
+class EngineState(NamedTuple):
+    """Whether the engine answers, how its nodes are, and its jobs that have not ended. `why` it does not answer."""
+
+    alive: bool
+    nodes: tuple[NodeState, ...] = ()
+    jobs: tuple[QueuedJob, ...] = ()
+    why: str = ""
+
+    @property
+    def running(self) -> int:
+        """How many jobs run."""
+        return sum(one.runs for one in self.jobs)
+
+    @property
+    def waiting(self) -> int:
+        """How many jobs wait, with or without a chance."""
+        return len(self.jobs) - self.running
+
+    @property
+    def usable(self) -> int:
+        """How many nodes can run jobs."""
+        return sum(one.is_usable for one in self.nodes)
+
+
+def read_sinfo(text: str) -> tuple[NodeState, ...]:
+    """Return the nodes in what `sinfo -h -N -o '%N|%T|%E'` prints, each once. A mark behind the state: no answer."""
+    found: dict[str, NodeState] = {}
+    for name, state, reason in _rows(text):
+        word = state.rstrip("*~#!%$@^-+")
+        found[name] = NodeState(name, word, "" if reason == "none" else reason, responds="*" not in state)
+    return tuple(found.values())
+
+
+def read_squeue(text: str) -> tuple[QueuedJob, ...]:
+    """Return the jobs in what `squeue -h -a -r -o '%i|%T|%r'` prints."""
+    return tuple(QueuedJob(*row) for row in _rows(text))
+
+
+def _rows(text: str) -> Iterable[tuple[str, str, str]]:
+    for line in text.splitlines():
+        first, second, third = (*line.split("|", 2), "", "")[:3]
+        if first.strip() and second:
+            yield first.strip(), second.strip(), third.strip()
+
+
+def missing_nodes(names: Sequence[str], nodes: Sequence[NodeState]) -> tuple[str, ...]:
+    """Return the nodes of these names that cannot run jobs, each with its state, for a sentence."""
+    by_name = {one.name: one for one in nodes}
+    said = []
+    for name in names:
+        one = by_name.get(name)
+        if one is None:
+            said.append(f"{name} (unknown to Slurm)")
+        elif not one.is_usable:
+            state = one.state if one.responds else f"{one.state}, does not answer"
+            said.append(f"{name} ({state}{f': {one.reason}' if one.reason else ''})")
+    return tuple(said)
+
+
+def to_resume(nodes: Sequence[NodeState]) -> tuple[str, ...]:
+    """Return the nodes that Slurm itself took out of use for a reason that a restart ends."""
+    return tuple(
+        one.name
+        for one in nodes
+        if one.responds
+        and one.state in ("down", "drained", "draining")
+        and any(word in one.reason.lower() for word in OF_SLURM)
+    )

@@ -1,0 +1,223 @@
+"""Whether several machines are faster than one, by published formulas, and how likely a gang on spot is lost. Pure.
+
+The formulas are for data parallel training, which sends every gradient once a step: 6ND for computing (Kaplan et al.,
+2020, arXiv:2001.08361), and a ring all-reduce for sending (NVIDIA, nccl-tests, doc/PERFORMANCE.md).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from math import expm1
+from typing import TYPE_CHECKING
+
+from cloudgpu.core.values.times import from_iso
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from cloudgpu.core.model.machine import Machine
+
+TOKENS = 8192  # per GPU and step, where nobody says another number
+USED_OF_PEAK = 0.4  # of a GPU's dense peak (MFU)
+USED_OF_NETWORK = 0.8  # 340 of 400 Gbit/s were measured with EFA (stas00/ml-engineering, network)
+GRADIENT_BYTES = 2  # bf16
+POOR_BELOW = 0.8  # of so many machines: below it, their results cost a quarter more
+BITS, GIGA, TERA = 8, 1e9, 1e12
+
+
+class Verdict(StrEnum):
+    """What several machines are worth."""
+
+    SLOWER = "slower"  # than one machine
+    POOR = "poor"  # faster, by less than 0.8 times their number
+    GOOD = "good"
+
+
+@dataclass(frozen=True, slots=True)
+class TypeNetwork:
+    """What one machine of a type can send for long, in Gbit/s; `up_to` for a while, where that is more.
+
+    `fabric` is `Ethernet`, or what has to be set up before it is as fast as that: `EFA`, `InfiniBand`, `RDMA`.
+    """
+
+    gbit: float
+    up_to: float | None
+    fabric: str
+    note: str
+    source: str
+    as_of: str
+
+    @property
+    def is_recalled(self) -> bool:
+        """Whether the figure is from memory."""
+        return "recalled" in self.note or "recalled" in self.source
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """What is trained: a model's parameters, how many of them are trained, and tokens per GPU and step."""
+
+    parameters: float
+    trained: float
+    tokens: float = TOKENS
+
+    @property
+    def flops(self) -> float:
+        """The operations of one GPU in a step: 6ND where all parameters are trained.
+
+        Of these six, two are the forward pass, two the gradients of activations, and two those of trained parameters.
+        """
+        return (4 * self.parameters + 2 * self.trained) * self.tokens
+
+    @property
+    def backward(self) -> float:
+        """Which part of a step is the backward pass, in which gradients are sent: two thirds if all are trained."""
+        return (2 * self.parameters + 2 * self.trained) / (4 * self.parameters + 2 * self.trained)
+
+
+@dataclass(frozen=True, slots=True)
+class Worth:
+    """One step of so many machines: seconds of computing, of sending, and of sending that computing can hide."""
+
+    nodes: int
+    gbit: float
+    compute_s: float
+    traffic_s: float
+    hidden_s: float
+
+    @property
+    def speed_up(self) -> float:
+        """How many times one machine they are, where sending overlaps with the backward pass as far as it can."""
+        return self.nodes * self.compute_s / (self.compute_s + max(0.0, self.traffic_s - self.hidden_s))
+
+    @property
+    def without_overlap(self) -> float:
+        """How many times one machine they are, where gradients are sent after the backward pass."""
+        return self.nodes * self.compute_s / (self.compute_s + self.traffic_s)
+
+    @property
+    def cost_factor(self) -> float:
+        """How many times as much as on one machine each result costs."""
+        return self.nodes / self.speed_up
+
+    @property
+    def hiding_gbit(self) -> float:
+        """The Gbit/s of one machine from which on computing hides all sending."""
+        return self.gbit * self.traffic_s / self.hidden_s
+
+    @property
+    def verdict(self) -> Verdict:
+        """What they are worth. A network that only reaches one machine's speed is no gain."""
+        if self.speed_up <= 1:
+            return Verdict.SLOWER
+        return Verdict.POOR if self.speed_up < POOR_BELOW * self.nodes else Verdict.GOOD
+
+
+def speed_up(
+    training: Training, nodes: int, peak_tflops: float, gbit: float, *, used_of_peak: float = USED_OF_PEAK
+) -> Worth:
+    """Return what `nodes` machines are worth, each of which sends `gbit` Gbit/s, with GPUs of this dense peak.
+
+    A lower bound of what is sent: GPUs without NVLink pay inside a machine, too, and ZeRO-3 or FSDP sends half as much
+    again. Raises ValueError for what is not above zero, and for fewer than two machines.
+    """
+    if nodes < 2 or min(training.trained, training.tokens, peak_tflops, gbit, used_of_peak) <= 0:  # noqa: PLR2004
+        raise ValueError("two machines or more, and figures above zero")
+    compute = training.flops / (peak_tflops * TERA * used_of_peak)
+    sent = training.trained * GRADIENT_BYTES * BITS * 2 * (nodes - 1) / nodes
+    return Worth(nodes, gbit, compute, sent / (gbit * GIGA * USED_OF_NETWORK), training.backward * compute)
+
+
+@dataclass(frozen=True, slots=True)
+class GangLoss:
+    """The chance that at least one of `nodes` spot machines is taken within an `hour` or a `month`: all start again.
+
+    `each` is that of one machine, as (least, most): equal for one figure, and 1 at most where a source has no end.
+    """
+
+    nodes: int
+    per: str
+    each: tuple[float, float]
+    source: str
+
+    @property
+    def chance(self) -> tuple[float, float]:
+        """The chance for all of them, as (least, most)."""
+        return gang_loss(self.each[0], self.nodes), gang_loss(self.each[1], self.nodes)
+
+
+def gang_loss(each: float, nodes: int) -> float:
+    """Return the chance to lose at least one of so many machines, each of which is lost with this chance: 1-(1-p)^N.
+
+    Machines of one zone are often taken together, so the truth lies between that and the chance of one.
+    """
+    return 1 - (1 - each) ** nodes
+
+
+def spot_losses(machines: Iterable[Machine], instance_type: str) -> tuple[int, float]:
+    """Return how many spot machines of a type were taken, and for how many hours all that are gone had run."""
+    gone = [one for one in machines if one.market == "spot" and one.instance_type == instance_type]
+    spans = [(one, one.launched_at, one.interrupted_at or one.terminated_at) for one in gone]
+    known = [(one, from_iso(begun), from_iso(end)) for one, begun, end in spans if begun and end]
+    hours = sum(max(0.0, (end - begun).total_seconds()) for _, begun, end in known) / 3600
+    return sum(one.interrupted_at is not None for one, _, _ in known), hours
+
+
+def loss_an_hour(taken: int, hours: float) -> float:
+    """Return the chance to lose a machine within an hour, where so many were taken in so many hours of machines."""
+    return -expm1(-taken / hours)
+
+
+def worth_sentence(worth: Worth, what: str = "") -> str:
+    """Return what so many machines are worth in a sentence or two, beginning with it where they are slower than one.
+
+    `what` follows the word machines.
+    """
+    times = f"{worth.nodes} machines{what} are {figure(worth.speed_up)} times as fast as one"
+    each = f"each result costs {figure(worth.cost_factor)} times as much"
+    enough = f"{figure(worth.hiding_gbit)} Gbit/s would hide the traffic."
+    if worth.verdict is Verdict.SLOWER:
+        return f"Slower than one machine: {times}, and {each}. {enough}"
+    if worth.verdict is Verdict.POOR:
+        return f"Poor: {times}, and {each}. {enough}"
+    return f"{times} ({figure(worth.without_overlap)} without overlap), and {each}."
+
+
+def plan_remark(nodes: int, kind: str, peak_tflops: float | None, network: TypeNetwork | None) -> str:
+    """Return what the plan of a cluster says of its speed, whatever the model: what is computed and sent grow alike.
+
+    `kind` is the instance type. Where its network or its GPU's peak is not known, the remark says so.
+    """
+    more = f"cloudgpu estimate --nodes {nodes} --type {kind} --params 7B"
+    if network is None or peak_tflops is None:
+        missing, option = ("network", " --network GBIT") if network is None else ("GPU's peak", "")
+        return (
+            f"Whether {nodes} machines are worth it is not known: the {missing} of {kind} is in no list. {more}{option}"
+        )
+    worth = speed_up(Training(1e9, 1e9), nodes, peak_tflops, network.gbit)
+    rests = f"training with {TOKENS:,} tokens per GPU and step over {network.gbit:g} Gbit/s"
+    return f"{worth_sentence(worth)} That is for {rests}. Other figures: {more}"
+
+
+def gang_sentence(loss: GangLoss) -> str:
+    """Return how likely a gang on spot loses a machine, and what that rests on."""
+    of_one, of_all = (_between(pair) for pair in (loss.each, loss.chance))
+    return (
+        f"Any loss restarts all {loss.nodes}: the chance is {of_all} in each {loss.per}, with {of_one} for one machine "
+        f"({loss.source})."
+    )
+
+
+def _between(pair: tuple[float, float]) -> str:
+    low, high = pair
+    if low == high:
+        return f"{low:.1%}"
+    if low == 0:
+        return f"at most {high:.0%}"
+    return f"at least {low:.0%}" if high >= 1 else f"{low:.0%} to {high:.0%}"
+
+
+def figure(number: float) -> str:
+    """Return a number as it is worth reading: two places below 10, whole above."""
+    return f"{number:.2f}" if number < 10 else f"{number:,.0f}"  # noqa: PLR2004

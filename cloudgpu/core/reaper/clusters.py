@@ -1,0 +1,221 @@
+"""Judges a cluster as one: its nodes become one case, and what is decided of that holds for all of them. Pure.
+
+Whether a cluster is used is asked of its engine's queue and of every node. A job that runs, starts or waits with a
+chance, or any node in use, makes it ACTIVE; an engine or a node that is silent makes it UNKNOWN; else it is IDLE. Of
+leases and holds the latest counts, of renew-untils the earliest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from cloudgpu.core.billing.totals import spent
+from cloudgpu.core.budgets import enforcement as budget_stops
+from cloudgpu.core.budgets.commitments import runs_on
+from cloudgpu.core.clusters.completeness import by_cluster, has_run_before, lost_nodes, node_of, why_part
+from cloudgpu.core.clusters.engine import EngineSaid, has_engine, queue_sentence
+from cloudgpu.core.model.facts import SentWarning
+from cloudgpu.core.model.machine import Machine, fact
+from cloudgpu.core.reaper.decisions import ACTIVE, IDLE, UNKNOWN, Decision, Known, Seen
+from cloudgpu.core.reaper.evidence import SHUT_DOWN, known_alone, window
+from cloudgpu.core.values.times import duration_text
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """What the rows of a cluster say of the whole: why it is only a part of one, and which nodes were lost."""
+
+    part: str = ""
+    lost: tuple[str, ...] = ()
+    begun: bool = False  # some node of it has been used before this run, or was kept: it holds somebody's work
+    discard: bool = False  # the end of it was asked for, for good
+
+
+NO_GANG = Gang()
+
+
+def gangs(rows: Iterable[Machine], seen: Sequence[Seen], now: datetime) -> dict[str, Gang]:
+    """Return what the ledger's rows, those that were just seen in place of them, say of each cluster, by its id.
+
+    Of a cluster without rows nothing is said: which of its nodes are missing is not known.
+    """
+    known_rows = {row.id: row for row in rows if row.cluster is not None}
+    latest = known_rows | {one.machine.id: one.machine for one in seen if one.machine.id in known_rows}
+    return {one: _gang(nodes, now) for one, nodes in by_cluster(latest.values()).items()}
+
+
+def _gang(nodes: Sequence[Machine], now: datetime) -> Gang:
+    there = [row for row in nodes if row.terminated_at is None]
+    return Gang(
+        why_part(nodes, now),
+        tuple(row.name for row in lost_nodes(nodes)),
+        begun=any(has_run_before(row) for row in there),
+        discard=any(row.discard for row in nodes),
+    )
+
+
+def in_groups(seen: Sequence[Seen]) -> list[list[Seen]]:
+    """Return the machines in groups of those that are judged as one: a cluster's nodes, or one machine of its own."""
+    groups: dict[str, list[Seen]] = {}
+    for one in seen:
+        cluster = one.machine.cluster
+        groups.setdefault(f"machine {one.machine.id}" if cluster is None else f"cluster {cluster.id}", []).append(one)
+    return [sorted(some, key=_place) for some in groups.values()]
+
+
+def _place(seen: Seen) -> int:
+    return 0 if seen.machine.cluster is None else node_of(seen.machine)
+
+
+def with_whole(seen: Sequence[Seen], now: datetime) -> list[Seen]:
+    """Return these machines, each node of a cluster with what is known of the use of the whole."""
+    found: dict[str, Known] = {}
+    for group in in_groups(seen):
+        nodes = [one for one in group if one.machine.terminated_at is None and runs_on(one.machine)]
+        if nodes and nodes[0].machine.cluster is not None:
+            found |= dict.fromkeys((one.machine.id for one in nodes), whole_use(nodes, now))
+    return [replace(one, whole=found[one.machine.id]) if one.machine.id in found else one for one in seen]
+
+
+def whole_use(nodes: Sequence[Seen], now: datetime) -> Known:
+    """Return what is known of the use of a cluster by its nodes that run, in their order, and by its engine."""
+    each = {one.machine.name: known_alone(one, now) for one in nodes}
+    first = nodes[0]
+    if not any(one.asked for one in each.values()):
+        return next(iter(each.values()))
+    engine = _engine(nodes)
+    used = _used(each, engine, window(first))
+    if used is not None:
+        return used
+    if engine is not None and engine.queue is None:
+        return Known(UNKNOWN, f"its queue is not known: {engine.fault}")
+    silent = [f"{name} is not known to be idle: {one.why}" for name, one in each.items() if one.activity == UNKNOWN]
+    if silent:
+        return Known(UNKNOWN, silent[0] + (f", and {len(silent) - 1} more" if len(silent) > 1 else ""))
+    return _idle(each, engine)
+
+
+def _used(each: Mapping[str, Known], engine: EngineSaid | None, span: timedelta) -> Known | None:
+    """Return what makes a cluster one in use: its queue, a node, or a job that ended within `span`."""
+    if engine is not None and engine.queue is not None and engine.queue.busy:
+        return Known(ACTIVE, f"in its queue {queue_sentence(engine.queue)}")
+    used = [(one.quiet or timedelta.max, name) for name, one in each.items() if one.activity == ACTIVE]
+    if used:
+        name = min(used)[1]
+        return each[name]._replace(why=f"{name} is in use: {each[name].why}")
+    if engine is not None and engine.ended is not None and engine.ended < span:
+        return Known(ACTIVE, f"its last job ended {duration_text(engine.ended)} ago", engine.ended)
+    return None
+
+
+def _idle(each: Mapping[str, Known], engine: EngineSaid | None) -> Known:
+    ages = [one.quiet for one in each.values() if one.quiet is not None]
+    ages += [engine.ended] if engine is not None and engine.ended is not None else []
+    latest = next((one for one in each.items() if one[1].quiet == min(ages, default=None)), None)
+    jobs = "" if engine is None or engine.queue is None else f"{queue_sentence(engine.queue)}; "
+    last = "nobody uses any node" if latest is None else f"the last node in use was {latest[0]}: {latest[1].why}"
+    return Known(IDLE, f"{jobs}{last}", min(ages, default=None))
+
+
+def _engine(nodes: Sequence[Seen]) -> EngineSaid | None:
+    """Return what the cluster's engine said; None where it has none."""
+    if not has_engine(nodes[0].machine):
+        return None
+    said = [one.engine for one in nodes if one.engine is not None]
+    if said:
+        return said[0]
+    cluster = fact(nodes[0].machine.cluster)
+    there = node_of(nodes[0].machine) == 0
+    return EngineSaid(None, "it was not asked" if there else f"{cluster.name}-0, which has it, does not run")
+
+
+def joined(nodes: Sequence[Seen], now: datetime) -> Seen:
+    """Return the nodes of one cluster, which are in their order, as one machine: the first of those that run."""
+    rows = [one.machine for one in nodes]
+    awake = [one for one in nodes if one.machine.state not in SHUT_DOWN]
+    first = (awake or list(nodes))[0]
+    unruled = next((one for one in nodes if one.policy is None), first)
+    silent = next((one for one in nodes if not one.answered), None)
+    run = [one for one in nodes if one.machine.terminated_at is None and runs_on(one.machine)]
+    scratch = tuple((f"{one.machine.name}:{path}", size) for one in nodes for path, size in one.scratch)
+    return replace(
+        first,
+        machine=_row(first.machine, rows, now),
+        policy=unruled.policy,
+        why_policy=unruled.why_policy,
+        judged=None,
+        last_active=None,
+        scratch=scratch,
+        answered=silent is None,
+        judged_fault="" if silent is None else known_alone(silent, now).why,
+        whole=None if silent is not None or not run else whole_use(run, now),
+    )
+
+
+def _row(first: Machine, rows: Sequence[Machine], now: datetime) -> Machine:
+    dearest = max(rows, key=lambda row: spent(row, now).nanos)
+    leases = [row.expires for row in rows]
+    return first._replace(
+        expires=None if None in leases else max(fact(one) for one in leases),
+        renew_until=min((one for row in rows if (one := row.renew_until)), default=None),
+        hold_until=max((one for row in rows if (one := row.hold_until)), default=None),
+        stoppable=_least(row.stoppable for row in rows),
+        parkable=_least(row.parkable for row in rows),
+        warnings=_warnings(rows),
+        usage_totals=dearest.usage_totals,
+        open_usage=dearest.open_usage,
+    )
+
+
+def _least(said: Iterable[bool | None]) -> bool | None:
+    every = list(said)
+    return False if False in every else None if None in every else True
+
+
+def _warnings(rows: Sequence[Machine]) -> dict[str, SentWarning]:
+    """Return the warnings that were given of any node: of two by one rule, the one that was told last."""
+    found: dict[str, SentWarning] = {}
+    for row in rows:
+        for rule, given in row.warnings.items():
+            if rule not in found or found[rule].last < given.last:
+                found[rule] = given
+    return found
+
+
+def joint_stop(stops: Sequence[budget_stops.Stop]) -> budget_stops.Stop | None:
+    """Return what budgets do with a cluster: what ends one node ends all."""
+    ends = [one for one in stops if one.do is not budget_stops.Do.WARN]
+    return next(iter((*ends, *stops)), None)
+
+
+def spread(decision: Decision, nodes: Sequence[Seen]) -> list[Decision]:
+    """Return what was decided of a cluster for each node; its people are told once, by the first."""
+    told = nodes[0].machine.id
+    return [
+        replace(
+            decision,
+            machine=one.machine.id,
+            name=one.machine.name,
+            cluster=fact(one.machine.cluster).name,
+            urgent=decision.urgent and one.machine.id == told,
+            warnings=decision.warnings if one.machine.id == told else (),
+            lifted=tuple(lifted for lifted in decision.lifted if lifted.rule in one.machine.warnings),
+        )
+        for one in nodes
+    ]
+
+
+def whole_or_none(ended: Iterable[str], rows: Iterable[Machine]) -> frozenset[str]:
+    """Return which of these machines, by id, are not to be ended: their clusters' other nodes that run would go on.
+
+    `rows` are the latest ones of all nodes of these clusters.
+    """
+    ids, left = frozenset(ended), set[str]()
+    for nodes in by_cluster(rows).values():
+        run = [row for row in nodes if row.terminated_at is None and row.launch_status != "open" and runs_on(row)]
+        ends = {row.id for row in nodes if row.id in ids}
+        if ends and any(row.id not in ends and row.state != "stopping" for row in run):
+            left |= ends
+    return frozenset(left)

@@ -1,0 +1,183 @@
+"""What the machines of one cluster share on EC2: a security group that lets them reach each other, a placement group.
+
+Both are made for one attempt, bear the id of the cluster's first node, and cost nothing. A launch that was refused
+takes them away again; so does the end of the last node, once EC2 lets go of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.core.model.cluster import node_name
+from cloudgpu.core.model.instances import TAG_CLUSTER, TAG_ID, TAG_LEDGER, TAG_OWNER
+from cloudgpu.core.model.launch import Attempt
+from cloudgpu.errors import CloudgpuError, InvalidRequest
+from cloudgpu.providers.aws.client import pages
+from cloudgpu.providers.aws.compute.request import Call
+from cloudgpu.providers.aws.compute.translate import tags_of
+from cloudgpu.providers.aws.storage.disks import code_of
+
+if TYPE_CHECKING:
+    from cloudgpu.providers.aws.client import Aws
+
+Raw = Mapping[str, Any]
+GONE = ("InvalidPlacementGroup.Unknown", "InvalidGroup.NotFound")
+IN_USE = ("InvalidPlacementGroup.InUse", "DependencyViolation", "InvalidGroup.InUse")
+NOT_YET_PAUSES_S = (1.0, 2.0, 4.0, 0.0)  # what was just made is not known everywhere at once
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What was made for one launch: the security group's id, the placement group's name; None where there is none."""
+
+    group: str
+    placement: str | None
+
+
+def shared_name(first: Attempt) -> str:
+    """Return the name of both groups, by the attempt of the first node: no two attempts have one, a replay has it."""
+    return f"cloudgpu-{first.machine.removesuffix('-0')}-{first.number}"
+
+
+def make_shared(aws: Aws, first: Attempt, call: Call) -> Shared:
+    """Make sure of what the nodes of this launch share; what a replay finds is taken as it is.
+
+    Raises InvalidRequest where a name is taken by something that is not this cluster's.
+    """
+    group = _security_group(aws, first, call)
+    return Shared(group, _placement_group(aws, first, call) if call.placement else None)
+
+
+def clear_shared(aws: Aws, cluster: str, region: str) -> bool:
+    """Ask to delete both; return whether a look found neither. What machines still use stays, and is no error."""
+    placements, groups = list(_placements(aws, region, cluster)), list(_groups(aws, region, cluster))
+    ec2 = aws.ec2(region)
+    for one in placements:
+        if one.get("State") != "deleting":
+            _delete(aws, region, "DeletePlacementGroup", one["GroupName"], ec2.delete_placement_group, "GroupName")
+    for one in groups:
+        _delete(aws, region, "DeleteSecurityGroup", one["GroupId"], ec2.delete_security_group, "GroupId")
+    return not placements and not groups
+
+
+def _delete(aws: Aws, region: str, action: str, name: str, call: Any, key: str) -> None:
+    try:
+        with aws.said(action, region, value=name):
+            call(**{key: name})
+    except CloudgpuError as error:
+        if code_of(error) not in (*GONE, *IN_USE):
+            raise
+
+
+def _of_cluster(cluster: str) -> list[dict[str, Any]]:
+    """Return the filter that finds what the nodes share: it is there also where a name is not known."""
+    return [{"Name": f"tag:{TAG_ID}", "Values": [node_name(cluster, 0)]}, {"Name": "tag-key", "Values": [TAG_CLUSTER]}]
+
+
+def _placements(aws: Aws, region: str, cluster: str) -> Iterator[Raw]:
+    with aws.said("DescribePlacementGroups", region, value=cluster):
+        found = aws.ec2(region).describe_placement_groups(Filters=_of_cluster(cluster))["PlacementGroups"]
+    yield from (one for one in found if one.get("State") != "deleted")
+
+
+def _groups(aws: Aws, region: str, cluster: str) -> Iterator[Raw]:
+    with aws.said("DescribeSecurityGroups", region, value=cluster):
+        for page in pages(aws.ec2(region), "describe_security_groups", Filters=_of_cluster(cluster)):
+            yield from page["SecurityGroups"]
+
+
+def _tags(first: Attempt, kind: str) -> list[dict[str, Any]]:
+    tags = {"Name": shared_name(first)} | {key: first.tags[key] for key in (TAG_ID, TAG_LEDGER, TAG_OWNER, TAG_CLUSTER)}
+    return [{"ResourceType": kind, "Tags": [{"Key": key, "Value": value} for key, value in tags.items()]}]
+
+
+# The security group
+
+
+def _security_group(aws: Aws, first: Attempt, call: Call) -> str:
+    """Return the id of the group in which all ports are open to its own members, and to nobody else."""
+    made = _group_there(aws, first, call) or _group_made(aws, first, call) or _group_there(aws, first, call)
+    if made is None:
+        raise _taken(first, call, "security group")
+    inside = {"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": made, "Description": "cloudgpu inside the cluster"}]}
+    for pause in NOT_YET_PAUSES_S:
+        try:
+            with aws.said("AuthorizeSecurityGroupIngress", call.region, value=made):
+                aws.ec2(call.region).authorize_security_group_ingress(GroupId=made, IpPermissions=[inside])
+        except InvalidRequest as error:
+            if code_of(error) == "InvalidPermission.Duplicate":
+                break
+            if code_of(error) != "InvalidGroup.NotFound" or not pause:
+                raise
+            aws.pause(pause)
+        else:
+            break
+    return made
+
+
+def _group_there(aws: Aws, first: Attempt, call: Call) -> str | None:
+    name = shared_name(first)
+    asked = [{"Name": "vpc-id", "Values": [call.vpc]}, {"Name": "group-name", "Values": [name]}]
+    with aws.said("DescribeSecurityGroups", call.region, value=name):
+        found = aws.ec2(call.region).describe_security_groups(Filters=asked)["SecurityGroups"]
+    if not found:
+        return None
+    return str(_own(found[0], first, call, "security group")["GroupId"])
+
+
+def _group_made(aws: Aws, first: Attempt, call: Call) -> str | None:
+    """Make the group, tagged in the same call; None where another process was first."""
+    name = shared_name(first)
+    try:
+        with aws.said("CreateSecurityGroup", call.region, value=name):
+            answer = aws.ec2(call.region).create_security_group(
+                GroupName=name,
+                Description="cloudgpu: the machines of one cluster reach each other",
+                VpcId=call.vpc,
+                TagSpecifications=_tags(first, "security-group"),
+            )
+    except InvalidRequest as error:
+        if code_of(error) != "InvalidGroup.Duplicate":
+            raise
+        return None
+    return str(answer["GroupId"])
+
+
+# The placement group
+
+
+def _placement_group(aws: Aws, first: Attempt, call: Call) -> str:
+    name = shared_name(first)
+    try:
+        with aws.said("CreatePlacementGroup", call.region, value=name):
+            aws.ec2(call.region).create_placement_group(
+                GroupName=name, Strategy="cluster", TagSpecifications=_tags(first, "placement-group")
+            )
+    except InvalidRequest as error:
+        if code_of(error) != "InvalidPlacementGroup.Duplicate":
+            raise
+        with aws.said("DescribePlacementGroups", call.region, value=name):
+            asked = [{"Name": "group-name", "Values": [name]}]
+            found = aws.ec2(call.region).describe_placement_groups(Filters=asked)["PlacementGroups"]
+        if found:
+            _own(found[0], first, call, "placement group")
+    return name
+
+
+def _own(found: Raw, first: Attempt, call: Call, what: str) -> Raw:
+    """Return what bears this cluster's id; raise InvalidRequest for anything else of that name."""
+    if tags_of(found).get(TAG_ID) != first.tags[TAG_ID]:
+        raise _taken(first, call, what)
+    return found
+
+
+def _taken(first: Attempt, call: Call, what: str) -> InvalidRequest:
+    name = shared_name(first)
+    return InvalidRequest(
+        f"The {what} {name} in {call.region} is not this cluster's.",
+        field="--nodes",
+        value=name,
+        next="Remove or rename it, and run the same up again.",
+    )

@@ -1,0 +1,159 @@
+"""What a provider promises that launches the nodes of a cluster in one call: all of them or none, and each its own."""
+
+# ruff: noqa: S101  (a suite is asserts)
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import cast
+
+import pytest
+
+from cloudgpu.core.model.cluster import node_of_tags
+from cloudgpu.core.model.instances import TAG_ID, Instance, State
+from cloudgpu.core.model.launch import Attempt
+from cloudgpu.core.model.offers import Available
+from cloudgpu.errors import CloudgpuError, InvalidRequest, LaunchUncertain, NoCapacity
+from cloudgpu.providers.abilities import HasOrphans, HasResources, LaunchesTogether, Resolves
+from cloudgpu.providers.base import Factory, Provider, ProviderSettings
+from cloudgpu.testing.contract.base import DEADLINE_S, ContractBase, MakeAttempt
+from cloudgpu.testing.helpers import as_nodes
+
+NODES = 3
+
+
+class LaunchesTogetherContract(ContractBase):
+    """One call makes all nodes of a cluster or none; each of them is a machine of its own afterwards."""
+
+    def leave_room(self, provider: Provider, item: Available, count: int) -> None:
+        """Let the zone of this offer have capacity for so many more machines; every suite has to."""
+        raise NotImplementedError
+
+    def nodes(self, provider: Provider, attempt: Attempt, count: int = NODES) -> list[Attempt]:
+        """Return the attempts of a cluster, with what its provider looks up for one."""
+        nodes = as_nodes(attempt, count)
+        if not isinstance(provider, Resolves):
+            return nodes
+        call = provider.resolve(nodes[0].request, attempt.offer.available).call
+        return [replace(one, call=call) for one in nodes]
+
+    def together(self, provider: Provider, attempts: Sequence[Attempt]) -> Sequence[Instance]:
+        """Launch with a deadline that is far enough."""
+        deadline = attempts[0].made_at + timedelta(seconds=DEADLINE_S)
+        return cast("LaunchesTogether", provider).launch_together(attempts, deadline=deadline)
+
+    def all_running(self, provider: Provider, attempts: Sequence[Attempt]) -> list[Instance]:
+        """Launch, and return the machines once they run."""
+        return [self.settle(provider, one.id, State.RUNNING) for one in self.together(provider, attempts)]
+
+    def cleared(self, provider: Provider, attempts: Sequence[Attempt]) -> bool:
+        """Ask for the removal of what these nodes share; say whether nothing of it is there."""
+        found = node_of_tags(attempts[0].tags)
+        assert found is not None
+        return cast("LaunchesTogether", provider).clear_shared(found.id, attempts[0].offer.available.region)
+
+    def shared(self, provider: Provider, attempts: Sequence[Attempt]) -> list[str]:
+        """Return the ids of what is there under the first node's id beside disks; none where nobody tells of such."""
+        if not isinstance(provider, HasOrphans):
+            return []
+        found = provider.orphans(attempts[0].offer.available.region)
+        assert found.unanswered == ()
+        return [one.id for one in found.items if one.tags.get(TAG_ID) == attempts[0].machine]
+
+    def test_all_nodes_come_in_order_and_each_bears_its_own_tags(
+        self, provider: Provider, make_attempt: MakeAttempt
+    ) -> None:
+        """In the answer, in a look at each and in the listing, whatever tags one call can give."""
+        attempts = self.nodes(provider, make_attempt())
+        launched = self.together(provider, attempts)
+        assert len({one.id for one in launched}) == NODES
+        ids = [one.id for one in launched]
+        self.wait_until(lambda: {one.id for one in self.listed(provider)} == set(ids))
+        listed = {one.id: one for one in self.listed(provider)}
+        for attempt, made in zip(attempts, launched, strict=True):
+            seen = self.settle(provider, made.id, State.RUNNING)
+            for instance in (made, seen, listed[made.id]):
+                assert dict(instance.tags) == dict(attempt.tags)
+                assert (instance.region, instance.zone) == (
+                    attempt.offer.available.region,
+                    attempt.offer.available.zone,
+                )
+
+    def test_the_same_call_again_gives_the_same_machines(
+        self, provider: Provider, make_attempt: MakeAttempt, factory: Factory, settings: ProviderSettings
+    ) -> None:
+        """A lost reply never makes twice as many, also from another process (another provider value)."""
+        attempts = self.nodes(provider, make_attempt())
+        first = [one.id for one in self.together(provider, attempts)]
+        assert [one.id for one in self.together(provider, attempts)] == first
+        self.wait_until(lambda: {one.id for one in self.listed(provider)} == set(first))
+        assert self.together_elsewhere(provider, factory(settings), attempts) == first
+        assert [one.id for one in self.all_running(provider, attempts)] == first
+        assert len(self.listed(provider)) == NODES
+
+    def together_elsewhere(self, provider: Provider, other: Provider, attempts: Sequence[Attempt]) -> list[str]:  # noqa: ARG002
+        """Return the ids that a replay through another provider value of the same account gives."""
+        return [one.id for one in self.together(other, attempts)]
+
+    def test_none_is_made_where_there_is_room_for_all_but_one(
+        self, provider: Provider, make_attempt: MakeAttempt
+    ) -> None:
+        """No capacity for all is no capacity, nothing of the launch stays, and it goes well where there is room."""
+        attempts = self.nodes(provider, make_attempt())
+        item = attempts[0].offer.available
+        self.leave_room(provider, item, NODES - 1)
+        with pytest.raises(NoCapacity):
+            self.together(provider, attempts)
+        assert self.listed(provider) == []
+        self.wait_until(lambda: self.cleared(provider, attempts))
+        assert self.shared(provider, attempts) == []
+        self.leave_room(provider, item, NODES)
+        again = self.nodes(provider, make_attempt(number=2))
+        assert len(self.all_running(provider, again)) == NODES
+
+    def test_another_count_under_the_same_token_is_refused(self, provider: Provider, make_attempt: MakeAttempt) -> None:
+        """A token stands for one call: fewer or more machines are another, and no machine more is made."""
+        attempts = self.nodes(provider, make_attempt())
+        made = {one.id for one in self.together(provider, attempts)}
+        for other in (attempts[:-1], self.nodes(provider, make_attempt(), NODES + 1)):
+            with pytest.raises((InvalidRequest, LaunchUncertain)):
+                self.together(provider, other)
+        self.wait_until(lambda: {one.id for one in self.listed(provider)} == made)
+
+    def test_nodes_end_one_by_one_and_what_they_share_after_the_last(
+        self, provider: Provider, make_attempt: MakeAttempt
+    ) -> None:
+        """The others run on, with what they use, until each has ended; then nothing of the launch is left."""
+        attempts = self.nodes(provider, make_attempt())
+        machines = self.all_running(provider, attempts)
+        shared = self.shared(provider, attempts)
+        while machines:
+            provider.terminate(machines.pop().id)
+            assert not shared or not self.cleared(provider, attempts)
+            assert all(provider.get(one.id).state is State.RUNNING for one in machines)
+            assert not machines or self.shared(provider, attempts) == shared
+        self.wait_until(lambda: self.listed(provider) == [])
+        self.wait_until(lambda: self.cleared(provider, attempts))
+        assert self.shared(provider, attempts) == []
+        assert self.cleared(provider, attempts), "asked again, it is no error"
+
+    def test_each_disk_is_its_own_nodes(self, provider: Provider, make_attempt: MakeAttempt) -> None:
+        """What a node has is told under that node's id, and under nobody else's."""
+        attempts = self.nodes(provider, make_attempt())
+        machines = {
+            one.id: attempt.machine for one, attempt in zip(self.together(provider, attempts), attempts, strict=True)
+        }
+        if isinstance(provider, HasResources):
+            found = provider.resources().items
+            assert {one.attached_to: one.tags.get(TAG_ID) for one in found} == machines
+
+    def test_a_fault_in_one_node_makes_none(self, provider: Provider, make_attempt: MakeAttempt) -> None:
+        """What cannot be launched is refused for all, before anything is made."""
+        attempts = self.nodes(provider, make_attempt())
+        item = replace(attempts[0].offer.available, instance_type="impossible.9000")
+        offer = replace(attempts[0].offer, available=item)
+        with pytest.raises(CloudgpuError):
+            self.together(provider, [replace(one, offer=offer) for one in attempts])
+        assert self.listed(provider) == []

@@ -1,0 +1,104 @@
+"""Gives clusters as plain values: what is of all nodes summed, what is of one of them as its first node's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+from cloudgpu.core.clusters.members import status
+from cloudgpu.core.model.machine import Machine, fact
+
+if TYPE_CHECKING:
+    from cloudgpu.views.documents.machines.machines import (
+        AttachedCost,
+        ClusterDocument,
+        MachineDocument,
+        RetainedPart,
+        SharedKey,
+    )
+    from cloudgpu.views.documents.parts import Price
+
+# Of nodes that differ, the one that costs most says what the cluster is.
+_STATES = ("running", "pending", "stopping", "unknown", "stopped", "deallocated", "terminated")
+
+
+def cluster_value(
+    nodes: Sequence[Machine], values: Sequence[MachineDocument], *, queue: str | None = None
+) -> ClusterDocument:
+    """Return the cluster with these nodes, whose own values these are, in the same order.
+
+    Amounts of money are those of all nodes, null where one of them has none. `queue` is what its queue has, in words.
+    """
+    cluster, complete = fact(nodes[0].cluster), status(nodes)
+    return {
+        **values[0],
+        "id": cluster.id,
+        "name": cluster.name,
+        "state": min((one["state"] for one in values), key=_STATES.index),
+        "billed": any(one["billed"] for one in values),
+        "price": price_of(values),
+        "spent_usd": sum_of(one["spent_usd"] for one in values),
+        "unpriced": _each(name for one in values for name in one["unpriced"]),
+        "retained": [part for one in values for part in _retained(one)],
+        "retained_usd_per_month": sum_of(one["retained_usd_per_month"] for one in values),
+        "attached_costs": _attached(values),
+        "stopped_usd_per_month": sum_of(one["stopped_usd_per_month"] for one in values),
+        "shared": _shared(values),
+        "gpu_users": _each(use for one in values for use in one["gpu_users"]),
+        "launch_uncertain": any(one["launch_uncertain"] for one in values),
+        "last_active_at": max((one["last_active_at"] or "" for one in values), default="") or None,
+        "seen_at": min((one["seen_at"] or "" for one in values), default="") or None,
+        "expires": min((one["expires"] or "" for one in values), default="") or None,
+        "renew_until": min((one["renew_until"] or "" for one in values), default="") or None,
+        "held_until": min((one["held_until"] or "" for one in values), default="") or None,
+        "taken_at": min((one["taken_at"] for one in values if one["taken_at"]), default=None),
+        "parked": any(one["parked"] for one in values),
+        "terminated_at": max((fact(one["terminated_at"]) for one in values), default=None)
+        if all(one["terminated_at"] for one in values)
+        else None,
+        "there": complete.there,
+        "degraded": complete.degraded,
+        "queue": queue,
+        "nodes": [one["id"] for one in values],
+    }
+
+
+def sum_of(amounts: Iterable[str | None]) -> str | None:
+    """Return the sum of decimal amounts in USD; None where one of them is not known."""
+    known = list(amounts)
+    return None if None in known else f"{sum((Decimal(one) for one in known if one is not None), Decimal()):f}"
+
+
+def price_of(values: Sequence[MachineDocument]) -> Price | None:
+    """Return what an hour of all these nodes costs; the source and the day are the first node's."""
+    prices = [one["price"] for one in values]
+    total = sum_of(None if one is None else one["usd_per_hour"] for one in prices)
+    return None if prices[0] is None or total is None else {**prices[0], "usd_per_hour": total}
+
+
+def _each(words: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(words))
+
+
+def _retained(value: MachineDocument) -> list[RetainedPart]:
+    return value["retained"]
+
+
+def _attached(values: Sequence[MachineDocument]) -> list[AttachedCost] | None:
+    """Return what is paid beside all nodes, each named once with its sum; None where one node does not say."""
+    found: dict[tuple[object, ...], AttachedCost] = {}
+    for value in values:
+        if value["attached_costs"] is None:
+            return None
+        for one in value["attached_costs"]:
+            kind = (one["what"], one["at_most"], one["while_running"], one["while_stopped"])
+            known = found.get(kind)
+            costs = one["usd_per_month"] if known is None else sum_of((known["usd_per_month"], one["usd_per_month"]))
+            found[kind] = {**one, "usd_per_month": costs}
+    return list(found.values())
+
+
+def _shared(values: Sequence[MachineDocument]) -> list[SharedKey]:
+    keys = {one["key"]: one for value in values for one in value["shared"]}
+    return list(keys.values())

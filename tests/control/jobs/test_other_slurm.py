@@ -1,0 +1,102 @@
+"""Somebody else's Slurm: jobs that an own machine submits; and a job whose nodes do not see the submitter's files."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import subprocess
+import sys
+
+import pytest
+
+from cloudgpu.access.slurm.program import program
+from cloudgpu.cli.jobs.text import spent_text
+from cloudgpu.control.inputs.launch_request import parse_request
+from cloudgpu.control.jobs.listing import job_value
+from cloudgpu.control.jobs.watch import carry_to_end
+from cloudgpu.control.launch.launch import launch
+from cloudgpu.control.launch.plan import prepare
+from cloudgpu.core.jobs.job import State
+from cloudgpu.views.jobs import exit_code
+from tests.access.slurm.loopback import Loopback
+from tests.control.jobs.bench import Bench
+from tests.providers.ssh.hosts import OwnHost
+
+
+def can_hide():
+    """Whether a process here may have files of its own where others see other ones."""
+    return not subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False).returncode
+
+
+@pytest.fixture(scope="module")
+def homes(tmp_path_factory):
+    return tmp_path_factory.mktemp("homes")
+
+
+@pytest.fixture(scope="module")
+def slurm(homes):
+    """Two nodes; the second has nothing of the homes that the first one has, where the system allows that."""
+    hidden = ["unshare", "-m", "sh", "-c", f'mount -t tmpfs none {homes} && mkdir {homes}/own && exec "$@"', "sh"]
+    made = Loopback(2, prefix={1: hidden} if can_hide() else None)
+    yield made
+    made.end()
+
+
+@pytest.fixture(scope="module")
+def login(homes, slurm):
+    """A home that knows the login node of that Slurm, whose login shells find it, and where it has a machine."""
+    host = OwnHost(homes, "login", path=f"/usr/sbin:{os.environ['PATH']}").start()
+    (host.home / ".profile").write_text(f"export SLURM_CONF={slurm.conf}\n")
+    table = ", ".join(f"{key} = {json.dumps(value)}" for key, value in host.options.items())
+    home = homes / "user" / "home"
+    home.mkdir(parents=True)
+    (home / "config.toml").write_text(f'provider = "ssh"\n[accounts.lab]\nprovider = "ssh"\nhosts = [{{{table}}}]\n')
+    made = Bench(homes / "user")
+    launch(made.session, prepare(made.session, parse_request(provider="ssh", name="login", template="bare")))
+    yield made
+    made.end()
+    assert host.clean_up() == []
+
+
+def test_a_job_is_submitted_there_and_is_free(login, slurm):
+    one = "echo in $SLURM_JOB_PARTITION; cp train.py $CLOUDGPU_RESULTS; exit 3"
+    failing = login.begun("sh", "-c", one, on="login", timeout="5m", partition="all", name="failing")
+    carry_to_end(login.session, [failing], login.environ)
+    job = login.now(failing)
+    assert (job.state, exit_code(job)) == (State.FAILED, 3), job.why
+    assert (login.home / "jobs" / job.id / "out-1").read_text() == "in all\n"
+    assert (login.work / "results" / "failing" / "train.py").exists()
+    value = job_value(login.session, job)
+    assert (value["slurm"]["id"], value["slurm"]["cluster"], spent_text(value)) == (job.slurm_id, None, "free")
+    assert "Name=failing-" in (slurm.place / "jobcomp").read_text()
+
+
+def test_a_partition_that_there_is_not_is_told(login):
+    job, _, err = login.run("true", on="login", timeout="5m", partition="nope", name="nowhere")
+    assert (job.state, exit_code(job)) == (State.SETUP_FAILED, 2)
+    assert b"invalid partition specified: nope" in err
+
+
+def test_nodes_that_do_not_see_the_files_are_sent_them_and_their_results_come_back(homes, slurm):
+    if not can_hide():
+        pytest.skip("Processes here may not have mounts of their own.")
+    place = homes / "own" / ".cloudgpu" / "jobs" / "job-1" / "1"
+    (place / "work" / "results").mkdir(parents=True)
+    (place / "checkpoint").mkdir()
+    (place / "work" / "in.txt").write_text("input\n")
+    for name, text in program().items():
+        (place / name).write_text(text)
+    asked = {"name": "far", "nodes": 1, "minutes": 5, "whole": True, "conf": str(slurm.conf), "spread": True}
+    asked |= {"own": slurm.nodes[0], "token": secrets.token_hex(8), "setup": "echo set up >&2", "array": "0-1"}
+    script = 'cat in.txt; touch "$CLOUDGPU_CHECKPOINT/c"; hostname > "$CLOUDGPU_RESULTS/$SLURMD_NODENAME"; exit 5'
+    spec = {"argv": ["sh", "-c", script], "results": "results", "slurm": asked, "env": {}}
+    (place / "spec.json").write_text(json.dumps(spec))
+    environ = {"CLOUDGPU_ATTEMPT": place, "CLOUDGPU_RESULTS": place / "work" / "results"}
+    environ |= {"CLOUDGPU_CHECKPOINT": place / "checkpoint", "PATH": slurm.environ["PATH"], "HOME": homes / "own"}
+    words = [sys.executable, "-IS", str(place / "begin.py"), str(place)]
+    done = subprocess.run(words, env=environ, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 5, done.stderr
+    assert sorted(done.stdout.splitlines()) == ["[0] input", "[1] input"]
+    assert sorted(one.name for one in (place / "work" / "results").iterdir()) == slurm.nodes
+    assert (place / "checkpoint" / "c").exists()

@@ -1,0 +1,190 @@
+"""Jobs in Slurm, with the real one: two machines of this computer as a cluster of ours, one queue.
+
+All jobs of the module are asked for at once, so that they queue, and are carried to their end side by side.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from datetime import timedelta
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+
+from cloudgpu.access.ssh.execute import run
+from cloudgpu.control.access.reach import open_connection
+from cloudgpu.control.clusters.engine import set_up
+from cloudgpu.control.cost.job_cost import all_jobs
+from cloudgpu.control.inputs.launch_request import parse_request
+from cloudgpu.control.jobs.cancel import cancel
+from cloudgpu.control.jobs.listing import job_value
+from cloudgpu.control.jobs.watch import carry_to_end
+from cloudgpu.control.launch.launch import launch
+from cloudgpu.control.launch.plan import prepare
+from cloudgpu.core.clusters.layout import cluster_id, engine_files, rank
+from cloudgpu.core.jobs.job import State
+from cloudgpu.core.jobs.shares import IDLE, assigned
+from cloudgpu.errors import InvalidRequest
+from cloudgpu.views.jobs import exit_code
+from tests.control.clusters.gang import needs_slurm
+from tests.control.jobs.bench import Bench
+
+RANKS = """
+echo "rank $CLOUDGPU_NODE_RANK of $CLOUDGPU_NUM_NODES on $(echo $CLOUDGPU_NODE_IPS) at $MASTER_ADDR"
+test "$MASTER_PORT" -gt 0 && test "$(wc -l < "$CLOUDGPU_HOSTFILE")" = 2 && test "$SLURM_JOB_NUM_NODES" = 2
+test "$CLOUDGPU_NODE_RANK" = 0 && cp train.py "$CLOUDGPU_RESULTS/copy.py"
+until test -e "$CLOUDGPU_RESULTS/copy.py"; do sleep 0.1; done
+test "$CLOUDGPU_NODE_RANK" = 0 || exit 7
+sleep 60
+"""
+
+
+class Train(Bench):
+    """A home with a cluster called train, whose Slurm runs."""
+
+    def __init__(self, root):
+        super().__init__(root)
+        launch(
+            self.session, prepare(self.session, parse_request(provider="local", name="train", nodes=2, template="bare"))
+        )
+        self.nodes = sorted(self.left(), key=rank)
+        set_up(self.session, self.nodes)
+        connection, out = open_connection(self.session, self.nodes[0]), BytesIO()
+        run(connection, ("pwd",), stdin=None, stdout=out, stderr=BytesIO())
+        connection.close()
+        self.there = Path(out.getvalue().decode().strip())
+        conf = self.there / engine_files(cluster_id(self.nodes[0])).conf
+        self.slurm_environ = {**os.environ, "SLURM_CONF": str(conf)}
+
+    def slurm(self, *words):
+        """What a command of Slurm says."""
+        return subprocess.run(
+            words, env=self.slurm_environ, capture_output=True, text=True, timeout=60, check=True
+        ).stdout
+
+    def asked(self, text, **options):
+        return self.begun("sh", "-c", text, on="train", **{"timeout": "5m", **options})
+
+    def out(self, job):
+        return (self.home / "jobs" / job.id / "out-1").read_text()
+
+    def err(self, job):
+        return (self.home / "jobs" / job.id / "err-1").read_text()
+
+
+@pytest.fixture(scope="module")
+def train(tmp_path_factory):
+    needs_slurm()
+    made = Train(tmp_path_factory.mktemp("train"))
+    yield made
+    made.end()
+
+
+@pytest.fixture(scope="module")
+def done(train):
+    """Jobs that are over, by name."""
+    jobs = {
+        "ranks": train.asked(RANKS, nodes=2, name="ranks"),
+        "sweep": train.asked("echo $SLURM_ARRAY_TASK_ID of $SLURM_ARRAY_TASK_COUNT", array="0-1%2", name="sweep"),
+        "first": train.asked("echo one; exit 0", name="first"),
+    }
+    bench = train
+    train.slurm("sbatch", "--job-name=own", "--output=/dev/null", "--wrap=sleep 1")
+    train.carried(jobs["first"], lambda found: found.job.slurm_id is not None)
+    jobs["second"] = train.asked("echo two > $CLOUDGPU_RESULTS/two", after="first", name="second")
+    carry_to_end(bench.session, list(jobs.values()), bench.environ, until=bench.session.clock() + timedelta(minutes=2))
+    return {name: bench.now(job) for name, job in jobs.items()}
+
+
+def test_the_status_is_that_of_the_rank_that_failed_first(train, done):
+    job = done["ranks"]
+    assert (job.state, exit_code(job)) == (State.FAILED, 7), (job.why, train.err(job))
+    assert "task 1: Exited with exit code 7" in train.err(job)
+
+
+def test_each_rank_finds_who_it_is_and_results_come_back(train, done):
+    assert f"rank 0 of 2 on {' '.join(one.address[0] for one in train.nodes)} at" in train.out(done["ranks"])
+    assert "rank 1 of 2" in train.out(done["ranks"])
+    assert done["ranks"].fetched.whole
+    copy = train.work / "results" / "ranks" / "copy.py"
+    assert copy.read_text() == (train.work / "train.py").read_text()
+
+
+def test_an_array_runs_once_for_each_index(train, done):
+    assert done["sweep"].state is State.SUCCEEDED, train.err(done["sweep"])
+    assert sorted(train.out(done["sweep"]).splitlines()) == ["[0] 0 of 2", "[1] 1 of 2"]
+    assert len(done["sweep"].runs) == 2
+
+
+def test_a_job_after_another_begins_when_that_has_succeeded(train, done):
+    first, second = done["first"], done["second"]
+    assert (first.state, second.state) == (State.SUCCEEDED, State.SUCCEEDED)
+    assert second.in_slurm["after"] == first.slurm_id
+    assert second.runs[0].begin >= first.runs[0].end
+    assert (train.work / "results" / "second" / "two").read_text() == "two\n"
+
+
+def test_jobs_show_slurms_ids_and_have_a_time_limit(train, done):
+    value = job_value(train.session, done["ranks"])
+    assert value["slurm"]["id"] == done["ranks"].slurm_id
+    assert value["slurm"]["states"] == ["FAILED"]
+    limits = train.slurm("squeue", "-h", "-t", "all", "-o", "%F %l")
+    assert f"{done['ranks'].slurm_id} 5:00" in limits
+
+
+def test_costs_go_by_slurms_own_records_and_the_rest_is_idle(train, done):
+    jobs = all_jobs(train.session)
+    own = next(job for job in jobs.values() if job.name.startswith("own-"))
+    assert own.spec["owner"] == "root"
+    shares = assigned(jobs.values())
+    assert set(shares) >= {one.id for one in train.nodes}
+    on_second = [one.key for one in shares[train.nodes[1].id]]
+    assert done["ranks"].id in on_second
+    assert on_second[0] == on_second[-1] == IDLE
+
+
+def test_a_cancelled_job_leaves_the_queue(train, done):
+    job = train.running(train.asked("sleep 100", name="long")).job
+    queued = train.asked("true", name="late", nodes=2)
+    found = train.carried(queued, lambda found: found.why.startswith("Slurm job"))
+    assert "PENDING" in found.why
+    assert cancel(train.session, "late", train.environ)["job"]["state"] == "cancelled"
+    assert cancel(train.session, "long", train.environ)["job"]["state"] == "cancelled"
+    assert train.slurm("squeue", "-h").split() == []
+    assert exit_code(train.now(queued)) == 130
+    assert exit_code(train.now(job)) == 143
+
+
+def test_a_submission_whose_answer_was_lost_is_not_made_again(train, done):
+    """Who submitted is killed before anybody knows what Slurm calls the job; the next attempt finds it by its name."""
+    job = train.asked("echo begun; sleep 2; echo over; echo x > $CLOUDGPU_RESULTS/x", name="lost")
+    train.running(job)
+    place = train.there / ".cloudgpu" / "jobs" / job.id / "1"
+    os.kill(json.loads((place / "begun").read_text())["pid"], signal.SIGKILL)
+    (place / "engine.json").unlink()
+    job, _, err = train.followed(train.now(job))
+    assert job.state is State.SUCCEEDED, (job.why, err)
+    assert len(job.attempts) == 2
+    names = train.slurm("squeue", "-h", "-t", "all", "-o", "%j").split()
+    assert [name for name in names if job.id.removeprefix("job-") in name] == [f"lost-{job.id[4:]}-1"]
+    assert (train.work / "results" / "lost" / "x").read_text() == "x\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        ({"nodes": 3}, "--nodes"),
+        ({"max_cost": "5"}, "--max-cost"),
+        ({"data": ["s3://lab/x:data"]}, "--data"),
+        ({"timeout": "400d"}, "--timeout"),
+        ({"after": "nobody"}, "--after"),
+    ],
+)
+def test_what_slurm_cannot_do_is_refused_before_anything_is_sent(train, options, field):
+    with pytest.raises(InvalidRequest) as refused:
+        train.asked("true", name="refused", **options)
+    assert refused.value.field == field

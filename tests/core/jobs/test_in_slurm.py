@@ -1,0 +1,76 @@
+"""The lines of jobs in Slurm, folded: ours, and those that people gave to a cluster's Slurm themselves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+
+from cloudgpu.core.events.job_lines import job_in_slurm, job_requested, slurm_job_recorded
+from cloudgpu.core.events.log import Draft
+from cloudgpu.core.jobs.carried import waiting_text
+from cloudgpu.core.jobs.job import State, jobs_of
+from cloudgpu.core.jobs.remote_state import EngineState, EngineTask, Phase, RemoteState
+from cloudgpu.core.jobs.shares import tariff_cost
+from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.times import iso
+from tests.core.costing import START
+from tests.core.jobs.writing import in_slurm, slurm_run, spec
+
+
+@dataclass
+class Written:
+    """A draft as the ledger has it."""
+
+    seq: int
+    draft: Draft
+
+    def __getattr__(self, name: str) -> Any:
+        return iso(self.draft.occurred_at) if name == "occurred_at" else getattr(self.draft, name)
+
+
+def folded(*drafts: Draft) -> dict[str, Any]:
+    return jobs_of([Written(number, one) for number, one in enumerate(drafts)])  # type: ignore[misc]
+
+
+def task(id_: str, state: str, begin: int | None, end: int | None) -> Any:
+    at = [None if one is None else iso(START + timedelta(seconds=one)) for one in (begin, end)]
+    return {"id": id_, "state": state, "machines": ["cg-0"] if begin is not None else [], "begin": at[0], "end": at[1]}
+
+
+def test_what_slurm_said_last_of_a_task_counts() -> None:
+    asked = in_slurm(1, members=("cg-0",)).in_slurm
+    lines = [job_requested("job-1", "lr", None, "tower", spec(slurm=asked), START)]
+    lines += [job_in_slurm("job-1", 1, "12", [task("12", "PENDING", None, None)], START)]
+    lines += [job_in_slurm("job-1", 1, "12", [task("12", "RUNNING", 5, None)], START + timedelta(seconds=5))]
+    lines += [job_in_slurm("job-1", 1, "12", [task("12", "COMPLETED", 5, 9)], START + timedelta(seconds=9))]
+    job = folded(*lines)["job-1"]
+    assert (job.slurm_id, [one.state for one in job.runs]) == ("12", ["COMPLETED"])
+    assert job.runs[0].end == START + timedelta(seconds=9)
+    assert job.machines == ("cg-0",)
+
+
+def test_a_job_that_somebody_gave_to_slurm_is_over_and_is_theirs() -> None:
+    record: Any = {"cluster": "c1", "members": ["cg-0", "cg-1"], "user": "bob", "name": "bash", "status": 143}
+    line = slurm_job_recorded({**record, "task": task("13", "CANCELLED", 5, 9)}, START + timedelta(seconds=9))
+    job = folded(line, line)["slurm-c1-13"]
+    assert (job.name, job.state, job.spec["owner"], job.is_living) == ("bash-13", State.CANCELLED, "bob", False)
+    assert job.in_slurm is not None
+    assert job.in_slurm["members"] == ["cg-0", "cg-1"]
+
+
+def test_a_job_that_waits_in_slurm_says_for_what() -> None:
+    waiting = EngineTask("12", "", "PENDING", "Resources", (), None, None)
+    seen = RemoteState(Phase.RUNNING, 0.0, engine=EngineState("12", "lr-1", (waiting,)))
+    assert waiting_text(seen) == "Slurm job 12: PENDING (Resources)"
+    running = EngineTask("12", "", "RUNNING", "", ("train-0",), 1.0, None)
+    assert waiting_text(RemoteState(Phase.RUNNING, 2.0, 1.0, engine=EngineState("12", "lr-1", (running,)))) == ""
+
+
+def test_a_tariff_counts_the_hours_of_gpus_to_the_nano_dollar() -> None:
+    run = slurm_run(0, 1800, "gpu-7")
+    one = in_slurm(1, run, run, members=("cg-1",), cluster=None)
+    assert one.in_slurm is not None
+    assert tariff_cost(one, START) is None
+    asked = {**one.in_slurm, "usd_per_gpu_hour": 250_000_001, "nodes": 2, "gpus_per_node": 4}
+    assert tariff_cost(replace(one, spec=spec(slurm=asked)), START) == Money(2_000_000_008)
