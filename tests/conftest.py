@@ -131,7 +131,7 @@ def pytest_collection_finish(session):
 
 
 def _read_once():
-    """Read here, and not in each fork, what most of them need: the agent's source, the descriptions of AWS's services."""
+    """Read here, and not in each fork, what most need: the agent's source, the descriptions of AWS's services."""
     import cloudgpu.agent
     from tests.cli.many import read_models
 
