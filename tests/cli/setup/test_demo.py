@@ -73,15 +73,8 @@ def left(place):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="what was left is looked for in /proc")
-@pytest.mark.parametrize(
-    ("end", "command"),
-    [
-        ("its terminal is closed", "make"),
-        ("it is told to end", "cloudgpu"),
-        pytest.param("its terminal is closed", "cloudgpu", marks=pytest.mark.soak),
-        pytest.param("it is told to end", "make", marks=pytest.mark.soak),
-    ],
-)
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("end", ["its terminal is closed", "it is told to end"])
 def test_a_demo_that_is_cut_short_ends_its_machine(place, command, end):
     process, ours = begin(COMMANDS[command], place)
     try:
