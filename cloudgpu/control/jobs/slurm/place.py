@@ -55,7 +55,7 @@ def slurm_of(session: Session, machine: Machine, request: RunRequest) -> SlurmRe
         return None
     nodes = members_of(session, machine) if ours else ()
     cluster = cluster_id(machine) if ours else None
-    _check(request, nodes, machine)
+    _check(request, nodes)
     record: SlurmRecord = {
         "cluster": cluster,
         "members": [one.id for one in nodes],
@@ -102,12 +102,12 @@ def _has_slurm(session: Session, machine: Machine) -> bool:
         connection.close()
 
 
-def _check(request: RunRequest, nodes: Sequence[Machine], machine: Machine) -> None:
+def _check(request: RunRequest, nodes: Sequence[Machine]) -> None:
     """Raise InvalidRequest for what Slurm cannot do, or would write down."""
     asked = request.slurm
     if nodes and asked.nodes > len(nodes):
         raise InvalidRequest(
-            f"--nodes {asked.nodes} is more than the {len(nodes)} of {machine.name}.",
+            f"--nodes {asked.nodes} is more than the {len(nodes)} of {request.on}.",
             field="--nodes",
             value=str(asked.nodes),
             next=f"Ask for {len(nodes)} at most, or launch a larger cluster (cloudgpu up --nodes).",
