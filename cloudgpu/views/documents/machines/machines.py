@@ -438,8 +438,12 @@ class ClusterMachinesDocument(ClusterDocument):
     """A fault for each node with which it failed; the exit code is that of the gravest."""
 
 
+class ShownNode(ShownDocument):
+    """A node of a cluster that is shown."""
+
+
 class ShownClusterDocument(ClusterDocument, ShownDocument):
     """A cluster, if `show` is given its name; each of its nodes has what the options ask for."""
 
-    machines: list[ShownDocument]
+    machines: list[ShownNode]
     """Its nodes, in order."""
