@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.core.budgets.commitments import runs_on
 from cloudgpu.core.policies.schedule import next_off
-from cloudgpu.core.reaper.decisions import UNKNOWN, Decision, Seen
-from cloudgpu.core.reaper.evidence import Known, known, up_since
+from cloudgpu.core.reaper.decisions import UNKNOWN, Decision, Known, Seen
+from cloudgpu.core.reaper.evidence import known, up_since
 from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.views.machines import reason_of
 

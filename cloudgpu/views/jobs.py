@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Literal
 
 from cloudgpu.core.jobs.job import State
+from cloudgpu.core.jobs.shares import tariff_cost
 from cloudgpu.core.jobs.steps import is_retained, retained_until, waits_until
 from cloudgpu.core.values.money import Money, usd
 from cloudgpu.core.values.times import iso
@@ -108,7 +109,7 @@ def job_value(
         "living": job.is_living,
         "command": list(job.spec["argv"]),
         "machine": None if machine is None else machine_value(machine, own=job.spec["machine"] is None),
-        "slurm": _slurm(job),
+        "slurm": _slurm(job, now),
         "waits": _waits(job),
         "attempt": None if last is None else last.number,
         "attempts": [_attempt(one, machines) for one in job.attempts],
@@ -175,15 +176,17 @@ def _waits(job: Job) -> JobWaits | None:
     return {"since": iso(since), "until": iso(waits_until(job, since)), "why": why}
 
 
-def _slurm(job: Job) -> JobSlurm | None:
+def _slurm(job: Job, now: datetime) -> JobSlurm | None:
     asked = job.in_slurm
     if asked is None or job.slurm_id is None:
         return None
+    tariff = tariff_cost(job, now)
     return {
         "id": job.slurm_id,
         "cluster": asked["cluster"],
         "nodes": asked["nodes"],
         "states": list(dict.fromkeys(one.state for one in job.runs)),
+        "tariff_usd": None if tariff is None else usd(tariff),
     }
 
 

@@ -46,6 +46,7 @@ OF_NODE = ("CLOUDGPU_MACHINE", "PATH", "TMPDIR", "VIRTUAL_ENV")
 KEPT = ("HOME", "LANG", "TMPDIR", "TZ", "CLOUDGPU_MACHINE")  # for daemons
 DEVICES = ".cloudgpu/gpu-devices"  # device files, one a line, where GPUs are not /dev/nvidia0, 1, ...
 FIRST_BOOT = Path("/run/cloud-init")
+OF = "of"  # in a short directory: the node's other one
 PLAN, KEY = "plan.json", "munge.key"
 GREETING = b"\x1ecloudgpu-slurm "
 GENTLE_S, START_S, ASK_S = 2.0, 30.0, 25.0
@@ -139,7 +140,9 @@ def write(
     _held: list[socket.socket], directory: str, short: str, texts: dict[str, str], programs: list[str], key: str
 ) -> dict[str, Any]:
     """Write the node's files: mode 0600 (programs 0700), directories 0700. The plan comes last, with `planned`."""
+    sweep(Path(short).parent)
     whole = make_directories(directory, Path(short))
+    write_private(Path(short) / OF, str(whole).encode())
     for name, text in texts.items():
         write_private(whole / name, text.encode(), 0o700 if name in programs else 0o600)
     write_private(whole / KEY, base64.b64decode(key))
@@ -281,6 +284,16 @@ def remove(held: list[socket.socket], directory: str, short: str, mark: str) -> 
             for directory_above in above:
                 directory_above.rmdir()
     return answer
+
+
+def sweep(own: Path) -> None:
+    """Remove the short directories of this user whose node is gone, as after a power cut; `own` is the cluster's."""
+    for above in own.parent.glob("cg-*"):
+        with contextlib.suppress(OSError):
+            for one in above.iterdir() if above.lstat().st_uid == os.getuid() else ():
+                if one.name.isdigit() and not Path((one / OF).read_text()).exists():
+                    shutil.rmtree(str(one), ignore_errors=True)
+            above.rmdir()
 
 
 def make_directories(directory: str, short: Path) -> Path:

@@ -264,12 +264,12 @@ class Submission:
                 pack(self.place, bundle)
                 ready.write_text(token)
         for source, ending in ((bundle, "tar"), (ready, "ready")):
-            words = ("sbcast", "--force", f"--jobid={number}", str(source), f"{arrived(self.place, token)}.{ending}")
-            done = self.call(*words)
+            sends = ("sbcast", "--force", f"--jobid={number}", str(source), f"{arrived(self.place, token)}.{ending}")
+            done = self.call(*sends)
             for _ in range(TRIES):
                 if done.returncode:
                     time.sleep(1)
-                    done = self.call(*words)
+                    done = self.call(*sends)
             if done.returncode:  # the nodes would wait for them, and cost money
                 self.unsent = True
                 self.call("scancel", number)

@@ -13,6 +13,7 @@ from cloudgpu.cli.render import facts, minute, size, wrapped
 from cloudgpu.control.jobs.buckets.results import FORM_S
 from cloudgpu.core.jobs.steps import CAPACITY_WAIT
 from cloudgpu.core.jobs.stored import bucket_of, volume_of
+from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import duration_text, iso
 
 if TYPE_CHECKING:
@@ -107,13 +108,19 @@ def _in_slurm(slurm: SlurmRecord) -> str:
     return ", ".join([*said, *(f"{word} {value}" for word, value in options.items() if value)])
 
 
+def _tariff(slurm: SlurmRecord) -> str:
+    """Return what somebody else's Slurm asks."""
+    price = slurm.get("usd_per_gpu_hour")
+    return "nothing: it is free" if price is None else f"{Money(price).text(4)} for each hour of a GPU"
+
+
 def _costs(planned: PlannedRun, launch: Plan | None) -> str | None:
     limit = planned.request.max_cost
     if limit is not None and planned.dearest is not None and planned.dearest.nanos == limit.nanos:
         return f"at most {limit.text(2)} (--max-cost)"
     slurm = planned.spec.get("slurm")
     if launch is None:
-        return "what the machine costs anyway" if slurm is None or slurm["cluster"] else "nothing: it is free"
+        return "what the machine costs anyway" if slurm is None or slurm["cluster"] else _tariff(slurm)
     until = minute(launch.get("renew_until"))
     if planned.dearest is None:
         return f"no limit is known: its price has none, and --max-cost is not set; its machine ends {until}"

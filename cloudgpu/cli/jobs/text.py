@@ -35,7 +35,8 @@ def on_text(one: JobDocument) -> str:
 def spent_text(one: JobDocument) -> str:
     """Return what a job has cost, with a `+` where a part of it has no price; somebody else's Slurm is free."""
     if one["slurm"] is not None and one["slurm"]["cluster"] is None:
-        return "free"
+        asks = one["slurm"]["tariff_usd"]
+        return "free" if asks is None else dollars(asks)
     return dollars(one["spent_usd"]) + "+" * bool(one["unpriced"])
 
 
@@ -104,7 +105,8 @@ def _slurm(one: JobDocument) -> str | None:
 
 def _money(one: JobDocument) -> str:
     if one["slurm"] is not None and one["slurm"]["cluster"] is None:
-        return "nothing: it is free"
+        asks = one["slurm"]["tariff_usd"]
+        return "nothing: it is free" if asks is None else f"{dollars(asks)} by usd_per_gpu_hour, billed elsewhere"
     missing = f", without {' and '.join(one['unpriced'])}: no price is known" if one["unpriced"] else ""
     most = "" if one["dearest_usd"] is None or one["exit"] else f" of at most {dollars(one['dearest_usd'])}"
     return f"{dollars(one['spent_usd'])}{most}{missing}"

@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from cloudgpu.control.clusters.engine import leave_nothing
 from cloudgpu.control.clusters.power import end_all
 from cloudgpu.control.clusters.together import gravest
+from cloudgpu.control.jobs.slurm.told import keep_record
 from cloudgpu.control.lifecycle.lifecycle import Ended, end_all_of
+from cloudgpu.core.clusters.layout import engine_of_machine
 from cloudgpu.core.clusters.members import node_number
 from cloudgpu.core.model.identity import Elsewhere
 from cloudgpu.core.model.machine import Machine, called, may_go_on
@@ -227,6 +230,9 @@ def _ended_at_once(session: Session, wholes: Sequence[Sequence[Machine]]) -> lis
 
 def _ended(session: Session, machines: Sequence[Machine]) -> list[Ended | CloudgpuError]:
     machine = machines[0]
+    if engine_of_machine(machine) == "slurm":
+        keep_record(session, machines)
+        leave_nothing(session, machines)
     try:
         if machine.gang is not None:
             return end_all(session, machines, why="asked by the user")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -17,6 +17,7 @@ from cloudgpu.core.clusters.conf import Node, files_of, plan_digest
 from cloudgpu.core.clusters.fit import check_fit, check_people
 from cloudgpu.core.clusters.layout import cluster_id, in_order, rank
 from cloudgpu.core.clusters.state import EngineState, missing_nodes, to_resume
+from cloudgpu.core.model.machine import HERE
 from cloudgpu.errors import CloudgpuError, Unreachable
 from cloudgpu.parallel import Pool
 
@@ -73,6 +74,8 @@ def tear_down(session: Session, machines: Sequence[Machine]) -> None:
 
     The records of jobs on node 0 go, too: read them before. Does all it can, then raises the first Unreachable.
     """
+    if not machines:
+        return
     cluster, ordered = cluster_id(machines[0]), in_order(machines)
     faults: list[CloudgpuError] = []
 
@@ -91,6 +94,16 @@ def tear_down(session: Session, machines: Sequence[Machine]) -> None:
             remove(machine)
     if faults:
         raise faults[0]
+
+
+def leave_nothing(session: Session, machines: Sequence[Machine]) -> None:
+    """Take the engine away before machines end that are somebody's own computers: its files would stay there.
+
+    Their end does not wait for one that does not answer, and what still runs ends with its machine. Raises nothing.
+    """
+    if machines[0].provider in HERE:
+        with suppress(CloudgpuError):
+            tear_down(session, [machine for machine in machines if machine.state == "running"])
 
 
 def engine_of(session: Session, machines: Sequence[Machine]) -> EngineState:

@@ -40,9 +40,10 @@ def start_all(
 ) -> Together:
     """Start the nodes of a stopped cluster under one new lease, and return their rows once all are accepted.
 
-    With `wait`, once SSH of each is verified and its engine is ready: a fault names what runs and does not answer. Budgets admit all nodes
-    at once. Where one is refused, or ends while it starts, those that were started are stopped again and proved, and
-    its error is raised: NoCapacity, or StopUnproved where one of those may still be billed. Raises as `start` does.
+    With `wait`, once SSH of each is verified and its engine is ready: a fault names what runs and does not answer.
+    Budgets admit all nodes at once. Where one is refused, or ends while it starts, those that were started are stopped
+    again and proved, and its error is raised: NoCapacity, or StopUnproved where one of those may still be billed.
+    Raises as `start` does.
     """
     name = called(machines[0])
     check_start(session, machines, override)
@@ -88,6 +89,9 @@ def _looked_at(session: Session, machines: Sequence[Machine]) -> list[Machine]:
     Raises what keeps one from being asked: nothing was started then; InstanceNotFound where none is there.
     """
     outcomes = each(session, machines, to_start)
+    awake = [row.name for row in rows_now(session, machines) if row.state in AWAKE]
+    if 0 < len(awake) < len(machines):
+        session.tell(f"{called(machines[0])} runs in part: {', '.join(awake)}")
     lost = [one for one in faults_in(outcomes) if isinstance(one, InstanceNotFound)]
     unknown = gravest(one for one in faults_in(outcomes) if not isinstance(one, InstanceNotFound))
     if unknown is not None:

@@ -17,7 +17,7 @@ from cloudgpu.control.reaper.batch_stop import goes_in_batches, stop_held_togeth
 from cloudgpu.control.reaper.observe import AGAIN_AFTER_S
 from cloudgpu.control.reaper.recheck import Judge, each_alone, still_to_end
 from cloudgpu.control.resources.named import remove_named
-from cloudgpu.core.clusters.whole import node_of
+from cloudgpu.core.clusters.completeness import node_of
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.policies.policy import Do
 from cloudgpu.core.reaper.outcome import Item, Outcome

@@ -10,7 +10,7 @@ from datetime import datetime
 
 from cloudgpu.core.alerts.alerts import Finding
 from cloudgpu.core.alerts.findings import ENDED, ENDED_FOR, LOST
-from cloudgpu.core.clusters.whole import by_cluster, lost_nodes
+from cloudgpu.core.clusters.completeness import by_cluster, lost_nodes
 from cloudgpu.core.model.facts import ClusterNode
 from cloudgpu.core.model.machine import Machine, fact
 from cloudgpu.core.values.money import Money

@@ -85,6 +85,7 @@ def slurm_conf(cluster: str, nodes: Sequence[Node], node: int) -> str:
         "SelectType=select/cons_tres",
         "SelectTypeParameters=CR_Core",
         "GresTypes=gpu",
+        "SchedulerParameters=batch_sched_delay=0,sched_min_interval=0",  # a short queue
         *(["SlurmdParameters=config_overrides"] if crowded else []),  # several nodes have the cores of one host
         "ReturnToService=2",
         f"SlurmdTimeout={NODE_TIMEOUT_S}",
@@ -213,19 +214,26 @@ def task_prolog(cluster: str, nodes: Sequence[Node], node: int, at: EngineFiles)
     are separated by spaces, unless the batch script has set them.
     """
     here, head = nodes[node].facts, nodes[CONTROLLER].facts
-    own = dict(here.environ)
-    if here.home != head.home:
-        own["HOME"] = here.home
-    elif node == CONTROLLER or here.host != head.host:
-        own = {name: value for name, value in own.items() if name.startswith("CLOUDGPU_")}
+    own = {name: value for name, value in here.environ.items() if name.startswith("CLOUDGPU_")} | {"HOME": here.home}
     if here.interface and here.interfaces > 1:
         own |= {"NCCL_SOCKET_IFNAME": here.interface, "GLOO_SOCKET_IFNAME": here.interface}
     own[MARK] = mark_of(cluster, node)
     fixed = "".join(f"echo {shlex.quote(f'export {name}={value}')}\n" for name, value in sorted(own.items()))
+    swapped = "".join(
+        f"_swap {name} {shlex.quote(value)} {shlex.quote(here.environ[name])}\n"
+        for name, value in sorted(head.environ.items())
+        if name not in own and here.environ.get(name, value) != value
+    )
     names = "CLOUDGPU_NODE_RANK CLOUDGPU_NUM_NODES CLOUDGPU_GPUS_PER_NODE CLOUDGPU_HOSTFILE MASTER_ADDR MASTER_PORT"
     return f"""#!/bin/sh
 # What a task of this node finds. Slurm reads the lines that this prints.
-{fixed}[ -n "${{SLURM_JOB_NODELIST-}}" ] || exit 0
+_swap() {{ # What node 0 has in $1 becomes what this node has; what the job added to it stays.
+    eval "_value=\\${{$1-}}"
+    case $_value in
+        *"$2"*) echo "export $1=${{_value%%"$2"*}}$3${{_value#*"$2"}}" ;;
+    esac
+}}
+{fixed}{swapped}[ -n "${{SLURM_JOB_NODELIST-}}" ] || exit 0
 _given=${{CLOUDGPU_NODE_IPS-}}
 _of=${{_CLOUDGPU_PORT_OF-}}
 . {shlex.quote(f"{here.home}/{at.job_environment}")}

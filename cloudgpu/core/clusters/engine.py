@@ -84,7 +84,7 @@ def _fault(status: str, lines: Sequence[str]) -> str:
     return f"the engine did not answer ({said})"
 
 
-def queue_words(queue: Queue) -> str:
+def queue_sentence(queue: Queue) -> str:
     """Return what a queue holds, for people: `jobs 12, 13 run, job 14 waits`; `no job runs or waits` for none."""
     parts = [_some(jobs, verb) for jobs, verb in ((queue.running, "run"), (queue.waiting, "wait")) if jobs]
     if parts:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from cloudgpu.core.clusters.completeness import by_cluster
 from cloudgpu.core.model.facts import ClusterNode
 from cloudgpu.core.model.machine import Machine, fact, stays
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
@@ -28,12 +29,12 @@ def members(machines: Iterable[Machine], name: str, *, ended: bool = False) -> t
     A cluster that lives wins over one of the same name of which only something is kept, and the latest over those
     before it. With `ended`, where there is neither, all nodes of the latest one that has ended. Empty for none.
     """
-    groups = _by_id(machine for machine in machines if _is_of(machine, name))
-    for is_meant in (_lives, _is_there, *([_is_any] if ended else [])):
+    groups = [*by_cluster(machine for machine in machines if _is_of(machine, name)).values()]
+    for is_meant in (_lives, _is_there):
         found = [group for group in groups if any(is_meant(one) for one in group)]
         if found:
-            return _in_order(one for one in found[-1] if is_meant is _is_any or _is_there(one))
-    return ()
+            return tuple(one for one in found[-1] if _is_there(one))
+    return tuple(groups[-1]) if groups and ended else ()
 
 
 def cluster_of(machines: Iterable[Machine], machine: Machine, *, ended: bool = False) -> tuple[Machine, ...]:
@@ -48,8 +49,8 @@ def clusters(machines: Iterable[Machine]) -> list[tuple[Machine, ...]]:
 
     Nodes that are gone are left out, but of a cluster of which nothing is there all are returned.
     """
-    groups = _by_id(machine for machine in machines if machine.gang is not None)
-    return [_in_order([one for one in group if _is_there(one)] or group) for group in groups]
+    groups = by_cluster(machine for machine in machines if machine.gang is not None).values()
+    return [tuple([one for one in group if _is_there(one)] or group) for group in groups]
 
 
 def status(nodes: Sequence[Machine]) -> Status:
@@ -95,24 +96,8 @@ def check_whole(machine: Machine, name: str | None, verb: str) -> None:
     )
 
 
-def names_in(machines: Iterable[Machine]) -> list[str]:
-    """Return the names of the clusters that these machines are nodes of, each once."""
-    return list(dict.fromkeys(machine.gang.name for machine in machines if machine.gang))
-
-
 def _is_of(machine: Machine, name: str) -> bool:
     return machine.gang is not None and name in (machine.gang.name, machine.gang.id)
-
-
-def _by_id(machines: Iterable[Machine]) -> list[list[Machine]]:
-    groups: dict[str, list[Machine]] = {}
-    for machine in machines:
-        groups.setdefault(_node(machine).id, []).append(machine)
-    return list(groups.values())
-
-
-def _in_order(machines: Iterable[Machine]) -> tuple[Machine, ...]:
-    return tuple(sorted(machines, key=node_number))
 
 
 def _node(machine: Machine) -> ClusterNode:
@@ -125,7 +110,3 @@ def _lives(machine: Machine) -> bool:
 
 def _is_there(machine: Machine) -> bool:
     return machine.terminated_at is None or stays(machine)
-
-
-def _is_any(_machine: Machine) -> bool:
-    return True

@@ -51,6 +51,7 @@ class SlurmRecord(TypedDict):
 
     `cluster` is that of ours whose Slurm it is, null for somebody else's; `members` are the ids of its machines, node 0
     first. `name` begins the name that the job has in Slurm. `once`: the command runs on the first node alone.
+    `usd_per_gpu_hour` is what somebody else asks for it, in nano-dollars.
     """
 
     cluster: str | None
@@ -64,6 +65,7 @@ class SlurmRecord(TypedDict):
     partition: str | None
     account: str | None
     once: bool
+    usd_per_gpu_hour: NotRequired[Nanos]
 
 
 class JobSpec(TypedDict):

@@ -10,8 +10,7 @@ from cloudgpu.core.budgets import enforcement as budget_stops
 from cloudgpu.core.policies.endings import ERASES
 from cloudgpu.core.policies.policy import Do, Policy, Rule
 from cloudgpu.core.reaper.clusters import NO_GANG, Gang
-from cloudgpu.core.reaper.decisions import Seen, Warned
-from cloudgpu.core.reaper.evidence import Known
+from cloudgpu.core.reaper.decisions import Known, Seen, Warned
 from cloudgpu.core.values.times import from_iso
 
 FIRST, LAST = timedelta(minutes=60), timedelta(minutes=10)  # before the end of a lease its people are told, twice

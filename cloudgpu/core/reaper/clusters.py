@@ -14,12 +14,12 @@ from datetime import datetime, timedelta
 from cloudgpu.core.billing.totals import spent
 from cloudgpu.core.budgets import enforcement as budget_stops
 from cloudgpu.core.budgets.commitments import runs_on
-from cloudgpu.core.clusters.engine import EngineSaid, has_engine, queue_words
-from cloudgpu.core.clusters.whole import by_cluster, has_run_before, lost_nodes, node_of, why_part
+from cloudgpu.core.clusters.completeness import by_cluster, has_run_before, lost_nodes, node_of, why_part
+from cloudgpu.core.clusters.engine import EngineSaid, has_engine, queue_sentence
 from cloudgpu.core.model.facts import SentWarning
 from cloudgpu.core.model.machine import Machine, fact
-from cloudgpu.core.reaper.decisions import ACTIVE, IDLE, UNKNOWN, Decision, Seen
-from cloudgpu.core.reaper.evidence import SHUT_DOWN, Known, known_alone, window
+from cloudgpu.core.reaper.decisions import ACTIVE, IDLE, UNKNOWN, Decision, Known, Seen
+from cloudgpu.core.reaper.evidence import SHUT_DOWN, known_alone, window
 from cloudgpu.core.values.times import duration_text
 
 
@@ -100,7 +100,7 @@ def whole_use(nodes: Sequence[Seen], now: datetime) -> Known:
 def _used(each: Mapping[str, Known], engine: EngineSaid | None, span: timedelta) -> Known | None:
     """Return what makes a cluster one in use: its queue, a node, or a job that ended within `span`."""
     if engine is not None and engine.queue is not None and engine.queue.busy:
-        return Known(ACTIVE, f"in its queue {queue_words(engine.queue)}")
+        return Known(ACTIVE, f"in its queue {queue_sentence(engine.queue)}")
     used = [(one.quiet or timedelta.max, name) for name, one in each.items() if one.activity == ACTIVE]
     if used:
         name = min(used)[1]
@@ -114,7 +114,7 @@ def _idle(each: Mapping[str, Known], engine: EngineSaid | None) -> Known:
     ages = [one.quiet for one in each.values() if one.quiet is not None]
     ages += [engine.ended] if engine is not None and engine.ended is not None else []
     latest = next((one for one in each.items() if one[1].quiet == min(ages, default=None)), None)
-    jobs = "" if engine is None or engine.queue is None else f"{queue_words(engine.queue)}; "
+    jobs = "" if engine is None or engine.queue is None else f"{queue_sentence(engine.queue)}; "
     last = "nobody uses any node" if latest is None else f"the last node in use was {latest[0]}: {latest[1].why}"
     return Known(IDLE, f"{jobs}{last}", min(ages, default=None))
 

@@ -13,8 +13,8 @@ from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.policies.policy import Do, Rule
 from cloudgpu.core.reaper.cases import Case, Found, Stage, clock
 from cloudgpu.core.reaper.clusters import NO_GANG, Gang, gangs, in_groups, joined, joint_stop, spread
-from cloudgpu.core.reaper.decisions import ENDS, UNKNOWN, Decision, Lifted, Seen
-from cloudgpu.core.reaper.evidence import Known, known, up_since
+from cloudgpu.core.reaper.decisions import ENDS, UNKNOWN, Decision, Known, Lifted, Seen
+from cloudgpu.core.reaper.evidence import known, up_since
 from cloudgpu.core.reaper.rules import RULES, image_since, stopped_since
 from cloudgpu.core.values.times import from_iso
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
-from typing import TYPE_CHECKING
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, NamedTuple
 
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.policies.policy import Do, Policy, Rule
@@ -12,11 +12,22 @@ from cloudgpu.core.policies.policy import Do, Policy, Rule
 if TYPE_CHECKING:
     from cloudgpu.core.activity.idle import Judged
     from cloudgpu.core.clusters.engine import EngineSaid
-    from cloudgpu.core.reaper.evidence import Known
 
 
 ACTIVE, IDLE, UNKNOWN = "ACTIVE", "IDLE", "UNKNOWN"
 ENDS = frozenset({Do.STOP, Do.PARK, Do.TERMINATE, Do.IMAGE, Do.REMOVE})
+
+
+class Known(NamedTuple):
+    """Whether a machine is used, why that is thought, and how long ago the last sign of life was (None: none seen).
+
+    `asked`: somebody tried to find out; where nobody had to, UNKNOWN is no news.
+    """
+
+    activity: str
+    why: str
+    quiet: timedelta | None = None
+    asked: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.policies.guards import has_no_agent
 from cloudgpu.core.policies.policy import Rule
-from cloudgpu.core.reaper.decisions import ACTIVE, IDLE, UNKNOWN, Seen
+from cloudgpu.core.reaper.decisions import ACTIVE, IDLE, UNKNOWN, Known, Seen
 from cloudgpu.core.values.times import duration_text, from_iso
 
 if TYPE_CHECKING:
@@ -20,18 +20,6 @@ USUAL_AFTER = timedelta(hours=1)  # where no policy says for how long a sign of 
 AHEAD = timedelta(minutes=10)  # of ours, a machine's clock may be; what is later than that says nothing
 LONGEST = timedelta(days=366)  # without a sign of life: a machine with a wrong clock may say thousands of years
 SHUT_DOWN = ("stopped", "deallocated")
-
-
-class Known(NamedTuple):
-    """Whether a machine is used, why that is thought, and how long ago the last sign of life was (None: none seen).
-
-    `asked`: somebody tried to find out; where nobody had to, UNKNOWN is no news.
-    """
-
-    activity: str
-    why: str
-    quiet: timedelta | None = None
-    asked: bool = True
 
 
 def up_since(machine: Machine) -> datetime:

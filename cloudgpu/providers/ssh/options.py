@@ -26,6 +26,7 @@ class Host:
     """One machine of the user's: how it is reached, and what the user says of it (None: it is asked, or not known).
 
     `python` is the interpreter that runs agent and Jupyter there. `watts` is what it draws while it works.
+    `usd_per_gpu_hour` is what the Slurm that it submits to asks for a GPU.
     `field` is where it stands in the settings.
     """
 
@@ -42,6 +43,7 @@ class Host:
     gpu_memory_gib: float | None = None
     watts: Decimal | None = None
     usd_per_kwh: Decimal | None = None
+    usd_per_gpu_hour: Decimal | None = None
 
 
 def ssh_hosts(account: str, options: Mapping[str, Any]) -> tuple[Host, ...]:
@@ -152,5 +154,6 @@ _READERS: Mapping[str, Callable[[str, object], Any]] = {
     "gpu_memory_gib": _memory,
     "watts": _number,
     "usd_per_kwh": _number,
+    "usd_per_gpu_hour": _number,
 }
 KEYS = tuple(item.name for item in fields(Host) if item.name != "field")

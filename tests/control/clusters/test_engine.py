@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from contextlib import suppress
 from pathlib import Path
@@ -9,13 +10,16 @@ from pathlib import Path
 import psutil
 import pytest
 
+from cloudgpu.access.slurm.node import EngineNode
+from cloudgpu.control.access.reach import reached
 from cloudgpu.control.clusters.engine import engine_of, set_up, tear_down
+from cloudgpu.core.clusters.conf import Files
 from cloudgpu.core.clusters.layout import engine_files
-from cloudgpu.errors import Unreachable
+from cloudgpu.errors import InvalidRequest, Unreachable
 from tests.control.clusters.gang import Gang, needs_slurm, until
 
 NODES = 4
-GPUS = 8
+EXAMPLES = Path(__file__).parents[3] / "examples" / "cluster"
 PRINTS_ENVIRONMENT = (
     "env | grep -E '^(CLOUDGPU_|MASTER_|SLURM_PROCID|SLURM_CONF|HOME|CUDA)' | sort | tr '\\n' ';'; echo"
 )
@@ -63,6 +67,20 @@ def test_the_files_are_this_users_alone_and_the_key_is_the_clusters(gang):
     assert [len(key) for key in keys] == [256]
 
 
+def test_versions_that_differ_are_refused_before_anything_is_changed(gang):
+    old = '$(dirname "$(command -v python3)")/slurmd'  # the machine's own programs come first
+    gang.sh(f"printf '#!/bin/sh\\necho slurm 20.02.7\\n' > {old} && chmod +x {old}", node=1)
+    others = [row._replace(cluster=row.cluster._replace(id="cg-other")) for row in gang.machines]
+    with pytest.raises(InvalidRequest) as refused:
+        set_up(gang.session, others)
+    assert re.fullmatch(
+        r"train-0 has Slurm [\d.]+ and train-1 has 20\.02\.7: a controller takes nodes up to \d releases back, .*",
+        refused.value.message,
+    )
+    assert {gang.sh("ls .cloudgpu/slurm", node=node)[1] for node in range(NODES)} == {"cg-test\n"}
+    assert gang.sh(f"rm {old}", node=1)[0] == 0
+
+
 def test_every_task_finds_its_rank_its_nodes_and_its_own_machine(gang):
     status, out = gang.job(f'srun sh -c "{PRINTS_ENVIRONMENT}"', "-N4")
     assert status == 0
@@ -91,14 +109,27 @@ def test_a_sum_over_all_nodes_is_right(gang):
     assert "sum 499500\n" in out
 
 
-def test_mpirun_in_an_allocation_starts_a_rank_on_each_node(gang):
-    says = "echo rank $OMPI_COMM_WORLD_RANK of $OMPI_COMM_WORLD_SIZE on $SLURMD_NODENAME, $CLOUDGPU_ENGINE"
-    root = "--allow-run-as-root" if psutil.Process().uids().real == 0 else ""
-    options = f"{root} --mca oob_tcp_if_include lo --mca btl tcp,self --mca btl_tcp_if_include lo"
-    status, out = gang.job(f"mpirun {options} --map-by node sh -c '{says}'", "-N4", "-n4")
+def test_mpirun_in_an_allocation_passes_a_token_around_all_nodes(gang):
+    options = "--mca oob_tcp_if_include lo --mca btl tcp,self --mca btl_tcp_if_include lo"
+    root = "--allow-run-as-root" if os.getuid() == 0 else ""
+    example = f"MPIRUN_OPTIONS='{root} {options}' sh {EXAMPLES / 'mpirun.sh'}"
+    status, out = gang.job(f"{example} python3 {Path(__file__).with_name('ring.py')}", "-N4", "-n4")
     assert status == 0, out
-    found = sorted(re.findall(r"rank \d of 4 on train-\d, cg-test/\d", out))
-    assert found == [f"rank {n} of 4 on train-{n}, cg-test/{n}" for n in range(4)], out
+    assert sorted(re.findall(r"rank \d of 4 on train-\d, cg-test/\d", out)) == [
+        f"rank {n} of 4 on train-{n}, cg-test/{n}" for n in range(4)
+    ], out
+    assert "the token came back with 6, the sum is 6" in out
+
+
+def test_torchrun_is_told_the_ranks_by_the_example(gang):
+    """PyTorch is a gigabyte: what the script starts stands in for it, and says what it was told."""
+    says = 'bin=$(mktemp -d); printf "#!/bin/sh\\necho \\$*\\n" > $bin/torchrun; chmod +x $bin/torchrun'
+    _, out = gang.job(f"{says}; PATH=$bin:$PATH; srun sh {EXAMPLES / 'torchrun.sh'} train.py", "-N3")
+    found = [dict(re.findall(r"--([\w-]+)=(\S+)", line)) for line in out.splitlines() if line.endswith(" train.py")]
+    assert sorted(one.pop("node-rank") for one in found) == ["0", "1", "2"]
+    port = found[0]["master-port"]
+    same = {"nnodes": "3", "nproc-per-node": "1", "master-addr": "127.0.0.1", "master-port": port}
+    assert found == [same] * 3
 
 
 def test_two_jobs_on_one_node_have_their_own_gpus(gang):
@@ -119,6 +150,7 @@ def test_a_rank_that_exits_7_ends_the_others_and_says_so(gang):
     assert status == 143  # of those that were ended: SIGTERM
 
 
+@pytest.mark.soak
 def test_a_controller_that_was_killed_comes_back_and_the_job_goes_on(gang):
     gang.sh("cd; rm -f done; sbatch --time=5 -N4 -o /dev/null --wrap 'srun sleep 6 && touch $HOME/done'")
     until(lambda: engine_of(gang.session, gang.machines).running == 1)
@@ -149,6 +181,15 @@ def _sleeping(gang, node):
             if one.cmdline()[-1:] == ["300"] and one.name() == "sleep":
                 return one.pid
     return None
+
+
+def test_what_a_power_cut_left_is_removed_by_the_next_cluster_on_this_host(gang):
+    files = engine_files("cg-lost", 0)
+    gang.sh(f"mkdir -p {files.short}; echo -n /nowhere/slurm > {files.short}/of", node=1)
+    with reached(gang.session, gang.machine(1)) as connection, EngineNode(connection, "cg-test", 1) as node:
+        node.write(Files({}, ()), b"key of another cluster")
+    assert not Path(files.short).exists()
+    assert Path(engine_files("cg-test", 0).short).exists()
 
 
 def test_everything_ends_and_nothing_is_left(gang):

@@ -21,7 +21,7 @@ QUEUE = {
     "runs": "12|RUNNING|ann|all|2|None|train.sh\n",
     "waits": "12|PENDING|ann|all|2|Priority|train.sh\n",
     "held": "12|PENDING|ann|all|2|JobHeldUser|train.sh\n",
-    "impossible": "12|PENDING|ann|all|9|PartitionNodeLimit|train.sh\n",
+    "impossible": "13|PENDING|ann|all|9|PartitionNodeLimit|train.sh\n",
 }
 
 
@@ -119,24 +119,22 @@ def test_an_idle_cluster_is_warned_once_and_ended_whole_node_0_last(fleet, train
     assert fleet.machines() == []
 
 
-@pytest.mark.parametrize("word", ["runs", "waits"])
-def test_a_job_that_runs_or_may_run_keeps_a_cluster_that_its_nodes_say_is_idle(fleet, train, slurm, word):
-    slurm.says(QUEUE[word])
+def test_a_job_that_waits_with_a_chance_keeps_a_cluster_that_its_nodes_say_is_idle(fleet, train, slurm):
+    slurm.says(QUEUE["waits"])
     found = fleet.idle(hours=2)
     assert (found.warned, found.ended) == ((), ())
-    expected = f"in its queue job 12 {word}"
+    expected = "in its queue job 12 waits"
     assert explained(found) == {f"train-{number}": ("ACTIVE", expected) for number in range(4)}
     assert why(fleet)["why"] == expected
 
 
-@pytest.mark.parametrize(("word", "says"), [("held", "is held: JobHeldUser"), ("impossible", "can never run")])
-def test_a_job_that_is_held_or_impossible_keeps_nothing(fleet, train, slurm, word, says):
-    slurm.says(QUEUE[word])
+def test_a_job_that_is_held_or_impossible_keeps_nothing(fleet, train, slurm):
+    slurm.says(QUEUE["held"] + QUEUE["impossible"])
     found = fleet.idle(hours=2)
     assert [one.name for one in found.warned] == ["train"]
     activity, because = explained(found)["train-3"]
     assert activity == "IDLE"
-    assert f"no job runs or waits (job 12 {says}" in because
+    assert "no job runs or waits (job 12 is held: JobHeldUser, job 13 can never run: PartitionNodeLimit)" in because
     assert len(fleet.idle(minutes=10).ended) == 4
 
 

@@ -55,7 +55,8 @@ def test_a_tasks_environment_is_made_by_sh_alone(tmp_path):
     """`scontrol` is all that it needs besides: a stand-in for it prints the names."""
     there = tmp_path / "home"
     facts = [
-        node(number, home=str(there), environ={"CLOUDGPU_MACHINE": f"m{number}"}, interfaces=2) for number in (0, 1)
+        node(number, home=str(there), environ={"CLOUDGPU_MACHINE": f"m{number}", "PATH": path}, interfaces=2)
+        for number, path in enumerate((f"/m0/bin:{tmp_path}:/usr/bin:/bin", "/m1/bin:/usr/bin:/bin"))
     ]
     files = files_of("cg-1", gang(*facts), 1)
     at = there / engine_files("cg-1", 1).directory
@@ -67,11 +68,17 @@ def test_a_tasks_environment_is_made_by_sh_alone(tmp_path):
     (tmp_path / "scontrol").write_text("#!/bin/sh\necho train-0\necho train-1\n")
     (tmp_path / "scontrol").chmod(0o755)
     asked = {"SLURM_JOB_NODELIST": "train-[0-1]", "SLURM_JOB_ID": "10007", "SLURM_NODEID": "1", "SLURM_STEP_ID": "0"}
-    asked |= {"SLURM_JOB_NUM_NODES": "2", "CUDA_VISIBLE_DEVICES": "0,1,2", "PATH": f"{tmp_path}:/usr/bin:/bin"}
+    asked |= {
+        "SLURM_JOB_NUM_NODES": "2",
+        "CUDA_VISIBLE_DEVICES": "0,1,2",
+        "PATH": f"/env/bin:/m0/bin:{tmp_path}:/usr/bin:/bin:/sbin",
+    }
     done = subprocess.run(["sh", at / "task-prolog"], env=asked, capture_output=True, text=True, check=True)
     found = dict(line.removeprefix("export ").split("=", 1) for line in done.stdout.splitlines())
     assert found == {
         "CLOUDGPU_ENGINE": "cg-1/1",
+        "HOME": str(there),
+        "PATH": "/env/bin:/m1/bin:/usr/bin:/bin:/sbin",
         "CLOUDGPU_MACHINE": "m1",
         "NCCL_SOCKET_IFNAME": "eth0",
         "GLOO_SOCKET_IFNAME": "eth0",

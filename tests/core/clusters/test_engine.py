@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.core.clusters.engine import MARK, EngineSaid, queue_words, read_engine, split, with_queue
+from cloudgpu.core.clusters.engine import MARK, EngineSaid, queue_sentence, read_engine, split, with_queue
 from cloudgpu.core.clusters.layout import engine_directory
 from cloudgpu.core.clusters.queue import Queue, read_queue
 
@@ -88,7 +88,7 @@ def test_an_answer_without_the_mark_is_all_the_agents() -> None:
 def test_a_queue_is_said_in_words() -> None:
     def words(*jobs: tuple[str, str]) -> str:
         lines = [JOB.format(id=number, state=state, reason=reason) for number, (state, reason) in enumerate(jobs, 1)]
-        return queue_words(read_queue("\n".join(lines)))
+        return queue_sentence(read_queue("\n".join(lines)))
 
     assert words() == "no job runs or waits"
     assert words(("RUNNING", "None"), ("PENDING", "Priority")) == "job 1 runs, job 2 waits"

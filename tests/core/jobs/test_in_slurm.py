@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -11,9 +11,11 @@ from cloudgpu.core.events.log import Draft
 from cloudgpu.core.jobs.carried import waiting_text
 from cloudgpu.core.jobs.job import State, jobs_of
 from cloudgpu.core.jobs.remote_state import EngineState, EngineTask, Phase, RemoteState
+from cloudgpu.core.jobs.shares import tariff_cost
+from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import iso
 from tests.core.costing import START
-from tests.core.jobs.writing import in_slurm, spec
+from tests.core.jobs.writing import in_slurm, slurm_run, spec
 
 
 @dataclass
@@ -63,3 +65,12 @@ def test_a_job_that_waits_in_slurm_says_for_what() -> None:
     assert waiting_text(seen) == "Slurm job 12: PENDING (Resources)"
     running = EngineTask("12", "", "RUNNING", "", ("train-0",), 1.0, None)
     assert waiting_text(RemoteState(Phase.RUNNING, 2.0, 1.0, engine=EngineState("12", "lr-1", (running,)))) == ""
+
+
+def test_a_tariff_counts_the_hours_of_gpus_to_the_nano_dollar() -> None:
+    run = slurm_run(0, 1800, "gpu-7")
+    one = in_slurm(1, run, run, members=("cg-1",), cluster=None)
+    assert one.in_slurm is not None
+    assert tariff_cost(one, START) is None
+    asked = {**one.in_slurm, "usd_per_gpu_hour": 250_000_001, "nodes": 2, "gpus_per_node": 4}
+    assert tariff_cost(replace(one, spec=spec(slurm=asked)), START) == Money(2_000_000_008)

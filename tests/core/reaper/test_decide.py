@@ -24,8 +24,7 @@ from cloudgpu.core.policies.schedule import Schedule
 from cloudgpu.core.reaper import decide as deciding_module
 from cloudgpu.core.reaper.cases import Case, Found, Stage
 from cloudgpu.core.reaper.decide import MAX_IDLE_STOPS, decide
-from cloudgpu.core.reaper.decisions import Decision
-from cloudgpu.core.reaper.evidence import Known
+from cloudgpu.core.reaper.decisions import Decision, Known
 from cloudgpu.core.reaper.rules import RULES, ReaperRule
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import iso

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from decimal import Decimal
 from io import BytesIO
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.access.reach import open_connection
 from cloudgpu.control.cost.job_cost import all_jobs
 from cloudgpu.core.clusters.layout import cluster_id, engine_of_machine, in_order
+from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import duration_text, from_iso
 from cloudgpu.errors import InvalidRequest
 
@@ -46,7 +48,7 @@ def slurm_of(session: Session, machine: Machine, request: RunRequest) -> SlurmRe
     nodes = members_of(session, machine) if ours else ()
     cluster = cluster_id(machine) if ours else None
     _check(request, nodes, machine)
-    return {
+    record: SlurmRecord = {
         "cluster": cluster,
         "members": [one.id for one in nodes],
         "name": request.name,
@@ -59,6 +61,19 @@ def slurm_of(session: Session, machine: Machine, request: RunRequest) -> SlurmRe
         "account": asked.account,
         "once": asked.once,
     }
+    tariff = None if ours else _tariff(session, machine)
+    if tariff is not None:
+        record["usd_per_gpu_hour"] = tariff
+    return record
+
+
+def _tariff(session: Session, machine: Machine) -> int | None:
+    """Return what a GPU costs for an hour in the Slurm that a host submits to, in nano-dollars; None: it is free."""
+    account = session.settings.accounts.get(machine.account)
+    hosts = [] if account is None else account.options.get("hosts", [])
+    found = (one.get("usd_per_gpu_hour") for one in hosts if one.get("name") == machine.region)
+    value = next(found, None)
+    return None if value is None else Money.usd(Decimal(str(value))).nanos
 
 
 def members_of(session: Session, machine: Machine) -> tuple[Machine, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from io import BytesIO
 from typing import TYPE_CHECKING
@@ -15,12 +16,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from cloudgpu.access.ssh.connection import Connection
+    from cloudgpu.control.session.session import Session
     from cloudgpu.core.events.job_lines import SlurmTask
     from cloudgpu.core.events.log import Draft
     from cloudgpu.core.jobs.job import Job
     from cloudgpu.core.jobs.remote_state import EngineState
     from cloudgpu.core.model.machine import Machine
 
+CONNECT_WITHIN_S = 3.0  # before an end
 MOST_BYTES = 4_000_000  # of Slurm's record: the newest jobs
 
 
@@ -95,6 +98,25 @@ def recorded(text: str, utc_offset: timedelta, nodes: Sequence[Machine], jobs: I
             "task": task,
         }
         yield lines.slurm_job_recorded(record, one.end)
+
+
+def keep_record(session: Session, nodes: Sequence[Machine]) -> None:
+    """Write down what Slurm's record on node 0 says of people's own jobs: a cluster that ends takes the record along.
+
+    `nodes` are those of the cluster, node 0 first. No end waits for a node that does not answer: raises nothing.
+    """
+    from cloudgpu.access.ssh.connection import connect
+    from cloudgpu.control.cost.job_cost import all_jobs
+    from cloudgpu.errors import CloudgpuError
+
+    if nodes[0].state != "running" or not nodes[0].address:
+        return
+    with suppress(CloudgpuError, OSError, ValueError):
+        with connect(session.target(nodes[0]), timeout=CONNECT_WITHIN_S) as connection:
+            text, utc_offset = read_record(connection, nodes[0])
+        drafts = list(recorded(text, utc_offset, nodes, all_jobs(session).values()))
+        if drafts:
+            session.ledger.append(drafts)
 
 
 def _at(job: Job) -> str | None:

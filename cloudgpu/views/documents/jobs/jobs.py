@@ -143,6 +143,8 @@ class JobSlurm(TypedDict):
     """How many nodes it takes."""
     states: list[str]
     """The states that were last seen, each once: PENDING, RUNNING, COMPLETED, ..."""
+    tariff_usd: Usd | None
+    """What somebody else's Slurm asks for it by `usd_per_gpu_hour`; in no other cost. Null: nothing."""
 
 
 class JobDocument(TypedDict):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cloudgpu.core.clusters.whole import GRACE, by_cluster, is_degraded, lost_nodes, part_of_gang
+from cloudgpu.core.clusters.completeness import GRACE, by_cluster, is_degraded, lost_nodes, part_of_gang
 from cloudgpu.core.model.facts import ClusterNode, UnrequestedStop
 from cloudgpu.core.model.machine import Machine
 from tests.core.lives import START, at

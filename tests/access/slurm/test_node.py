@@ -1,0 +1,113 @@
+"""The program that looks after a node's engine, on a host of its own over real SSH."""
+
+from __future__ import annotations
+
+import os
+import socket
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from cloudgpu.access.slurm.node import EngineNode
+from cloudgpu.access.ssh.user_hosts import visit
+from cloudgpu.core.clusters.conf import Files
+from cloudgpu.core.clusters.nodes import Ports
+from cloudgpu.core.model.instances import Address
+from cloudgpu.errors import Unreachable
+from tests.providers.ssh.hosts import USER, OwnHost
+
+PROGRAMS = {
+    "slurmd": "[ \"$1\" = -V ] && exec echo slurm-wlm 23.11.4\necho 'slurmd: error: no such node' >&2; exit 1",
+    "munged": "exec sleep 0.2",
+    "nvidia-smi": "exec sleep 0",
+}
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory):
+    """A host whose Slurm is a stand-in: what it says is known."""
+    root = tmp_path_factory.mktemp("host")
+    (root / "bin").mkdir()
+    for name, text in PROGRAMS.items():
+        (root / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
+        (root / "bin" / name).chmod(0o755)
+    made = OwnHost(root, "box", path=f"{root / 'bin'}:{os.environ['PATH']}").start()
+    yield made
+    assert made.clean_up() == []
+
+
+@pytest.fixture
+def opened(host, request):
+    """Open the program for a node of a cluster of this test's own."""
+    made = []
+
+    def node(number=0):
+        address = Address("127.0.0.1", host.port, USER)
+        known = host.host_key.public_line.rpartition(" ")[0]
+        connection = visit("box", address, known=known, key=host.users_key, timeout=20)
+        made.append(EngineNode(connection, f"cg-{request.node.name}", number))
+        return made[-1]
+
+    yield node
+    for one in made:
+        one.remove()
+        one.close()
+
+
+def test_a_node_says_what_it_is(opened, host):
+    (host.home / ".cloudgpu").mkdir(exist_ok=True)
+    (host.home / "card").symlink_to("/dev/null")
+    (host.home / ".cloudgpu" / "gpu-devices").write_text(f"{host.home}/card\n{host.home}/.ssh\n")
+    said = opened().look([USER, "root"])
+    assert (str(said.version), said.munge, said.cores) == ("23.11.4", True, len(os.sched_getaffinity(0)))
+    assert (said.uid, said.people["root"], said.home) == (os.getuid(), 0, str(host.home))
+    assert said.gpus == (f"{host.home}/card",)  # the other one is no device
+    assert (said.address, said.alive, said.planned, said.ports) == ("127.0.0.1", (), "", None)
+    assert said.ahead_s == 0.0
+    assert said.memory_mb > said.job_memory_mb > 100
+
+
+def test_ports_are_held_until_they_are_used(opened):
+    first, second = opened(0), opened(1)
+    one, two = first.hold(shared=True), second.hold(shared=True)
+    assert len({one.node, one.controller, two.node}) == 3
+    assert two.controller is None
+    with closing(socket.socket()) as other, pytest.raises(OSError, match="in use"):
+        other.bind(("", one.node))
+    first.stop()
+    with closing(socket.socket()) as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind(("", one.node))
+
+
+def test_a_short_directory_that_others_may_write_to_is_not_used(opened):
+    node = opened()
+    short = Path(node.files.short)
+    short.parent.mkdir(mode=0o700)
+    short.mkdir()
+    short.chmod(0o777)
+    with pytest.raises(Unreachable) as refused:
+        node.write(Files({"slurm.conf": "x"}, ()), b"key")
+    assert refused.value.message.endswith(f"{short} is not a directory of this user alone.")
+
+
+def test_a_daemon_that_ends_says_why_in_its_own_words(opened, host):
+    node = opened(1)
+    node.write(Files({"slurm.conf": "x", "go": "y"}, ("go",)), b"a key")
+    at = host.home / node.files.directory
+    modes = [oct(path.stat().st_mode & 0o777) for path in (at, at / "munge.key", at / "slurm.conf", at / "go")]
+    assert (modes, (at / "munge.key").read_bytes()) == (["0o700", "0o600", "0o600", "0o700"], b"a key")
+    with pytest.raises(Unreachable) as refused:
+        node.start(Ports(1, None))
+    assert "munged ended: it said nothing" in refused.value.message
+
+
+def test_nothing_is_left_of_a_node_that_was_removed(opened, host):
+    node = opened(2)
+    node.write(Files({"slurm.conf": "x"}, ()), b"key")
+    node.note_plan("digest", Ports(1, None))
+    assert (node.look().planned, node.look().ports) == ("digest", Ports(1, None))
+    node.remove()
+    assert not (host.home / node.files.directory).exists()
+    assert not Path(node.files.short).exists()
