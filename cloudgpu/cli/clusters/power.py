@@ -11,16 +11,16 @@ from cloudgpu.control.inventory.listing import cluster
 from cloudgpu.core.model.machine import Machine
 
 if TYPE_CHECKING:
-    from cloudgpu.cli.machines.start import StartOptions
+    from cloudgpu.cli.launch.options import StartOptions
     from cloudgpu.control.session.session import Session
-    from cloudgpu.views.documents.machines.clusters import ClusterMachinesDocument
+    from cloudgpu.views.documents.machines.machines import ClusterMachinesDocument
 
 _WHY = "asked by the user"
 
 
 def stop(session: Session, rows: Sequence[Machine], *, yes: bool, output: Format) -> None:
     """Ask, stop all nodes, and say which of them are proved not to be billed."""
-    from cloudgpu.cli.machines.running_text import running_lines, to_stop
+    from cloudgpu.cli.launch.running_text import running_lines, to_stop
     from cloudgpu.control.clusters.power import check_stop_all, stop_all
     from cloudgpu.control.lifecycle.termination_summary import still_running
     from cloudgpu.control.team.law import others_note
@@ -48,7 +48,7 @@ def _stopped(value: ClusterMachinesDocument) -> str:
 
 def start(session: Session, rows: Sequence[Machine], asked: StartOptions, *, wait: bool, output: Format) -> None:
     """Ask, with what all nodes cost to the end of their new lease, and start all of them or none."""
-    from cloudgpu.cli.machines.running_text import to_start
+    from cloudgpu.cli.launch.running_text import to_start
     from cloudgpu.cli.render import dollars, price, price_briefly, rounded
     from cloudgpu.control.clusters.power import check_stop_all
     from cloudgpu.control.clusters.start import start_all
