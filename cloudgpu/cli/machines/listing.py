@@ -29,7 +29,12 @@ def answer(
 
         for sentence in table_faults(session.settings):
             tell(sentence)
-    document = listed(session, refresh=refresh, ended=ended, mine=mine)
+    queues = None
+    if refresh and any(row.gang for row in session.ledger.there()):
+        from cloudgpu.control.clusters.queues import queues_of
+
+        queues = queues_of(session, session.ledger.there())
+    document = listed(session, refresh=refresh, ended=ended, mine=mine, queues=queues)
     text = _text(
         document,
         session.clock(),

@@ -85,7 +85,12 @@ class Machines(Capability):
         With `mine` only those that the settings' owner has. An account that does not answer raises nothing: it is named
         under `unanswered`, its machines as last seen.
         """
-        return listed(self._session, refresh=refresh, ended=all, mine=mine)
+        queues = None
+        if refresh:
+            from cloudgpu.control.clusters.queues import queues_of
+
+            queues = queues_of(self._session, self._session.ledger.there())
+        return listed(self._session, refresh=refresh, ended=all, mine=mine, queues=queues)
 
     def show(
         self, name: str | None = None, *, refresh: bool = False, history: bool = False, why: bool = False

@@ -9,11 +9,16 @@ from cloudgpu import catalog
 from cloudgpu.catalog.read import network_of, taken_in_a_month
 from cloudgpu.core.clusters.worth import GangLoss, gang_sentence, loss_an_hour, plan_remark, spot_losses
 from cloudgpu.core.model.machine import is_owned
-from cloudgpu.core.model.offers import Market
+from cloudgpu.core.model.offers import Market, Note, NoteKind
 
 if TYPE_CHECKING:
     from cloudgpu.core.model.machine import Machine
     from cloudgpu.core.model.offers import Accelerator, Available
+
+ONLY_PASSES_END_ALL = (
+    "a cluster ends at its lease or when idle only while cloudgpu reap or watch runs; without that, it keeps running "
+    "until renew-until"
+)
 
 
 def cluster_remarks(nodes: int, item: Available, machines: Iterable[Machine]) -> Iterator[str]:
@@ -24,6 +29,7 @@ def cluster_remarks(nodes: int, item: Available, machines: Iterable[Machine]) ->
     """
     if nodes < 2 or is_owned(item.provider):  # noqa: PLR2004  (a cluster)
         return
+    yield Note(ONLY_PASSES_END_ALL, NoteKind.GUARD)
     yield plan_remark(
         nodes, item.instance_type, peak_of(item.accelerators), network_of(item.provider, item.instance_type)
     )
