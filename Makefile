@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest -q
-SHARED = $(PYTEST) -p tests.forks --forks $(WORKERS)
+SHARED = $(PYTEST) -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 WORKERS ?= 4
 CHECKED := tests/test_imports.py tests/test_house.py tests/test_walks.py tests/test_packaging.py tests/docs
 

@@ -110,15 +110,3 @@ def test_skips_are_taken_elsewhere_and_a_run_that_reached_out_fails_though_every
     result.assert_outcomes(passed=1, skipped=2)
     assert result.ret == 1
     result.stderr.fnmatch_lines(["*example.com*"])
-
-
-def test_forks_report_every_test_and_one_that_is_gone_has_failed_the_test_that_it_was_at(pytester):
-    pytester.makepyfile(
-        test_one="import os\ndef test_a(): pass\ndef test_dies(): os._exit(0)\ndef test_c(): pass\n",
-        test_two="import pytest\ndef test_d(): print('shown'); assert 0\n@pytest.mark.skip\ndef test_e(): pass\n",
-        test_three="def test_f(tmp_path): tmp_path.joinpath('file').write_text('')\n",
-    )
-    result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "-p", "tests.forks", "--forks", "2")
-    result.assert_outcomes(passed=3, failed=2, skipped=1)
-    assert result.ret == 1
-    result.stdout.fnmatch_lines_random(["*the process that ran it is gone: 0*", "shown"])

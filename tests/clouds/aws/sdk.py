@@ -6,8 +6,6 @@ of a command on AWS that was half of the time. Both depend on nothing but the fi
 
 from __future__ import annotations
 
-import inspect
-from types import FunctionType, MethodType
 from typing import Any
 
 
@@ -32,45 +30,9 @@ def keep_models() -> None:
             classes[key] = make(self, name, model)
         return classes[key]
 
-    keep_names()
     JSONFileLoader.kept = files
     JSONFileLoader.load_file = load_file
     ClientCreator._create_client_class = create_client_class
-
-
-def keep_names() -> None:
-    """Keep, in this process, what botocore works out of the names of events and errors, again for every session.
-
-    It says the same each time, and was a third of what a session and its clients cost.
-    """
-    from botocore import hooks
-    from botocore.model import ServiceModel
-
-    if hasattr(hooks.EventAliaser, "kept"):
-        return
-    begin, look = hooks.EventAliaser.__init__, hooks.accepts_kwargs
-    find = ServiceModel.error_shapes._fget
-    names, errors = dict[str, str](), dict[tuple[str, int], list[str]]()
-
-    def init(self: hooks.EventAliaser, emitter: Any, aliases: Any = None) -> None:
-        begin(self, emitter, aliases)
-        if self._event_aliases == hooks.EVENT_ALIASES:
-            self._alias_name_cache = names
-
-    def accepts_kwargs(handler: Any) -> Any:
-        plain = handler.__func__ if isinstance(handler, MethodType) else handler
-        return plain.__code__.co_flags & inspect.CO_VARKEYWORDS if isinstance(plain, FunctionType) else look(handler)
-
-    def error_shapes(self: ServiceModel) -> list[Any]:
-        key = self.service_name, len(self.shape_names)
-        if key not in errors:
-            errors[key] = [shape.name for shape in find(self)]
-        return [self.shape_for(name) for name in errors[key]]
-
-    hooks.EventAliaser.kept = names
-    hooks.EventAliaser.__init__ = init
-    hooks.accepts_kwargs = accepts_kwargs
-    ServiceModel.error_shapes = property(error_shapes)
 
 
 def keep_keys() -> None:
