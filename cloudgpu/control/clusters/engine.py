@@ -5,7 +5,9 @@ A cluster of one machine is its queue. Nothing is changed before all nodes were 
 
 from __future__ import annotations
 
+import os
 import secrets
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
@@ -14,16 +16,17 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from cloudgpu.access.slurm.node import EngineNode
 from cloudgpu.control.access.reach import open_connection
 from cloudgpu.core.clusters.conf import Node, files_of, plan_digest
-from cloudgpu.core.clusters.fit import check_fit, check_people
+from cloudgpu.core.clusters.fit import INSTALL, check_fit, check_people
 from cloudgpu.core.clusters.layout import cluster_id, in_order, rank
 from cloudgpu.core.clusters.state import EngineState, missing_nodes, to_resume
 from cloudgpu.core.model.machine import HERE
-from cloudgpu.errors import CloudgpuError, Unreachable
+from cloudgpu.errors import CloudgpuError, InvalidRequest, Unreachable
 from cloudgpu.parallel import Pool
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.clusters.nodes import NodeFacts
+    from cloudgpu.core.model.facts import ClusterNode
     from cloudgpu.core.model.machine import Machine
 
 READY_WITHIN = timedelta(minutes=2)  # from the start of the daemons until sinfo says so for all nodes
@@ -49,6 +52,24 @@ class _Gang(NamedTuple):
         """Have something done on all nodes side by side; the first error is raised."""
         with Pool(AT_ONCE, "nodes") as pool:
             return list(pool.map(call, self.nodes))
+
+
+def check_here(provider: str, cluster: ClusterNode | None) -> None:
+    """Raise InvalidRequest where machines of this computer are to have an engine that is not installed here.
+
+    Other machines install it, or say whether they have it once they can be reached.
+    """
+    if provider != "local" or cluster is None or cluster.engine == "none":
+        return
+    path = os.pathsep.join([os.environ.get("PATH", ""), "/usr/local/sbin", "/usr/sbin", "/sbin"])
+    missing = [name for name in ("slurmctld", "slurmd", "munged", "sbatch") if shutil.which(name, path=path) is None]
+    if missing:
+        raise InvalidRequest(
+            f"Slurm is not installed on this computer: there is no {missing[0]}.",
+            field="--engine",
+            value=cluster.engine,
+            next=f"Install it ({INSTALL}), or launch without a queue: --engine none",
+        )
 
 
 def set_up(session: Session, machines: Sequence[Machine], *, people: Sequence[str] = ()) -> None:

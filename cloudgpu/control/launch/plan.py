@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.config.templates.find import Template
 from cloudgpu.config.templates.render import ENGINE_PACKAGES, parts_at
+from cloudgpu.control.clusters.engine import check_here
 from cloudgpu.control.inputs.launch_request import UpRequest, validate_request
 from cloudgpu.control.inputs.setup import setup_remarks
 from cloudgpu.control.launch.any_provider import Found, offers_of_any_provider, volume_accounts
@@ -160,6 +161,7 @@ def _plan(session: Session, found: Found, template: Template, first: Exact) -> L
     """Return the plan whose first offer is `first`, followed by those that come after it."""
     at, resolved, now = found.candidates.of(first.offer), first.resolved, session.clock().replace(microsecond=0)
     request, provider = at.request, at.provider
+    check_here(provider.kind, request.cluster)
     guarded = guarding(provider, resolved)
     parts = parts_at(template, request, first.offer)  # a fault in it is said before anything is done
     left_out = {part.kind for part in parts} - provider.runs_parts

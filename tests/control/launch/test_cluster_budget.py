@@ -1,0 +1,43 @@
+"""Clusters that are launched at once against one budget: each is admitted whole or not at all."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from decimal import Decimal
+
+import pytest
+
+from cloudgpu.control.clusters.engine import check_here
+from cloudgpu.core.model.facts import ClusterNode
+from cloudgpu.errors import BudgetRefused, InvalidRequest
+from tests.control.budgets.test_admission import budget
+
+HOUR = timedelta(hours=1)
+
+
+def test_of_ten_clusters_of_four_at_once_a_budget_for_eight_machines_admits_exactly_two(lab):
+    spans = {"lease": HOUR, "renew_until": HOUR, "nodes": 4, "engine": "none"}
+    one = lab.prepare(**spans, name="any").plan.to_renew_until.amount.nanos // 4
+    budget(lab, Decimal(one * 9) / 10**9)
+
+    def up(number):
+        try:
+            return len(lab.up(**spans, name=f"team{number}").nodes)
+        except BudgetRefused:
+            return 0
+
+    with ThreadPoolExecutor(10) as pool:
+        made = sorted(pool.map(up, range(10)))
+    assert made == [0] * 8 + [4] * 2
+    assert len(lab.machines()) == len(lab.rows()) == 8
+
+
+def test_an_engine_that_this_computer_lacks_is_refused_before_anything_is_launched(monkeypatch, tmp_path):
+    cluster = ClusterNode("train", "cg-1", 0, 4, "slurm")
+    monkeypatch.setattr("shutil.which", lambda name, path: None if name == "munged" else f"{path}/{name}")
+    with pytest.raises(InvalidRequest, match="munged") as refused:
+        check_here("local", cluster)
+    assert "--engine none" in refused.value.next
+    check_here("aws", cluster)  # it installs what it needs
+    check_here("local", cluster._replace(engine="none"))
