@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import secrets
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.access.slurm.program import program
 from cloudgpu.core.clusters.layout import engine_files
 from cloudgpu.core.values.naming import tag_value
+from cloudgpu.core.values.times import from_iso
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.events.job_lines import SlurmRecord
     from cloudgpu.core.jobs.job import Job
+    from cloudgpu.core.model.machine import Machine
 
 LONGEST = 40  # letters of a job's own name in its name in Slurm
 
@@ -25,6 +30,8 @@ def asked_of_slurm(session: Session, job: Job, record: SlurmRecord) -> dict[str,
     """
     members = [session.ledger.machine(one) for one in record["members"]]
     first = members[0] if members else None
+    if job.gang > 1 and first is not None:
+        record = {**record, "minutes": minutes_of(job, first, session.clock())}
     files = None if record["cluster"] is None else engine_files(record["cluster"])
     far = first is not None and first.provider != "local"
     return {
@@ -39,6 +46,15 @@ def asked_of_slurm(session: Session, job: Job, record: SlurmRecord) -> dict[str,
         "token": secrets.token_hex(16),
         "program": program(),
     }
+
+
+def minutes_of(job: Job, machine: Machine, now: datetime) -> int:
+    """Return the time limit of a gang's job, in minutes: its --timeout, or what is left to its machines."""
+    timeout = job.spec["timeout_s"]
+    if timeout is not None:
+        return max(1, -(-timeout // 60))
+    left = timedelta(days=1) if machine.renew_until is None else from_iso(machine.renew_until) - now
+    return max(1, left // timedelta(minutes=1))
 
 
 def queue_name(record: SlurmRecord, job: Job) -> str:

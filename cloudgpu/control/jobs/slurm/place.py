@@ -15,7 +15,7 @@ from cloudgpu.core.values.times import duration_text, from_iso
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from cloudgpu.control.jobs.inputs.request import RunRequest
     from cloudgpu.control.session.session import Session
@@ -48,23 +48,41 @@ def slurm_of(session: Session, machine: Machine, request: RunRequest) -> SlurmRe
     nodes = members_of(session, machine) if ours else ()
     cluster = cluster_id(machine) if ours else None
     _check(request, nodes, machine)
-    record: SlurmRecord = {
-        "cluster": cluster,
-        "members": [one.id for one in nodes],
-        "name": request.name,
-        "nodes": asked.nodes,
-        "minutes": _minutes(session, request, machine),
-        "gpus_per_node": asked.gpus_per_node,
-        "array": asked.array,
-        "after": None if asked.after is None else _after(session, asked.after, cluster, machine),
-        "partition": asked.partition,
-        "account": asked.account,
-        "once": asked.once,
-    }
+    record = _record(request, _minutes(session, request, machine))
+    record["cluster"], record["members"] = cluster, [one.id for one in nodes]
+    record["after"] = None if asked.after is None else _after(session, asked.after, cluster, machine)
     tariff = None if ours else _tariff(session, machine)
     if tariff is not None:
         record["usd_per_gpu_hour"] = tariff
     return record
+
+
+def slurm_of_gang(request: RunRequest) -> SlurmRecord:
+    """Return what a job asks of the Slurm of the machines that each of its attempts launches; the rest is known then.
+
+    Raises InvalidRequest for what Slurm cannot do, or would write down, and for what one machine alone can do.
+    """
+    refused = {**_refused(request), "--keep": (bool(request.keep), "all machines of a job of its own end with it")}
+    del refused["--max-cost"]
+    _check_refused(refused)
+    return _record(request, 0)
+
+
+def _record(request: RunRequest, minutes: int) -> SlurmRecord:
+    asked = request.slurm
+    return {
+        "cluster": None,
+        "members": [],
+        "name": request.name,
+        "nodes": asked.nodes,
+        "minutes": minutes,
+        "gpus_per_node": asked.gpus_per_node,
+        "array": asked.array,
+        "after": None,
+        "partition": asked.partition,
+        "account": asked.account,
+        "once": asked.once,
+    }
 
 
 def _tariff(session: Session, machine: Machine) -> int | None:
@@ -104,13 +122,21 @@ def _check(request: RunRequest, nodes: Sequence[Machine], machine: Machine) -> N
             value=str(asked.nodes),
             next=f"Ask for {len(nodes)} at most, or launch a larger cluster (cloudgpu up --nodes).",
         )
-    refused = {
+    _check_refused(_refused(request))
+
+
+def _refused(request: RunRequest) -> dict[str, tuple[bool, str]]:
+    """Return whether each option was given that does not go with a job in Slurm, and why it does not."""
+    return {
         "--secret": (bool(request.secrets), "Slurm keeps the environment of its jobs in files of its own"),
         "--env-file": (request.env_file is not None, "Slurm keeps the environment of its jobs in files of its own"),
         "--results-to": (request.results_to is not None, "results of a job in Slurm come to this computer"),
         "--data": (bool(request.data), "data is fetched to one machine, and Slurm may run the job on others"),
         "--max-cost": (request.max_cost is not None, "the machines cost the same with and without it"),
     }
+
+
+def _check_refused(refused: Mapping[str, tuple[bool, str]]) -> None:
     for option, (given, why) in refused.items():
         if given:
             says = f"{option} does not go with a job in Slurm: {why}."
