@@ -14,8 +14,8 @@ from cloudgpu.control.inventory.stop_proof import PROVED_WITHIN
 from cloudgpu.control.jobs.buckets.data import transfers
 from cloudgpu.control.jobs.buckets.results import job_bucket, restored_from
 from cloudgpu.control.jobs.deadline.options import launch_options_of
-from cloudgpu.control.jobs.gang import ended_with, launched_as, nodes_of
 from cloudgpu.control.jobs.slurm.asked import asked_of_slurm
+from cloudgpu.control.jobs.slurm.gang import ended_with, launched_as, nodes_of
 from cloudgpu.control.jobs.store import directory_of, snapshots
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import Prepared, prepare

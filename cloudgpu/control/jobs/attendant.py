@@ -14,7 +14,7 @@ from cloudgpu.control.jobs import elsewhere
 from cloudgpu.control.jobs.attempt import settled
 from cloudgpu.control.jobs.buckets.results import job_bucket
 from cloudgpu.control.jobs.deadline.choice import choice_of, noting_work
-from cloudgpu.control.jobs.gang import looked_at, silent_node
+from cloudgpu.control.jobs.slurm.gang import looked_at, silent_node
 from cloudgpu.control.jobs.slurm.told import in_slurm, read_record, recorded
 from cloudgpu.control.jobs.store import append, directory_of
 from cloudgpu.core.events import job_lines as lines

@@ -27,9 +27,9 @@ from cloudgpu.control.jobs.attempt import (
 from cloudgpu.control.jobs.attendant import Attendant
 from cloudgpu.control.jobs.deadline.choice import noticed_at
 from cloudgpu.control.jobs.ending import closed, fetched, not_fetched, resumed, stopped, terminated
-from cloudgpu.control.jobs.gang import ended_with, is_living, known, nodes_of
 from cloudgpu.control.jobs.inputs.env_file import secret_values
 from cloudgpu.control.jobs.notices import note_machine, note_secrets, note_stall, show_end
+from cloudgpu.control.jobs.slurm.gang import ended_with, is_living, known, nodes_of
 from cloudgpu.control.jobs.store import directory_of, put_back, the_job
 from cloudgpu.control.lifecycle.lease import set_hold
 from cloudgpu.control.spot.interruptions import note_interruption

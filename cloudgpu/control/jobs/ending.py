@@ -10,8 +10,8 @@ from cloudgpu.access.computer import node
 from cloudgpu.access.jobs.snapshot import remove
 from cloudgpu.control.cost.job_cost import all_jobs
 from cloudgpu.control.jobs.elsewhere import fetched_elsewhere, is_elsewhere, left_elsewhere
-from cloudgpu.control.jobs.gang import ended_with, started_with, stopped_with
 from cloudgpu.control.jobs.results import copied, deliver, sync
+from cloudgpu.control.jobs.slurm.gang import ended_with, started_with, stopped_with
 from cloudgpu.control.jobs.store import directory_of, forget_copies, snapshots
 from cloudgpu.core.events import job_lines as lines
 from cloudgpu.core.model.machine import called, is_owned
