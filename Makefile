@@ -9,10 +9,10 @@ WORKERS ?= 4
 CHECKED := tests/test_imports.py tests/test_house.py tests/test_walks.py tests/test_packaging.py tests/docs
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lowest soak check bench clean
+.PHONY: help demo demo-cluster test lowest soak check bench clean
 
 help: ## show this list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1 \2/p' Makefile | awk '{ printf "  %s %-6s", $$1, $$2; $$1 = $$2 = ""; print }'
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1 \2/p' Makefile | awk '{ printf "  %s %-12s", $$1, $$2; $$1 = $$2 = ""; print }'
 
 # All that it makes stands under .demo. Machines that a killed run left are ended first; if one cannot be, .demo stays.
 # A signal is passed on to the demo, which ends its machine; where the terminal was closed, nothing more is printed.
@@ -23,6 +23,14 @@ demo: $(VENV)/.demo-installed ## launch a local machine, run a notebook cell, sh
 	over() { trap "" HUP INT TERM; kill -TERM $$demo; wait $$demo; exit $$1; }; \
 	trap '$(SWEEP)' EXIT; trap 'over 130' INT; trap 'over 143' TERM; trap 'exec >/dev/null 2>&1; over 129' HUP; \
 	CLOUDGPU_HOME="$$PWD/.demo/home" TMPDIR="$$PWD/.demo" $(BIN)/cloudgpu demo & demo=$$!; wait $$demo
+
+# The same as for the demo: what a killed run left is ended first, and a signal is passed on.
+demo-cluster: $(VENV)/.demo-installed ## four local machines as one cluster with Slurm, a job on all of them, leave nothing
+	@unset CLOUDGPU_LEDGER; ($(SWEEP)) || exit; mkdir .demo; \
+	over() { trap "" HUP INT TERM; kill -TERM $$demo; wait $$demo; exit $$1; }; \
+	trap '$(SWEEP)' EXIT; trap 'over 130' INT; trap 'over 143' TERM; trap 'exec >/dev/null 2>&1; over 129' HUP; \
+	CLOUDGPU_HOME="$$PWD/.demo/home" TMPDIR="$$PWD/.demo" PATH="$$PWD/$(BIN):$$PATH" sh examples/cluster/demo.sh & \
+	demo=$$!; wait $$demo
 
 test: $(VENV)/.test-installed $(VENV)/.focus-installed ## the test suite, without the long runs and what check runs
 	@$(SHARED) $(addprefix --ignore ,$(CHECKED))

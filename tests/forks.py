@@ -56,6 +56,7 @@ class Forks:
 
     def run(self) -> None:
         """Run all, until all are done or a failure ends the run."""
+        self.session.config._tmp_path_factory.getbasetemp()  # once: it is emptied where it was there before
         try:
             for _ in range(min(self.number, len(self.waiting))):
                 self._begin()

@@ -24,7 +24,6 @@ import pytest
 from cloudgpu.access.jobs import program as jobs
 from cloudgpu.access.jupyter import client as jupyter
 from cloudgpu.access.slurm import node as engine
-from cloudgpu.access.slurm import program as queued
 from cloudgpu.access.ssh import authorized_keys as guests
 from cloudgpu.access.ssh import execute as terminals
 from cloudgpu.access.ssh.connection import Completed
@@ -49,8 +48,10 @@ HASHES = {  # of each text as UTF-8; a failing test says the line to write here
     "program on a host (ssh)": "7ad50b49b925ea96a52de4e37ea2c1526d3141d9dd6fb930d2776e03eddb6172",
     "program that runs JupyterLab": "599920ad76d13415e340ea184c8eac146b79f7a1b1c1c86788825344e2aeac64",
     "command that reads JupyterLab's token": "d68a3c46be508137abcbdad2c8aec6745f0381359649445e52f2307530afd845",
+    "program that looks after a node's engine": "c52a78ccec6ac68fff7bbb3027f702ceb8891f7545b9450745ee0621269dad66",
+    "command that looks after a node's engine": "e75b8931cf77cb4eb64834241a60b0c2bc4f3fc3d954e819281e5f2c90a920d0",
     "program that runs jobs": "5fa3cbd62f59564ed00da3fc1937f646cf3f847fd2f224d8fc74093d2d187725",
-    "program that takes a job through Slurm": "x",
+    "program that takes a job through Slurm": "89eae781071e8b8bff66875263982bd6b941cf8c3d15fa1ade9a3cf182233a89",
     "command that runs jobs": "c06c265c88adaeea7e116362f3c4915b03bbe8e9a73efedf1ec0708aee7e2ea4",
     "program that lets a key in": "778d0732831682323d37e8286e2c9bcbf02034ec8c4b0cb22f665fb999be46e6",
     "program that writes to terminals": "92ba50fb20bfc9e9cbfeb5ca4d962faab22f5193c18a5b54006328949a831f98",
@@ -146,7 +147,7 @@ TEXTS: dict[str, Callable[[], str]] = {
     "command that looks after a node's engine": lambda: engine.COMMAND,
     "program that runs jobs": lambda: jobs.program().decode(),
     "command that runs jobs": lambda: jobs.COMMAND,
-    "program that takes a job through Slurm": lambda: "".join(queued.program().values()),
+    "program that takes a job through Slurm": lambda: "".join(jobs.slurm_program().values()),
     "program that lets a key in": lambda: over(lambda to: guests.let_in(to, KEY), changed=True),
     "program that writes to terminals": lambda: terminals._RUN,
     "command that asks the agent for samples": lambda: samples.ASK,

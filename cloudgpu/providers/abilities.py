@@ -51,8 +51,7 @@ class LaunchesTogether(Protocol):
     def clear_shared(self, cluster: str, region: str) -> bool:
         """Ask to take away what the launch of a cluster (`ClusterNode.id`) made beside its machines and disks there.
 
-        Return whether nothing of it is left: False while a machine still uses a part, and after a part was asked to go,
-        so call it again until it is True. Idempotent; machines go on. Raises what reads and changes raise.
+        Return whether a look found none of it: call it again until then. What a machine uses stays. Idempotent.
         """
         ...
 

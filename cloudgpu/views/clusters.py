@@ -50,7 +50,7 @@ def cluster_value(
         "last_active_at": max((one["last_active_at"] or "" for one in values), default="") or None,
         "seen_at": min((one["seen_at"] or "" for one in values), default="") or None,
         "expires": min((one["expires"] or "" for one in values), default="") or None,
-        "renew_until": min((one["renew_until"] or "" for one in values), default="") or None,
+        "renew_until": min((one.get("renew_until") or "" for one in values), default="") or None,
         "held_until": min((one["held_until"] or "" for one in values), default="") or None,
         "taken_at": min((one["taken_at"] for one in values if one["taken_at"]), default=None),
         "parked": any(one["parked"] for one in values),

@@ -165,7 +165,7 @@ def _serve() -> None:
 
     catalogue()
     if "boto3" in sys.argv:
-        _read_models()
+        read_models()
     gc.collect()
     gc.freeze()  # no fork looks for garbage among what all share
     for line in sys.stdin:
@@ -182,8 +182,8 @@ def _serve() -> None:
         sys.stdout.flush()
 
 
-def _read_models() -> None:
-    """Read the SDK's data files once, here: half of what a command on AWS computes is to make clients of them."""
+def read_models() -> None:
+    """Read AWS's SDK's data files once, here: half of what a command on AWS computes is to make clients of them."""
     import boto3
 
     from tests.clouds.aws.sdk import keep_models

@@ -18,7 +18,7 @@ from cloudgpu.core.reaper.decisions import Seen
 from cloudgpu.core.reaper.replay import Recorded
 from cloudgpu.core.values.times import iso
 from cloudgpu.views.activity import why_value
-from cloudgpu.views.backtest import Test, backtest_value
+from cloudgpu.views.advice.backtest import Test, backtest_value
 from tests.core.lives import HOUR_NANOS, START, intent, running, settled, stopped
 
 TEN = timedelta(minutes=10)

@@ -1,4 +1,4 @@
-"""`up --no-wait`, killed at every write, sync and send it makes: never two machines, never one nobody knows."""
+"""`up --no-wait`, killed at every write and send it makes: never two machines, never one nobody knows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`stop`, `start`, `down`, a machine's own start-up and Jupyter's, killed at every write, sync and send of theirs."""
+"""`stop`, `start`, `down`, a machine's own start-up and Jupyter's, killed at every write and send of theirs."""
 
 from __future__ import annotations
 

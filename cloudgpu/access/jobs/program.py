@@ -26,6 +26,16 @@ PARTS = (
     "remote_keeper",
     "remote_job",
 )  # each may import those before it
+SLURM_PARTS = ("remote_rank", "remote_submit")  # of access/slurm: what takes a job through Slurm
+_BEGIN_SLURM = f"""import sys, types
+for name in {SLURM_PARTS!r}:
+    module = types.ModuleType("cloudgpu.access.slurm." + name)
+    sys.modules[module.__name__] = module
+    path = sys.argv[1] + "/" + name + ".py"
+    with open(path) as file:
+        exec(compile(file.read(), path, "exec"), module.__dict__)
+sys.exit(module.submit())
+"""
 # Isolated: no file in the user's home may stand in for a module. Unbuffered: what comes behind a request is read by
 # the process that carries it out. Behind the texts come requests.
 _BEGIN = f"""import os, sys, types
@@ -69,6 +79,15 @@ class Refused(Exception):
 def program() -> bytes:
     """Return the texts, each behind its length."""
     return b"".join(_measured(Path(__file__).with_name(f"{name}.py").read_bytes()) for name in PARTS)
+
+
+@cache
+def slurm_program() -> dict[str, str]:
+    """Return the texts that take a job through Slurm, by names of files; `begin.py` is run with their directory."""
+    there = Path(__file__).parents[1] / "slurm"
+    texts = {f"{name}.py": (there / f"{name}.py").read_text(encoding="utf-8") for name in SLURM_PARTS}
+    texts["remote_rank.py"] = f"#!/usr/bin/env python3\n{texts['remote_rank.py']}"  # it is the batch script, too
+    return {**texts, "begin.py": _BEGIN_SLURM}
 
 
 def _measured(text: bytes) -> bytes:

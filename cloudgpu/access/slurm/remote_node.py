@@ -30,7 +30,7 @@ from cloudgpu.access.slurm.remote_processes import (
     Fault,
     daemons,
     end,
-    last_words,
+    last_line,
     note,
     ours,
     write_private,
@@ -187,7 +187,7 @@ def launch(daemon: str, whole: Path, short: Path, mark: str, name: str) -> subpr
     kept = {one: os.environ[one] for one in KEPT if one in os.environ}
     with os.fdopen(os.open(str(whole / (daemon + ".out")), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:
         return subprocess.Popen(  # noqa: S603  (the engine's own daemons)
-            [program, *words_of(daemon, whole, short, name), *(["-L", log] if daemon != "munged" else [])],
+            [program, *arguments_of(daemon, whole, short, name), *(["-L", log] if daemon != "munged" else [])],
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=out,
@@ -197,7 +197,7 @@ def launch(daemon: str, whole: Path, short: Path, mark: str, name: str) -> subpr
         )
 
 
-def words_of(daemon: str, whole: Path, short: Path, name: str) -> list[str]:
+def arguments_of(daemon: str, whole: Path, short: Path, name: str) -> list[str]:
     """Return the arguments of a daemon, without where Slurm's write their log."""
     if daemon == "slurmctld":
         return ["-D", "-f", str(whole / "slurm.conf")]
@@ -213,9 +213,9 @@ def wait_for(daemon: str, process: subprocess.Popen[bytes], whole: Path, is_up: 
     until = time.monotonic() + START_S
     while not is_up():
         if process.poll() is not None:
-            raise Fault(f"{daemon} ended: {last_words(whole, daemon)}")
+            raise Fault(f"{daemon} ended: {last_line(whole, daemon)}")
         if time.monotonic() > until:
-            raise Fault(f"{daemon} does not listen after {START_S:g} s: {last_words(whole, daemon)}")
+            raise Fault(f"{daemon} does not listen after {START_S:g} s: {last_line(whole, daemon)}")
         time.sleep(0.02)
 
 
@@ -250,16 +250,16 @@ def ask(_held: list[socket.socket], directory: str) -> dict[str, Any]:
 
 def resume(_held: list[socket.socket], directory: str, names: list[str]) -> dict[str, Any]:
     """Take nodes into use again."""
-    words = ("scontrol", "update", "nodename=" + ",".join(names), "state=resume")
-    status, _, error = finish(slurm(directory, words))
+    command = ("scontrol", "update", "nodename=" + ",".join(names), "state=resume")
+    status, _, error = finish(slurm(directory, command))
     return {"why": error if status else ""}
 
 
-def slurm(directory: str, words: tuple[str, ...]) -> subprocess.Popen[bytes]:
+def slurm(directory: str, command: tuple[str, ...]) -> subprocess.Popen[bytes]:
     """Begin one of Slurm's commands."""
     environ = dict(os.environ, PATH=path(), SLURM_CONF=str(absolute(directory) / "slurm.conf"))
     out = subprocess.PIPE
-    return subprocess.Popen(words, env=environ, stdin=subprocess.DEVNULL, stdout=out, stderr=out)  # noqa: S603
+    return subprocess.Popen(command, env=environ, stdin=subprocess.DEVNULL, stdout=out, stderr=out)  # noqa: S603
 
 
 def finish(process: subprocess.Popen[bytes]) -> tuple[int, str, str]:
@@ -387,12 +387,12 @@ def uid_of(name: str) -> int | None:
         return None
 
 
-def output(words: list[str]) -> str:
+def output(command: list[str]) -> str:
     """Return what a command prints; nothing where it fails."""
     environ = dict(os.environ, PATH=path())
     try:
         done = subprocess.run(  # noqa: S603
-            words,
+            command,
             env=environ,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

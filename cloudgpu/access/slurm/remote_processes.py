@@ -127,7 +127,7 @@ def end(find: Callable[[], list[int]], gentle_s: float) -> None:
         raise Fault("some processes do not end: {}".format(", ".join(map(str, left))))
 
 
-def last_words(whole: Path, daemon: str) -> str:
+def last_line(whole: Path, daemon: str) -> str:
     """Return the last line that a daemon has written, of errors if there are any."""
     lines: list[str] = []
     for ending in (".log", ".out"):

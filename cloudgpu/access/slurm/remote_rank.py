@@ -30,7 +30,7 @@ HEAD = struct.Struct(">BI")
 OUT, ERR, RESULTS, END = 1, 2, 3, 4
 
 
-def told(text: str) -> None:
+def say(text: str) -> None:
     """Say something on the job's own errors."""
     sys.stderr.write(f"cloudgpu: {text}\n")
     sys.stderr.flush()
@@ -105,17 +105,17 @@ def batch() -> int:
     os.environ.update({**common(hosts, place / f"hosts-{number}"), **known})
     signal.signal(signal.SIGTERM, lambda *_: None)  # who runs the command gets it, too, and ends before us
     with (place / f"slurm-{number}.out").open("ab") as out, (place / f"slurm-{number}.err").open("ab") as err:
-        status = run(words_of(asked, hosts), out.fileno(), err.fileno())
+        status = run(command_line(asked, hosts), out.fileno(), err.fileno())
     save(place / f"slurm-{number}.exit", status)
     if not shared:
         wait_for_collector(place, number)
     return status
 
 
-def words_of(asked: Any, hosts: list[str]) -> list[str]:
+def command_line(options: Any, hosts: list[str]) -> list[str]:
     """Return what the batch script starts: a rank on each node, by srun, or the command itself."""
     me = [sys.executable, "-IS", "-c", Path(__file__).read_text(), "task"]
-    if len(hosts) == 1 or asked.get("once"):
+    if len(hosts) == 1 or options.get("once"):
         return me
     cores = os.environ.get("SLURM_CPUS_PER_TASK")
     least = min(map(int, re.findall(r"(\d+)(?:\(x\d+\))?", os.environ.get("SLURM_JOB_CPUS_PER_NODE", "1"))))
@@ -130,15 +130,15 @@ def words_of(asked: Any, hosts: list[str]) -> list[str]:
     return [*words, f"--cpus-per-task={cores or least}", "--chdir=/", "python3", *me[1:]]
 
 
-def run(words: list[str], out: int, err: int) -> int:
+def run(argv: list[str], out: int, err: int) -> int:
     """Run it to its end; of several ranks, the status is that of the one that failed first, as srun tells it."""
-    process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.PIPE)  # noqa: S603
+    process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.PIPE)  # noqa: S603
     first: int | None = None
     line = b""
     while data := os.read(process.stderr.fileno(), 65536) if process.stderr else b"":
         write_all(err, data)
         line = (line + data)[-65536:]
-        if first is None and (seen := FAILED_TASK.search(line)) and words[0] == "srun":
+        if first is None and (seen := FAILED_TASK.search(line)) and argv[0] == "srun":
             first = int(seen[2])
         line = line.rpartition(b"\n")[2]
     status = process.wait()
@@ -196,13 +196,13 @@ def task() -> int:
     os.chdir(str(place / "work"))
     failed = set_up(place, asked.get("setup"))
     if failed:
-        told(f"--setup ended with {failed} on {socket.gethostname()}")
+        say(f"--setup ended with {failed} on {socket.gethostname()}")
         return failed
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
         os.execvp(words[0], words)  # noqa: S606
     except OSError as error:
-        told(f"{words[0]}: {error.strerror}")
+        say(f"{words[0]}: {error.strerror}")
         return 127 if isinstance(error, FileNotFoundError) else 126
 
 
@@ -275,11 +275,11 @@ def send_results(place: Path, names: list[str]) -> None:
                 tar.add(str(place / name), name)
 
 
-def main(words: list[str]) -> int:
+def main(argv: list[str]) -> int:
     """Do what the first word says."""
-    if words[0] == "collect":
-        return collect(Path(words[1]), words[2], words[3:])
-    return batch() if words[0] == "batch" else task()
+    if argv[0] == "collect":
+        return collect(Path(argv[1]), argv[2], argv[3:])
+    return batch() if argv[0] == "batch" else task()
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from cloudgpu.access.slurm.remote_rank import END, ERR, HEAD, OUT, RESULTS, arrived, save, told, unpack, write_all
+from cloudgpu.access.slurm.remote_rank import END, ERR, HEAD, OUT, RESULTS, arrived, save, say, unpack, write_all
 
 OVER = (
     "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "REVOKED",
@@ -104,7 +104,7 @@ class Submission:
             why = done.stderr.strip() or f"sbatch ended with {done.returncode}"
             if not PASSES.search(why):
                 break
-        told(why)
+        say(why)
         return ""
 
     def options(self) -> list[str]:
@@ -191,7 +191,7 @@ class Submission:
     def outcome(self, known: list[dict[str, str]]) -> tuple[str, int]:
         """Return why it ended, empty for by itself, and the status of what failed first."""
         if not known:
-            told("Slurm does not know this job any more, so nobody can say how it ended")
+            say("Slurm does not know this job any more, so nobody can say how it ended")
             return "lost", 255
         known = sorted(known, key=lambda one: (moment(one.get("EndTime", "")) or 0, one["JobId"]))
         worst = next((one for one in known if one["JobState"] != "COMPLETED"), known[0])
@@ -200,7 +200,7 @@ class Submission:
             return "start", 1
         code, _, number = worst.get("ExitCode", "0:0").partition(":")
         if state not in ("COMPLETED", "FAILED"):
-            told(f"Slurm job {worst['JobId']} ended as {state} {worst.get('Reason', '')}".rstrip())
+            say(f"Slurm job {worst['JobId']} ended as {state} {worst.get('Reason', '')}".rstrip())
         if state in ("TIMEOUT", "DEADLINE"):
             return "timeout", 143
         if state in LOST:
@@ -273,7 +273,7 @@ class Submission:
             if done.returncode:  # the nodes would wait for them, and cost money
                 self.unsent = True
                 self.call("scancel", number)
-                return told(f"the files could not be sent to {one['NodeList']}: {done.stderr.strip()}")
+                return say(f"the files could not be sent to {one['NodeList']}: {done.stderr.strip()}")
         text = (self.place / RANK).read_text()
         words = ["srun", f"--jobid={number}", "--overlap", "--nodes=1", "--ntasks=1", "--input=none", "--gres=none"]
         words += [f"--nodelist={one['BatchHost']}", "--chdir=/", "--unbuffered", "--mem=0"]
@@ -287,9 +287,7 @@ class Submission:
         if process.stdout is None or process.stderr is None:
             return None
         if not self._take(one, process.stdout):
-            told(
-                f"output and results of {one['NodeList']} did not come whole: {process.stderr.read().decode().strip()}"
-            )
+            say(f"output and results of {one['NodeList']} did not come whole: {process.stderr.read().decode().strip()}")
         process.wait()
         return None
 
@@ -323,10 +321,10 @@ def moment(text: str) -> float | None:
         return None
 
 
-def engine_environment(asked: Any) -> dict[str, str]:
+def engine_environment(options: Any) -> dict[str, str]:
     """Return the environment in which sbatch finds its cluster: ours, or what the login's shell sets."""
     environ = {name: value for name, value in os.environ.items() if not OTHERS.match(name)}
-    conf = asked.get("conf") or os.environ.get("SLURM_CONF")
+    conf = options.get("conf") or os.environ.get("SLURM_CONF")
     if conf:
         environ["SLURM_CONF"] = str(Path(conf) if conf.startswith("/") else Path.home() / conf)
     elif not shutil.which("sbatch") or not Path("/etc/slurm/slurm.conf").exists():

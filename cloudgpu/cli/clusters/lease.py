@@ -22,7 +22,7 @@ def extend(
     session: Session, rows: Sequence[Machine], span: timedelta, reason: str | None, *, yes: bool, output: Format
 ) -> None:
     """Ask, and move the end of the lease of all nodes."""
-    from cloudgpu.cli.machines.running_text import to_extend
+    from cloudgpu.cli.launch.running_text import to_extend
     from cloudgpu.cli.render import when
 
     name = called(rows[0])

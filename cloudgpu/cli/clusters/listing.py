@@ -1,16 +1,36 @@
-"""What `ls` shows of clusters: a line each in its table, and what their queues have below it."""
+"""What `ls` shows of clusters, a line each in its table, and what `show` says of one and its nodes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from cloudgpu.cli.render import machine_row, machines, paragraph, state_text
+from cloudgpu.cli.render import (
+    dollars,
+    facts,
+    gpus,
+    machine_row,
+    machines,
+    paragraph,
+    place,
+    price_briefly,
+    spent,
+    state_text,
+    when,
+    without_price,
+)
 from cloudgpu.views.clusters import price_of
 
 if TYPE_CHECKING:
-    from cloudgpu.views.documents.machines.machines import ClusterDocument, LsDocument, MachineDocument
+    from cloudgpu.views.documents.machines.machines import (
+        ClusterDocument,
+        LsDocument,
+        MachineDocument,
+        ShownClusterDocument,
+        ShownDocument,
+    )
 
 
 def table(document: LsDocument, now: datetime, *, me: str | None) -> str:
@@ -57,3 +77,32 @@ def complete_text(value: ClusterDocument, nodes: Sequence[MachineDocument]) -> s
     if len(found) == 1:
         return f"{complete}{',' if value['degraded'] else ''} {found[0]}"
     return f"{complete}: {', '.join(f'{states.count(one)} {one}' for one in found)}"
+
+
+def shown_text(value: ShownClusterDocument, now: datetime, node: Callable[[ShownDocument], str] | None) -> str:
+    """Return a cluster in few lines, then a table of its nodes, or each as `node` says it."""
+    gone = value["terminated_at"]
+    first = value["machines"][0]["cluster"]
+    engine = first["engine"] if first else "none"
+    lost = first["on_node_loss"] if first else "wait"
+    billed = [one["price"] for one in value["machines"] if one["billed"]]
+    hourly = sum((Decimal(one["usd_per_hour"]) for one in billed if one), Decimal())
+    burns = "" if not billed else f", {dollars(None if None in billed else f'{hourly}', 4)} an hour"
+    cost = f"{spent(value, 4)} so far{without_price(value)}"
+    head = f"{value['name']}: {complete_text(value, value['machines'])}{burns}, {cost}."
+    lines = facts(
+        [
+            ("what", f"{what(value)}, each with {gpus(value)}"),
+            ("where", place(value)),
+            ("price", None if gone else f"all nodes: {price_briefly(value['price'])}"),
+            ("engine", None if engine == "none" else engine),
+            ("queue", value["queue"]),
+            ("lost node", {"wait": "the others run on", "stop": "the others are stopped"}[lost]),
+            ("lease", None if gone else f"until {when(value['expires'], now)}"),
+            ("held", when(value["held_until"], now) if value["held_until"] else None),
+            ("owner", f"{value['owner']}, project {value['project']}"),
+        ]
+    )
+    parts = [f"{paragraph(head)}\n{lines}"]
+    parts += [node(one) for one in value["machines"]] if node else [machines(value["machines"], now)]
+    return "\n\n".join(parts)

@@ -11,16 +11,16 @@ from cloudgpu.control.inventory.listing import cluster
 from cloudgpu.core.model.machine import Machine
 
 if TYPE_CHECKING:
-    from cloudgpu.cli.machines.start import StartOptions
+    from cloudgpu.cli.launch.options import StartOptions
     from cloudgpu.control.session.session import Session
-    from cloudgpu.views.documents.machines.clusters import ClusterMachinesDocument
+    from cloudgpu.views.documents.machines.machines import ClusterMachinesDocument
 
 _WHY = "asked by the user"
 
 
 def stop(session: Session, rows: Sequence[Machine], *, yes: bool, output: Format) -> None:
     """Ask, stop all nodes, and say which of them are proved not to be billed."""
-    from cloudgpu.cli.machines.running_text import running_lines, to_stop
+    from cloudgpu.cli.launch.running_text import running_lines, to_stop
     from cloudgpu.control.clusters.power import check_stop_all, stop_all
     from cloudgpu.control.lifecycle.termination_summary import still_running
     from cloudgpu.control.team.law import others_note
@@ -46,9 +46,9 @@ def _stopped(value: ClusterMachinesDocument) -> str:
     )
 
 
-def start(session: Session, rows: Sequence[Machine], asked: StartOptions, *, wait: bool, output: Format) -> None:
+def start(session: Session, rows: Sequence[Machine], options: StartOptions, *, wait: bool, output: Format) -> None:
     """Ask, with what all nodes cost to the end of their new lease, and start all of them or none."""
-    from cloudgpu.cli.machines.running_text import to_start
+    from cloudgpu.cli.launch.running_text import to_start
     from cloudgpu.cli.render import dollars, price, price_briefly, rounded
     from cloudgpu.control.clusters.power import check_stop_all
     from cloudgpu.control.clusters.start import start_all
@@ -58,17 +58,17 @@ def start(session: Session, rows: Sequence[Machine], asked: StartOptions, *, wai
     from cloudgpu.core.values.times import iso
 
     check_stop_all(rows)
-    until = new_lease(session, rows[0], asked.lease, asked.renew_until)
+    until = new_lease(session, rows[0], options.lease, options.renew_until)
     if any(row.state not in AWAKE for row in rows):
         lives, prices = until.expires - session.clock(), [row.price for row in rows if row.price]
         cost = sum((run_cost(Money(one.nanos_per_hour), lives) for one in prices), ZERO)
         known = dollars(usd(cost) if len(prices) == len(rows) else None)
         to_the_end = f"{known} for all nodes to the end of their new lease in {rounded(lives.total_seconds())}"
         value = cluster(session, rows)
-        hourly = price(value["price"]) if asked.verbose else price_briefly(value["price"])
+        hourly = price(value["price"]) if options.verbose else price_briefly(value["price"])
         about = to_start(as_one(value), hourly, to_the_end, iso(until.expires), session.clock())
-        confirm(f"Start {value['name']}, all {len(rows)} nodes?", yes=asked.yes, about=about)
-    done = start_all(session, rows, until, override=asked.override, wait=wait)
+        confirm(f"Start {value['name']}, all {len(rows)} nodes?", yes=options.yes, about=about)
+    done = start_all(session, rows, until, override=options.override, wait=wait)
     answer(session, done, output, _started)
 
 

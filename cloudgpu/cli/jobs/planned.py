@@ -86,7 +86,7 @@ def _machine(planned: PlannedRun, launch: Plan | None) -> Iterator[tuple[str, st
         return
     machine, slurm = planned.machine, planned.spec.get("slurm")
     if machine is not None and slurm is not None:
-        where = f"the cluster of {machine.name}" if slurm["cluster"] is not None else f"submitted on {machine.name}"
+        where = f"submitted on {machine.name}" if machine.cluster is None else f"the cluster {machine.cluster.name}"
         yield "slurm", f"{where}: {_in_slurm(slurm)}; it queues until Slurm starts it"
         if slurm["cluster"] is None:
             yield "note", "its home is taken to be the same on all nodes; nothing is installed or stopped there"

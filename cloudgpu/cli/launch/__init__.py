@@ -1,1 +1,1 @@
-"""What `up` and `run` share: the options of a launch, and its plan as text."""
+"""What verbs that launch, start and end share: options, plans as text, and what is shown before a question."""

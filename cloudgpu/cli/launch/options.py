@@ -1,12 +1,15 @@
-"""The options of `up`, then those that only `run` has, in the order in which --help shows them."""
+"""The options of `up`, then those that only `run` has, in the order of --help; and what `start` was asked."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from cloudgpu.cli.common import PLACE, kind_option
+
+if TYPE_CHECKING:
+    from datetime import timedelta
 
 
 def text_option(metavar: str, says: str) -> typer.models.OptionInfo:
@@ -106,3 +109,13 @@ Keep = Annotated[str | None, text_option("TIME", "Keep the machine of a failed j
 ResultsWait = Annotated[str | None, text_option("TIME", "How long a machine waits for its results to be fetched. (2h)")]
 JobKey = Annotated[str | None, text_option("KEY", "Follow the living job with this key; else run a new one.")]
 Detach = Annotated[bool, typer.Option("--detach", "-d", help="Return once the command has begun.")]
+
+
+class StartOptions(NamedTuple):
+    """How long it is to live, None as its launch said; why a budget is to be passed; how it is shown and asked."""
+
+    lease: timedelta | None
+    renew_until: timedelta | None
+    override: str | None
+    verbose: bool
+    yes: bool

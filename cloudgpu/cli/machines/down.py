@@ -40,10 +40,10 @@ def command(
     Nothing is sent to the machine: the ledger records it as gone from now on, with your name and reason. Refused if the
     machine can be reached from here.
     """
-    from cloudgpu.cli.clusters.down import as_ended, as_questions
+    from cloudgpu.cli.clusters.answer import as_ended, as_questions
+    from cloudgpu.cli.launch.running_text import running_lines
+    from cloudgpu.cli.launch.running_text import to_end as to_be_ended
     from cloudgpu.cli.machine_text import account_lines
-    from cloudgpu.cli.machines.running_text import running_lines
-    from cloudgpu.cli.machines.running_text import to_end as to_be_ended
     from cloudgpu.cli.render import spent, without_price
     from cloudgpu.cli.storage.retained import monthly
     from cloudgpu.control.api.down import ended, to_end

@@ -24,7 +24,7 @@ def command(
     with it, and the question says so. Exit code 3 if a budget does not allow that. All nodes of a cluster have one
     lease.
     """
-    from cloudgpu.cli.machines.running_text import to_extend
+    from cloudgpu.cli.launch.running_text import to_extend
     from cloudgpu.cli.render import when
     from cloudgpu.control.inputs.launch_request import check_reason, duration
     from cloudgpu.control.lifecycle.lease import extend, plan_extension

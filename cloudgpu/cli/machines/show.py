@@ -10,8 +10,7 @@ from cloudgpu.cli.common import Format, MaybeName, Output, Verbose, emit, open_h
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from cloudgpu.views.documents.machines.clusters import ShownClusterDocument
-    from cloudgpu.views.documents.machines.machines import HistoryLine, ShownDocument
+    from cloudgpu.views.documents.machines.machines import HistoryLine, ShownClusterDocument, ShownDocument
 
 
 def command(
@@ -52,11 +51,11 @@ def command(
         return
     value = shown(session, name, refresh=refresh, history=history, why=why)
     if "machines" in value:
-        from cloudgpu.cli.clusters.show import text
+        from cloudgpu.cli.clusters.listing import shown_text
 
         now, each = session.clock(), why or history or verbose
         cluster = cast("ShownClusterDocument", value)
-        emit(output, value, text(cluster, now, (lambda one: _text(one, now, verbose=verbose)) if each else None))
+        emit(output, value, shown_text(cluster, now, (lambda one: _text(one, now, verbose=verbose)) if each else None))
         return
     emit(output, value, _text(value, session.clock(), verbose=verbose))
 

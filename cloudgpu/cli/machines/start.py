@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,21 +11,9 @@ from cloudgpu.cli.launch import options
 from cloudgpu.core.model.machine import Machine
 
 if TYPE_CHECKING:
-    from datetime import timedelta
-
     from cloudgpu.control.session.session import Session
 
 AWAKE = ("running", "pending")
-
-
-class StartOptions(NamedTuple):
-    """How long it is to live, None as its launch said; why a budget is to be passed; how it is shown and asked."""
-
-    lease: timedelta | None
-    renew_until: timedelta | None
-    override: str | None
-    verbose: bool
-    yes: bool
 
 
 def command(
@@ -57,7 +45,7 @@ def command(
     from cloudgpu.views.machines import machine_value
 
     session = open_here()
-    asked = StartOptions(
+    asked = options.StartOptions(
         duration(lease, "--lease"), duration(renew_until, "--renew-until"), check_reason(override), verbose, yes
     )
     machine, *others = session.find_whole(name, "start")
@@ -90,9 +78,9 @@ def _next(session: Session, machine: Machine) -> str:
     return "\n" + next_steps(machine.name, jupyter=opens_jupyter(machine.template, session.template_paths()))
 
 
-def _started(session: Session, machine: Machine, asked: StartOptions, *, wait: bool, output: Format) -> Machine:
+def _started(session: Session, machine: Machine, asked: options.StartOptions, *, wait: bool, output: Format) -> Machine:
+    from cloudgpu.cli.launch.running_text import to_start
     from cloudgpu.cli.machine_text import line
-    from cloudgpu.cli.machines.running_text import to_start
     from cloudgpu.cli.render import dollars, price, price_briefly, rounded
     from cloudgpu.control.inventory.sync import refresh
     from cloudgpu.control.launch.restore import start_stopped
@@ -118,7 +106,7 @@ def _started(session: Session, machine: Machine, asked: StartOptions, *, wait: b
     return start_stopped(session, machine, until, wait=wait, override=asked.override)
 
 
-def _moved(session: Session, machine: Machine, asked: StartOptions) -> Machine:
+def _moved(session: Session, machine: Machine, asked: options.StartOptions) -> Machine:
     """Ask, with what it costs, end the stopped machine and make an image of its disk."""
     from cloudgpu.control.launch.restore import check_move, move, plan_move
     from cloudgpu.control.lifecycle.start import new_lease
@@ -136,7 +124,7 @@ def _moved(session: Session, machine: Machine, asked: StartOptions) -> Machine:
 
 
 def _brought_back(
-    session: Session, machine: Machine, asked: StartOptions, *, wider: bool, wait: bool, output: Format
+    session: Session, machine: Machine, asked: options.StartOptions, *, wider: bool, wait: bool, output: Format
 ) -> Machine:
     """Show the plan of the launch from the image, ask, and carry it out."""
     from cloudgpu.cli.machines.up import tell_plan

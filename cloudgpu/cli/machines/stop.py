@@ -19,8 +19,8 @@ def command(name: MaybeName = None, *, yes: Yes = False, output: Output = Format
 
     A cluster is stopped as a whole, its node 0 last; it is proved when every node is.
     """
-    from cloudgpu.cli.machines.running_text import running_lines
-    from cloudgpu.cli.machines.running_text import to_stop as to_be_stopped
+    from cloudgpu.cli.launch.running_text import running_lines
+    from cloudgpu.cli.launch.running_text import to_stop as to_be_stopped
     from cloudgpu.control.lifecycle.lifecycle import stop
     from cloudgpu.control.lifecycle.termination_summary import still_running
     from cloudgpu.control.outage.discovery import to_stop

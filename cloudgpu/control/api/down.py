@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.control.clusters.engine import leave_nothing
 from cloudgpu.control.clusters.power import end_all
 from cloudgpu.control.clusters.together import gravest
-from cloudgpu.control.jobs.slurm.told import keep_record
+from cloudgpu.control.jobs.slurm.lines import keep_record
 from cloudgpu.control.lifecycle.lifecycle import Ended, end_all_of
 from cloudgpu.core.clusters.layout import engine_of_machine
 from cloudgpu.core.clusters.members import node_number

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from cloudgpu.control.inputs.launch_request import UpOptions
     from cloudgpu.core.model.machine import Machine
     from cloudgpu.views.documents.machines.access import AllowDocument, CopyDocument, ShareDocument
-    from cloudgpu.views.documents.machines.clusters import ClusterMachinesDocument
     from cloudgpu.views.documents.machines.machines import (
+        ClusterMachinesDocument,
         DownDocument,
         InterruptionDocument,
         LsDocument,

@@ -16,8 +16,12 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.events.log import Event
     from cloudgpu.views.documents.jobs.jobs import JobDocument
-    from cloudgpu.views.documents.machines.clusters import ShownClusterDocument
-    from cloudgpu.views.documents.machines.machines import HistoryLine, MachineDocument, ShownDocument
+    from cloudgpu.views.documents.machines.machines import (
+        HistoryLine,
+        MachineDocument,
+        ShownClusterDocument,
+        ShownDocument,
+    )
 
 
 def shown(

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from cloudgpu.access import network_speed
+from cloudgpu.access.ssh import network_speed
 from cloudgpu.catalog.read import network_of
 from cloudgpu.control.access.reach import reached
 from cloudgpu.core.clusters.layout import engine_files, rank
@@ -18,7 +18,7 @@ from cloudgpu.errors import InvalidRequest
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from cloudgpu.access.network_speed import Measured
+    from cloudgpu.access.ssh.network_speed import Measured
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.model.machine import Machine
     from cloudgpu.views.documents.machines.access import NetworkBenchDocument

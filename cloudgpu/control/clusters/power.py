@@ -15,6 +15,7 @@ from cloudgpu.control.clusters.together import (
     others_first,
     rows_now,
 )
+from cloudgpu.control.inventory.local_files import clean_up_local_files
 from cloudgpu.control.lifecycle.lifecycle import Ended, alone, end_held, stop_held
 from cloudgpu.control.team.law import check_may, law_of
 from cloudgpu.core.model.machine import Machine, called, stays
@@ -50,7 +51,9 @@ def stop_all(session: Session, machines: Sequence[Machine], *, why: str) -> Toge
         _check_may(session, machines, "stop")
         check_stop_all(machines)
         with alone(session, machines[0]):
-            return others_first(session, machines, stopping(why))
+            stopped = others_first(session, machines, stopping(why))
+        clean_up_local_files(session)  # not under the lock: what is locked may still be made
+        return stopped
 
     outcomes = all_without_ledger(session, machines, act, f"{called(machines[0])} is stopped and not billed")
     return Together(rows_now(session, machines), faults_in(outcomes))
@@ -85,7 +88,9 @@ def end_all(session: Session, machines: Sequence[Machine], *, why: str) -> list[
             ending = ledger_or_not(
                 partial(end_held, why=why), lambda one: f"{one.machine.name} was ended and nothing of it is left"
             )
-            return others_first(session, machines, ending)
+            ended = others_first(session, machines, ending)
+        clean_up_local_files(session)
+        return ended
 
     return all_without_ledger(session, machines, act, f"{called(machines[0])} was ended and nothing of it is left")
 

@@ -58,7 +58,7 @@ def _nodes(nodes: int | str) -> int:
     raise InvalidRequest(
         f"{nodes} nodes are more than cloudgpu launches under one name, which is {MOST_NODES}."
         if more
-        else f"{str(nodes)!r} is no number of nodes: it is a whole number from 1 to {MOST_NODES}.",
+        else f"{str(nodes)!r} is not a number of nodes, a whole number from 1 to {MOST_NODES}.",
         field="--nodes",
         value=str(nodes),
         next=f"For larger clusters there are {_LARGER}." if more else "For example --nodes 4",

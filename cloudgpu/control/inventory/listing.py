@@ -20,8 +20,12 @@ if TYPE_CHECKING:
     from cloudgpu.control.inventory.sync import Look
     from cloudgpu.core.events.log import Event
     from cloudgpu.errors import CloudgpuError
-    from cloudgpu.views.documents.machines.clusters import ClusterMachinesDocument
-    from cloudgpu.views.documents.machines.machines import ClusterDocument, LsDocument, MachineDocument
+    from cloudgpu.views.documents.machines.machines import (
+        ClusterDocument,
+        ClusterMachinesDocument,
+        LsDocument,
+        MachineDocument,
+    )
 
 
 def age_of_view(session: Session, machines: list[Machine]) -> str | None:

@@ -14,8 +14,8 @@ from cloudgpu.control.inventory.stop_proof import PROVED_WITHIN
 from cloudgpu.control.jobs.buckets.data import transfers
 from cloudgpu.control.jobs.buckets.results import job_bucket, restored_from
 from cloudgpu.control.jobs.deadline.options import launch_options_of
-from cloudgpu.control.jobs.slurm.asked import asked_of_slurm
 from cloudgpu.control.jobs.slurm.gang import ended_with, launched_as, nodes_of
+from cloudgpu.control.jobs.slurm.place import submission
 from cloudgpu.control.jobs.store import directory_of, snapshots
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import Prepared, prepare
@@ -162,7 +162,7 @@ def _remote_spec(session: Session, job: Job) -> RemoteSpec:
         data=tuple((one["target"], one["source"]) for one in spec["data"] if not bucket_address(one["source"])),
         volume=None if volume_of(spec["results_to"]) is None else folder(job.name, job.id),
         mounts=any(one is not None and one.startswith(VOLUME) for one in sources),
-        slurm=None if slurm is None else asked_of_slurm(session, job, slurm),
+        slurm=None if slurm is None else submission(session, job, slurm),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.access.reach import open_connection
@@ -15,11 +16,12 @@ from cloudgpu.control.jobs.attempt import settled
 from cloudgpu.control.jobs.buckets.results import job_bucket
 from cloudgpu.control.jobs.deadline.choice import choice_of, noting_work
 from cloudgpu.control.jobs.slurm.gang import looked_at, silent_node
-from cloudgpu.control.jobs.slurm.told import in_slurm, read_record, recorded
+from cloudgpu.control.jobs.slurm.lines import in_slurm, read_record, recorded
 from cloudgpu.control.jobs.store import append, directory_of
+from cloudgpu.core.clusters.layout import engine_files
 from cloudgpu.core.events import job_lines as lines
 from cloudgpu.core.jobs.deadline import stored_work
-from cloudgpu.core.jobs.job import Job
+from cloudgpu.core.jobs.job import Job, State
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable, ProviderUnavailable
 
 if TYPE_CHECKING:
@@ -197,6 +199,15 @@ class Attendant:
         if nodes and self.connection is not None:
             found = recorded(*read_record(self.connection, nodes[0]), nodes, all_jobs(self.session).values())
             self.session.ledger.append(list(found))
+
+    def _leave_slurm(self, job: Job) -> None:
+        """Take a job out of the queue that is given up while Slurm has it still."""
+        asked = job.in_slurm
+        if asked is None or job.outcome is not State.LOST or job.slurm_id is None or self.connection is None:
+            return
+        conf = "" if asked["cluster"] is None else f'export SLURM_CONF="$HOME/{engine_files(asked["cluster"]).conf}"; '
+        shell = "sh -c" if conf else '"${SHELL:-sh}" -lc'
+        self.connection.capture(f"{shell} {quote(f'{conf}scancel {quote(job.slurm_id)}')}", timeout=60)
 
     def _last_copy(self, job: Job, machine: Machine, seen: RemoteState) -> str | None:
         with self._noting_work(job, seen):

@@ -429,6 +429,7 @@ class Carrier(Attendant):
         if machine is not None and not own and machine.state == "running":
             with suppress(CloudgpuError):  # the next job there cleans up, too
                 remote = self.at(job, machine)
+                self._leave_slurm(job)
                 self._note_others(job)
         self._append(*closed(self.session, job, remote, step.why))
         show_end(self.session, the_job(self.session, self.id), self.environ)

@@ -202,7 +202,7 @@ def _copied(
 
 
 def carry_until_begun(session: Session, job: Job, environ: Mapping[str, str]) -> Job:
-    """Carry a job on until its command runs, or is over, and return it.
+    """Carry a job on until its command runs, or is over, or Slurm has it in its queue, and return it.
 
     What cannot be done now is said by `session.tell` and tried again. KeyboardInterrupt passes: the job goes on. Raises
     what the launch of its first machine raises: the job is over then. Raises LedgerUnavailable.
@@ -211,9 +211,10 @@ def carry_until_begun(session: Session, job: Job, environ: Mapping[str, str]) ->
     with Carrier(session, job.id, environ) as carrier:
         while True:
             carried = carrier.carry()
-            if carried.job.state not in _BEFORE:
+            if carried.job.state not in _BEFORE or carried.job.slurm_id is not None:
                 return carried.job
             if carried.why and carried.why != said:
                 session.tell(f"{job.name}: {carried.why}")
             said = carried.why
-            session.pause(min(carried.wait.total_seconds(), MOST_PAUSE_S))
+            longest = AGAIN_S if job.in_slurm else MOST_PAUSE_S
+            session.pause(min(carried.wait.total_seconds(), longest))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from cloudgpu.config.templates.find import Template
-from cloudgpu.config.templates.render import parts_at
+from cloudgpu.config.templates.render import ENGINE_PACKAGES, parts_at
 from cloudgpu.control.inputs.launch_request import UpRequest, validate_request
 from cloudgpu.control.inputs.setup import setup_remarks
 from cloudgpu.control.launch.any_provider import Found, offers_of_any_provider, volume_accounts
@@ -207,8 +207,11 @@ def _written(
         yield from provider.writes(request.name or "NAME", template=any(part.kind == "on_start" for part in parts))
     if "packages" in left_out:
         named = " ".join(part.text for part in parts if part.kind == "packages").split()
-        listed = ", ".join(dict.fromkeys(named))
-        yield f"packages of the template are not installed there: {listed}; where one is missing, on_start may fail"
+        listed = ", ".join(name for name in dict.fromkeys(named) if name not in ENGINE_PACKAGES)
+        if listed:
+            yield f"packages of the template are not installed there: {listed}; where one is missing, on_start may fail"
+        if request.cluster is not None and request.cluster.engine == "slurm":
+            yield f"Slurm has to be there already ({', '.join(ENGINE_PACKAGES)}); where it is missing, the launch fails"
 
 
 def _rules(at: Candidate, offer: Offer, guarded: Guards, now: datetime) -> tuple[Says, ...]:

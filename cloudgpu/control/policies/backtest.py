@@ -25,7 +25,7 @@ from cloudgpu.core.reaper.replay import Recorded
 from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.ledger.samples.store import KEPT, SampleStore
-from cloudgpu.views.backtest import Test, backtest_value
+from cloudgpu.views.advice.backtest import Test, backtest_value
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session

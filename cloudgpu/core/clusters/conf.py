@@ -98,6 +98,7 @@ def slurm_conf(cluster: str, nodes: Sequence[Node], node: int) -> str:
         "MinJobAge=86400",
         "JobRequeue=0",
         "InactiveLimit=0",
+        "SchedulerParameters=batch_sched_delay=0",  # queues here are short: a job that can start does, at once
         "MailProg=/bin/true",
         "DebugFlags=NO_CONF_HASH",  # the nodes' files differ in their paths
         "JobCompType=jobcomp/filetxt",

@@ -91,7 +91,7 @@ def version_of(text: str) -> SlurmVersion | None:
     return SlurmVersion(int(found[1]), int(found[2]), int(found[3])) if found else None
 
 
-def node_facts(name: str, said: Mapping[str, Any], ahead_s: float) -> NodeFacts:
+def node_facts(name: str, said: Any, ahead_s: float) -> NodeFacts:
     """Return what a node said. Raises ValueError for what no node can say: it goes into files of the others."""
     try:
         ports = said["ports"]

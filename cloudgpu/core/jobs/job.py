@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.events.log import Line
 
 Body = Mapping[str, Any]
-_NOTHING: Mapping[str, Any] = {
+_NOTHING: JobSpec = {
     "argv": [],
     "workdir": "",
     "snapshot": "",
@@ -303,7 +303,7 @@ def _recorded(line: Line) -> Job:
         None,
         "",
         user,
-        {**_NOTHING, "slurm": asked, "owner": user},  # type: ignore[typeddict-item]
+        {**_NOTHING, "slurm": asked, "owner": user},
         run.begin or at,
         outcome=outcome,
         status=body["status"],

@@ -317,7 +317,7 @@ class ClusterNode(NamedTuple):
     on_node_loss: OnNodeLoss = "wait"
 
     @classmethod
-    def of(cls, record: Mapping[str, Any]) -> Self:
+    def of(cls, record: ClusterRecord) -> Self:
         """Return the value of a record."""
         return cls(**record)
 

@@ -21,7 +21,7 @@ from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.account_abilities import Finding
 
 if TYPE_CHECKING:
-    from cloudgpu.core.model.launch import Network
+    from cloudgpu.core.model.launch import LaunchRequest, Network
 
 CALLER = "caller"
 INSIDE = "inside"  # the network's own addresses, where no address of a caller is known: behind a jump host
@@ -181,3 +181,24 @@ def region(requirements: Requirements, region_of: Callable[[str], str | None], n
             message, field="--zone", value=requirements.zone, next=f"Leave --region out, or name {found}."
         )
     return found
+
+
+def apart(request: LaunchRequest, cloud: str) -> Sequence[str]:
+    """Return what the plan of a cluster says where cloudgpu opens no ports between its machines; nothing for one.
+
+    Raises InvalidRequest for one with an engine, whose daemons could not reach each other: nothing is launched for it.
+    Somebody else's security group may let them, so that is taken.
+    """
+    cluster = request.cluster
+    if cluster is None or cluster.nodes == 1 or request.setup.network.security_group is not None:
+        return ()
+    if cluster.engine != "none":
+        raise InvalidRequest(
+            f"On {cloud}, cloudgpu does not open the ports between the {cluster.nodes} machines of a cluster yet, and "
+            f"{cluster.engine} needs them.",
+            field="--engine",
+            value=cluster.engine,
+            next="Launch with --engine none, on AWS, or with a --security-group of yours that lets them reach each "
+            "other.",
+        )
+    return (f"the {cluster.nodes} machines cannot reach each other: on {cloud}, cloudgpu opens no ports between them",)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from cloudgpu.cli.colours import coloured
-from cloudgpu.cli.machines.running_text import to_end, to_extend, to_start, to_stop
+from cloudgpu.cli.launch.running_text import to_end, to_extend, to_start, to_stop
 from cloudgpu.views.machines import machine_value
 from tests.views.ledger_of_all import filled, launched, looked
 

@@ -22,6 +22,8 @@ from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_ba
 from werkzeug.formparser import parse_form_data
 from werkzeug.serving import WSGIRequestHandler, make_server
 
+from tests.clouds.aws.sdk import keep_models
+
 KEY, SECRET = "AKIAOFTHEUSER0000000", "the-users-own-secret-key"
 REGION = "eu-west-1"
 
@@ -34,6 +36,7 @@ class BucketServer:
     """
 
     def __init__(self):
+        keep_models()
         self._moto = DomainDispatcherApplication(create_backend_app)
         self._http = make_server("127.0.0.1", 0, self._answer, threaded=True, request_handler=_Quiet)
         self._thread = threading.Thread(target=self._http.serve_forever, args=(0.05,), daemon=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
+import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -130,6 +132,29 @@ def test_torchrun_is_told_the_ranks_by_the_example(gang):
     port = found[0]["master-port"]
     same = {"nnodes": "3", "nproc-per-node": "1", "master-addr": "127.0.0.1", "master-port": port}
     assert found == [same] * 3
+
+
+CLIENT = """
+from distributed import Client
+
+if __name__ == "__main__":
+    with Client() as client:
+        client.wait_for_workers(3)
+        workers = client.scheduler_info(n_workers=-1)["workers"]
+        print("sum", sum(client.gather(client.map(lambda n: n * n, range(100)))), "by", len(workers))
+"""
+
+
+@pytest.mark.soak
+def test_dask_has_a_worker_on_each_node_and_ends_with_its_client(gang, tmp_path):
+    dask = shutil.which("dask", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    if dask is None:
+        pytest.skip("There is no Dask here: it comes with cloudgpu[test]")
+    (tmp_path / "client.py").write_text(CLIENT)
+    runs = f"srun sh {EXAMPLES / 'dask.sh'} {tmp_path / 'client.py'}"
+    status, out = gang.job(f"export PATH={Path(dask).parent}:$PATH; {runs}", "-N3")
+    assert "sum 328350 by 3" in out
+    assert status == 0, out
 
 
 def test_two_jobs_on_one_node_have_their_own_gpus(gang):

@@ -55,6 +55,7 @@ def test_down_ends_all_nodes_and_node_0_last(lab, gang):
     outcomes = end_all(lab.session, gang, why="a test")
     assert [one.machine.terminated_at is not None for one in outcomes] == [True] * 4
     assert lab.states() == {}
+    assert not lab.session.home.known_hosts.exists(), "no pinned key outlives the machines"
     latest = lab.session.ledger.machine(gang[0].id)
     others = [lab.session.ledger.machine(row.id) for row in gang[1:]]
     assert from_iso(latest.terminated_at) > max(from_iso(row.terminated_at) for row in others)

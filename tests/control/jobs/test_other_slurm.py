@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from cloudgpu.access.slurm.program import program
+from cloudgpu.access.jobs.program import slurm_program
 from cloudgpu.cli.jobs.text import spent_text
 from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.jobs.listing import job_value
@@ -85,7 +85,7 @@ def test_nodes_that_do_not_see_the_files_are_sent_them_and_their_results_come_ba
     (place / "work" / "results").mkdir(parents=True)
     (place / "checkpoint").mkdir()
     (place / "work" / "in.txt").write_text("input\n")
-    for name, text in program().items():
+    for name, text in slurm_program().items():
         (place / name).write_text(text)
     asked = {"name": "far", "nodes": 1, "minutes": 5, "whole": True, "conf": str(slurm.conf), "spread": True}
     asked |= {"own": slurm.nodes[0], "token": secrets.token_hex(8), "setup": "echo set up >&2", "array": "0-1"}

@@ -16,11 +16,13 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.access.ssh.execute import run
+from cloudgpu.cli.jobs.text import state_text
 from cloudgpu.control.access.reach import open_connection
 from cloudgpu.control.clusters.engine import set_up
 from cloudgpu.control.cost.job_cost import all_jobs
 from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.jobs.cancel import cancel
+from cloudgpu.control.jobs.follow import carry_until_begun
 from cloudgpu.control.jobs.listing import job_value
 from cloudgpu.control.jobs.watch import carry_to_end
 from cloudgpu.control.launch.launch import launch
@@ -152,6 +154,8 @@ def test_a_cancelled_job_leaves_the_queue(train, done):
     queued = train.asked("true", name="late", nodes=2)
     found = train.carried(queued, lambda found: found.why.startswith("Slurm job"))
     assert "PENDING" in found.why
+    assert carry_until_begun(train.session, queued, train.environ).slurm_id  # --detach does not wait for its turn
+    assert state_text(job_value(train.session, train.now(queued))) == "queued"
     assert cancel(train.session, "late", train.environ)["job"]["state"] == "cancelled"
     assert cancel(train.session, "long", train.environ)["job"]["state"] == "cancelled"
     assert train.slurm("squeue", "-h").split() == []

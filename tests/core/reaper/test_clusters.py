@@ -299,3 +299,12 @@ def test_whatever_the_nodes_do_one_decision_holds_for_all_that_run_and_no_part_i
             idle(61),
             idle(300),
         }
+
+
+def test_of_nodes_that_are_to_end_none_does_while_another_that_runs_would_go_on() -> None:
+    rows = [one.machine for one in cluster()]
+    some = [row.id for row in rows[:3]]
+    assert whole_or_none(some, rows) == frozenset(some)
+    assert whole_or_none([row.id for row in rows], rows) == frozenset()
+    for left in ({"terminated_at": iso(minute(9))}, {"state": "stopped", "billed": False}, {"state": "stopping"}):
+        assert whole_or_none(some, [*rows[:3], rows[3]._replace(**left)]) == frozenset()

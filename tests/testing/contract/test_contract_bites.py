@@ -57,6 +57,12 @@ class Test{number}(ProviderContract, *ABILITY_SUITES.values()):
             self.clock.advance(1)
         pytest.fail("never")
 
+    def leave_room(self, provider, item, count):
+        provider.leave_room(item.zone, count)
+
+    def together_elsewhere(self, provider, other, attempts):
+        return [one.id for one in self.together(other, attempts)]
+
     def works(self, provider, id, at):
         provider.report_activity(id, at)
 
@@ -65,6 +71,25 @@ class Test{number}(ProviderContract, *ABILITY_SUITES.values()):
 """
 
 FAULTS = {
+    "makes a part of a cluster where there is no room for all": (
+        "def _left(self, cloud, zone): return 99",
+        "test_none_is_made_where_there_is_room_for_all_but_one",
+    ),
+    "makes a cluster twice": (
+        "def _all_made_before(self, cloud, attempts): return []",
+        "test_the_same_call_again_gives_the_same_machines",
+    ),
+    "gives all nodes the tags of the first": (
+        (
+            "def _make_node(self, cloud, attempts, node):\n"
+            "        return super()._make_node(cloud, [replace(one, tags=attempts[0].tags) for one in attempts], node)"
+        ),
+        "test_all_nodes_come_in_order_and_each_bears_its_own_tags",
+    ),
+    "takes away what running nodes share": (
+        "def _users(self, cloud, group): return []",
+        "test_nodes_end_one_by_one_and_what_they_share_after_the_last",
+    ),
     "forgets the token": (
         "def _made_before(self, cloud, attempt): return None",
         "test_the_same_token_never_makes_a_second_machine",

@@ -44,25 +44,25 @@ class SlurmRequest:
     given: tuple[str, ...] = ()
 
 
-def parse_slurm(asked: Mapping[str, object], on: str | None) -> SlurmRequest:
+def parse_slurm(options: Mapping[str, object], on: str | None) -> SlurmRequest:
     """Return what is asked of Slurm; raise InvalidRequest for a word that cannot be meant, or that needs --on.
 
     Whether the place has a Slurm is found out later (`control/jobs/slurm/place.py`).
     """
     given = tuple(
-        f"--{name.replace('_', '-')}" for name in SlurmOptions.__annotations__ if asked.get(name) not in (None, False)
+        f"--{name.replace('_', '-')}" for name in SlurmOptions.__annotations__ if options.get(name) not in (None, False)
     )
-    nodes = _whole(asked.get("nodes"), "--nodes", MOST_NODES) or 1
+    nodes = _whole(options.get("nodes"), "--nodes", MOST_NODES) or 1
     if on is None:
         _check_own(given, nodes)
     return SlurmRequest(
         nodes=nodes,
-        gpus_per_node=_whole(asked.get("gpus_per_node"), "--gpus-per-node", MOST_GPUS),
-        array=_text(asked.get("array"), "--array", _ARRAY, "0-9, 1,3,5 or 0-99%4"),
-        after=_text(asked.get("after"), "--after", _WORD, "the name of a job, or Slurm's id of it"),
-        partition=_text(asked.get("partition"), "--partition", _WORD, "one of: sinfo -s"),
-        account=_text(asked.get("slurm_account"), "--slurm-account", _WORD, "one of: sacctmgr show associations"),
-        once=bool(asked.get("once")),
+        gpus_per_node=_whole(options.get("gpus_per_node"), "--gpus-per-node", MOST_GPUS),
+        array=_text(options.get("array"), "--array", _ARRAY, "0-9, 1,3,5 or 0-99%4"),
+        after=_text(options.get("after"), "--after", _WORD, "the name of a job, or Slurm's id of it"),
+        partition=_text(options.get("partition"), "--partition", _WORD, "one of: sinfo -s"),
+        account=_text(options.get("slurm_account"), "--slurm-account", _WORD, "one of: sacctmgr show associations"),
+        once=bool(options.get("once")),
         given=given,
     )
 

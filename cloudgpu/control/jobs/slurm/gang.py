@@ -11,7 +11,7 @@ from cloudgpu.control.clusters.power import end_all, stop_all
 from cloudgpu.control.clusters.start import start_all
 from cloudgpu.control.clusters.together import each, faults_in, gravest
 from cloudgpu.control.inventory.sync import refresh
-from cloudgpu.control.jobs.slurm.told import keep_record
+from cloudgpu.control.jobs.slurm.lines import keep_record
 from cloudgpu.control.launch.restore import started
 from cloudgpu.control.lifecycle.lifecycle import end_all_of, stop
 from cloudgpu.control.lifecycle.start import new_lease

@@ -1,30 +1,39 @@
-"""Finds out whether a job's place has a Slurm, and makes what was typed into what is asked of that Slurm."""
+"""Finds out whether a job's place has a Slurm, and makes what was typed into what is asked of that Slurm.
+
+`slurm_of` is for the plan, `submission` for the machine where jobs are submitted.
+"""
 
 from __future__ import annotations
 
+import secrets
 from datetime import timedelta
 from decimal import Decimal
 from io import BytesIO
 from typing import TYPE_CHECKING
 
+from cloudgpu.access.jobs.program import slurm_program
 from cloudgpu.control.access.reach import open_connection
 from cloudgpu.control.cost.job_cost import all_jobs
-from cloudgpu.core.clusters.layout import cluster_id, engine_of_machine, in_order
+from cloudgpu.core.clusters.layout import cluster_id, engine_files, engine_of_machine, in_order
 from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.naming import tag_value
 from cloudgpu.core.values.times import duration_text, from_iso
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from datetime import datetime
 
     from cloudgpu.control.jobs.inputs.request import RunRequest
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.events.job_lines import SlurmRecord
+    from cloudgpu.core.jobs.job import Job
     from cloudgpu.core.model.machine import Machine
 
 # A login node sets PATH and SLURM_CONF in its login shells, or has them in the system's places.
 PROBE = ("sh", "-c", 'sinfo -h -o %P || "${SHELL:-sh}" -lc "sinfo -h -o %P"')
 MINUTE = timedelta(minutes=1)
+LONGEST = 40  # letters of a job's own name in its name in Slurm
 _NO_SLURM = "Options of Slurm go with --on CLUSTER, where CLUSTER has the engine slurm, or is a machine with sbatch."
 
 
@@ -47,7 +56,7 @@ def slurm_of(session: Session, machine: Machine, request: RunRequest) -> SlurmRe
         return None
     nodes = members_of(session, machine) if ours else ()
     cluster = cluster_id(machine) if ours else None
-    _check(request, nodes, machine)
+    _check(request, nodes)
     record = _record(request, _minutes(session, request, machine))
     record["cluster"], record["members"] = cluster, [one.id for one in nodes]
     record["after"] = None if asked.after is None else _after(session, asked.after, cluster, machine)
@@ -112,12 +121,12 @@ def _has_slurm(session: Session, machine: Machine) -> bool:
         connection.close()
 
 
-def _check(request: RunRequest, nodes: Sequence[Machine], machine: Machine) -> None:
+def _check(request: RunRequest, nodes: Sequence[Machine]) -> None:
     """Raise InvalidRequest for what Slurm cannot do, or would write down."""
     asked = request.slurm
     if nodes and asked.nodes > len(nodes):
         raise InvalidRequest(
-            f"--nodes {asked.nodes} is more than the {len(nodes)} of {machine.name}.",
+            f"--nodes {asked.nodes} is more than the {len(nodes)} of {request.on}.",
             field="--nodes",
             value=str(asked.nodes),
             next=f"Ask for {len(nodes)} at most, or launch a larger cluster (cloudgpu up --nodes).",
@@ -132,6 +141,7 @@ def _refused(request: RunRequest) -> dict[str, tuple[bool, str]]:
         "--env-file": (request.env_file is not None, "Slurm keeps the environment of its jobs in files of its own"),
         "--results-to": (request.results_to is not None, "results of a job in Slurm come to this computer"),
         "--data": (bool(request.data), "data is fetched to one machine, and Slurm may run the job on others"),
+        "--port": (bool(request.ports), "Slurm may run the job on a node that the port does not lead to"),
         "--max-cost": (request.max_cost is not None, "the machines cost the same with and without it"),
     }
 
@@ -174,3 +184,47 @@ def _after(session: Session, word: str, cluster: str | None, machine: Machine) -
         return word
     why = "is not in Slurm yet" if found and not there else f"is no job in the Slurm of {machine.name}"
     raise InvalidRequest(f"--after {word}: it {why}.", field="--after", value=word, next="See: cloudgpu jobs")
+
+
+def submission(session: Session, job: Job, record: SlurmRecord) -> dict[str, object]:
+    """Return what `access/slurm/remote_submit.py` is told.
+
+    In a cluster of ours a job without --gpus-per-node has whole nodes, and its files are sent to those that it gets;
+    local machines are all on this computer. Somebody else's Slurm is taken to have one home on all nodes.
+    """
+    members = [session.ledger.machine(one) for one in record["members"]]
+    first = members[0] if members else None
+    if job.gang > 1 and first is not None:
+        record = {**record, "minutes": _minutes_of_gang(job, first, session.clock())}
+    files = None if record["cluster"] is None else engine_files(record["cluster"])
+    far = first is not None and first.provider != "local"
+    return {
+        **{key: value for key, value in record.items() if key not in ("cluster", "members")},
+        "name": queue_name(record, job),
+        "conf": None if files is None else files.conf,
+        "records": None if files is None else f"~/{files.records}",
+        "whole": files is not None and record["gpus_per_node"] is None,
+        "spread": far and len(members) > 1,
+        "own": None if first is None else first.name,
+        "setup": job.spec["setup"] if files is not None else None,
+        "token": secrets.token_hex(16),
+        "program": slurm_program(),
+    }
+
+
+def _minutes_of_gang(job: Job, machine: Machine, now: datetime) -> int:
+    """Return the time limit of a gang's job, in minutes: its --timeout, or what is left to its machines."""
+    if job.spec["timeout_s"] is not None:
+        return max(1, -(-job.spec["timeout_s"] // 60))
+    left = timedelta(days=1) if machine.renew_until is None else from_iso(machine.renew_until) - now
+    return max(1, left // MINUTE)
+
+
+def queue_name(record: SlurmRecord, job: Job) -> str:
+    """Return the name that a job has in Slurm, which no other has.
+
+    A try after a failed one has another name. One after an interruption has the same: the job may still be in Slurm
+    when what followed it has gone, and is followed again then.
+    """
+    tries = sum(one.ended_at is not None and not one.interrupted for one in job.attempts)
+    return f"{tag_value(record['name'])[:LONGEST]}-{job.id.rpartition('-')[2]}-{tries + 1}"

@@ -67,13 +67,14 @@ def resolve(azure: Azure, request: LaunchRequest, item: Available) -> Resolved:
     Raises NoCapacity (withheld there), QuotaExceeded, AuthFailed, and InvalidRequest for an image, a disk, a network or
     a volume that cannot be.
     """
+    said = layers.apart(request, "Azure")
     found = _looked_up(azure, request, item)
     call = _call(azure, request, item, found)
     return Resolved(
         call=call.to_json(),
         attached=tuple(_attached(request, call, found.volume)),
         guards=_guards(azure, call),
-        remarks=tuple(_remarks(azure, request, item, found)),
+        remarks=(*said, *_remarks(azure, request, item, found)),
         driver=found.choice.driver,
         licence=found.choice.image.licence,
         agent=Agent.ENDS if call.role else Agent.TELLS,

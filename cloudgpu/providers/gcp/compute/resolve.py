@@ -23,7 +23,7 @@ from cloudgpu.providers.gcp.storage import images
 from cloudgpu.providers.gcp.storage.images import Choice, Image
 from cloudgpu.providers.gcp.storage.volumes import DEVICE, LARGEST_GB
 from cloudgpu.providers.shared.named_volumes import attached
-from cloudgpu.providers.shared.rules import AGENT, TIMER, disk_gb, in_the_cloud
+from cloudgpu.providers.shared.rules import AGENT, TIMER, apart, disk_gb, in_the_cloud
 
 if TYPE_CHECKING:
     from cloudgpu.providers.gcp.client import Gcp
@@ -53,6 +53,7 @@ def resolve(gcp: Gcp, request: LaunchRequest, item: Available) -> Resolved:
     Raises NoCapacity where the zone does not have the machine type, QuotaExceeded, AuthFailed, and InvalidRequest for
     an image, a disk, a network or a volume that cannot be.
     """
+    said = apart(request, "Google Cloud")
     wanted = named(item.instance_type)
     found = _looked_up(gcp, request, item, wanted)
     image = found.choice.image
@@ -86,7 +87,7 @@ def resolve(gcp: Gcp, request: LaunchRequest, item: Available) -> Resolved:
         call=call.to_json(),
         attached=tuple(billed),
         guards=_guards(),
-        remarks=tuple(_remarks(gcp, request, item, found, call)),
+        remarks=(*said, *_remarks(gcp, request, item, found, call)),
         left_out=() if call.cloud_init else NEEDS_CLOUD_INIT,
         driver=found.choice.driver,
         licence=image.licence,

@@ -427,3 +427,23 @@ class ShownDocument(MachineDocument):
     """With `--history`: what the ledger says of it, line by line."""
     why: NotRequired[WhyDocument]
     """With `--why`: why it counts as in use, or not."""
+
+
+class ClusterMachinesDocument(ClusterDocument):
+    """A cluster with its machines: the answer of a verb that has changed all of them."""
+
+    machines: list[MachineDocument]
+    """Its nodes, in order."""
+    failed: list[Fault]
+    """A fault for each node with which it failed; the exit code is that of the gravest."""
+
+
+class ShownNode(ShownDocument):
+    """A node of a cluster that is shown."""
+
+
+class ShownClusterDocument(ClusterDocument, ShownDocument):
+    """A cluster, if `show` is given its name; each of its nodes has what the options ask for."""
+
+    machines: list[ShownNode]
+    """Its nodes, in order."""

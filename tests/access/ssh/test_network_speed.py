@@ -8,8 +8,8 @@ import psutil
 import pytest
 
 from cloudgpu.access import network_speed
-from cloudgpu.access.network_speed import Ready, iperf3, iperf3_result, look, missing, nccl, nccl_result
 from cloudgpu.access.ssh.connection import connect
+from cloudgpu.access.ssh.network_speed import Ready, iperf3, iperf3_result, look, missing, nccl, nccl_result
 from cloudgpu.errors import Unreachable
 from tests.access.sshserver import Server, wait_for
 
