@@ -218,6 +218,8 @@ class Carrier(Attendant):
         final = not isinstance(error, ProviderUnavailable) or over
         if made is not None:
             self._append(known(self.session, job, attempt, made, now))
+            if made.gang is not None and isinstance(error, InvalidRequest):  # no other gang would have a Slurm, either
+                self._append(self._ended(job, Step(Do.END, error.message, State.NOT_LAUNCHED)))
             note_machine(self.session, job, None)
         elif job.deadline is not None and isinstance(error, (NoCapacity, QuotaExceeded)) and not over:
             return self._sold_out(job, attempt, error)

@@ -31,15 +31,25 @@ def bench(tmp_path):
     made.end()
 
 
-def test_a_lost_node_ends_the_gang_and_another_one_goes_on_from_the_checkpoint(bench):
+def dies(*_):
+    """Die where a watcher has launched and not written it down."""
+    raise KeyboardInterrupt
+
+
+def test_a_lost_node_ends_the_gang_and_another_one_goes_on_from_the_checkpoint(bench, monkeypatch):
     job = bench.begun("sh", "-c", AGAIN, nodes=2, name="train", checkpoint="checkpoint", template="bare")
+    with monkeypatch.context() as patched:
+        patched.setattr("cloudgpu.control.jobs.carry.known", dies)
+        with pytest.raises(KeyboardInterrupt):
+            bench.carried(job, lambda _: False)
+    assert [one.name for one in bench.left()] == ["train-0", "train-1"]
     kept = bench.home / "jobs" / job.id / "checkpoints"
     bench.carried(job, lambda _: any(kept.glob("**/state")))
     (attempt,) = bench.now(job).attempts
     first = [bench.session.ledger.machine(one) for one in attempt.members]
     assert [one.name for one in first] == ["train-0", "train-1"]
     bench.session.provider_of(first[1]).terminate(first[1].provider_id)
-    job, out, err = bench.followed(job)
+    job, _, err = bench.followed(job)
     assert (job.state, job.status) == (State.FAILED, 7), (job.why, err, bench.said)
     assert [one.interrupted for one in job.attempts] == [True, False]
     assert (bench.work / "results" / "train" / "answer").read_text() == "42\n"
