@@ -32,7 +32,7 @@ GROUPS = {
         "--workdir", "--include", "--data", "--results", "--results-to", "--checkpoint", "--every",
         "--results-wait",
     ),
-    "In Slurm, with --on": (
+    "In Slurm: on several nodes, or with --on": (
         "--nodes", "--gpus-per-node", "--array", "--after", "--partition", "--slurm-account", "--once",
     ),
     "When it has to be done": ("--deadline", "--work", "--spot-policy"),
@@ -129,7 +129,8 @@ def command(
     The directory travels without .git, without what .cloudgpuignore (else .gitignore) names, and without files that
     look like secrets. The command runs there under a supervisor that outlives every connection. What it writes to
     $CLOUDGPU_RESULTS comes back to RESULTS/NAME. With --on it runs on a machine that is there, and leaves it running.
-    Where that is a cluster, or a machine with sbatch, Slurm queues it, and runs it on each of its nodes.
+    Where that is a cluster, or a machine with sbatch, Slurm queues it, and runs it on each of its nodes. Without
+    --on, --nodes N launches a cluster for the job, and ends it afterwards.
 
     Shows the plan and asks once. stdout and stderr are the command's own. Ctrl-C asks whether to leave the job running
     or to cancel it. The NAME or --key of a job that lives follows that job; otherwise every run is a new job.

@@ -66,7 +66,10 @@ On = Annotated[
     str | None, text_option("MACHINE", "Run on this machine, or in this cluster's Slurm; it stays. Launch none.")
 ]
 # Of a job in Slurm.
-JobNodes = Annotated[int | None, typer.Option("--nodes", metavar="N", help="How many nodes the job takes. (1)")]
+JobNodes = Annotated[
+    int | None,
+    typer.Option("--nodes", metavar="N", help="How many nodes the job takes; without --on, that it launches. (1)"),
+]
 GpusPerNode = Annotated[
     int | None,
     typer.Option("--gpus-per-node", metavar="N", help="GPUs on each node; without it, whole nodes of a cluster."),

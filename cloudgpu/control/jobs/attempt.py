@@ -14,6 +14,7 @@ from cloudgpu.control.inventory.stop_proof import PROVED_WITHIN
 from cloudgpu.control.jobs.buckets.data import transfers
 from cloudgpu.control.jobs.buckets.results import job_bucket, restored_from
 from cloudgpu.control.jobs.deadline.options import launch_options_of
+from cloudgpu.control.jobs.slurm.gang import ended_with, launched_as, nodes_of
 from cloudgpu.control.jobs.slurm.place import submission
 from cloudgpu.control.jobs.store import directory_of, snapshots
 from cloudgpu.control.launch.launch import launch
@@ -54,7 +55,7 @@ def launched(session: Session, job: Job, attempt: Attempt) -> Machine | None:
     """
     if attempt.key is None:  # a machine that was there
         return session.ledger.machine(attempt.machine or "")
-    there = made_for(session, attempt)
+    there = made_for(session, job, attempt)
     if there is not None and (there.terminated_at is not None or job.cancel is not None):
         return settled(session, job, there)
     if there is None and job.cancel is not None:
@@ -67,7 +68,7 @@ def _prepared(session: Session, job: Job, attempt: Attempt) -> Prepared:
     words = launch_options_of(job, attempt, session.clock())
     named: dict[str, str] = {"name": _name(job, attempt), "key": attempt.key or ""}
     prepared = prepare(session, parse_request(**words, **named))  # type: ignore[arg-type]
-    if attempt.market != "spot" or prepared.existing is not None or made_for(session, attempt) is not None:
+    if attempt.market != "spot" or prepared.existing is not None or made_for(session, job, attempt) is not None:
         return prepared
     better = better_place(session, prepared)
     if better is None:
@@ -78,8 +79,13 @@ def _prepared(session: Session, job: Job, attempt: Attempt) -> Prepared:
     return prepared
 
 
-def made_for(session: Session, attempt: Attempt) -> Machine | None:
-    """Return the machine that was, or may have been, launched for an attempt; a launch that was refused made none."""
+def made_for(session: Session, job: Job, attempt: Attempt) -> Machine | None:
+    """Return the machine that was, or may have been, launched for an attempt; a launch that was refused made none.
+
+    Of a gang it is node 0.
+    """
+    if job.gang > 1:
+        return None if attempt.key is None else launched_as(session, attempt.key, job.gang)
     found = [] if attempt.key is None else session.ledger.launched(attempt.key)
     return next((one for one in found if one.launch_status not in _NOTHING_MADE), None)
 
@@ -88,8 +94,12 @@ def settled(session: Session, job: Job, machine: Machine) -> Machine:
     """Return a machine whose launch was interrupted once it is known whether that made it; any other as it is.
 
     That of a job that was cancelled is not launched for it. Raises LaunchUncertain where nobody can tell yet, and what
-    the launch raises that is made again.
+    the launch raises that is made again. The gang of a cancelled job is ended: in part it is of no use.
     """
+    if machine.gang is not None:
+        if job.cancel is not None and any(one.launch_status == "open" for one in nodes_of(session, machine)):
+            ended_with(session, machine, f"the job {job.name} was cancelled")
+        return session.ledger.machine(machine.id) or machine
     if machine.launch_status != "open":
         return machine
     with session.hold(lock_name(machine.key), wait=5):
@@ -101,8 +111,12 @@ def settled(session: Session, job: Job, machine: Machine) -> Machine:
 
 
 def _name(job: Job, attempt: Attempt) -> str:
-    """Return what an attempt's machine is called: as its job, with a number from the second one on."""
-    return job.name if attempt.number == 1 else f"{job.name}-{attempt.number}"
+    """Return what an attempt's machine is called: as its job, with a number from the second one on.
+
+    That of a gang is none that a node of it has.
+    """
+    again = "r" if job.gang > 1 else ""
+    return job.name if attempt.number == 1 else f"{job.name}-{again}{attempt.number}"
 
 
 def started(session: Session, job: Job, remote: RemoteJob, values: Mapping[str, str]) -> RemoteState:
@@ -178,7 +192,7 @@ def launch_sent(session: Session, job: Job) -> bool:
     attempt = job.attempt
     if job.deadline is None or attempt is None or attempt.machine is not None:
         return False
-    return made_for(session, attempt) is not None
+    return made_for(session, job, attempt) is not None
 
 
 def market_of(step: Step) -> Market | None:

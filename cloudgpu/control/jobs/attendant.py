@@ -15,6 +15,7 @@ from cloudgpu.control.jobs import elsewhere
 from cloudgpu.control.jobs.attempt import settled
 from cloudgpu.control.jobs.buckets.results import job_bucket
 from cloudgpu.control.jobs.deadline.choice import choice_of, noting_work
+from cloudgpu.control.jobs.slurm.gang import looked_at, silent_node
 from cloudgpu.control.jobs.slurm.lines import in_slurm, read_record, recorded
 from cloudgpu.control.jobs.store import append, directory_of
 from cloudgpu.core.clusters.layout import engine_files
@@ -40,6 +41,10 @@ if TYPE_CHECKING:
     from cloudgpu.core.values.money import Money
 
 
+NODES_EVERY = timedelta(seconds=30)  # between two questions about the other nodes of a gang
+DOUBT_FOR = timedelta(minutes=3)  # that a node which does not answer is held for lost, if it is
+
+
 @dataclass
 class Attendant:
     """Attends to one job. `environ` has the values of its secrets; the connection to its machine is kept."""
@@ -56,6 +61,8 @@ class Attendant:
     sold_out: bool = False
     noted_at: float | None = None  # the last upload of which the ledger knows the work, by the machine's clock
     cleared: set[str] = field(default_factory=set)  # machines of which this process has seen that nothing is left
+    nodes_at: datetime | None = None  # when the other nodes of a gang were asked about
+    doubt_at: datetime | None = None  # since when the command is over, and one of them does not answer
 
     def __enter__(self) -> Self:
         return self
@@ -80,6 +87,27 @@ class Attendant:
     def _machine(self, job: Job) -> Machine | None:
         attempt = job.attempt or (job.attempts[-1] if job.attempts else None)
         return None if attempt is None or attempt.machine is None else self.session.ledger.machine(attempt.machine)
+
+    def _others(self, job: Job, machine: Machine | None) -> tuple[tuple[Machine, ...], str | None]:
+        """Return the other nodes of a gang, and why it is not known whether one of them is lost.
+
+        Their provider is asked now and then, and whenever the command does not run well: that may be why.
+        """
+        attempt = job.attempts[-1] if job.attempts else None
+        ids = () if attempt is None or machine is None else (one for one in attempt.members if one != machine.id)
+        nodes = tuple(filter(None, map(self.session.ledger.machine, ids)))
+        now, remote = self.session.clock(), self.remote
+        if not nodes or job.outcome is not None or job.attempt is None:
+            return nodes, None
+        ended = None if remote is None else remote.exit
+        failed = ended is not None and ended.reason == "exited" and bool(ended.status or ended.signal)
+        if remote is None or failed or self.nodes_at is None or now - self.nodes_at >= NODES_EVERY:
+            nodes, self.nodes_at = looked_at(self.session, nodes), now
+        silent = silent_node(self.session, nodes) if failed else None
+        self.doubt_at = None if silent is None else self.doubt_at or now
+        if silent is None or self.doubt_at is None or now - self.doubt_at >= DOUBT_FOR:
+            return nodes, None
+        return nodes, f"its command failed, and {silent} does not answer: it may be lost"
 
     def _there(self, job: Job) -> Machine:
         """Return the machine of a step that is only taken where there is one."""

@@ -29,9 +29,9 @@ from cloudgpu.control.jobs.deadline.choice import noticed_at
 from cloudgpu.control.jobs.ending import closed, fetched, not_fetched, resumed, stopped, terminated
 from cloudgpu.control.jobs.inputs.env_file import secret_values
 from cloudgpu.control.jobs.notices import note_machine, note_secrets, note_stall, show_end
+from cloudgpu.control.jobs.slurm.gang import ended_with, is_living, known, nodes_of
 from cloudgpu.control.jobs.store import directory_of, put_back, the_job
 from cloudgpu.control.lifecycle.lease import set_hold
-from cloudgpu.control.lifecycle.lifecycle import end_all_of
 from cloudgpu.control.spot.interruptions import note_interruption
 from cloudgpu.core.events import job_lines as lines
 from cloudgpu.core.jobs.carried import LATER, SOON, Carried, waiting_text
@@ -110,6 +110,7 @@ class Carrier(Attendant):
         if machine is not None and machine.state in ("pending", "unknown"):
             machine = self._refreshed(job, machine)
             silent = silent or f"{machine.name} is {machine.state}"
+        others, doubt = self._others(job, machine)
         self.results, unread = elsewhere.stored_or_why(self.session, job, machine)
         return Seen(
             machine,
@@ -122,6 +123,8 @@ class Carrier(Attendant):
             unread=unread,
             choice=self._choice(job, machine),
             sent=launch_sent(self.session, job),
+            others=others,
+            doubt=doubt,
         )
 
     # -- what is done
@@ -178,17 +181,17 @@ class Carrier(Attendant):
         except LedgerUnavailable:
             raise
         except CloudgpuError as error:
-            if machine.terminated_at is None:
+            if is_living(self.session, machine):
                 raise
             self.session.tell(f"{job.name}: {error.message}")
 
     def _cleared(self, job: Job, machine: Machine) -> None:
         terminated(self.session, job, machine)
-        self.cleared.add(machine.id)
+        self.cleared.update(one.id for one in nodes_of(self.session, machine))
 
     def _launch(self, job: Job, _step: Step) -> Carried | None:
         attempt = job.attempts[-1]
-        if job.cancel is None and attempt.key is not None and made_for(self.session, attempt) is None:
+        if job.cancel is None and attempt.key is not None and made_for(self.session, job, attempt) is None:
             try:
                 snapshot_of(self.session, job)  # whoever placed it has died, and may have been another computer
             except InvalidRequest as error:
@@ -197,7 +200,7 @@ class Carrier(Attendant):
         if machine is None:  # it was cancelled before anything was launched
             self._append(self._ended(job, Step(Do.END, job.cancel[1] if job.cancel else "", State.CANCELLED)))
         else:
-            self._append(lines.job_machine(job.id, attempt.number, machine.id, self.session.clock()))
+            self._append(known(self.session, job, attempt, machine, self.session.clock()))
         if job.waits is not None or job.deadline is not None:
             note_machine(self.session, job, None)
         return None
@@ -208,11 +211,15 @@ class Carrier(Attendant):
         What may pass is waited for, a day at most; with a deadline, until a day after that.
         """
         attempt, now = job.attempts[-1], self.session.clock()
-        made = made_for(self.session, attempt)
+        made = made_for(self.session, job, attempt)
+        if made is not None and made.gang is not None and is_living(self.session, made):  # the next pass settles it
+            return Carried(job, error.message, LATER, None, error)
         over = gives_up(job, now)
         final = not isinstance(error, ProviderUnavailable) or over
         if made is not None:
-            self._append(lines.job_machine(job.id, attempt.number, made.id, now))
+            self._append(known(self.session, job, attempt, made, now))
+            if made.gang is not None and isinstance(error, InvalidRequest):  # no other gang would have a Slurm, either
+                self._append(self._ended(job, Step(Do.END, error.message, State.NOT_LAUNCHED)))
             note_machine(self.session, job, None)
         elif job.deadline is not None and isinstance(error, (NoCapacity, QuotaExceeded)) and not over:
             return self._sold_out(job, attempt, error)
@@ -304,7 +311,7 @@ class Carrier(Attendant):
                 if waits is not None:
                     return Carried(job, waits, timedelta(seconds=1), self.remote)
         self.close()
-        end_all_of(self.session, machine, why=f"the job {job.name} continues elsewhere: {step.why}")
+        ended_with(self.session, machine, f"the job {job.name} continues elsewhere: {step.why}")
         self.remote = None
         return None
 
@@ -317,7 +324,8 @@ class Carrier(Attendant):
         self._note_stored_work(job)
         attempt, status = job.attempts[-1], None if step.exit is None else step.exit.status
         if machine is not None and step.interrupted:
-            note_interruption(self.session, machine, noticed_at(directory_of(self.session, job), attempt))
+            for one in nodes_of(self.session, machine):
+                note_interruption(self.session, one, noticed_at(directory_of(self.session, job), attempt))
             if job.deadline is not None and machine.terminated_at is not None and attempt.key is not None:
                 self._given_up(job, machine)  # it may be long before the job gets another one
         moved = attempt.move is not None and not step.interrupted
@@ -338,8 +346,8 @@ class Carrier(Attendant):
             self._append(*elsewhere.began_by(self.session, job, self.results))
         if remote is not None:
             self._note_engine(job, remote)
-        known = None if job.progress is None else job.progress[:2]
-        if remote is not None and remote.progress is not None and remote.progress != known:
+        said = None if job.progress is None else job.progress[:2]
+        if remote is not None and remote.progress is not None and remote.progress != said:
             self._append(lines.job_progressed(job.id, len(job.attempts), *remote.progress, self.session.clock()))
         self._append(self._ended(job, step))
         return None
@@ -366,8 +374,8 @@ class Carrier(Attendant):
         except LedgerUnavailable:
             raise
         except CloudgpuError as error:
-            known = job.fetched is not None and job.fetched.why == error.message
-            if isinstance(error, InvalidRequest) and not known:  # this computer cannot take them
+            told = job.fetched is not None and job.fetched.why == error.message
+            if isinstance(error, InvalidRequest) and not told:  # this computer cannot take them
                 self._append(not_fetched(self.session, job, error.message))
             self.unfetched = True
             if next_step(job, self._seen(job), self.session.clock()).do is not Do.STOP:

@@ -11,11 +11,10 @@ from cloudgpu.access.jobs.snapshot import remove
 from cloudgpu.control.cost.job_cost import all_jobs
 from cloudgpu.control.jobs.elsewhere import fetched_elsewhere, is_elsewhere, left_elsewhere
 from cloudgpu.control.jobs.results import copied, deliver, sync
+from cloudgpu.control.jobs.slurm.gang import ended_with, started_with, stopped_with
 from cloudgpu.control.jobs.store import directory_of, forget_copies, snapshots
-from cloudgpu.control.launch.restore import started
-from cloudgpu.control.lifecycle.lifecycle import end_all_of, stop
 from cloudgpu.core.events import job_lines as lines
-from cloudgpu.core.model.machine import is_owned
+from cloudgpu.core.model.machine import called, is_owned
 from cloudgpu.errors import CloudgpuError, InvalidRequest, Unreachable
 
 if TYPE_CHECKING:
@@ -62,8 +61,8 @@ def _stopped(session: Session, job: Job, machine: Machine, error: InvalidRequest
         return
     why = f"the results of {job.name} could not be fetched: {error.message}"
     with suppress(InvalidRequest):  # it can do neither: it waits for --results-wait
-        stop(session, machine, why=why)
-        error.next = f"Make room, then: cloudgpu start {machine.name}. Its results are fetched then, and it ends."
+        stopped_with(session, machine, why)
+        error.next = f"Make room, then: cloudgpu start {called(machine)}. Its results are fetched then, and it ends."
 
 
 def stopped(session: Session, job: Job, machine: Machine, why: str) -> None:
@@ -72,7 +71,7 @@ def stopped(session: Session, job: Job, machine: Machine, why: str) -> None:
     Raises StopUnproved.
     """
     try:
-        stop(session, machine, why=f"the job {job.name} is over and {why}")
+        stopped_with(session, machine, f"the job {job.name} is over and {why}")
     except InvalidRequest:
         terminated(session, job, machine)
 
@@ -84,13 +83,13 @@ def resumed(session: Session, job: Job, machine: Machine) -> None:
     """
     wait = timedelta(seconds=max(job.spec["results_wait_s"], 600))
     session.tell(f"{job.name}: starting {machine.name} again to fetch its results")
-    started(session, machine, wait, renew=wait)
+    started_with(session, machine, wait)
 
 
 def terminated(session: Session, job: Job, machine: Machine) -> None:
     """End the machine of a job and all that belongs to it; raise StopUnproved where that is not proved."""
     goes_on = job.outcome is None
-    end_all_of(session, machine, why=f"the job {job.name} {'goes on elsewhere' if goes_on else 'is over'}")
+    ended_with(session, machine, f"the job {job.name} {'goes on elsewhere' if goes_on else 'is over'}")
 
 
 def closed(session: Session, job: Job, remote: RemoteJob | None, why: str) -> list[Draft]:

@@ -21,7 +21,7 @@ from cloudgpu.control.jobs.buckets.data import BucketData, bucket_data, settings
 from cloudgpu.control.jobs.deadline.plan import PlannedDeadline, plan_deadline
 from cloudgpu.control.jobs.elsewhere import check_there
 from cloudgpu.control.jobs.inputs.env_file import secret_values
-from cloudgpu.control.jobs.slurm.place import slurm_of
+from cloudgpu.control.jobs.slurm.place import slurm_of, slurm_of_gang
 from cloudgpu.control.jobs.store import PREFIX, append, check_free, directory_of, measured_of, snapshots, the_job
 from cloudgpu.control.launch.budget_preview import look_for_budgets
 from cloudgpu.control.launch.plan import Prepared, prepare
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from cloudgpu.control.inputs.launch_request import UpOptions
     from cloudgpu.control.jobs.inputs.request import RunRequest
     from cloudgpu.control.session.session import Session
-    from cloudgpu.core.events.job_lines import JobSpec
+    from cloudgpu.core.events.job_lines import JobSpec, SlurmRecord
     from cloudgpu.core.jobs.job import Job
     from cloudgpu.core.jobs.snapshot import Snapshot
     from cloudgpu.core.model.machine import Machine
@@ -86,10 +86,10 @@ def plan_run(session: Session, request: RunRequest, environ: Mapping[str, str]) 
     """
     _check_results(request)
     machine = None if request.on is None else session.find(request.on, running=True)
-    slurm = None if machine is None else slurm_of(session, machine, request)
+    slurm = _slurm(session, request, machine)
     if machine is not None:
-        if slurm is None:  # Slurm has a queue
-            check_free(machine, all_jobs(session).values())
+        jobs = all_jobs(session).values()
+        check_free(machine, jobs if slurm is None else (one for one in jobs if one.gang > 1))  # Slurm has a queue
         volume = next((one["source"] for one in request.data if one["source"].startswith(VOLUME)), None)
         check_there(machine, {"--results-to": request.results_to, "--data": volume})
     launch = None if machine is not None else _launch_options(request)
@@ -111,6 +111,8 @@ def plan_run(session: Session, request: RunRequest, environ: Mapping[str, str]) 
         spec["deadline"] = deadline.record()
     if slurm is not None:
         spec["slurm"] = slurm
+    if prepared is not None and prepared.nodes > 1:
+        spec["gang"] = prepared.nodes
     secret_values(spec, environ)
     _check_cost(request, prepared, machine)
     place = _place(prepared, machine)
@@ -118,6 +120,13 @@ def plan_run(session: Session, request: RunRequest, environ: Mapping[str, str]) 
     traffic = _results_traffic(session, spec, place)
     fit, most = _fit(session, request, prepared), _money(spec["dearest"])
     return PlannedRun(request, spec, snapshot, prepared, machine, most, data, traffic, fit, deadline)
+
+
+def _slurm(session: Session, request: RunRequest, machine: Machine | None) -> SlurmRecord | None:
+    """Return what is asked of the Slurm of a machine that is there, or of the machines that are launched as one."""
+    if machine is not None:
+        return slurm_of(session, machine, request)
+    return slurm_of_gang(request) if request.slurm.nodes > 1 else None
 
 
 def _place(prepared: Prepared | None, machine: Machine | None) -> tuple[str, str]:
@@ -254,20 +263,25 @@ def _dearest(request: RunRequest, prepared: Prepared | None) -> int | None:
 
 
 def _check_cost(request: RunRequest, prepared: Prepared | None, machine: Machine | None) -> None:
-    """Raise InvalidRequest where the first hour of the machine costs more than --max-cost."""
+    """Raise InvalidRequest where the first hour of the machine, or of all of them, costs more than --max-cost."""
     price = None
     if prepared is not None:
-        price = prepared.plan.dearest
+        price = Money(prepared.plan.dearest.nanos * prepared.nodes)
     elif machine is not None and machine.price is not None and not is_owned(machine.provider):
         price = Money(machine.price.nanos_per_hour)
     if price is None or request.max_cost is None or request.max_cost.nanos >= price.nanos:
         return
     raise InvalidRequest(
-        f"--max-cost {request.max_cost.text(2)} is less than the machine's first hour ({price.text(2)}).",
+        f"--max-cost {request.max_cost.text(2)} is less than the first hour of {_whose(prepared)} ({price.text(2)}).",
         field="--max-cost",
         value=request.max_cost.text(2),
         next=f"Allow at least {price.text(2)}, or choose a cheaper machine (cloudgpu gpus).",
     )
+
+
+def _whose(prepared: Prepared | None) -> str:
+    nodes = 1 if prepared is None else prepared.nodes
+    return "the machine" if nodes == 1 else f"{nodes} machines"
 
 
 def _check_results(request: RunRequest) -> None:

@@ -13,6 +13,7 @@ from cloudgpu.core.events.log import MACHINE, OWN, Draft
 from cloudgpu.core.values.times import iso
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
 
 SUBJECT = "jobs"  # of every line about a job
@@ -74,7 +75,8 @@ class JobSpec(TypedDict):
     Times are seconds. `launch` holds the options of `up` as text; `machine` is the id of a machine that was there
     (null: one is launched for the job). `environment` has the values of --env; of --env-file only the path.
     `results_to` is the bucket or volume that results and checkpoints go to (null: the computer that watches).
-    `dearest` is the most that the job may cost by its plan, null where that has no end.
+    `dearest` is the most that the job may cost by its plan, null where that has no end. `gang` is how many machines
+    each attempt launches as one cluster; `slurm` says then what is asked of its Slurm, and has no cluster yet.
     """
 
     argv: list[str]
@@ -106,6 +108,7 @@ class JobSpec(TypedDict):
     dearest: Nanos | None
     deadline: NotRequired[DeadlineRecord | None]
     slurm: NotRequired[SlurmRecord]
+    gang: NotRequired[int]
 
 
 class JobRequested(TypedDict):
@@ -134,11 +137,13 @@ class JobPlaced(TypedDict):
 
 
 class JobMachine(TypedDict):
-    """The machine of an attempt is known."""
+    """The machine of an attempt is known: of a gang node 0; then `members` are all nodes of `cluster`, in order."""
 
     job: str
     attempt: int
     machine: str
+    cluster: NotRequired[str]
+    members: NotRequired[list[str]]
 
 
 class JobBegan(TypedDict):
@@ -314,9 +319,13 @@ def job_placed(
     return Draft("job_placed", SUBJECT, body, now, f"job:{job}:{attempt}:placed{again}")
 
 
-def job_machine(job: str, attempt: int, machine: str, now: datetime) -> Draft:
-    """Return the line that names the machine that was launched for an attempt."""
+def job_machine(
+    job: str, attempt: int, machine: str, now: datetime, *, cluster: str | None = None, members: Sequence[str] = ()
+) -> Draft:
+    """Return the line that names the machine that was launched for an attempt, or the nodes of its cluster."""
     body: JobMachine = {"job": job, "attempt": attempt, "machine": machine}
+    if cluster is not None:
+        body |= {"cluster": cluster, "members": list(members)}
     return Draft("job_machine", SUBJECT, body, now, f"job:{job}:{attempt}:machine")
 
 

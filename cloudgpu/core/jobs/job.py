@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -74,7 +74,7 @@ class Attempt:
     `waits` is since when that launch is refused, and why it was at first; None where it is not. The rest is of a job
     with a deadline. `market` is where it is launched; `turn` counts the launches of this attempt that made nothing;
     `base_s` is the work that it began with. `move` is there once its machine is to be ended under it; `moved`: that is
-    how the attempt ended.
+    how the attempt ended. Of a gang, `machine` is node 0, and `members` are all nodes of `cluster`, in order.
     """
 
     number: int
@@ -93,6 +93,8 @@ class Attempt:
     base_s: float = 0.0
     move: Move | None = None
     moved: bool = False
+    cluster: str | None = None
+    members: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,8 +169,16 @@ class Job:
 
     @property
     def in_slurm(self) -> SlurmRecord | None:
-        """What is asked of Slurm; None for a job that runs on its machine itself."""
-        return self.spec.get("slurm")
+        """What is asked of Slurm, of the last attempt's own if it has one; None for a job on its machine itself."""
+        asked, last = self.spec.get("slurm"), self.attempts[-1] if self.attempts else None
+        if asked is None or last is None or last.cluster is None:
+            return asked
+        return {**asked, "cluster": last.cluster, "members": list(last.members)}
+
+    @property
+    def gang(self) -> int:
+        """How many machines each of its attempts launches as one cluster; 1 for any other job."""
+        return self.spec.get("gang", 1)
 
     @property
     def attempt(self) -> Attempt | None:
@@ -213,8 +223,12 @@ class Job:
 
     @property
     def machines(self) -> tuple[str, ...]:
-        """The ids of the machines that it ran on, each once, in order; that of its last attempt comes last."""
-        placed = tuple(dict.fromkeys(one.machine for one in self.attempts if one.machine is not None))
+        """The ids of the machines that it ran on, each once, in order; that of its last attempt comes last.
+
+        Of a gang these are all nodes, and node 0 comes last.
+        """
+        tried = [(one.members, one.machine) for one in self.attempts if one.machine is not None]
+        placed = tuple(dict.fromkeys(id_ for nodes, own in tried for id_ in (*_without(nodes, own), own)))
         nodes = (machine for one in self.runs for machine in one.machines if machine not in placed)
         return (*dict.fromkeys(nodes), *placed)
 
@@ -222,6 +236,10 @@ class Job:
     def shell_status(self) -> int | None:
         """The exit status as a shell says it: 128 + n after signal n; None where it is not known."""
         return 128 + self.signal if self.signal else self.status
+
+
+def _without(nodes: Iterable[str], own: str) -> Iterator[str]:
+    return (one for one in nodes if one != own)
 
 
 def jobs_of(lines: Iterable[Line]) -> dict[str, Job]:
@@ -316,6 +334,9 @@ def _placed(job: Job, body: Body, at: datetime) -> Job:
     made = Attempt(
         int(number or 0), body["key"], body["machine"], at, market=body.get("market"), turn=turn, base_s=base
     )
+    there = next((one for one in job.attempts if one.machine is not None and one.machine == made.machine), None)
+    if there is not None:  # it is tried again where it was
+        made = replace(made, cluster=there.cluster, members=there.members)
     return replace(job, attempts=(*(one for one in job.attempts if one.number != number), made), resumes=0)
 
 
@@ -341,7 +362,8 @@ def _changed(job: Job, body: Body, change: Callable[[Attempt], Attempt]) -> Job:
 
 
 def _machine(job: Job, body: Body, _at: datetime) -> Job:
-    return _changed(job, body, lambda one: replace(one, machine=body["machine"]))
+    cluster, members = body.get("cluster"), tuple(body.get("members", ()))
+    return _changed(job, body, lambda one: replace(one, machine=body["machine"], cluster=cluster, members=members))
 
 
 def _began(job: Job, body: Body, at: datetime) -> Job:

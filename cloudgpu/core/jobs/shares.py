@@ -3,7 +3,8 @@
 A machine that was launched for a job is that job's from its launch to its end, also while it is kept or stopped. A
 machine that was there before costs a job only while the job is on it; the time of two jobs at once is `shared`, the
 time of none is `idle`. A job in a cluster's Slurm is on the machines that Slurm gave it, as long as Slurm says; those
-of that cluster that had none are `idle`. Somebody else's Slurm costs nothing of these machines.
+of that cluster that had none are `idle`. Somebody else's Slurm costs nothing of these machines. All nodes of a gang
+that was launched for a job are that job's.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ def assigned(jobs: Iterable[Job]) -> dict[str, tuple[Assignment, ...]]:
         if machine not in launched:
             visits.setdefault(machine, []).append(visit)
     for machine in (one for job in known if job.in_slurm and job.runs for one in job.in_slurm["members"]):
-        visits.setdefault(machine, [])
+        if machine not in launched:
+            visits.setdefault(machine, [])
     return found | {machine: tuple(_laid(there)) for machine, there in visits.items()}
 
 
@@ -51,7 +53,8 @@ def launched_for(jobs: Iterable[Job]) -> dict[str, str]:
     for job in jobs:
         for one in job.attempts:
             if one.key is not None and one.machine is not None:
-                found.setdefault(one.machine, job.id)
+                for machine in one.members or (one.machine,):
+                    found.setdefault(machine, job.id)
     return found
 
 

@@ -68,7 +68,8 @@ class Seen:
     `unfetched`: a fetch of its results has just failed. `sold_out`: its stopped machine could not be started just now,
     for want of capacity or quota. `stored` are the results of the latest attempt that are whole in the job's bucket;
     `unread` says why nobody can tell whether they are there. `choice` is where a job with a deadline is to run now;
-    None for any other one. `sent`: a launch for its open attempt may have made a machine.
+    None for any other one. `sent`: a launch for its open attempt may have made a machine. `others` are the other nodes
+    of a gang, of which `machine` is node 0; `doubt` says which of them does not answer, though its provider has it.
     """
 
     machine: Machine | None
@@ -81,6 +82,8 @@ class Seen:
     unread: str | None = None
     choice: Choice | None = None
     sent: bool = False
+    others: tuple[Machine, ...] = ()
+    doubt: str | None = None
 
 
 CANCEL_PATIENCE = timedelta(minutes=10)  # that a machine has to answer before its cancelled job is over all the same
@@ -89,6 +92,7 @@ MOVED = "moved"  # why a command was ended that continues elsewhere
 MOST_RESUMES = 2  # each costs the time of a boot, at least
 TAKEN = "interrupted"  # a provider's reason for a spot machine that it took
 RUNS = ("pending", "running", "stopping", "unknown")
+_GOING = ("stopping", "terminated")
 OF_REASON = {
     "exited": State.FAILED,
     "no_command": State.FAILED,  # it is not on the machine: another try would not find it either
@@ -108,7 +112,7 @@ def next_step(job: Job, seen: Seen, now: datetime) -> Step:
     if job.outcome is not None:
         return _after_the_end(job, seen, now)
     if job.attempt is None:
-        return _cancelled(job) or _over_cost(job, seen.spent, Do.END) or _place(seen.choice)
+        return _cancelled(job) or _over_cost(job, seen.spent, Do.END) or _rest(job, seen) or _place(seen.choice)
     if job.attempt.machine is None or seen.machine is None:
         return _launch(job, job.attempt, seen)
     return _with_a_machine(job, job.attempt, seen.machine, seen, now)
@@ -164,7 +168,11 @@ def _launch(job: Job, attempt: Attempt, seen: Seen) -> Step:
 def _with_a_machine(job: Job, attempt: Attempt, machine: Machine, seen: Seen, now: datetime) -> Step:
     if attempt.move is not None and not _ended_by_itself(seen.remote):
         return _moving(job, attempt, attempt.move, machine, seen)
-    stopped = machine.state in ("stopped", "deallocated") or machine.parked
+    return _without_a_node(job, machine, seen) or _on_a_machine(job, attempt, machine, seen, now)
+
+
+def _on_a_machine(job: Job, attempt: Attempt, machine: Machine, seen: Seen, now: datetime) -> Step:
+    stopped = _is_asleep(machine)
     if stopped or machine.terminated_at is not None or machine.state == "terminated":
         known = _by_its_bucket(job, attempt, seen)
         if stopped:
@@ -187,7 +195,7 @@ def _moving(job: Job, attempt: Attempt, move: Move, machine: Machine, seen: Seen
 
     Its command may have ended by itself on a machine that did not answer: its bucket tells.
     """
-    if machine.terminated_at is None or machine.parked:
+    if any(one.terminated_at is None or one.parked for one in (machine, *seen.others)):
         return Step(Do.MOVE, move.why, mode=move.to or "wait")
     return (
         _by_its_bucket(job, attempt, seen) or _cancelled(job) or Step(Do.AGAIN, move.why, interrupted=move.interrupted)
@@ -312,6 +320,48 @@ def _exited(job: Job, ended: Exit) -> Step:
     return Step(Do.END, ended.why if job.cancel is None else job.cancel[1], outcome, ended)
 
 
+def _without_a_node(job: Job, machine: Machine, seen: Seen) -> Step | None:
+    """Return what follows where a gang has lost a node, or may have; None where it goes on."""
+    lost = _lost_node(machine, seen)
+    if lost is not None:
+        return _cancelled(job) or _machine_gone(job, lost)
+    if seen.doubt is not None and _failed(seen.remote):
+        return _cancelled(job) or Step(Do.WAIT, seen.doubt)
+    return None
+
+
+def _lost_node(machine: Machine, seen: Seen) -> Machine | None:
+    """Return a node without which a gang cannot go on; None where it has all, or all are stopped, or its job is over.
+
+    Of a command that fails, a lost node may be why. One that nobody asked to end tells more than those that were ended
+    with it.
+    """
+    nodes = (machine, *seen.others)
+    over = seen.remote is not None and seen.remote.exit is not None and not _failed(seen.remote)
+    if not seen.others or over or all(map(_is_asleep, nodes)):
+        return None
+    lost = [one for one in nodes if _is_asleep(one) or one.terminated_at is not None or one.state in _GOING]
+    return min(lost, key=_ended_by_hand, default=None)
+
+
+def _is_asleep(machine: Machine) -> bool:
+    return machine.state in ("stopped", "deallocated") or machine.parked
+
+
+def _failed(remote: RemoteState | None) -> bool:
+    """Say whether a command ended by itself, and not well."""
+    ended = None if remote is None else remote.exit
+    return ended is not None and ended.reason == "exited" and bool(ended.status or ended.signal)
+
+
+def _rest(job: Job, seen: Seen) -> Step | None:
+    """Return that what is left of an interrupted gang is ended, before anything else is launched or waited for."""
+    left = any(one.terminated_at is None for one in (seen.machine, *seen.others) if one is not None)
+    if not seen.others or not left or not job.attempts[-1].interrupted:
+        return None
+    return Step(Do.TERMINATE, "a gang starts again as a whole")
+
+
 def _cancelled(job: Job) -> Step | None:
     return Step(Do.END, job.cancel[1], State(job.cancel[0])) if job.cancel else None
 
@@ -326,7 +376,8 @@ def _after_the_end(job: Job, seen: Seen, now: datetime) -> Step:
         return Step(Do.WAIT, seen.unread)
     if not whole and not gone and machine is not None and _had_a_command(job):
         return _fetch(job, machine, seen, now)
-    if gone or job.spec["machine"] is not None:
+    left = gone and any(one.terminated_at is None for one in seen.others)
+    if not left and (gone or job.spec["machine"] is not None):
         return Step(Do.CLOSE, "" if whole else "its results are those of the last copy")
     if is_retained(job) and now < retained_until(job):
         return Step(Do.WAIT, "its machine is kept for a look", kept_until=retained_until(job))

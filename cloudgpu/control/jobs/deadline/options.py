@@ -25,7 +25,7 @@ def launch_options_of(job: Job, attempt: Attempt, now: datetime) -> dict[str, st
     spot = attempt.market == "spot"
     words = {**lives(left, timedelta(seconds=job.spec["results_wait_s"])), **job.spec["launch"], "spot": spot}
     if spot:
-        words.setdefault("max_price", _dollars(terms["on_demand"]))
+        words.setdefault("max_price", _dollars(terms["on_demand"] / job.gang))  # of each machine
     else:
         words.pop("max_price", None)
     return words
@@ -44,5 +44,5 @@ def _typed(span: timedelta) -> str:
     return f"{span // timedelta(seconds=1)}s"
 
 
-def _dollars(nanos: int) -> str:
+def _dollars(nanos: float) -> str:
     return f"{nanos / 1e9:.6f}"

@@ -109,7 +109,7 @@ def plan_deadline(
 def _price(prepared: Prepared) -> Money:
     price = prepared.plan.offer.price
     if price is not None:
-        return price.per_hour
+        return Money(price.per_hour.nanos * prepared.nodes)
     raise InvalidRequest(
         "The price of this machine is not known, so spot and on demand cannot be weighed.",
         field="--deadline",
@@ -119,12 +119,12 @@ def _price(prepared: Prepared) -> Money:
 
 
 def _counted(session: Session, prepared: Prepared) -> int:
-    """Return what budgets count for an hour of this launch, in nano-dollars, if it lives to its renew-until."""
+    """Return what budgets count for an hour of all its machines, in nano-dollars, if they live to their renew-until."""
     row, now = row_of_plan(prepared), micros_of(session.clock())
     found = commitments_of(row, now, counted_prices(session)).items
     end = max([stamp(fact(row.renew_until)), *(one.until for one in found if one.until is not None)])
     total = sum(amount(one.intervals(now, end), now, end) for one in found)
-    return -(-money(total).nanos * HOUR // max(1, end - now))
+    return -(-money(total).nanos * prepared.nodes * HOUR // max(1, end - now))
 
 
 def _net(margins: Margins) -> Net:

@@ -119,7 +119,9 @@ def parse_run(*, environ: Mapping[str, str] | None = None, **asked: Unpack[RunOp
     """
     check_keywords("run", asked, RunOptions.__annotations__)
     name, workdir = _name(asked.get("name")), _workdir(asked.get("workdir"))
-    launch, on, data = _launch(asked), _on(asked.get("on")), parse_data(_words(asked.get("data"), "--data"))
+    on, data = _on(asked.get("on")), parse_data(_words(asked.get("data"), "--data"))
+    slurm = parse_slurm(asked, on)
+    launch = _launch(asked) | ({"nodes": str(slurm.nodes), "engine": "slurm"} if on is None and slurm.nodes > 1 else {})
     results_to = parse_results_to(asked.get("results_to"))
     _check_launch(launch, on)
     volume = volume_for(results_to, data, asked.get("volume"))
@@ -157,7 +159,7 @@ def parse_run(*, environ: Mapping[str, str] | None = None, **asked: Unpack[RunOp
         deadline=parse_deadline(
             asked.get("deadline"), asked.get("work"), asked.get("spot_policy"), launch, on, results_to
         ),
-        slurm=parse_slurm(asked, on),
+        slurm=slurm,
         detach=bool(asked.get("detach")),
     )
 

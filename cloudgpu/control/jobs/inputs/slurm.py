@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MOST_NODES, MOST_GPUS = 10_000, 64
+OF_A_GANG = ("--nodes", "--gpus-per-node", "--once")  # that need no --on, beside the first
 _ARRAY = re.compile(r"\d+(-\d+(:\d+)?)?(,\d+(-\d+(:\d+)?)?)*(%[1-9]\d*)?")
 _WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,@+-]*")
 
@@ -44,22 +45,18 @@ class SlurmRequest:
 
 
 def parse_slurm(options: Mapping[str, object], on: str | None) -> SlurmRequest:
-    """Return what is asked of Slurm; raise InvalidRequest for a word that cannot be meant, or that stands without --on.
+    """Return what is asked of Slurm; raise InvalidRequest for a word that cannot be meant, or that needs --on.
 
     Whether the place has a Slurm is found out later (`control/jobs/slurm/place.py`).
     """
     given = tuple(
         f"--{name.replace('_', '-')}" for name in SlurmOptions.__annotations__ if options.get(name) not in (None, False)
     )
-    if given and on is None:
-        raise InvalidRequest(
-            f"{given[0]} is for a job in Slurm, and no cluster is named.",
-            field=given[0],
-            value=None,
-            next=f"Name the cluster with --on (cloudgpu ls), or leave {given[0]} out.",
-        )
+    nodes = _whole(options.get("nodes"), "--nodes", MOST_NODES) or 1
+    if on is None:
+        _check_own(given, nodes)
     return SlurmRequest(
-        nodes=_whole(options.get("nodes"), "--nodes", MOST_NODES) or 1,
+        nodes=nodes,
         gpus_per_node=_whole(options.get("gpus_per_node"), "--gpus-per-node", MOST_GPUS),
         array=_text(options.get("array"), "--array", _ARRAY, "0-9, 1,3,5 or 0-99%4"),
         after=_text(options.get("after"), "--after", _WORD, "the name of a job, or Slurm's id of it"),
@@ -67,6 +64,22 @@ def parse_slurm(options: Mapping[str, object], on: str | None) -> SlurmRequest:
         account=_text(options.get("slurm_account"), "--slurm-account", _WORD, "one of: sacctmgr show associations"),
         once=bool(options.get("once")),
         given=given,
+    )
+
+
+def _check_own(given: tuple[str, ...], nodes: int) -> None:
+    """Raise InvalidRequest for what a job without --on cannot ask: its cluster is its own, and has no other job."""
+    word = next((one for one in given if one not in (OF_A_GANG if nodes > 1 else OF_A_GANG[:1])), None)
+    if word is None:
+        return
+    own = nodes > 1 and word not in OF_A_GANG
+    raise InvalidRequest(
+        f"{word} is for a queue that is there, and this job launches {nodes} machines of its own."
+        if own
+        else f"{word} is for a job in Slurm, and no cluster is named.",
+        field=word,
+        value=None,
+        next=f"Name the cluster with --on (cloudgpu ls), or leave {word} out.",
     )
 
 

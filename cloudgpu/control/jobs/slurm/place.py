@@ -21,7 +21,8 @@ from cloudgpu.core.values.times import duration_text, from_iso
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
 
     from cloudgpu.control.jobs.inputs.request import RunRequest
     from cloudgpu.control.session.session import Session
@@ -56,23 +57,41 @@ def slurm_of(session: Session, machine: Machine, request: RunRequest) -> SlurmRe
     nodes = members_of(session, machine) if ours else ()
     cluster = cluster_id(machine) if ours else None
     _check(request, nodes)
-    record: SlurmRecord = {
-        "cluster": cluster,
-        "members": [one.id for one in nodes],
-        "name": request.name,
-        "nodes": asked.nodes,
-        "minutes": _minutes(session, request, machine),
-        "gpus_per_node": asked.gpus_per_node,
-        "array": asked.array,
-        "after": None if asked.after is None else _after(session, asked.after, cluster, machine),
-        "partition": asked.partition,
-        "account": asked.account,
-        "once": asked.once,
-    }
+    record = _record(request, _minutes(session, request, machine))
+    record["cluster"], record["members"] = cluster, [one.id for one in nodes]
+    record["after"] = None if asked.after is None else _after(session, asked.after, cluster, machine)
     tariff = None if ours else _tariff(session, machine)
     if tariff is not None:
         record["usd_per_gpu_hour"] = tariff
     return record
+
+
+def slurm_of_gang(request: RunRequest) -> SlurmRecord:
+    """Return what a job asks of the Slurm of the machines that each of its attempts launches; the rest is known then.
+
+    Raises InvalidRequest for what Slurm cannot do, or would write down, and for what one machine alone can do.
+    """
+    refused = {**_refused(request), "--keep": (bool(request.keep), "all machines of a job of its own end with it")}
+    del refused["--max-cost"]
+    _check_refused(refused)
+    return _record(request, 0)
+
+
+def _record(request: RunRequest, minutes: int) -> SlurmRecord:
+    asked = request.slurm
+    return {
+        "cluster": None,
+        "members": [],
+        "name": request.name,
+        "nodes": asked.nodes,
+        "minutes": minutes,
+        "gpus_per_node": asked.gpus_per_node,
+        "array": asked.array,
+        "after": None,
+        "partition": asked.partition,
+        "account": asked.account,
+        "once": asked.once,
+    }
 
 
 def _tariff(session: Session, machine: Machine) -> int | None:
@@ -112,7 +131,12 @@ def _check(request: RunRequest, nodes: Sequence[Machine]) -> None:
             value=str(asked.nodes),
             next=f"Ask for {len(nodes)} at most, or launch a larger cluster (cloudgpu up --nodes).",
         )
-    refused = {
+    _check_refused(_refused(request))
+
+
+def _refused(request: RunRequest) -> dict[str, tuple[bool, str]]:
+    """Return whether each option was given that does not go with a job in Slurm, and why it does not."""
+    return {
         "--secret": (bool(request.secrets), "Slurm keeps the environment of its jobs in files of its own"),
         "--env-file": (request.env_file is not None, "Slurm keeps the environment of its jobs in files of its own"),
         "--results-to": (request.results_to is not None, "results of a job in Slurm come to this computer"),
@@ -120,6 +144,9 @@ def _check(request: RunRequest, nodes: Sequence[Machine]) -> None:
         "--port": (bool(request.ports), "Slurm may run the job on a node that the port does not lead to"),
         "--max-cost": (request.max_cost is not None, "the machines cost the same with and without it"),
     }
+
+
+def _check_refused(refused: Mapping[str, tuple[bool, str]]) -> None:
     for option, (given, why) in refused.items():
         if given:
             says = f"{option} does not go with a job in Slurm: {why}."
@@ -167,6 +194,8 @@ def submission(session: Session, job: Job, record: SlurmRecord) -> dict[str, obj
     """
     members = [session.ledger.machine(one) for one in record["members"]]
     first = members[0] if members else None
+    if job.gang > 1 and first is not None:
+        record = {**record, "minutes": _minutes_of_gang(job, first, session.clock())}
     files = None if record["cluster"] is None else engine_files(record["cluster"])
     far = first is not None and first.provider != "local"
     return {
@@ -181,6 +210,14 @@ def submission(session: Session, job: Job, record: SlurmRecord) -> dict[str, obj
         "token": secrets.token_hex(16),
         "program": slurm_program(),
     }
+
+
+def _minutes_of_gang(job: Job, machine: Machine, now: datetime) -> int:
+    """Return the time limit of a gang's job, in minutes: its --timeout, or what is left to its machines."""
+    if job.spec["timeout_s"] is not None:
+        return max(1, -(-job.spec["timeout_s"] // 60))
+    left = timedelta(days=1) if machine.renew_until is None else from_iso(machine.renew_until) - now
+    return max(1, left // MINUTE)
 
 
 def queue_name(record: SlurmRecord, job: Job) -> str:

@@ -1,0 +1,131 @@
+"""A job's gang, several machines as one: what is done to the machine of an attempt is done to its whole cluster."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from cloudgpu.access.ssh.connection import connect
+from cloudgpu.control.clusters.engine import leave_nothing
+from cloudgpu.control.clusters.power import end_all, stop_all
+from cloudgpu.control.clusters.start import start_all
+from cloudgpu.control.clusters.together import each, faults_in, gravest
+from cloudgpu.control.inventory.sync import refresh
+from cloudgpu.control.jobs.slurm.lines import keep_record
+from cloudgpu.control.launch.restore import started
+from cloudgpu.control.lifecycle.lifecycle import end_all_of, stop
+from cloudgpu.control.lifecycle.start import new_lease
+from cloudgpu.core.clusters.layout import in_order
+from cloudgpu.core.events.job_lines import job_machine
+from cloudgpu.core.launch.same_request import launch_key
+from cloudgpu.errors import CloudgpuError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from datetime import datetime
+
+    from cloudgpu.control.session.session import Session
+    from cloudgpu.core.events.log import Draft
+    from cloudgpu.core.jobs.job import Attempt, Job
+    from cloudgpu.core.model.machine import Machine
+
+ANSWERS_WITHIN_S = 3.0
+_NOTHING_MADE = ("refused", "void")
+
+
+def nodes_of(session: Session, machine: Machine) -> tuple[Machine, ...]:
+    """Return all nodes of the gang that a machine is of, node 0 first, those that are gone, too; else itself."""
+    gang = machine.gang
+    if gang is None:
+        return (machine,)
+    return in_order(row for row in session.ledger.machines() if row.gang is not None and row.gang.id == gang.id)
+
+
+def launched_as(session: Session, key: str, nodes: int) -> Machine | None:
+    """Return node 0 of the gang that a launch with this key made, or may have made; None for none.
+
+    A part of a gang, which was ended again when the rest was refused, is none.
+    """
+    rows = [row for row in session.ledger.machines() if row.gang is not None and launch_key(row) == key]
+    made = [row for row in rows if row.launch_status not in _NOTHING_MADE]
+    gangs: dict[str, list[Machine]] = {}
+    for row in made:
+        gangs.setdefault(row.gang.id if row.gang else "", []).append(row)
+    found = [some for some in gangs.values() if len(some) == nodes or _lives(some)]
+    return in_order(next(filter(_lives, found), found[-1]))[0] if found else None
+
+
+def _lives(nodes: Iterable[Machine]) -> bool:
+    return any(one.terminated_at is None for one in nodes)
+
+
+def is_living(session: Session, machine: Machine) -> bool:
+    """Say whether any node of a machine's gang lives, or may."""
+    return _lives(nodes_of(session, machine))
+
+
+def known(session: Session, job: Job, attempt: Attempt, machine: Machine, now: datetime) -> Draft:
+    """Return the line that the machine of an attempt is known, with all nodes of its gang."""
+    nodes = nodes_of(session, machine)
+    if len(nodes) == 1 or machine.gang is None:
+        return job_machine(job.id, attempt.number, machine.id, now)
+    ids = [one.id for one in nodes]
+    return job_machine(job.id, attempt.number, nodes[0].id, now, cluster=machine.gang.id, members=ids)
+
+
+def ended_with(session: Session, machine: Machine, why: str) -> None:
+    """End a machine with all nodes of its gang, and what was made with them, proved.
+
+    All are tried; raises the gravest fault, StopUnproved before others.
+    """
+    nodes = nodes_of(session, machine)
+    if len(nodes) == 1:
+        end_all_of(session, machine, why=why)
+        return
+    if _lives(nodes):
+        keep_record(session, nodes)
+        leave_nothing(session, nodes)
+    fault = gravest(faults_in(end_all(session, nodes, why=why)))
+    if fault is not None:
+        raise fault
+
+
+def stopped_with(session: Session, machine: Machine, why: str) -> None:
+    """Stop a machine, or park it, with all nodes of its gang. Raises as `stop` does; a gang is never parked."""
+    nodes = [one for one in nodes_of(session, machine) if one.terminated_at is None]
+    if machine.gang is None:
+        stop(session, machine, why=why)
+    elif nodes:
+        fault = stop_all(session, nodes, why=why).gravest
+        if fault is not None:
+            raise fault
+
+
+def started_with(session: Session, machine: Machine, span: timedelta) -> None:
+    """Start a stopped machine for so long, with all nodes of its gang: all or none. Raises as `start` does."""
+    nodes = [one for one in nodes_of(session, machine) if one.terminated_at is None]
+    if machine.gang is None:
+        started(session, machine, span, renew=span)
+    else:
+        fault = start_all(session, nodes, new_lease(session, machine, span, span)).gravest
+        if fault is not None:
+            raise fault
+
+
+def looked_at(session: Session, nodes: Sequence[Machine]) -> tuple[Machine, ...]:
+    """Return the rows of these nodes as their provider has them now; of one that it does not tell, the one known."""
+    asked = [one for one in nodes if one.terminated_at is None and one.provider_id]
+    said = {row.id: row for row in each(session, asked, refresh) if not isinstance(row, CloudgpuError)}
+    return tuple(said.get(one.id, session.ledger.machine(one.id) or one) for one in nodes)
+
+
+def silent_node(session: Session, nodes: Sequence[Machine]) -> str | None:
+    """Return the name of a node that runs by its provider, and does not answer; None where all of them do."""
+    runs = [one for one in nodes if one.state == "running"]
+    answers = zip(runs, each(session, runs, _answers), strict=True)
+    return next((one.name for one, said in answers if said is not True), None)
+
+
+def _answers(session: Session, machine: Machine) -> bool:
+    connect(session.target(machine), timeout=ANSWERS_WITHIN_S).close()
+    return True

@@ -1,0 +1,123 @@
+"""Gangs of jobs on the fake cloud: never two of one attempt, none left, and what is refused before any is launched."""
+
+from __future__ import annotations
+
+import pytest
+
+from cloudgpu.control.jobs.cancel import cancel
+from cloudgpu.control.jobs.carry import Carrier
+from cloudgpu.control.jobs.inputs.request import parse_run
+from cloudgpu.control.jobs.plan import begin, plan_run
+from cloudgpu.control.jobs.store import the_job
+from cloudgpu.core.values.money import Money
+from cloudgpu.errors import InvalidRequest, NoCapacity, QuotaExceeded
+from tests.control.conftest import Lab
+
+EACH = 'lacks = ["LaunchesTogether"]'
+
+
+@pytest.fixture
+def lab(tmp_path, monkeypatch):
+    (tmp_path / "work").mkdir()
+    return Lab(tmp_path, monkeypatch, EACH)
+
+
+def planned(lab, **more):
+    words = {"gpu": "v100", "policy": "default", "name": "fox", "nodes": 3, **more}
+    work = lab.home.parent / "work"
+    return plan_run(lab.session, parse_run(workdir=work, argv=["true"], environ={}, **words), {})
+
+
+def carried(lab, job):
+    with Carrier(lab.session, job.id, {}) as carrier:
+        return carrier.carry()
+
+
+def cut_off(lab, monkeypatch, node):
+    """A job whose watcher dies in the call that launches this node."""
+    job, launch, calls = begin(lab.session, planned(lab, restarts=0)), lab.cloud.launch, []
+
+    def dies(*args, **more):
+        calls.append(1)
+        if len(calls) > node:
+            raise KeyboardInterrupt
+        return launch(*args, **more)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(lab.cloud, "launch", dies)
+        with pytest.raises(KeyboardInterrupt):
+            carried(lab, job)
+    return job
+
+
+@pytest.mark.parametrize("node", [0, 2])
+def test_the_next_watcher_completes_the_gang_of_one_that_died_in_its_launch(lab, monkeypatch, node):
+    job = cut_off(lab, monkeypatch, node)
+    for _ in range(3):
+        job = carried(lab, job).job
+    rows = lab.session.ledger.machines()  # no Slurm runs in this cloud, so what came up is ended again
+    assert [(row.name, row.launch_status) for row in rows] == [(f"fox-{number}", "made") for number in range(3)]
+    (attempt,) = job.attempts
+    assert attempt.members == tuple(row.id for row in rows)
+    assert (lab.machines(), str(job.state)) == ([], "lost")
+
+
+@pytest.mark.parametrize("node", [0, 2])
+def test_cancelling_it_leaves_no_part_of_a_gang(lab, monkeypatch, node):
+    job = cut_off(lab, monkeypatch, node)
+    cancel(lab.session, "fox", {})
+    carried(lab, job)
+    assert (lab.machines(), lab.rows()) == ([], [])
+    assert the_job(lab.session, job.id).closed_at is not None
+
+
+def test_a_gang_that_is_refused_in_part_was_never_there(lab):
+    job = begin(lab.session, planned(lab))
+    lab.cloud.fail_next("launch", lambda: None)
+    lab.cloud.fail_next("launch", lambda: QuotaExceeded("no quota", field="quota"))
+    with pytest.raises(QuotaExceeded):
+        carried(lab, job)
+    assert (lab.machines(), lab.rows()) == ([], [])
+    assert the_job(lab.session, job.id).state == "not_launched"
+
+
+def test_the_plan_has_the_price_of_all_nodes_and_what_a_loss_means(lab):
+    one, three = planned(lab, nodes=1, spot=True), planned(lab, spot=True)
+    assert (one.spec.get("gang"), three.spec["gang"], three.spec["slurm"]["nodes"]) == (None, 3, 3)
+    assert three.dearest == Money(3 * one.dearest.nanos)
+    assert any("Any loss restarts all 3" in remark for remark in three.prepared.plan.remarks)
+    with pytest.raises(InvalidRequest, match="less than the first hour of 3 machines"):
+        planned(lab, max_cost=str(three.prepared.plan.dearest.dollars))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"array": "0-3"},
+        {"after": "7"},
+        {"partition": "gpu"},
+        {"slurm_account": "thesis"},
+        {"keep": "1h"},
+        {"data": ["/mnt/data:data"]},
+        {"results_to": "s3://lab/runs"},
+        {"nodes": 65},
+        {"volume": "data"},
+        {"nodes": 1, "once": True},
+    ],
+    ids=str,
+)
+def test_what_a_gang_cannot_do_is_refused_before_anything_is_launched(lab, words):
+    with pytest.raises(InvalidRequest) as refused:
+        planned(lab, **words)
+    assert refused.value.exit_code == 2
+    assert refused.value.next
+    assert lab.session.ledger.machines() == []
+
+
+def test_no_capacity_later_waits_and_leaves_nothing(lab):
+    job = begin(lab.session, planned(lab))
+    for _ in range(40):
+        lab.cloud.fail_next("launch", lambda: NoCapacity("nothing left", field="zone"))
+    with pytest.raises(NoCapacity):
+        carried(lab, job)
+    assert lab.machines() == []
