@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.budgets.refusal import span_text
-from cloudgpu.core.model.machine import Machine, fact
+from cloudgpu.core.model.machine import Machine, called, fact
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import duration_text, from_iso
 
@@ -28,7 +28,7 @@ def differences_value(
 
     `then` is the body of the launch's line, which was written at `at`.
     """
-    name, new = machine.name, "launch another with --new"
+    name, new = called(machine), "launch another with --new"
     lease = _whole(from_iso(fact(then["expires"])) - from_iso(at))
     asked = timedelta(seconds=request.lease_s)
     if abs(lease - asked) > NEAR:

@@ -140,7 +140,7 @@ def _another_each_time(prepared: Prepared) -> Iterator[None]:
 
 
 def _launched(machine: Machine) -> AbstractContextManager[None]:
-    name, billed = machine.name, and_billed(machine, " and billed")
+    name, billed = called(machine), and_billed(machine, " and billed")
     return changing(
         f"{name} is launched{billed}. The same up waits for it again; cloudgpu down {name} ends it."
         if machine.terminated_at is None

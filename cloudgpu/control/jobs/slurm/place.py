@@ -15,6 +15,7 @@ from cloudgpu.access.jobs.program import slurm_program
 from cloudgpu.control.access.reach import open_connection
 from cloudgpu.control.cost.job_cost import all_jobs
 from cloudgpu.core.clusters.layout import cluster_id, engine_files, engine_of_machine, in_order
+from cloudgpu.core.model.machine import called
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import tag_value
 from cloudgpu.core.values.times import duration_text, from_iso
@@ -169,7 +170,7 @@ def _minutes(session: Session, request: RunRequest, machine: Machine) -> int:
             f"--timeout {duration_text(span)} is longer than {machine.name} lives.",
             field="--timeout",
             value=duration_text(span),
-            next=f"Allow less, or run: cloudgpu extend {machine.name}",
+            next=f"Allow less, or run: cloudgpu extend {called(machine)}",
         )
     return max(1, -(-span // MINUTE) if request.timeout is not None else span // MINUTE)
 
