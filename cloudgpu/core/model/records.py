@@ -242,8 +242,8 @@ class ClusterRecord(TypedDict):
     id: str
     node: int
     nodes: int
-    engine: Literal["slurm", "none"]
-    on_node_loss: Literal["wait", "stop"]
+    engine: NotRequired[Literal["slurm", "none"]]
+    on_node_loss: NotRequired[Literal["wait", "stop"]]
 
 
 class MachineRecord(TypedDict):

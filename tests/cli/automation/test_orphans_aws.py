@@ -112,12 +112,12 @@ def test_an_image_is_made_first_and_its_price_is_said_before(line):
     assert [(one["name"], one["stay_reason"]) for one in stays] == [(image["name"], "on purpose")]
 
 
-def test_a_survey_costs_nine_calls_a_region_and_ls_no_more_than_it_did(line, aws):
+def test_a_survey_costs_ten_calls_a_region_and_ls_no_more_than_it_did(line, aws):
     assert line("ls --refresh").code == 0
     begun = len(aws.calls)
     assert line("orphans").code == 0
     made = Counter((call.action, call.region) for call in aws.calls[begun:])
-    wanted = ["Addresses", "Images", "Instances", "KeyPairs", "NetworkInterfaces"]
+    wanted = ["Addresses", "Images", "Instances", "KeyPairs", "NetworkInterfaces", "PlacementGroups"]
     wanted += ["SecurityGroups", "Snapshots", "SpotInstanceRequests", "Volumes"]
     whose = {("GetCallerIdentity", REGIONS[0]): 1}  # what is there is judged by the account's number
     assert made == {(f"Describe{what}", region): 1 for what in wanted for region in REGIONS} | whose

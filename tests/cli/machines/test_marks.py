@@ -31,7 +31,7 @@ def value(tmp_path):
 
 
 def listed(*values):
-    return _text({"machines": list(values), "view_as_of": AT, "foreign": []}, NOW, lambda: True)
+    return _text({"machines": list(values), "clusters": [], "view_as_of": AT, "foreign": []}, NOW, lambda: True)
 
 
 @pytest.mark.parametrize(("basis", "mark", "legend"), KINDS)

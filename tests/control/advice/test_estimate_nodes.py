@@ -206,7 +206,7 @@ def available(provider="aws", market=Market.ON_DEMAND):
 
 
 def test_a_plan_says_of_a_cluster_what_an_estimate_says():
-    (remark,) = cluster_remarks(4, available(), [])
+    _, remark = cluster_remarks(4, available(), [])
     assert remark.startswith("Slower than one machine: 4 machines are ")
     assert remark.endswith("cloudgpu estimate --nodes 4 --type g5.xlarge --params 7B")
     assert list(cluster_remarks(1, available(), [])) == []
@@ -214,12 +214,12 @@ def test_a_plan_says_of_a_cluster_what_an_estimate_says():
 
 
 def test_a_plan_on_spot_says_the_chance_of_a_gang():
-    _, chance = cluster_remarks(4, available(market=Market.SPOT), [spot(20, taken=True, name="g5.xlarge")])
+    *_, chance = cluster_remarks(4, available(market=Market.SPOT), [spot(20, taken=True, name="g5.xlarge")])
     assert chance == (
         "Any loss restarts all 4: the chance is 18.1% in each hour, with 4.9% for one machine (your ledger: 1 taken in "
         "20 hours)."
     )
-    _, listed = cluster_remarks(4, available(market=Market.SPOT), [])
+    *_, listed = cluster_remarks(4, available(market=Market.SPOT), [])
     assert "in each month" in listed
-    _, unknown = cluster_remarks(4, available("fake", Market.SPOT), [])
+    *_, unknown = cluster_remarks(4, available("fake", Market.SPOT), [])
     assert "in no list, nor in your ledger" in unknown

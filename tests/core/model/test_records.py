@@ -57,6 +57,7 @@ VALUE_OF = {
     records.UnaskedRecord: facts.UnrequestedStop,
     records.PolicyTextRecord: facts.TermsText,
     records.TermsRecord: facts.Terms,
+    records.ClusterRecord: facts.ClusterNode,
 }
 PARTS = {records.RateRecord, records.TextRecord}  # of other records: no value has only these
 
@@ -131,7 +132,8 @@ def test_a_machine_has_the_keys_that_its_type_requires_and_no_other() -> None:
 
 
 OPTIONAL = set(
-    "policy_by timer warnings decision refused_action taken_at shared unrequested_stop terms interrupted_at".split()
+    "policy_by timer warnings decision refused_action taken_at shared unrequested_stop terms interrupted_at "
+    "cluster".split()
 )
 
 
@@ -186,6 +188,7 @@ LAUNCH = {
     "accelerators": [{"name": "V100", "count": 1, "memory_gib": 16.0, "share": 0.5, "of": 4}],
     "setup": setup_to_json(SETUP), "guards": {"agent": "ends", "timer": "cloud", "follows": True},
     "stop_effect": "it keeps its disk", "attached_costs": [DISK], "terms": TERMS, "on_demand": price(2 * HOUR_NANOS),
+    "cluster": facts.ClusterNode("train", "cg", 1, 4, "slurm", "stop").record(),
 }  # fmt: skip
 TRAFFIC = {"bytes_out": 10**6, "since": at(3600), "until": at(7200), "counted": 10**6, "stored_as": "egress"}
 DECISION = {"do": "keep", "rule": "lease", "why": "so", "activity": "ACTIVE", "at": at(99_000), "host": "here"}

@@ -36,12 +36,14 @@ def test_everything_is_read():
         "gpu_memory_gib": 24,
         "watts": 450,
         "usd_per_kwh": 0.12,
+        "usd_per_gpu_hour": 0.9,
     }
     assert {*BOX, *facts} == set(KEYS)
     (host,) = ssh_hosts("lab", {"hosts": [{**BOX, **facts}]})
     assert host.key.is_absolute()
     assert host.host_key == " ".join(line.split()[:2])
     assert (host.watts, host.usd_per_kwh, host.gpu_memory_gib) == (Decimal(450), Decimal("0.12"), 24.0)
+    assert host.usd_per_gpu_hour == Decimal("0.9")
 
 
 @pytest.mark.parametrize(
