@@ -370,9 +370,11 @@ def test_a_team_is_printed_as_the_page_says():
         assert not faults_under("ledger-init", document(found))
 
 
-BY_CALL = {  # the first two in tests/cli: market/test_catalog.py and access/test_bench.py hold each to its schema
+BY_CALL = {  # of the first four, tests/cli hold each to its schema: market/test_catalog.py, access/test_bench.py, clusters
     "catalog-refresh",
     "bench-network",
+    "cluster",
+    "show-cluster",
     "budget-test",
     "compare-calculated",
     "compare-desktops",
