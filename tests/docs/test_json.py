@@ -370,7 +370,7 @@ def test_a_team_is_printed_as_the_page_says():
         assert not faults_under("ledger-init", document(found))
 
 
-BY_CALL = {  # of the first four, tests/cli hold each to its schema: market/test_catalog.py, access/test_bench.py, clusters
+BY_CALL = {  # the first four: tests/cli, in market/test_catalog.py, access/test_bench.py and clusters, hold them to schemas
     "catalog-refresh",
     "bench-network",
     "cluster",
