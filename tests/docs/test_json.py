@@ -370,7 +370,8 @@ def test_a_team_is_printed_as_the_page_says():
         assert not faults_under("ledger-init", document(found))
 
 
-BY_CALL = {  # the first four: tests/cli, in market/test_catalog.py, access/test_bench.py and clusters, hold them to schemas
+# The first four: tests/cli hold them to their schemas, in market/test_catalog.py, access/test_bench.py and clusters.
+BY_CALL = {
     "catalog-refresh",
     "bench-network",
     "cluster",
