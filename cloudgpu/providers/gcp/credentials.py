@@ -30,9 +30,10 @@ def look(endpoint: str | None, quota_project: str | None) -> tuple[Any, str | No
 
     if endpoint and not os.environ.get(KEY_FILE):
         return AnonymousCredentials(), None  # type: ignore[no-untyped-call]
-    with warnings.catch_warnings():  # a login without a quota project is warned of, on everybody's stderr
-        warnings.simplefilter("ignore", UserWarning)
-        found, project = google.auth.default(scopes=SCOPES, quota_project_id=quota_project)
+    # It is warned of on everybody's stderr. The filter stays: putting back the old ones would drop what other threads,
+    # or libraries that are imported meanwhile, have added.
+    warnings.filterwarnings("ignore", ".*without a quota project", UserWarning)
+    found, project = google.auth.default(scopes=SCOPES, quota_project_id=quota_project)
     return found, project
 
 
