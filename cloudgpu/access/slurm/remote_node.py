@@ -289,6 +289,8 @@ def remove(held: list[socket.socket], directory: str, short: str, mark: str) -> 
 def sweep(own: Path) -> None:
     """Remove the short directories of this user whose node is gone, as after a power cut; `own` is the cluster's."""
     for above in own.parent.glob("cg-*"):
+        if not re.fullmatch("cg-[0-9a-f]{10}", above.name):
+            continue  # somebody else's, by its name
         with contextlib.suppress(OSError):
             for one in above.iterdir() if above.lstat().st_uid == os.getuid() else ():
                 if one.name.isdigit() and not Path((one / OF).read_text()).exists():
