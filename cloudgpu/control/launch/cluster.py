@@ -55,7 +55,7 @@ def nodes_launched(session: Session, machine: Machine) -> list[Machine]:
     if cluster is None:
         return [machine]
     rows = [row for row in session.ledger.machines() if row.cluster is not None and row.cluster.id == cluster.id]
-    return sorted((row for row in rows if row.terminated_at is None), key=_node)
+    return sorted((row for row in rows if row.terminated_at is None), key=_node) or [machine]
 
 
 def found_or_settled(
@@ -85,8 +85,9 @@ def found_or_settled(
         return None, False
     if there and all(row.terminated_at is None for row in there):
         there = [refresh(session, row) for row in there]
-    if any(row.terminated_at is None for row in there):
-        return there[0], True
+    living = next((row for row in there if row.terminated_at is None), None)
+    if living is not None:
+        return living, True
     return (there[0], True) if there and all(stays(row) for row in there) else (None, False)
 
 

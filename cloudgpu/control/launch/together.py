@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.events.bodies import Outcome
     from cloudgpu.core.model.launch import Attempt
-    from cloudgpu.core.model.machine import Machine
 
 Closed = tuple[type[CloudgpuError], ...]
 
@@ -89,12 +88,16 @@ def _send_together(session: Session, attempts: Sequence[Attempt], deadline: date
 
 def _ended_all_unrecorded(session: Session, attempts: Sequence[Attempt], error: LedgerUnavailable) -> CloudgpuError:
     """End every machine of a launch that the ledger cannot take, and return what is to be raised."""
+    faults: list[CloudgpuError] = []
     found: CloudgpuError = error
     for attempt in attempts:
         machine = session.ledger.machine(attempt.machine)
-        if machine is not None:
-            found = ended_unrecorded(session, machine, error)
-    return found
+        try:
+            found = found if machine is None else ended_unrecorded(session, machine, error)
+        except CloudgpuError as fault:  # the others have to be ended all the same
+            session.tell(f"{attempt.request.name} could not be ended ({fault.message})")
+            faults.append(fault)
+    return faults[0] if faults else found
 
 
 def _close(session: Session, attempts: Sequence[Attempt], outcome: Outcome, why: str) -> None:
@@ -108,16 +111,18 @@ def _close(session: Session, attempts: Sequence[Attempt], outcome: Outcome, why:
 def end_part(session: Session, ids: Sequence[str], why: str) -> None:
     """End the machines that were made of a cluster that is not to be, by their ids. The caller holds the launch lock.
 
-    Every one is tried; what cannot be ended is told, and the next pass of the reaper ends it.
+    Every one is tried. Raises the first fault, where one could not be ended: nothing else is launched then, and the
+    next run of the reaper ends it.
     """
+    faults: list[CloudgpuError] = []
     for one in reversed(ids):
         machine = session.ledger.machine(one)
-        if machine is not None and machine.terminated_at is None:
-            _end(session, machine, why)
-
-
-def _end(session: Session, machine: Machine, why: str) -> None:
-    try:
-        end_held(session, machine, why=why, failed=True)
-    except CloudgpuError as error:
-        session.tell(f"{machine.name} could not be ended ({error.message}) cloudgpu reap ends it.")
+        if machine is None or machine.terminated_at is not None:
+            continue
+        try:
+            end_held(session, machine, why=why, failed=True)
+        except CloudgpuError as error:
+            session.tell(f"{machine.name} could not be ended ({error.message}) cloudgpu reap ends it.")
+            faults.append(error)
+    if faults:
+        raise faults[0]

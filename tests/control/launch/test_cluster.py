@@ -8,9 +8,11 @@ from decimal import Decimal
 import pytest
 
 from cloudgpu.control.inventory.settle import settle_others
+from cloudgpu.control.launch.cluster import nodes_launched
+from cloudgpu.control.lifecycle.lifecycle import end
 from cloudgpu.core.model.instances import TAG_CLUSTER, TAG_ID, TAG_NAME, TAG_NODE
 from cloudgpu.core.model.launch import Setup, Volume
-from cloudgpu.errors import BudgetRefused, InvalidRequest, NoCapacity, ProviderUnavailable, QuotaExceeded
+from cloudgpu.errors import BudgetRefused, CloudgpuError, InvalidRequest, NoCapacity, ProviderUnavailable, QuotaExceeded
 from cloudgpu.ledger import saved_calls as saved
 from tests.control.budgets.test_admission import budget
 
@@ -188,3 +190,22 @@ def test_a_key_launches_one_cluster_and_no_other_request_has_it(lab):
     assert [one.id for one in up(lab, key="sweep").nodes] == [one.id for one in first.nodes]
     with pytest.raises(InvalidRequest, match="different request"):
         up(lab, nodes=2, key="sweep", name="other")
+
+
+def test_nothing_else_is_launched_while_a_part_of_a_refused_cluster_could_not_be_ended(lab):
+    fail_at(lab, 2, NoCapacity("nothing left here", field="zone"))
+    lab.cloud.deny("terminate")
+    with pytest.raises(CloudgpuError):
+        up(lab)
+    assert {row.name for row in lab.rows()} == {"train-0", "train-1"}
+    assert len(lab.machines()) == 2
+    lab.cloud.permit("terminate")
+    assert len(up(lab).nodes) == len(lab.machines()) == 4
+
+
+def test_a_node_that_is_gone_stands_for_its_cluster_where_no_other_lives(lab):
+    first, _ = up(lab, nodes=2).nodes
+    for row in reversed(lab.rows()):
+        end(lab.session, row, why="test")
+    gone = lab.session.ledger.machine(first.id)
+    assert nodes_launched(lab.session, gone) == [gone]
