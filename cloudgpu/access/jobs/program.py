@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import shlex
 import struct
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from cloudgpu.access.jobs.served import Served, served_over
+from cloudgpu.access.jobs.served import Served, command_of, served_over, texts_of
 from cloudgpu.access.ssh.execute import DEADLINE_S, QUIET_S
 from cloudgpu.access.ssh.keepalive import Keepalive
 from cloudgpu.errors import InvalidRequest, Unreachable
@@ -36,27 +35,7 @@ for name in {SLURM_PARTS!r}:
         exec(compile(file.read(), path, "exec"), module.__dict__)
 sys.exit(module.submit())
 """
-# Isolated: no file in the user's home may stand in for a module. Unbuffered: what comes behind a request is read by
-# the process that carries it out. Behind the texts come requests.
-_BEGIN = f"""import os, sys, types
-def take(size):
-    data = b""
-    while len(data) < size:
-        more = os.read(0, size - len(data))
-        if not more:
-            sys.exit(0)
-        data += more
-    return data
-for name in {PARTS!r}:
-    module = types.ModuleType("cloudgpu.access.jobs." + name)
-    sys.modules[module.__name__] = module
-    exec(compile(take(int(take(8))), name + ".py", "exec"), module.__dict__)
-sys.exit(module.main(take))""".replace("'", '"')
-_AGENT = '"$HOME"/.cloudgpu/agent'
-# A workstation of one's own may have no agent of ours.
-COMMAND = "sh -c " + shlex.quote(
-    f"if [ -x {_AGENT} ]; then exec {_AGENT} python -IS -c '{_BEGIN}'; else exec python3 -IS -c '{_BEGIN}'; fi"
-)
+COMMAND = command_of("cloudgpu.access.jobs", PARTS)
 MARK = b"\x1ecloudgpu "  # what an answer begins with: a login shell may have printed something before it
 LONGEST_HEAD = 256 * 1024 * 1024
 LONGEST_FRAME = 16 * 1024 * 1024
@@ -78,7 +57,7 @@ class Refused(Exception):
 @cache
 def program() -> bytes:
     """Return the texts, each behind its length."""
-    return b"".join(_measured(Path(__file__).with_name(f"{name}.py").read_bytes()) for name in PARTS)
+    return texts_of(Path(__file__).parent, PARTS)
 
 
 @cache

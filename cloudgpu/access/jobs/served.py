@@ -7,9 +7,11 @@ comes on it next would be taken for something else. The program ends with its ch
 from __future__ import annotations
 
 import contextlib
+import shlex
 import struct
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
@@ -27,6 +29,42 @@ PATIENCE_S = 5.0
 _SIZE = struct.Struct(">I")
 
 Take = Callable[[memoryview], object]
+
+# Isolated: no file in the user's home may stand in for a module. Unbuffered: what comes behind a request is read by
+# the process that carries it out. Behind the texts come requests.
+_BEGIN = """import os, sys, types
+def take(size):
+    data = b""
+    while len(data) < size:
+        more = os.read(0, size - len(data))
+        if not more:
+            sys.exit(0)
+        data += more
+    return data
+for name in PARTS:
+    module = types.ModuleType("PACKAGE." + name)
+    sys.modules[module.__name__] = module
+    exec(compile(take(int(take(8))), name + ".py", "exec"), module.__dict__)
+sys.exit(module.main(take))"""
+_AGENT = '"$HOME"/.cloudgpu/agent'
+
+
+def command_of(package: str, parts: tuple[str, ...]) -> str:
+    """Return the command that takes these modules of a package, as `texts_of` has them, and runs the last one's main.
+
+    A workstation of one's own may have no agent of ours: its own Python runs them then.
+    """
+    begin = _BEGIN.replace("PARTS", repr(parts)).replace("PACKAGE", package).replace("'", '"')
+    run = f"python -IS -c '{begin}'"
+    return "sh -c " + shlex.quote(
+        f"if [ -x {_AGENT} ]; then exec {_AGENT} {run}; else exec python3 -IS -c '{begin}'; fi"
+    )
+
+
+def texts_of(folder: Path, parts: tuple[str, ...]) -> bytes:
+    """Return the texts of these modules, each behind its length of eight digits."""
+    texts = (folder.joinpath(f"{name}.py").read_bytes() for name in parts)
+    return b"".join(b"%08d%s" % (len(text), text) for text in texts)
 
 
 def served_over(connection: Connection, command: str, program: bytes, mark: bytes) -> tuple[Served, bool]:

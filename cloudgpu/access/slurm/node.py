@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import shlex
 import time
 from collections.abc import Sequence
 from functools import cache
@@ -12,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from cloudgpu.access.jobs.served import Served
+from cloudgpu.access.jobs.served import Served, command_of, texts_of
 from cloudgpu.core.clusters.conf import Files, mark_of
 from cloudgpu.core.clusters.layout import EngineFiles, engine_files
 from cloudgpu.core.clusters.nodes import NodeFacts, Ports, node_facts
@@ -28,32 +27,13 @@ LOOK_S, START_S, STOP_S, ASK_S = 60.0, 120.0, 60.0, 60.0
 DAEMONS = ("munged", "slurmd")
 CONTROLLER_DAEMONS = ("munged", "slurmctld", "slurmd")
 PARTS = ("remote_processes", "remote_node")  # each may import those before it
-# Isolated, and unbuffered, as the program that runs jobs is.
-_BEGIN = f"""import os, sys, types
-def take(size):
-    data = b""
-    while len(data) < size:
-        more = os.read(0, size - len(data))
-        if not more:
-            sys.exit(0)
-        data += more
-    return data
-for name in {PARTS!r}:
-    module = types.ModuleType("cloudgpu.access.slurm." + name)
-    sys.modules[module.__name__] = module
-    exec(compile(take(int(take(8))), name + ".py", "exec"), module.__dict__)
-sys.exit(module.main(take))""".replace("'", '"')
-_AGENT = '"$HOME"/.cloudgpu/agent'
-COMMAND = "sh -c " + shlex.quote(
-    f"if [ -x {_AGENT} ]; then exec {_AGENT} python -IS -c '{_BEGIN}'; else exec python3 -IS -c '{_BEGIN}'; fi"
-)
+COMMAND = command_of("cloudgpu.access.slurm", PARTS)
 
 
 @cache
 def program() -> bytes:
     """Return the texts, each behind its length."""
-    texts = (Path(__file__).with_name(f"{name}.py").read_bytes() for name in PARTS)
-    return b"".join(b"%08d%s" % (len(text), text) for text in texts)
+    return texts_of(Path(__file__).parent, PARTS)
 
 
 class EngineNode:
