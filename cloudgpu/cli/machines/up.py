@@ -207,8 +207,8 @@ def _cluster_text(result: UpDocument, *, ready: bool) -> str:
     runs = sum(one["state"] == "running" for one in result["nodes"])
     number = len(result["nodes"])
     if not ready or runs < number:
-        queue = " The same up without --no-wait sets Slurm up." if result["plan"]["engine"] == "slurm" else ""
-        return f"{name}: {runs} of {number} machines run, {first} to {last}. See: cloudgpu ls --nodes --refresh{queue}"
+        unset = " The same up without --no-wait sets Slurm up." if result["plan"]["engine"] == "slurm" else ""
+        return f"{name}: {runs} of {number} machines run, {first} to {last}. See: cloudgpu ls --nodes --refresh{unset}"
     each, shell = (
         (f"exec {name} --all-nodes -- CMD", "run a command on each"),
         (f"ssh {name}", "a shell on its first node"),
