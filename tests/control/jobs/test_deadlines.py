@@ -79,6 +79,11 @@ class Spot(Rented):
             assert time.monotonic() < end
             time.sleep(0.02)
 
+    def on_machine(self, job, name):
+        """The one file or folder of this name that the job has on its machine."""
+        (found,) = self.machines.home(self.machine(job).provider_id).rglob(name)
+        return found
+
     def taken(self, job):
         """Let the market take the job's machine: its notice, and two minutes later its end."""
         machine = self.machine(job).provider_id
