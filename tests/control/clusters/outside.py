@@ -35,11 +35,10 @@ def is_open_elsewhere(port):
 
 def answer_to_garbage(address, port):
     """What a port says to somebody who speaks no language of Slurm's."""
-    with closing(socket.create_connection((address, port), timeout=WITHIN_S)) as made:
-        with suppress(OSError):
-            made.sendall((64).to_bytes(4, "big") + bytes(range(64)))
-            made.shutdown(socket.SHUT_WR)
-            return made.recv(1024)
+    with closing(socket.create_connection((address, port), timeout=WITHIN_S)) as made, suppress(OSError):
+        made.sendall((64).to_bytes(4, "big") + bytes(range(64)))
+        made.shutdown(socket.SHUT_WR)
+        return made.recv(1024)
     return b""
 
 
