@@ -1,7 +1,7 @@
 """What a provider may be able to do beside `Provider`: one small protocol per ability, with its values.
 
-Who has the methods of a protocol has the ability. Those of the account itself are in `account_abilities`, those for the nodes
-of a cluster in `cluster_abilities`.
+Who has the methods of a protocol has the ability. Those of the account itself are in `account_abilities`, those for
+the nodes of a cluster in `cluster_abilities`.
 """
 
 from __future__ import annotations
