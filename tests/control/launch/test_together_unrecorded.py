@@ -11,13 +11,12 @@ from cloudgpu.control.inventory.unrecorded_termination import Unrecorded
 from cloudgpu.errors import AuthFailed
 from tests.control.launch.test_together import shared, up
 
-
 CLOUDS = 40_000  # bytes: the file of the fake cloud is a fifth of that, the ledger's is larger by then
 
 
 @pytest.fixture
 def full(lab):
-    """From the call on no file of this process grows beyond what the cloud's needs; yields what gives the disk its room back."""
+    """From the call on the ledger cannot grow; yields what gives the disk its room back."""
     _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
 
     def fill():
