@@ -166,7 +166,7 @@ def machine_value(machine: Machine, *, own: bool) -> JobMachine:
 def _why(job: Job) -> str:
     if job.outcome is None and job.cancel is not None:
         return job.cancel[1]
-    return job.why
+    return job.why or job.queued
 
 
 def _waits(job: Job) -> JobWaits | None:
@@ -186,8 +186,14 @@ def _slurm(job: Job, now: datetime) -> JobSlurm | None:
         "cluster": asked["cluster"],
         "nodes": asked["nodes"],
         "states": list(dict.fromkeys(one.state for one in job.runs)),
+        "reason": _reason(job),
         "tariff_usd": None if tariff is None else usd(tariff),
     }
+
+
+def _reason(job: Job) -> str | None:
+    reasons = dict.fromkeys(one.reason for one in job.runs if one.waits and one.reason)
+    return ", ".join(reasons) if reasons and job.state is State.QUEUED else None
 
 
 def _attempt(one: Attempt, machines: Mapping[str, Machine]) -> JobAttempt:

@@ -252,13 +252,17 @@ class JobResumed(TypedDict):
 
 
 class SlurmTask(TypedDict):
-    """One job of Slurm, or one element of an array: on which machines it runs or ran, and when."""
+    """One job of Slurm, or one element of an array: on which machines it runs or ran, and when.
+
+    `reason` is why it waits, as Slurm calls it.
+    """
 
     id: str
     state: str
     machines: list[str]
     begin: Time | None
     end: Time | None
+    reason: NotRequired[str]
 
 
 class JobInSlurm(TypedDict):
@@ -427,7 +431,8 @@ def job_in_slurm(job: str, attempt: int, id_: str, tasks: list[SlurmTask], now: 
     """Return the line that says where a job is in Slurm."""
     body: JobInSlurm = {"job": job, "attempt": attempt, "id": id_, "tasks": tasks}
     what = "+".join(f"{one['id']}{one['state']}{one['begin']}{one['end']}" for one in tasks)
-    return Draft("job_in_slurm", SUBJECT, body, now, f"job:{job}:{attempt}:slurm:{id_}:{what}")
+    again = f":{iso(now)}" * any("reason" in one for one in tasks)  # it may wait for the same once more
+    return Draft("job_in_slurm", SUBJECT, body, now, f"job:{job}:{attempt}:slurm:{id_}:{what}{again}")
 
 
 def slurm_job_recorded(record: SlurmJobRecorded, at: datetime) -> Draft:

@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.access.ssh.execute import run
-from cloudgpu.cli.jobs.text import state_text
+from cloudgpu.cli.jobs.jobs import table_text
+from cloudgpu.cli.jobs.text import job_text, state_text
 from cloudgpu.control.access.reach import open_connection
 from cloudgpu.control.clusters.engine import set_up
 from cloudgpu.control.cost.job_cost import all_jobs
@@ -153,9 +154,15 @@ def test_a_cancelled_job_leaves_the_queue(train, done):
     job = train.running(train.asked("sleep 100", name="long")).job
     queued = train.asked("true", name="late", nodes=2)
     found = train.carried(queued, lambda found: found.why.startswith("Slurm job"))
-    assert "PENDING" in found.why
+    assert "waits in Slurm's queue" in found.why
     assert carry_until_begun(train.session, queued, train.environ).slurm_id  # --detach does not wait for its turn
-    assert state_text(job_value(train.session, train.now(queued))) == "queued"
+    value = job_value(train.session, train.now(queued))
+    assert (value["state"], state_text(value)) == ("queued", "queued")
+    assert value["slurm"]["reason"] in ("Resources", "Priority")
+    assert value["why"].startswith(f"waits in Slurm's queue: {value['slurm']['reason']} (")
+    table = table_text({"jobs": [value]}, train.session.clock(), ended=False)
+    assert f"late {value['why']}" in " ".join(table.split())
+    assert "queued: waits in Slurm's queue" in " ".join(job_text(value, train.session.clock()).split())
     assert cancel(train.session, "late", train.environ)["job"]["state"] == "cancelled"
     assert cancel(train.session, "long", train.environ)["job"]["state"] == "cancelled"
     assert train.slurm("squeue", "-h").split() == []
