@@ -52,7 +52,8 @@ class SlurmRecord(TypedDict):
 
     `cluster` is that of ours whose Slurm it is, null for somebody else's; `members` are the ids of its machines, node 0
     first. `name` begins the name that the job has in Slurm. `once`: the command runs on the first node alone.
-    `usd_per_gpu_hour` is what somebody else asks for it, in nano-dollars.
+    `usd_per_gpu_hour` is what somebody else asks for it, in nano-dollars; `per_hour` is what an hour of it costs by its
+    plan, where --max-cost made its time limit.
     """
 
     cluster: str | None
@@ -67,6 +68,7 @@ class SlurmRecord(TypedDict):
     account: str | None
     once: bool
     usd_per_gpu_hour: NotRequired[Nanos]
+    per_hour: NotRequired[Nanos]
 
 
 class JobSpec(TypedDict):

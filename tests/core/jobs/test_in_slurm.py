@@ -13,7 +13,7 @@ from cloudgpu.core.events.log import Draft
 from cloudgpu.core.jobs.carried import waiting_text
 from cloudgpu.core.jobs.job import State, jobs_of
 from cloudgpu.core.jobs.remote_state import EngineState, EngineTask, Phase, RemoteState
-from cloudgpu.core.jobs.shares import tariff_cost
+from cloudgpu.core.jobs.tariff import elements_of, minutes_within, tariff_cost
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import iso
 from tests.core.costing import START
@@ -118,3 +118,15 @@ def test_why_a_job_waits_is_a_line_every_ten_minutes_at_most_and_that_it_begins_
     assert changed.body["tasks"][0]["reason"] == "Resources"
     assert line("RUNNING", "", 1, START.timestamp()) is not None
     assert line("CANCELLED", "", 1) is not None
+
+
+def test_what_a_job_may_cost_pays_whole_minutes_of_every_element() -> None:
+    assert minutes_within(Money(999_999_999), Money(6_000_000_000)) == 9
+    assert minutes_within(Money(1_000_000_000), Money(6_000_000_000)) == 10
+    assert minutes_within(Money(1_000_000_000), Money(6_000_000_000), elements=4) == 2
+    assert minutes_within(Money(99), Money(6_000)) == 0
+
+
+def test_an_array_has_as_many_elements_as_indexes() -> None:
+    said = {None: 1, "0-9%4": 10, "1,3,5": 3, "0-9:3": 4, "1,1-3": 3, "7": 1}
+    assert {one: elements_of(one) for one in said} == said
