@@ -19,7 +19,8 @@ LACKS: Mapping[str, tuple[str, ...]] = {  # what a fake cloud can be made withou
     "Pausable": ("stop", "start", "stop_many"),
     "Imageable": ("save_image", "end_keeping_disk"),
     "Taggable": ("tag",),
-    "LaunchesTogether": ("launch_together", "clear_shared"),
+    "LaunchesTogether": ("launch_together",),
+    "ClearsShared": ("clear_shared",),
     "HasTimer": ("timer", "no_timer", "timer_limit", "set_timer", "drop_timer", "timers"),
 }
 
