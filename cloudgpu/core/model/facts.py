@@ -224,11 +224,12 @@ class MachineGuards(NamedTuple):
     agent: str
     timer: str
     follows: bool
+    waived: bool = False  # launched or started with --no-guard: no run from outside was asked for
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Self:
         """Return the value of a record."""
-        return cls(record["agent"], record["timer"], record["follows"])
+        return cls(record["agent"], record["timer"], record["follows"], record.get("waived", False))
 
 
 class SentWarning(NamedTuple):

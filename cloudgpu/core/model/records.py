@@ -164,6 +164,17 @@ class GuardsRecord(TypedDict):
     agent: str
     timer: str
     follows: bool
+    waived: NotRequired[bool]
+
+
+class HeardRunRecord(TypedDict):
+    """The latest scheduled run of the reaper on one computer: `core.policies.runs.HeardRun`."""
+
+    host: str
+    at: str
+    every_s: float
+    battery: bool | None
+    accounts: list[str]
 
 
 class WarningRecord(TypedDict):

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from cloudgpu.core.model.facts import MachineGuards
-from cloudgpu.core.model.machine import BudgetSubject, Endable, EndSubject, Machine
+from cloudgpu.core.model.machine import BudgetSubject, Endable, EndSubject, Machine, is_owned
 from cloudgpu.core.model.records import GuardsRecord
 from cloudgpu.core.policies.endings import agreed, of_offer
 from cloudgpu.core.policies.policy import Policy, Unknown
@@ -61,6 +61,19 @@ def guards_of(row: Machine | BudgetSubject | EndSubject) -> Guards | None:
     """Return what guards a machine, by its launch; None where that is not known."""
     said = row.guards
     return None if said is None else Guards(Agent(said.agent), Timer(said.timer), said.follows)
+
+
+def needs_runs(machine: Machine) -> bool:
+    """Say whether only scheduled runs of the reaper end what a machine costs, and nobody agreed to do without them."""
+    found = machine.guards
+    if found is None or found.waived or not Guards(Agent(found.agent), Timer(found.timer)).only_passes:
+        return False
+    return costs(machine.provider, None if machine.price is None else machine.price.nanos_per_hour)
+
+
+def costs(provider: str, nanos_per_hour: int | None) -> bool:
+    """Say whether somebody bills such a machine: it is rented, and not known to be free."""
+    return not is_owned(provider) and nanos_per_hour != 0
 
 
 def has_no_agent(row: Endable) -> bool:
