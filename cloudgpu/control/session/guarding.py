@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from cloudgpu.providers.base import Provider
 
 POWER_SUPPLY = Path("/sys/class/power_supply")  # of Linux: Documentation/ABI/testing/sysfs-class-power
+NO_GUARD = "--no-guard"  # the field of the error where a run is missing
 WAY = (
     "On a computer that stays on, run: cloudgpu cron install (or keep cloudgpu watch running), and try again after its "
     "first run. To launch without: --no-guard"
@@ -114,6 +115,12 @@ def check_start_guarded(session: SessionBase, machines: Sequence[Machine]) -> No
             _check(session, scope_of_row(machine), machine.account or "")
 
 
+def is_guarded(session: SessionBase, machine: Machine) -> bool:
+    """Say whether something would end this machine, or it was agreed to do without."""
+    now = session.clock()
+    return not needs_runs(machine) or guarding_run(heard(session), scope_of_row(machine), now) is not None
+
+
 def without_waiver(machine: Machine) -> Machine:
     """Return a machine as if nobody had launched or started it with --no-guard."""
     found = machine.guards
@@ -126,7 +133,7 @@ def _check(session: SessionBase, scope: str, account: str) -> None:
         raise InvalidRequest(
             "Nothing on this machine can end its bill, only scheduled runs of the reaper can, and "
             f"{missing(runs, scope, now)}.",
-            field="--no-guard",
+            field=NO_GUARD,
             value=account,
             next=WAY,
         )

@@ -114,26 +114,36 @@ def _first(machines: Iterable[Machine]) -> datetime:
     return from_iso(min(machine.intended_at for machine in machines))
 
 
+def unguarded_machines(
+    session: SessionBase, machines: Iterable[Machine], last: LastPass | None = None
+) -> list[tuple[Machine, str]]:
+    """Return those of these machines that only scheduled runs end and that none guards now, each with why.
+
+    `last` is the last run, where the caller has it. Nothing is read where no machine needs such a run.
+    """
+    alone = [machine for machine in machines if runs(machine) and needs_runs(machine)]
+    if not alone:
+        return []
+    from cloudgpu.core.policies.runs import guarding_run, missing, with_run
+
+    now = session.clock()
+    known = with_run((last or last_pass(session.ledger)).heard, session.own_run, now)
+    scopes = ((machine, scope_of_row(machine)) for machine in alone)
+    return [(one, missing(known, scope, now)) for one, scope in scopes if guarding_run(known, scope, now) is None]
+
+
 def unguarded(session: SessionBase, machines: list[Machine] | None = None, last: LastPass | None = None) -> str | None:
     """Return the sentence that a machine which only scheduled runs end is guarded by none; None where all is well.
 
-    `machines` are those that are there, `last` the last run, where the caller has them. Raises LedgerUnavailable.
+    `machines` are those that are there, where the caller has them. Raises LedgerUnavailable.
     """
-    machines = session.ledger.there() if machines is None else machines
-    alone = [machine for machine in machines if runs(machine) and needs_runs(machine)]
-    if not alone:
-        return None
-    from cloudgpu.core.policies.runs import guarding_run, missing, with_run
-
-    now, last = session.clock(), last or last_pass(session.ledger)
-    known = with_run(last.heard, session.own_run, now)
-    left = [machine for machine in alone if guarding_run(known, scope_of_row(machine), now) is None]
+    left = unguarded_machines(session, session.ledger.there() if machines is None else machines, last)
     if not left:
         return None
-    names = ", ".join(machine.name for machine in left[:NAMED])
+    names = ", ".join(machine.name for machine, _ in left[:NAMED])
     more = f" and {len(left) - NAMED} more" if len(left) > NAMED else ""
-    why = missing(known, scope_of_row(left[0]), now)
-    return f"Only scheduled runs of the reaper can end {names}{more}, and {why}: run cloudgpu reap, or cloudgpu down"
+    way = f"To check now: cloudgpu reap. To end it: cloudgpu down {left[0][0].name}"
+    return f"Only scheduled runs of the reaper can end {names}{more}, and {left[0][1]}. {way}"
 
 
 def _sentence(last: LastPass, now: datetime, awake: int) -> str:

@@ -247,8 +247,17 @@ def _requested(row: Record, line: Line) -> None:
     if what == "start":
         told.forget_warnings(row)
         row.pop("refused_action", None)
+        _guard_anew(row, waived=bool(line.body.get("waived")))
     if what in ("park", "terminate"):
         row |= {"parked": what == "park", "discard": what == "terminate"}
+
+
+def _guard_anew(row: Record, *, waived: bool) -> None:
+    """Note whether this start does without a run from outside; what was agreed to before counts no more."""
+    guards = row.get("guards")
+    if guards is not None and waived != guards.get("waived", False):
+        plain = {name: value for name, value in guards.items() if name != "waived"}
+        row["guards"] = {**plain, "waived": True} if waived else plain
 
 
 def _start_refused(row: Record, _line: Line) -> None:

@@ -1,4 +1,4 @@
-"""Which scheduled runs of the reaper guard a machine that nothing else can end: from where, how often, how lately. Pure.
+"""Which scheduled runs of the reaper guard a machine that nothing else can end: how often and how lately. Pure.
 
 A run counts where it is no older than twice its own interval, where it checked the machine's account, and where its
 computer did not run on a battery: such a computer sleeps when it is closed.
