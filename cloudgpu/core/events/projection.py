@@ -208,9 +208,8 @@ def _observed(row: Record, line: Line) -> None:
     for name in _SEEN:
         row[name] = body[name]
     row["state_reason"] = body["reason"]
-    for name in _LEASE:
-        if body.get(name) is not None:
-            row[name] = body[name]
+    if (row.get("guards") or {}).get("tagged", True):  # else its tags are of its launch
+        row |= {name: body[name] for name in _LEASE if body.get(name) is not None}
     if body.get("resized"):
         _resized(row, body["resized"])
     row["seen_at"], row["launch_status"] = line.occurred_at, "made"

@@ -164,6 +164,7 @@ class GuardsRecord(TypedDict):
     agent: str
     timer: str
     follows: bool
+    tagged: NotRequired[bool]
     waived: NotRequired[bool]
 
 

@@ -22,11 +22,11 @@ from cloudgpu.control.session.last_run import last_pass, unguarded
 from cloudgpu.core.model.identity import QueriedAccount, Unanswered
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable
 from cloudgpu.views.machines import machine_value, plan_value
+from tests.control.conftest import Fleet
 
 HERE = platform.node()
-POOR = (
-    'agent = "tells"\nlacks = ["HasTimer", "Pausable", "Imageable", "Taggable"]\n'  # as Lambda: nothing but terminate
-)
+# As Lambda: nothing but terminate.
+POOR = 'agent = "tells"\nlacks = ["HasTimer", "Pausable", "Imageable", "Taggable"]\n'
 STOPS = 'agent = "tells"\nlacks = ["HasTimer"]\n'
 POLICY = "lease: 1h\nrenew_until: 4h\nunknown: end\nspot: {unpausable: terminate}\n"
 
@@ -286,6 +286,33 @@ def test_extend_and_hold_are_decided_by_the_ledger_alone_where_there_are_no_tags
     assert passed(poor, minutes=70).ended == ()
     assert [str(one.do) for one in passed(poor, minutes=61).ended] == ["terminate"]
     assert poor.machines() == []
+
+
+def test_where_an_agent_would_end_it_by_the_launchs_lease_that_lease_cannot_be_moved(make_lab, power):
+    lab = make_lab('lacks = ["Taggable"]\n')
+    row = lab.up(name="fox").machine
+    with pytest.raises(InvalidRequest, match="The lease of a machine on fake cannot be changed"):
+        set_hold(lab.session, row, lab.clock() + timedelta(hours=2))
+
+
+def test_a_busy_one_is_renewed_by_the_ledger_alone_and_an_idle_one_is_terminated_as_the_policy_says(
+    tmp_path,
+    monkeypatch,
+    agents,
+    power,
+):
+    fleet = Fleet(tmp_path, monkeypatch, agents.options + POOR, agents)
+    fleet.policy("own", POLICY + "idle: {after: 30m, do: stop, grace: 5m}\n")
+    passed(fleet)
+    fleet.up(name="fox", policy="own")
+    fleet.later(minutes=58)
+    agents.says(fleet.clock(), gpu=95)
+    assert [one.do for one in fleet.pass_().renewed] == ["renew"]
+    assert fleet.machine().expires > "2026-11-20T12:30"
+    rules = [str(one.rule) for minutes in (31, 6) for one in fleet.idle(minutes=minutes).ended]
+    assert rules == ["idle"]
+    assert fleet.machine().terminated_at is not None
+    assert fleet.machines() == []
 
 
 def test_an_ended_machine_is_nobodys_concern(poor):

@@ -93,9 +93,7 @@ def test_a_budget_reserves_to_the_end_of_its_period_what_nothing_ends(make_lab):
     (alone,) = budget_question(lab.session, lab.prepare(no_guard=True)).admission().verdicts
     reap(lab.session, ReapOptions())  # passes are made: one of them ends it at its renew-until
     (watched,) = budget_question(lab.session, lab.prepare(no_guard=True)).admission().verdicts
-    three_days = lab.prepare(
-        no_guard=True
-    ).plan.to_renew_until.amount.nanos  # without its disk, of which no price is known
+    three_days = lab.prepare(no_guard=True).plan.to_renew_until.amount.nanos
     assert three_days <= watched.tightest.wanted.nanos < 1.1 * three_days
     assert alone.tightest.wanted.nanos > 2 * three_days
 

@@ -1,4 +1,4 @@
-"""A scheduled run guards while it is no older than twice its interval, checks the account, and its computer stays on."""
+"""A scheduled run guards while it is no older than twice its interval, saw the account, and its computer stays on."""
 
 from __future__ import annotations
 
