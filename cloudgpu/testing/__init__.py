@@ -61,6 +61,7 @@ __all__ = [
     "RaisesQuotaContract",
     "ReachableContract",
     "ReachableFakeProvider",
+    "ReadsCreditContract",
     "ReadsHostKeysContract",
     "ReportsActivityContract",
     "ReportsProcessesContract",

@@ -178,6 +178,19 @@ class HeardRunRecord(TypedDict):
     accounts: list[str]
 
 
+class CreditRecord(TypedDict):
+    """What was left in a prepaid account when a run read it: `core.budgets.credit.KnownCredit`. In nano-dollars."""
+
+    scope: str
+    account: str
+    provider: str
+    left: int
+    as_of: str
+    hourly: int
+    page: str
+    threshold: int
+
+
 class WarningRecord(TypedDict):
     """When people were first and last told that a machine ends at `due`, how often, and why."""
 

@@ -40,6 +40,7 @@ from cloudgpu.providers.account_abilities import (
     HasRegions,
     HasTimerRole,
     RaisesQuota,
+    ReadsCredit,
 )
 from cloudgpu.testing.contract.accounts import (
     ChecksPermissionsContract,
@@ -50,6 +51,7 @@ from cloudgpu.testing.contract.accounts import (
     HasRegionsContract,
     HasTimerRoleContract,
     RaisesQuotaContract,
+    ReadsCreditContract,
 )
 from cloudgpu.testing.contract.base import ContractBase
 from cloudgpu.testing.contract.bulk import BulkStopContract
@@ -104,6 +106,7 @@ __all__ = [
     "PausableContract",
     "RaisesQuotaContract",
     "ReachableContract",
+    "ReadsCreditContract",
     "ReadsHostKeysContract",
     "ReportsActivityContract",
     "ReportsProcessesContract",
@@ -143,6 +146,7 @@ ABILITY_SUITES: Mapping[type[Any], type[ContractBase]] = {
     HasMachineRole: HasMachineRoleContract,
     HasTimerRole: HasTimerRoleContract,
     HasBudgetAlert: HasBudgetAlertContract,
+    ReadsCredit: ReadsCreditContract,
     ReportsActivity: ReportsActivityContract,
     ReadsHostKeys: ReadsHostKeysContract,
     Examines: ExaminesContract,
