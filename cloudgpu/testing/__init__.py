@@ -62,6 +62,7 @@ __all__ = [
     "RaisesQuotaContract",
     "ReachableContract",
     "ReachableFakeProvider",
+    "ReadsCreditContract",
     "ReadsHostKeysContract",
     "ReportsActivityContract",
     "ReportsProcessesContract",

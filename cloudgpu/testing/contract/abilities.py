@@ -39,6 +39,7 @@ from cloudgpu.providers.account_abilities import (
     HasRegions,
     HasTimerRole,
     RaisesQuota,
+    ReadsCredit,
 )
 from cloudgpu.providers.cluster_abilities import ClearsShared, LaunchesTogether
 from cloudgpu.testing.contract.accounts import (
@@ -50,6 +51,7 @@ from cloudgpu.testing.contract.accounts import (
     HasRegionsContract,
     HasTimerRoleContract,
     RaisesQuotaContract,
+    ReadsCreditContract,
 )
 from cloudgpu.testing.contract.base import ContractBase
 from cloudgpu.testing.contract.bulk import BulkStopContract
@@ -105,6 +107,7 @@ __all__ = [
     "PausableContract",
     "RaisesQuotaContract",
     "ReachableContract",
+    "ReadsCreditContract",
     "ReadsHostKeysContract",
     "ReportsActivityContract",
     "ReportsProcessesContract",
@@ -145,6 +148,7 @@ ABILITY_SUITES: Mapping[type[Any], type[ContractBase]] = {
     HasMachineRole: HasMachineRoleContract,
     HasTimerRole: HasTimerRoleContract,
     HasBudgetAlert: HasBudgetAlertContract,
+    ReadsCredit: ReadsCreditContract,
     ReportsActivity: ReportsActivityContract,
     ReadsHostKeys: ReadsHostKeysContract,
     Examines: ExaminesContract,

@@ -38,8 +38,8 @@ Limits = Mapping[str, tuple[float, float]]  # the limit and the usage of each me
 def check(gcp: Gcp, region: str, name: str, market: Market, machines: int = 1) -> list[str]:
     """Return what could not be checked, as remarks for the plan. Two calls: the region's limits, and the project's.
 
-    Raises QuotaExceeded, with the page where more is asked for, where a limit is below the GPUs of so many. What
-    runs already is not counted: that Google does at the launch.
+    Raises QuotaExceeded, with the page where more is asked for, where a limit is below the GPUs of so many machines.
+    What runs already is not counted: that Google does at the launch.
     """
     listed = quotas_of(KIND, name, market)
     if not listed:
