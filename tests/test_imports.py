@@ -32,6 +32,7 @@ MAY_IMPORT = {  # a room -> the rooms of ours that it may import, besides itself
     "providers.shared": ASKING | {"providers", "catalog"},  # what several clouds do alike; what drives a GPU is a fact
     "providers.local": ASKING | {"providers", "access"},
     "providers.ssh": ASKING | {"providers", "providers.shared", "access"},
+    "providers.rest": ASKING | {"providers", "providers.shared"},  # what clouds without an SDK stand on
     "providers.machine": BASE | {"providers"},  # what a machine in a cloud is given: no SDK, no catalogue
     "providers.aws": CLOUD,
     "providers.gcp": CLOUD,
@@ -45,6 +46,7 @@ HOMES = {  # a library -> the only rooms that may import it
     "boto3": {"providers.aws"},
     "botocore": {"providers.aws"},
     "fsspec": {"providers.shared"},
+    "urllib3": {"providers.rest"},
     "google": {"providers.gcp"},
     "azure": {"providers.azure"},
     "asyncssh": {"providers.local", "providers.ssh"},

@@ -72,6 +72,14 @@ class Requirements:
     persistent: bool = False  # a spot machine that can be stopped, where the provider has such
 
 
+class Trust(StrEnum):
+    """Who owns the computer that an offer is on, by what they could read of it; in the order of trust."""
+
+    CLOUD = "cloud"  # the provider itself
+    DATACENTER = "datacenter"  # somebody else, in a data centre that the provider has examined
+    COMMUNITY = "community"  # anybody: the computer's owner can read everything in it
+
+
 @dataclass(frozen=True, slots=True)
 class Available:
     """Something a provider could launch, not yet priced."""
@@ -90,6 +98,7 @@ class Available:
     parkable: bool = True  # False: no image of its disk can be kept. Of both, control knows what the provider can do
     after: tuple[str, ...] = ()  # why it is tried after all others: somebody uses it, say
     gpus_now: tuple[str, ...] = ()  # who uses the GPUs of that computer now, in words, where the provider can tell
+    trust: Trust = Trust.CLOUD
 
 
 @dataclass(frozen=True, slots=True)
