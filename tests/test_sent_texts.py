@@ -51,7 +51,7 @@ HASHES = {  # of each text as UTF-8; a failing test says the line to write here
     "program that looks after a node's engine": "193a828f4e5c6778410ee9fe4b1a9dc7f30f3eae8a1b06581f7eb06d525d2cb2",
     "command that looks after a node's engine": "e75b8931cf77cb4eb64834241a60b0c2bc4f3fc3d954e819281e5f2c90a920d0",
     "program that runs jobs": "213ead5ddcb78b99df9e9ddcdf6a34fc91a3b0538227c17020c1b79b6a233c7d",
-    "program that takes a job through Slurm": "003d29b4dc4189c5bd24226ea49ba832a3ce59e5b1806171e61a9f266313c87d",
+    "program that takes a job through Slurm": "fed1ccda0960fa77abf9996c0ada3d832b8a8a8f9e770d120f5c9ed5c4110be7",
     "command that runs jobs": "c06c265c88adaeea7e116362f3c4915b03bbe8e9a73efedf1ec0708aee7e2ea4",
     "program that lets a key in": "778d0732831682323d37e8286e2c9bcbf02034ec8c4b0cb22f665fb999be46e6",
     "program that writes to terminals": "92ba50fb20bfc9e9cbfeb5ca4d962faab22f5193c18a5b54006328949a831f98",
