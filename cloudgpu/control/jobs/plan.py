@@ -17,10 +17,12 @@ from cloudgpu.access.computer import node
 from cloudgpu.access.jobs.snapshot import take
 from cloudgpu.control.cost.job_cost import all_jobs
 from cloudgpu.control.inputs.launch_request import parse_request
+from cloudgpu.control.inputs.trust import check_exposure_on
 from cloudgpu.control.jobs.buckets.data import BucketData, bucket_data, settings_of, traffic_text
 from cloudgpu.control.jobs.deadline.plan import PlannedDeadline, plan_deadline
 from cloudgpu.control.jobs.elsewhere import check_there
 from cloudgpu.control.jobs.inputs.env_file import secret_values
+from cloudgpu.control.jobs.inputs.request import shown_to_its_owner
 from cloudgpu.control.jobs.slurm.place import slurm_of, slurm_of_gang
 from cloudgpu.control.jobs.store import PREFIX, append, check_free, directory_of, measured_of, snapshots, the_job
 from cloudgpu.control.launch.budget_preview import look_for_budgets
@@ -90,6 +92,8 @@ def plan_run(session: Session, request: RunRequest, environ: Mapping[str, str]) 
     if machine is not None:
         jobs = all_jobs(session).values()
         check_free(machine, jobs if slurm is None else (one for one in jobs if one.gang > 1))  # Slurm has a queue
+        given = {"secret": request.secrets, "env_file": request.env_file}
+        check_exposure_on(machine.name, machine.trust, shown_to_its_owner(given), expose=request.is_exposed)
         volume = next((one["source"] for one in request.data if one["source"].startswith(VOLUME)), None)
         check_there(machine, {"--results-to": request.results_to, "--data": volume})
     launch = None if machine is not None else _launch_options(request)

@@ -13,6 +13,7 @@ from cloudgpu.control.inputs.setup import setup_remarks
 from cloudgpu.control.launch.any_provider import Found, offers_of_any_provider, volume_accounts
 from cloudgpu.control.launch.candidates import Candidate, Candidates, candidate, candidates_of, check_volume, owner_of
 from cloudgpu.control.launch.offers import Exact, first_exact, offers_in, offers_or_known, open_to_caller, tied
+from cloudgpu.control.launch.trust import trust_remarks
 from cloudgpu.control.network.reachability import network_again
 from cloudgpu.control.policies.resolve import policy_of
 from cloudgpu.control.pricing.attached_costs import extras_of
@@ -123,8 +124,9 @@ def _found(session: Session, candidates: Candidates, there: Machine | None) -> F
     wished = one.request.want
     if there is None:
         one = replace(one, request=tied(one.provider, one.request))
-    offers = offers_in(session, one.provider, one.request, wished, there)
-    return Found(tuple(offers), replace(candidates, each=(one,)))
+    less: list[Offer] = []
+    offers = offers_in(session, one.provider, one.request, wished, there, less)
+    return Found(tuple(offers), replace(candidates, each=(one,)), tuple(less))
 
 
 def prepare_again(
@@ -168,6 +170,7 @@ def _plan(session: Session, found: Found, template: Template, first: Exact) -> L
     offers = found.offers[found.offers.index(first.offer) :]
     remarks = (
         *_written(provider, request, parts, left_out),
+        *trust_remarks(offers, found.less),
         *found.remarks,
         *first.passed_over,
         *setup_remarks(request.setup),

@@ -73,7 +73,10 @@ class Placed(TypedDict):
 
 
 class LaunchIntended(Placed):
-    """A launch, before its call is sent; `terms` are the texts that it is under, `max_price` is for an hour."""
+    """A launch, before its call is sent; `terms` are the texts that it is under, `max_price` is for an hour.
+
+    `trust` is whose computer it is (`datacenter` or `community`); it is the cloud's own where none is said.
+    """
 
     attempt: int
     seq: int
@@ -100,6 +103,7 @@ class LaunchIntended(Placed):
     licence: str
     guards: NotRequired[GuardsRecord]
     cluster: NotRequired[ClusterRecord]
+    trust: NotRequired[str]
 
 
 class LaunchSettled(TypedDict):

@@ -166,6 +166,9 @@ def _intended(row: Record, line: Line) -> None:
     row["renew_s"] = line.body.get("renew_s")
     told.chosen(row, line)
     _of_cluster(row, line)
+    row.pop("trust", None)
+    if line.body.get("trust"):
+        row["trust"] = line.body["trust"]
     row |= {"intended_at": line.occurred_at, "state": "unknown", "billed": False}
     row |= {"terminated_at": None, "pending_action": None}
     row |= {"discard": False, "launch_failed": False, "seq": line.body.get("seq", 0)} | dict.fromkeys(_OF_A_LIFE)

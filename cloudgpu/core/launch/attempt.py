@@ -66,7 +66,8 @@ def _plain(value: Any) -> Any:
 
 def _want(data: Mapping[str, Any]) -> Requirements:
     limit = data["max_price"]
-    return Requirements(**{**data, "market": Market(data["market"]), "max_price": limit and Money(limit["nanos"])})
+    words = {"market": Market(data["market"]), "trust": Trust(data["trust"])}
+    return Requirements(**{**data, **words, "max_price": limit and Money(limit["nanos"])})
 
 
 def _available(data: Mapping[str, Any]) -> Available:

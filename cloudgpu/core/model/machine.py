@@ -116,6 +116,7 @@ class Machine(NamedTuple):
     rehearsed, and this is when the machine is taken. `shared` are the keys that were let in, by fingerprint.
     `unrequested_stop`: it was seen not to run any more, and nobody had asked for that. `interrupted_at`: its provider
     took it then, and that is written down. `cluster` says which node it is of which; None for a machine of its own.
+    `trust` says whose computer it is, a `core.model.offers.Trust`; None: its cloud's own, as far as is known.
     """
 
     id: str
@@ -188,6 +189,7 @@ class Machine(NamedTuple):
     terms: Terms | None = None
     interrupted_at: str | None = None
     cluster: ClusterNode | None = None
+    trust: str | None = None
 
     @property
     def gang(self) -> ClusterNode | None:

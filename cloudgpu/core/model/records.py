@@ -319,3 +319,4 @@ class MachineRecord(TypedDict):
     terms: NotRequired[TermsRecord]
     interrupted_at: NotRequired[str]
     cluster: NotRequired[ClusterRecord]
+    trust: NotRequired[str]

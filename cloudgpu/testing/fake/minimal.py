@@ -52,9 +52,8 @@ class MinimalFakeProvider(FaultyCloud):
     def available(self, requirements: Requirements) -> Availability:
         """Return what the fake cloud sells of it, where there is capacity."""
         with self._call("available") as cloud:
-            return Availability(
-                tuple(item for item in offered(self.account, requirements) if item.zone not in cloud.exhausted)
-            )
+            sold = offered(self.account, requirements, self.options.trust)
+            return Availability(tuple(item for item in sold if item.zone not in cloud.exhausted))
 
     def launch(self, attempt: Attempt, *, deadline: datetime) -> Instance:  # noqa: ARG002  (it answers at once)
         """Make the machine, or return the one that this token has made."""

@@ -8,6 +8,7 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
 
+from cloudgpu.core.model.offers import Trust
 from cloudgpu.core.policies.guards import Agent
 from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.errors import InvalidRequest
@@ -36,6 +37,7 @@ class FakeOptions:
     image_s: float = 0.0  # how long an image takes until it can be used
     token_s: float = 86400.0  # how long a token is remembered
     prices: Mapping[str, Decimal] | None = None
+    trust: Mapping[str, Trust] | None = None  # whose computers those of a type, or in a zone, are; None: its own
     host: str | None = None  # where every running machine says its SSH server answers; None: no address
     port: int = 22
     host_key: str | None = None  # the OpenSSH public line of that server; None: it has the key of the launch
@@ -89,6 +91,10 @@ def _prices(value: Any) -> Mapping[str, Decimal]:
     return prices
 
 
+def _trust(value: Any) -> Mapping[str, Trust]:
+    return {name: Trust(whose) for name, whose in value.items()}
+
+
 def _port(value: Any) -> int:
     if type(value) is not int or value not in range(1, 65536):
         message = "a port is a whole number from 1 to 65535"
@@ -133,6 +139,7 @@ def _lacks(value: Any) -> tuple[str, ...]:
 _READERS: Mapping[str, Callable[[Any], Any]] = {
     "timer": _timer,
     "prices": _prices,
+    "trust": _trust,
     "port": _port,
     "host": str,
     "host_key": str,
