@@ -10,10 +10,11 @@ from cloudgpu.config.templates.render import ENGINE_PACKAGES, parts_at
 from cloudgpu.control.clusters.engine import check_here
 from cloudgpu.control.inputs.launch_request import UpRequest, validate_request
 from cloudgpu.control.inputs.setup import setup_remarks
+from cloudgpu.control.inputs.trust import check_exposure
 from cloudgpu.control.launch.any_provider import Found, offers_of_any_provider, volume_accounts
 from cloudgpu.control.launch.candidates import Candidate, Candidates, candidate, candidates_of, check_volume, owner_of
 from cloudgpu.control.launch.offers import Exact, first_exact, offers_in, offers_or_known, open_to_caller, tied
-from cloudgpu.control.launch.trust import trust_remarks
+from cloudgpu.control.launch.trust import password_remarks, passwords_of, trust_remarks
 from cloudgpu.control.network.reachability import network_again
 from cloudgpu.control.policies.resolve import policy_of
 from cloudgpu.control.pricing.attached_costs import extras_of
@@ -81,6 +82,7 @@ def prepare(session: Session, request: UpRequest) -> Prepared:
         check_override(session, request.override)
     check_owner(session, owner_of(session, request))
     template = session.find_template(request.template)
+    check_exposure(request.trust, passwords_of(template, session.settings.templates), expose=request.expose)
     candidates = candidates_of(session, request, template)
     fingerprint = fingerprint_of(candidates.identity, request.name)
     existing = None if request.new else living_of(session.ledger.machines(), request.key, fingerprint)
@@ -171,6 +173,7 @@ def _plan(session: Session, found: Found, template: Template, first: Exact) -> L
     remarks = (
         *_written(provider, request, parts, left_out),
         *trust_remarks(offers, found.less),
+        *password_remarks(offers, passwords_of(template, session.settings.templates)),
         *found.remarks,
         *first.passed_over,
         *setup_remarks(request.setup),

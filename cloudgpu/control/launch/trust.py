@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from cloudgpu.core.model.offers import Note, NoteKind, Offer, Trust
 from cloudgpu.errors import NoCapacity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from cloudgpu.config.templates.find import Template
     from cloudgpu.core.model.offers import Requirements
 
 READS_ALL = (
@@ -17,7 +19,28 @@ READS_ALL = (
     "what is typed and shown"
 )
 EXAMINED = "the computer is not {provider}'s own: it belongs to somebody in a data centre that {provider} has examined"
+SHOWN = (
+    "{setting} has a password in its address: it is in the launch call, which {provider} shows to whoever may read the "
+    "account's machines"
+)
+_PASSWORD = re.compile(r"://[^/\s@]+@")
 _WHOSE = {Trust.DATACENTER: "somebody's in a data centre", Trust.COMMUNITY: "a stranger's"}
+
+
+def passwords_of(template: Template, typed: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """Return the settings of a template that have a password in an address; `typed` are those of config.toml.
+
+    A template's settings are in the call of its launch: on a rented container that is its environment.
+    """
+    values = {**template.settings, **typed.get(template.name, {})}
+    return [f"templates.{template.name}.{name}" for name, value in values.items() if _PASSWORD.search(value)]
+
+
+def password_remarks(offers: Sequence[Offer], passwords: Sequence[str]) -> Iterator[str]:
+    """Yield which passwords the interface of these offers' providers would show, if one is not a cloud's own."""
+    found = next((offer.available for offer in offers if offer.available.trust is not Trust.CLOUD), None)
+    if found is not None:
+        yield from (Note(SHOWN.format(setting=one, provider=found.provider), NoteKind.ACCESS) for one in passwords)
 
 
 def trust_remarks(offers: Sequence[Offer], less: Sequence[Offer]) -> Iterator[str]:

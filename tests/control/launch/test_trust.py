@@ -225,3 +225,21 @@ def test_a_saved_call_keeps_the_trust_of_its_offer_and_of_its_request(streets):
     attempt = attempt_from_json(json.loads(saved.read_text()))
     assert (attempt.offer.available.trust, attempt.request.want.trust) == (Trust.COMMUNITY, Trust.COMMUNITY)
     assert attempt_from_json(attempt_to_json(attempt)) == attempt
+
+
+def test_a_password_in_a_templates_address_is_said_to_be_shown_and_goes_to_no_stranger(tmp_path, monkeypatch):
+    secret = '[templates.d2l]\nrepository = "https://ada:s3cret@git.example/course.git"\n'
+    streets = Streets(tmp_path, monkeypatch)
+    config = streets.home / "config.toml"
+    config.write_text(config.read_text() + secret)
+    streets.session = streets.opened()
+    with pytest.raises(InvalidRequest) as refused:
+        streets.plan(template="d2l", trust="community")
+    assert (refused.value.field, refused.value.exit_code) == ("templates.d2l.repository", 2)
+    assert "s3cret" not in json.dumps(refused.value.as_dict())
+    for words in ({}, {"trust": "community", "expose": True}):
+        found = streets.document(template="d2l", **words)
+        (said,) = [note for note in found["notes"] if "password" in note]
+        assert "s3cret" not in said
+        assert found["note_kinds"][found["notes"].index(said)] == NoteKind.ACCESS
+    assert not [note for note in streets.document(template="d2l", trust="cloud")["notes"] if "password" in note]
