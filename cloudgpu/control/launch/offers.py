@@ -20,9 +20,11 @@ from cloudgpu.core.model.offers import (
     Market,
     Offer,
     Requirements,
+    TrafficPrices,
     Trust,
     price_from_json,
 )
+from cloudgpu.core.values.money import Money
 from cloudgpu.errors import (
     AuthFailed,
     CloudgpuError,
@@ -267,6 +269,7 @@ def _offer_of(machine: Machine) -> Offer:
         stop_means=machine.stop_effect or "",
         parkable=machine.parkable is not False,
         trust=Trust(machine.trust or Trust.CLOUD),
+        traffic=machine.traffic_prices and TrafficPrices(*map(Money, machine.traffic_prices)),
     )
     return Offer(item, price_from_json(fact(machine.price).record()))
 

@@ -21,6 +21,7 @@ from cloudgpu.control.pricing.attached_costs import extras_of
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.law import check_override, check_owner
 from cloudgpu.core.launch.plan import LaunchPlan, launch_plan, nodes_of
+from cloudgpu.core.launch.plan_cost import traffic_remarks
 from cloudgpu.core.launch.same_request import fingerprint_of, living_of, unsettled_of
 from cloudgpu.core.model.launch import LaunchRequest, Part
 from cloudgpu.core.model.machine import Machine
@@ -173,6 +174,7 @@ def _plan(session: Session, found: Found, template: Template, first: Exact) -> L
     remarks = (
         *_written(provider, request, parts, left_out),
         *trust_remarks(offers, found.less),
+        *traffic_remarks(first.offer),
         *password_remarks(offers, passwords_of(template, session.settings.templates)),
         *found.remarks,
         *first.passed_over,

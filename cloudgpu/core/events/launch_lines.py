@@ -94,6 +94,8 @@ def launch_intended(
         body["guards"] = guards
     if item.trust is not Trust.CLOUD:
         body["trust"] = str(item.trust)
+    if item.traffic is not None:
+        body["traffic_prices"] = {"out": item.traffic.out.nanos, "into": item.traffic.into.nanos}
     if request.cluster is not None:
         body["cluster"] = request.cluster.record()
     return Draft("launch_intended", attempt.machine, body, now, f"intent:{attempt.token}")

@@ -97,6 +97,14 @@ class Requirements:
 
 
 @dataclass(frozen=True, slots=True)
+class TrafficPrices:
+    """What a GB (10^9 bytes) costs that a machine sends and receives, where its offer has prices of its own."""
+
+    out: Money
+    into: Money
+
+
+@dataclass(frozen=True, slots=True)
 class Available:
     """Something a provider could launch, not yet priced."""
 
@@ -115,6 +123,7 @@ class Available:
     after: tuple[str, ...] = ()  # why it is tried after all others: somebody uses it, say
     gpus_now: tuple[str, ...] = ()  # who uses the GPUs of that computer now, in words, where the provider can tell
     trust: Trust = Trust.CLOUD
+    traffic: TrafficPrices | None = None  # None: as the catalogue says of its provider, and bytes in are free
 
 
 @dataclass(frozen=True, slots=True)

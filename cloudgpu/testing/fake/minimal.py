@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -53,7 +54,8 @@ class MinimalFakeProvider(FaultyCloud):
         """Return what the fake cloud sells of it, where there is capacity."""
         with self._call("available") as cloud:
             sold = offered(self.account, requirements, self.options.trust)
-            return Availability(tuple(item for item in sold if item.zone not in cloud.exhausted))
+            there = (item for item in sold if item.zone not in cloud.exhausted)
+            return Availability(tuple(replace(item, traffic=self.options.traffic) for item in there))
 
     def launch(self, attempt: Attempt, *, deadline: datetime) -> Instance:  # noqa: ARG002  (it answers at once)
         """Make the machine, or return the one that this token has made."""
