@@ -42,8 +42,8 @@ from cloudgpu.testing import make_attempt
 NOW = datetime(2026, 3, 5, 11, tzinfo=UTC)
 KEY = guests.GuestKey("ssh-ed25519 AAAA", "ann", "SHA256:none")
 HASHES = {  # of each text as UTF-8; a failing test says the line to write here
-    "agent, as what it means": "9a8a0402721d57f11458d8c48bc30eeee65a64f175f85dcea0909602f373f2c6",
-    "agent, as Python 3.11 writes it": "f83da14efcf5069b04d12f81736c6ed6b1e33c0fb550e2127b220b6fc3a7dcea",
+    "agent, as what it means": "4f04e280e17c55d316f88dc2697c4507cf7877434c2dea901e2d396bb660ec07",
+    "agent, as Python 3.11 writes it": "710be40dce5fdcd5547f26396ef5c1275e551ae786d467ad1ce653cfe863729b",
     "agent's own.py": "9ddaee068f87da7a7624e49f054c892f2058212322767aeb5272df06b44cdd76",
     "program on a host (ssh)": "7ad50b49b925ea96a52de4e37ea2c1526d3141d9dd6fb930d2776e03eddb6172",
     "program that runs JupyterLab": "599920ad76d13415e340ea184c8eac146b79f7a1b1c1c86788825344e2aeac64",
