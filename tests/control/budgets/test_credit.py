@@ -77,10 +77,10 @@ def test_the_plan_says_how_long_it_carries_and_the_check_refuses_before_the_ques
     prepared = paid.prepare()
     (note,) = [one for one in planned(paid.session, prepared)["plan"]["notes"] if "credit of account lab" in one]
     assert ", for 3h 59m at" in note or ", for 4h at" in note
-    before = paid.cloud.calls()["credit"]
+    before = paid.cloud.calls["credit"]
     with pytest.raises(BudgetRefused):
         check_budgets(paid.session, prepared)
-    assert paid.cloud.calls()["credit"] == before  # read once for a plan
+    assert paid.cloud.calls["credit"] == before  # read once for a plan
 
 
 def test_credit_that_cannot_be_read_is_said_and_refuses_nothing(paid):
