@@ -82,6 +82,7 @@ class Pod:
     port: int = 0
     key: str = ""
     host: str = "127.0.0.1"
+    locked: bool = False
     lines: list[dict[str, str]] = field(default_factory=list)
 
     @property
@@ -243,7 +244,7 @@ def shown(pod: Pod) -> dict[str, Any]:
         "ssh": {"proxy": proxy, "direct": direct if mapped else None},
         "template": None,
         "cost": 0.0 if pod.status == "EXITED" else float(pod.book.per_hour),
-        "locked": False,
+        "locked": pod.locked,
         "globalNetworking": {"enabled": False},
         "runtime": uptime if runs else None,
         "createdAt": stamp(pod.made),
