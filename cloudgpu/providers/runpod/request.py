@@ -17,7 +17,6 @@ from cloudgpu.providers.machine.container_start import TAGS, Place, packed
 from cloudgpu.providers.runpod import offers, pod_key
 from cloudgpu.providers.runpod.machines import MEMORY, PLACE
 from cloudgpu.providers.runpod.options import COMMUNITY, image_fault, is_image
-from cloudgpu.providers.shared.rules import apart
 
 if TYPE_CHECKING:
     from cloudgpu.providers.runpod.client import Runpod
@@ -86,7 +85,7 @@ def resolve(runpod: Runpod, request: LaunchRequest, item: Available) -> Resolved
         call=call.to_json(),
         attached=_attached(call),
         guards=(pod_key.ENDS,) if ends else (),
-        remarks=(*apart(request, "RunPod"), *_remarks(call, item)),
+        remarks=(*_apart(request), *_remarks(call, item)),
         left_out=("cloud_init",),
         agent=Agent.ENDS if ends else Agent.TELLS,
     )
@@ -104,6 +103,22 @@ def _check(setup: Setup) -> None:
     if not net.public_ip:
         message = "A pod without a public port cannot be reached by SSH."
         raise InvalidRequest(message, field="--no-public-ip", next="Leave --no-public-ip out.")
+
+
+def _apart(request: LaunchRequest) -> tuple[str, ...]:
+    """Return what the plan of a cluster says; nothing for one pod. Raises InvalidRequest for one with an engine."""
+    cluster = request.cluster
+    if cluster is None or cluster.nodes == 1:
+        return ()
+    if cluster.engine != "none":
+        message = f"Pods reach each other by their SSH alone, and {cluster.engine} needs other ports."
+        raise InvalidRequest(
+            message,
+            field="--engine",
+            value=cluster.engine,
+            next="Launch with --engine none, or choose another --provider.",
+        )
+    return (f"the {cluster.nodes} pods reach each other by their public SSH ports alone",)
 
 
 def _no_volume(name: str) -> InvalidRequest:
