@@ -237,8 +237,8 @@ RULES = (
     Rule(
         "runpod", ANY, Resource.DISK, SECOND, 0, None,
         "the container disk while the pod runs; /workspace always, at twice the price while the pod is stopped",
-        "RunPod docs, Pods, Pricing: by the second, prices a month; that a month is the calendar's is unverified", "2026-08",
-        "verified; month: unverified", maybe_month_hours=730,
+        "RunPod docs, Pods, Pricing: by the second, prices a month; that a month is the calendar's is unverified",
+        "2026-08", "verified; month: unverified", maybe_month_hours=730,
     ),
     Rule(
         "local", ANY, ANY, 1, 0, None, "while cloudgpu runs on it", "your own computer: nobody sends a bill", "",

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from cloudgpu.errors import CloudgpuError
+from cloudgpu.core.model.account import Credit
+from cloudgpu.core.values.money import Money
+from cloudgpu.errors import ProviderUnavailable
 from cloudgpu.providers.account_abilities import Finding, Login
 from cloudgpu.providers.runpod import options, pod_key
 from cloudgpu.providers.runpod.errors import BILLING
@@ -14,7 +16,7 @@ from cloudgpu.providers.runpod.errors import BILLING
 if TYPE_CHECKING:
     from cloudgpu.providers.runpod.client import Runpod
 
-CREDIT, POD_KEY = "credit", "the pod's own key"
+POD_KEY = "the pod's own key"
 
 
 def login() -> Login:
@@ -24,25 +26,25 @@ def login() -> Login:
 
 
 def findings(runpod: Runpod) -> Sequence[Finding]:
-    """Return what was looked at. Reads only."""
-    return (_credit(runpod), _pod_key(runpod))
-
-
-def _credit(runpod: Runpod) -> Finding:
-    try:
-        said = runpod.balance()
-        left, mode = Decimal(str(said["balanceAmount"])), str(said["billingMode"])
-    except (CloudgpuError, KeyError, ArithmeticError) as error:
-        why = error.message if isinstance(error, CloudgpuError) else "RunPod's answer has no balance"
-        return Finding(CREDIT, good=None, says=f"it could not be read: {why.rstrip('.')}", next=f"Look at {BILLING}")
-    says = f"{left:.2f} USD are left ({mode.lower()})"
-    if mode == "PREPAID" and left <= 0:
-        lost = "at 0, RunPod deletes pods with their /workspace, and starts none"
-        return Finding(CREDIT, good=False, says=f"{says}: {lost}", next=f"Add credit: {BILLING}", needed=True)
-    return Finding(CREDIT, good=True, says=says)
-
-
-def _pod_key(runpod: Runpod) -> Finding:
+    """Return what was looked at: what a pod may do by its own key, as far as that was proved. Reads only."""
     if pod_key.is_proved(runpod):
-        return Finding(POD_KEY, good=True, says="it reads no other pod, so that pods stop themselves at their lease")
-    return Finding(POD_KEY, good=None, says=pod_key.TELLS, next="Run: cloudgpu doctor --live --provider runpod")
+        return (Finding(POD_KEY, good=True, says="it reads no other pod, so that pods stop themselves at their lease"),)
+    return (Finding(POD_KEY, good=None, says=pod_key.TELLS, next="Run: cloudgpu doctor --live --provider runpod"),)
+
+
+def credit(runpod: Runpod) -> Credit:
+    """Return what is left of what was paid in; at zero, RunPod deletes pods (docs, Pods, Pricing).
+
+    Raises ProviderUnavailable for an account that is invoiced, and for an answer without a balance.
+    """
+    as_of = runpod.clock()
+    said = runpod.balance()
+    try:
+        left, mode = Money.usd(str(Decimal(str(said["balanceAmount"])))), said["billingMode"]
+    except (KeyError, TypeError, ArithmeticError, ValueError) as error:
+        message = "RunPod's answer has no balance."
+        raise ProviderUnavailable(message, field="provider", value=options.KIND, next=f"See {BILLING}") from error
+    if mode != "PREPAID":
+        message = "This account of RunPod is invoiced, so it has no credit that could end."
+        raise ProviderUnavailable(message, field="provider", value=options.KIND)
+    return Credit(left, as_of, None, BILLING)

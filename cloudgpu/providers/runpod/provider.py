@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
+from cloudgpu.core.model.account import Credit
 from cloudgpu.core.model.identity import AccountIdentity
 from cloudgpu.core.model.instances import Instance, Listing
 from cloudgpu.core.model.launch import Attempt, LaunchRequest, Setup
@@ -125,8 +126,14 @@ class RunpodProvider:
 
         return account.login()
 
+    def credit(self) -> Credit:
+        """Return what is left of what was paid in: one call."""
+        from cloudgpu.providers.runpod import account
+
+        return account.credit(self._runpod)
+
     def findings(self, region: str | None = None) -> Sequence[Finding]:  # noqa: ARG002
-        """Return what was looked at in the account: what credit is left, and what a pod's own key may do."""
+        """Return what was looked at in the account: what a pod's own key may do. Asks who the account is."""
         from cloudgpu.providers.runpod import account
 
         return account.findings(self._runpod)

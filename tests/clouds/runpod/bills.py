@@ -2,7 +2,8 @@
 
 "Pods are billed by the second for compute and storage" (docs, Pods, Pricing, 2026-08-20): compute from the creation
 until a stop or the end; the container disk 0.10 USD a GB-month while the pod runs, nothing while it is stopped; the
-volume disk 0.10 while it runs and 0.20 while it is stopped. That a month is the calendar's, here of 30 days, is our belief.
+volume disk 0.10 while it runs and 0.20 while it is stopped. That a month is the calendar's is our belief; here it has
+30 days.
 """
 
 from __future__ import annotations

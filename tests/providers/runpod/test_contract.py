@@ -12,6 +12,7 @@ from cloudgpu.testing import (
     HasPricesContract,
     PausableContract,
     ProviderContract,
+    ReadsCreditContract,
     ReadsHostKeysContract,
     ResolvesContract,
 )
@@ -28,6 +29,7 @@ class TestRunpod(
     ReadsHostKeysContract,
     ResolvesContract,
     HasLoginContract,
+    ReadsCreditContract,
     ExaminesContract,
 ):
     at_once = 3

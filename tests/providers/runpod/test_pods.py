@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 
 import pytest
 
@@ -11,6 +12,7 @@ from cloudgpu.core.model.instances import State
 from cloudgpu.core.model.launch import Network, Setup, Volume
 from cloudgpu.core.model.offers import Accelerator, Requirements
 from cloudgpu.core.policies.guards import Agent
+from cloudgpu.core.values.money import Money
 from cloudgpu.errors import (
     AuthFailed,
     CloudgpuError,
@@ -238,12 +240,14 @@ def test_no_refusal_of_a_look_is_taken_for_nothing_there(runpod, tmp_path, statu
     assert raised.value.kind != "not_found"
 
 
-def test_credit_is_found_and_one_that_is_gone_stands_in_the_way(runpod, provider):
-    assert [one.good for one in provider.findings()] == [True, None]
-    runpod.model.balance = 0
-    credit = provider.findings()[0]
-    assert (credit.good, credit.needed) == (False, True)
+def test_credit_is_read_to_the_cent_and_an_account_that_is_invoiced_has_none(runpod, provider):
+    runpod.model.balance = Fraction("42.18")
+    assert provider.credit().left == Money.usd("42.18")
+    runpod.model.balance = Fraction("-0.01")
+    assert provider.credit().left == Money.usd("-0.01")
     runpod.model.mode = "POSTPAID"
-    assert provider.findings()[0].good
-    runpod.faults.deny("billing.balance")
-    assert provider.findings()[0].good is None
+    with pytest.raises(ProviderUnavailable, match="invoiced"):
+        provider.credit()
+    runpod.faults.deny("billing.balance", times=1)
+    with pytest.raises(AuthFailed, match=r"billing\.balance"):
+        provider.credit()
