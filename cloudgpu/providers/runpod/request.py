@@ -21,7 +21,7 @@ from cloudgpu.providers.runpod.options import COMMUNITY, image_fault, is_image
 if TYPE_CHECKING:
     from cloudgpu.providers.runpod.client import Runpod
 
-WORKSPACE = "/workspace"
+WORKSPACE, SSH_PORT = "/workspace", 22
 LEAST_GB, USUAL_GB, MOST_GB = 10, 50, 4000  # of /workspace; the least is RunPod's
 CONTAINER_DISK, VOLUME_RUNNING, VOLUME_STOPPED = "container_disk", "volume_running", "volume_stopped"
 NO_VOLUMES = "On RunPod, cloudgpu keeps no named volumes."
@@ -166,7 +166,7 @@ def pod_name(token: str) -> str:
 def body(attempt: Attempt) -> Mapping[str, Any]:
     """Return the body of the call: all tags are in the pod's environment from its first moment."""
     call = Call(**attempt.call)
-    start = packed(attempt, Place(end=pod_key.END if call.ends else "", keep=WORKSPACE))
+    start = packed(attempt, Place(end=pod_key.END if call.ends else "", keep=WORKSPACE, port=SSH_PORT))
     env = {
         TAGS: json.dumps(dict(attempt.tags), sort_keys=True),
         PLACE: call.where,
@@ -183,7 +183,7 @@ def body(attempt: Attempt) -> Mapping[str, Any]:
         "disk": call.container_gb,
         "mounts": {"persistent": {"size": call.volume_gb, "path": WORKSPACE}},
         "env": env,
-        "ports": ["22/tcp"],
+        "ports": [f"{SSH_PORT}/tcp"],
     }
     return made if call.cloud == COMMUNITY else {**made, "dataCenterIds": [call.where]}
 

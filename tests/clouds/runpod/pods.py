@@ -6,7 +6,7 @@ States, actions and fields are RunPod's (openapi.json 2.0.0). What is only our b
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from fractions import Fraction
@@ -82,6 +82,8 @@ class Pod:
     port: int = 0
     key: str = ""
     host: str = "127.0.0.1"
+    user: str = "root"
+    read_log: Callable[[], list[str]] = list  # of a container that really runs
     locked: bool = False
     lines: list[dict[str, str]] = field(default_factory=list)
 
@@ -103,6 +105,8 @@ class Model:
         self.mode = "PREPAID"
         self.listed_after_s = 0.0  # how long a new pod is in no listing: how long that is with RunPod is not known
         self.held: set[str] = set()  # hosts of stopped pods that another customer's pod has taken
+        self.boot: Callable[[Pod], None] = lambda _: None  # what really runs the container of a pod, and ends it
+        self.halt: Callable[[Pod], None] = lambda _: None
         self._numbers, self._ports = itertools.count(1), itertools.count(40000)
 
     def make(self, body: Mapping[str, Any]) -> Pod:
@@ -149,6 +153,7 @@ class Model:
         pod.status, pod.started = "RUNNING", self.clock.now()
         pod.port = next(self._ports)
         self.say(pod, "start container", "system")
+        self.boot(pod)
 
     def say(self, pod: Pod, line: str, source: str = "container") -> None:
         """Let the container, or its host, say a line in the log."""
@@ -171,6 +176,7 @@ class Model:
     def stop(self, pod: Pod) -> None:
         """Stop it: its GPUs go back into the stock of its host, and all but /workspace is erased."""
         self.clock.cancel(pod.id)
+        self.halt(pod)
         pod.book.turn(self.clock.now(), runs=False)
         self._back(pod)
         pod.status, pod.started, pod.port = "EXITED", None, 0
@@ -189,6 +195,7 @@ class Model:
     def end(self, pod: Pod) -> None:
         """End it: nothing of it is left."""
         self.clock.cancel(pod.id)
+        self.halt(pod)
         pod.book.end(self.clock.now())
         if pod.status != "EXITED":
             self._back(pod)
@@ -215,12 +222,12 @@ class Model:
 def shown(pod: Pod) -> dict[str, Any]:
     """Return a pod as RunPod's schema has it: every required field, and nothing else."""
     body, runs = pod.body, pod.status == "RUNNING"
-    mapped = runs and "22/tcp" in body.get("ports", [])
+    mapped = runs and any(one.endswith("/tcp") for one in body.get("ports", []))
     direct = {
         "host": pod.host,
         "port": pod.port,
-        "username": "root",
-        "command": f"ssh root@{pod.host} -p {pod.port}",
+        "username": pod.user,
+        "command": f"ssh {pod.user}@{pod.host} -p {pod.port}",
     }
     user = f"{pod.id}-64411eb2"
     proxy = {"host": "ssh.runpod.io", "port": 22, "username": user, "command": f"ssh {user}@ssh.runpod.io"}

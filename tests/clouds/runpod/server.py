@@ -172,7 +172,8 @@ class RunpodServer(RestServer):
         tail = int(call.query.get("tail", "100"))
         if not 0 <= tail <= 5000:
             raise Refusal("schema", "tail: maximum: 5000", 422)
-        lines = [one for one in pod.lines if source in (None, one["source"])]
+        said = [{"ts": stamp(self.clock.now()), "source": "container", "line": line} for line in pod.read_log()]
+        lines = [one for one in (*pod.lines, *said) if source in (None, one["source"])]
         shown_now = lines[len(lines) - tail :] if tail else []
         events = [f"id: {one['ts']}/{at:012}\ndata: {json.dumps(one)}\n\n" for at, one in enumerate(shown_now)]
         return Reply(200, "".join(events), {"Content-Type": "text/event-stream"})
