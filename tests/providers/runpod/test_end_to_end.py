@@ -15,6 +15,7 @@ from tests.clouds.runpod.containers import Containers
 from tests.clouds.runpod.fixtures import runpod, runpod_process
 from tests.providers.machine.containers import free_port
 
+RUNPOD_KEY = "rpa_scoped"  # how the model's own keys of pods begin
 __all__ = ["runpod", "runpod_process"]
 
 
@@ -45,19 +46,28 @@ def said(lab, command):
     return done.stdout.decode().strip()
 
 
-def test_a_pod_is_reached_with_its_key_pinned_and_again_after_a_stop_and_another_key_is_refused(lab, runpod, volume):
+def test_a_pod_is_reached_under_the_host_key_that_its_log_tells_and_its_agent_is_heard(lab, runpod, volume):
     made = lab.machines.up(gpu="h100", name="bear", no_guard=True)["machine"]
-    assert said(lab, "echo $HOME; echo kept >work; cat work").endswith("kept")
     (pinned,) = {line.split()[-1] for line in (Path(lab.home) / "known_hosts").read_text().splitlines()}
+    assert any(pinned in line for line in runpod.pod(runpod.pods()[0]).read_log())
+    assert json.loads(said(lab, '"$HOME"/.cloudgpu/agent status'))["id"] == made["id"]
+    assert RUNPOD_KEY not in said(lab, "env")
+    lab.machines.down("bear")
+    assert runpod.pods() == []
+
+
+@pytest.mark.soak
+def test_a_stop_keeps_the_workspace_and_the_pin_and_another_key_is_refused(lab, runpod, volume):
+    lab.machines.up(gpu="h100", name="bear", no_guard=True)
+    said(lab, f"echo lost >~/work; echo safe >{volume}/work")
     pod = runpod.pod(runpod.pods()[0])
-    assert any(pinned in line for line in pod.read_log())
-    told = json.loads(said(lab, '"$HOME"/.cloudgpu/agent status'))
-    assert told["id"] == made["id"]
-    said(lab, f"echo safe >{volume}/work")
     lab.machines.stop("bear")
     assert pod.read_log() == []
     lab.machines.start("bear", no_guard=True)
     assert said(lab, f"cat {volume}/work; ls ~/work 2>/dev/null || echo gone").split() == ["safe", "gone"]
+    with lab.machines.tunnel("bear") as link:
+        assert link.document()["url"].startswith("http://127.0.0.1:")
+        assert "42" in str(link.run("6 * 7"))
     lab.machines.stop("bear")
     (key,) = volume.glob(".cloudgpu-*/host_key")
     key.write_text(new_host_key().private_pem)
