@@ -39,6 +39,7 @@ _NAMES = {
     "aws": ("AWS", "Amazon Web Services, Inc."),
     "gcp": ("Google Cloud", "Google Cloud"),
     "azure": ("Microsoft", "Microsoft"),
+    "runpod": ("RunPod", "RunPod"),
 }
 _SERVICES: dict[str, dict[Resource | None, str]] = {
     "aws": {
@@ -46,6 +47,7 @@ _SERVICES: dict[str, dict[Resource | None, str]] = {
         None: "Amazon Elastic Compute Cloud",
     },
     "gcp": {None: "Compute Engine"},
+    "runpod": {None: "Pods"},
     "azure": {
         Resource.INSTANCE: "Virtual Machines",
         Resource.ADDRESS: "Virtual Network",
