@@ -12,6 +12,7 @@ from cloudgpu.control.inputs.launch_request import UpRequest, validate_request
 from cloudgpu.control.inputs.setup import setup_remarks
 from cloudgpu.control.launch.any_provider import Found, offers_of_any_provider, volume_accounts
 from cloudgpu.control.launch.candidates import Candidate, Candidates, candidate, candidates_of, check_volume, owner_of
+from cloudgpu.control.launch.containers import container_remarks, runnable
 from cloudgpu.control.launch.offers import Exact, first_exact, offers_in, offers_or_known, open_to_caller, tied
 from cloudgpu.control.network.reachability import network_again
 from cloudgpu.control.policies.resolve import policy_of
@@ -95,12 +96,14 @@ def prepare(session: Session, request: UpRequest) -> Prepared:
     found = _found(session, candidates, there)
     if there is None and volume is not None:
         check_volume(session, found.candidates, volume.name)  # by now it is known in which zone one of several lies
+    unfit: tuple[str, ...] = ()
     if there is None:
-        found = replace(found, candidates=open_to_caller(session, found.candidates))
+        offers, unfit = runnable(template, found.offers)
+        found = replace(found, offers=offers, candidates=open_to_caller(session, found.candidates))
     first = Exact(found.offers[0]) if there else first_exact(session, found.candidates, found.offers)
     found = replace(found, offers=tuple(one for one in found.offers if one.available.account not in first.without))
     return Prepared(
-        plan=_plan(session, found, template, first),
+        plan=_plan(session, found, template, first, unfit),
         offers=found.offers,
         candidates=found.candidates,
         template=template,
@@ -136,13 +139,14 @@ def prepare_again(
     """
     provider, template = session.provider(request.account), session.find_template(request.template)
     request = tied(provider, request)
-    offers = offers_or_known(session, provider, request.want, None)
+    offers: Sequence[Offer] = offers_or_known(session, provider, request.want, None)
     request = replace(request, setup=replace(request.setup, network=network_again(session, request.setup.network)))
     one = Candidate(provider, request, lifetime, policy_of(session, machine).policy)
-    found = Found(tuple(offers), open_to_caller(session, Candidates((one,))))
+    offers, unfit = runnable(template, offers)
+    found = Found(offers, open_to_caller(session, Candidates((one,))))
     first = first_exact(session, found.candidates, offers)
     return Prepared(
-        plan=_plan(session, found, template, first),
+        plan=_plan(session, found, template, first, unfit),
         offers=found.offers,
         candidates=found.candidates,
         template=template,
@@ -157,8 +161,8 @@ def prepare_again(
     )
 
 
-def _plan(session: Session, found: Found, template: Template, first: Exact) -> LaunchPlan:
-    """Return the plan whose first offer is `first`, followed by those that come after it."""
+def _plan(session: Session, found: Found, template: Template, first: Exact, unfit: tuple[str, ...] = ()) -> LaunchPlan:
+    """Return the plan whose first offer is `first`, followed by those that come after it; `unfit` are passed over."""
     at, resolved, now = found.candidates.of(first.offer), first.resolved, session.clock().replace(microsecond=0)
     request, provider = at.request, at.provider
     check_here(provider.kind, request.cluster)
@@ -169,7 +173,9 @@ def _plan(session: Session, found: Found, template: Template, first: Exact) -> L
     remarks = (
         *_written(provider, request, parts, left_out),
         *found.remarks,
+        *unfit,
         *first.passed_over,
+        *container_remarks(template, first.offer),
         *setup_remarks(request.setup),
         *resolved.remarks,
         *at.remarks,
