@@ -29,7 +29,7 @@ class VastProvider:
     """
 
     kind = KIND
-    runs_parts = frozenset({"on_start", "packages"})
+    runs_parts = frozenset({"container", "disk_gb", "on_start", "packages"})
     guards = Guards(Agent.TELLS)  # that it can stop itself was never seen: see own_end
     token_rule = TokenRule(
         lifetime=timedelta(minutes=10),

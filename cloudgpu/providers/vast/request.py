@@ -121,7 +121,7 @@ def body(attempt: Attempt) -> dict[str, Any]:
         raise InvalidRequest(message, field="template", value=attempt.boot.template, next=way)
     made: dict[str, Any] = {
         "client_id": "me",
-        "image": call.image,
+        "image": _container(attempt) or call.image,
         "disk": call.disk_gb,
         "label": f"{LABEL}{attempt.token}"[:MOST_LABEL],
         "runtype": "args",
@@ -132,6 +132,11 @@ def body(attempt: Attempt) -> dict[str, Any]:
         "cancel_unavail": True,
     }
     return made if call.bid is None else {**made, "price": float(call.bid)}
+
+
+def _container(attempt: Attempt) -> str:
+    """Return the image of the template's container, empty for none: here it is the machine itself."""
+    return next((part.text.strip() for part in attempt.boot.parts if part.kind == "container"), "")
 
 
 def _check_place(request: LaunchRequest) -> None:
