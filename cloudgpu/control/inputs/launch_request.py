@@ -46,6 +46,7 @@ class UpRequest:
     owner: str | None = None
     project: str | None = None
     override: str | None = None  # why it may pass a budget
+    no_guard: bool = False
     cluster: ClusterRequest | None = None
 
 
@@ -158,6 +159,7 @@ class UpOptions(TypedDict, total=False):
     owner: str | None
     project: str | None
     override: str | None  # why a budget is to be passed, where it lets itself be
+    no_guard: bool  # launch though nothing would end it but runs of the reaper, and none is heard
     nodes: int | str | None  # so many machines under one name, all or none
     engine: str | None  # what queues their jobs: "slurm" or "none"; None: as the template says
     on_node_loss: str | None  # "wait" or "stop": what becomes of the other nodes when one is lost
@@ -182,6 +184,7 @@ def parse_request(**asked: Unpack[UpOptions]) -> UpRequest:
         owner=asked.get("owner"),
         project=asked.get("project"),
         override=asked.get("override"),
+        no_guard=asked.get("no_guard", False),
         cluster=cluster_request(asked.get("nodes"), asked.get("engine"), asked.get("on_node_loss")),
     )
 

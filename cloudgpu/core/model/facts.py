@@ -224,11 +224,14 @@ class MachineGuards(NamedTuple):
     agent: str
     timer: str
     follows: bool
+    tagged: bool = True  # its tags can be changed: else they tell of its launch alone, and the ledger has its lease
+    waived: bool = False  # launched or started with --no-guard: no run from outside was asked for
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Self:
         """Return the value of a record."""
-        return cls(record["agent"], record["timer"], record["follows"])
+        tagged, waived = record.get("tagged", True), record.get("waived", False)
+        return cls(record["agent"], record["timer"], record["follows"], tagged, waived)
 
 
 class SentWarning(NamedTuple):

@@ -89,6 +89,12 @@ class GcpProvider:
 
         return launch.launch(self._gcp, attempt, deadline=deadline)
 
+    def clear_shared(self, cluster: str, region: str) -> bool:
+        """Ask to take away the firewall rule by which the machines of a cluster reach each other."""
+        from cloudgpu.providers.gcp.network import shared
+
+        return shared.clear_shared(self._gcp, cluster, region)
+
     def get(self, id: str) -> Instance:  # noqa: A002
         """Return the machine now; raise InstanceNotFound when Google has none."""
         from cloudgpu.providers.gcp.compute import listing

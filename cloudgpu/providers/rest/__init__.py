@@ -1,1 +1,1 @@
-"""What clouds without an SDK stand on: one REST client, and launches that are sent once."""
+"""What providers of clouds without an SDK use: one REST client, and launches that are sent once."""
