@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from cloudgpu.core.model.account import Credit
 from cloudgpu.core.model.identity import AccountIdentity
+from cloudgpu.core.values.money import Money
 from cloudgpu.errors import CloudgpuError, ProviderUnavailable
 from cloudgpu.parallel import beat
 from cloudgpu.providers.account_abilities import Finding, Login
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
 LOG_LINES = "1000"
 LOG_TRIES, LOG_PAUSE_S = 12, 1.0  # a log takes about 9 s to be there (recorded command line)
-LOW = Decimal(5)  # USD
+LOW = Money.usd(5)
 
 
 def identity(vast: Vast) -> AccountIdentity:
@@ -32,18 +34,19 @@ def identity(vast: Vast) -> AccountIdentity:
     return vast.identity
 
 
-def credit(vast: Vast) -> Decimal | None:
-    """Return what is left to spend, in USD; None where vast.ai says no number.
+def credit(vast: Vast) -> Credit:
+    """Return what is left to spend. One call.
 
-    By `credit`, else `balance`, of `GET /api/v0/users/current/` (its API reference has `balance`; that this is what is
-    left of what was paid in is our belief). One call.
+    By `credit`, else `balance`, of `GET /api/v0/users/current/`: its API reference has `balance`; that this is what is
+    left of what was paid in is our belief. At zero vast.ai stops everything, and deletes it later. Raises
+    ProviderUnavailable where it says no number.
     """
     said = _user(vast)
     found = said.get("credit", said.get("balance"))
-    try:
-        return None if found is None or isinstance(found, bool) else Decimal(str(found))
-    except InvalidOperation:
-        return None
+    if isinstance(found, bool) or not isinstance(found, int | float):
+        message = f"{CLOUD} does not say what is left of the credit."
+        raise ProviderUnavailable(message, field="provider", value=KIND, next=f"Look at {BILLING}")
+    return Credit(Money.usd(Decimal(str(found))), vast.clock(), None, BILLING)
 
 
 def _user(vast: Vast) -> dict[str, Any]:
@@ -62,16 +65,15 @@ def login(vast: Vast) -> Login:
 
 
 def findings(vast: Vast) -> Sequence[Finding]:
-    """Return what was looked at: the credit. At zero vast.ai stops everything, and deletes it later. One call."""
+    """Return what was looked at: the credit. One call."""
     try:
-        left = credit(vast)
+        left = credit(vast).left
     except ProviderUnavailable as error:
         return [Finding("credit", None, error.message, next=error.next or "Try again in a minute.")]
-    if left is None:
-        return [Finding("credit", None, f"{CLOUD} says no credit", next=f"Look at {BILLING}")]
-    good, low = left >= LOW, f"at zero {CLOUD} stops everything, and deletes it later"
-    says = f"${left:.2f} is left" if good else f"${left:.2f} is left: {low}"
-    return [Finding("credit", good, says, next="" if good else f"Pay in at {BILLING}", needed=left <= 0)]
+    if left >= LOW:
+        return [Finding("credit", good=True, says=f"{left.text(2)} is left")]
+    says = f"{left.text(2)} is left: at zero {CLOUD} stops everything, and deletes it later"
+    return [Finding("credit", good=False, says=says, next=f"Pay in at {BILLING}", needed=left <= Money(0))]
 
 
 def host_keys(vast: Vast, id: str) -> Sequence[str]:  # noqa: A002

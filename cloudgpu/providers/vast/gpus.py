@@ -65,7 +65,9 @@ def names_of(wanted: str) -> Sequence[str]:
 
     That of a memory that only the offer tells (an A100 of 40 GB) is among them.
     """
-    known: list[tuple[str, tuple[str, ...]]] = [(name, (ours, "A100-40GB", "V100-32GB")) for name, ours in _OTHERS.items()]
+    known: list[tuple[str, tuple[str, ...]]] = [
+        (name, (ours, "A100-40GB", "V100-32GB")) for name, ours in _OTHERS.items()
+    ]
     known += [(name, (name.replace(" ", ""),)) for name in _PLAIN]
     found = [name for name, ours in known if any(same_gpu(one, wanted) and _alike(name, one) for one in ours)]
     return sorted({*found, *(f"{OLD}{name}" for name in found)})

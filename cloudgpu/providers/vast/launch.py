@@ -60,6 +60,8 @@ def launch(vast: Vast, attempt: Attempt, *, deadline: datetime) -> Instance:
             raise
         except ProviderUnavailable as error:
             return _looked_for(vast, attempt, deadline, error)
+        except NoCapacity:
+            return _rented_before(vast, attempt)
         except CloudgpuError:
             vast.once.refused(attempt)
             raise
@@ -75,6 +77,18 @@ def _check_price(attempt: Attempt, call: Call) -> None:
     if price.basis is Basis.ASKED and Money.usd(Decimal(call.per_hour)) > price.per_hour:
         message = f"{attempt.offer.available.zone} costs ${call.per_hour} an hour now, more than the plan said."
         raise NoCapacity(message, field="offer", next="Run it again to see the new prices.")
+
+
+def _rented_before(vast: Vast, attempt: Attempt) -> Instance:
+    """Return the machine of a call whose offer is gone because this very call took it: sent from another home, say.
+
+    To be called for a NoCapacity, which is raised again where no contract bears the label.
+    """
+    found = machines.labelled(vast, attempt.token)
+    if found is None:
+        vast.once.refused(attempt)
+        raise  # noqa: PLE0704  (called where it is handled)
+    return machines.instance(vast, found)
 
 
 def _made(vast: Vast, attempt: Attempt, call: Call, contract: str) -> Instance:

@@ -85,11 +85,14 @@ def made_by(vast: Vast, token: str) -> Raw | None:
 
     By the label first, one call; then by the token in all labels, since a change of tags changes the label.
     """
+    found = labelled(vast, token)
     name = f"{LABEL}{token}"
-    found = next(iter(pages(vast, {"label": {"eq": name}})), None)
-    if found is not None:
-        return found
-    return next((one for one in pages(vast) if str(one.get("label") or "").split(" ")[0] == name), None)
+    return found or next((one for one in pages(vast) if str(one.get("label") or "").split(" ")[0] == name), None)
+
+
+def labelled(vast: Vast, token: str) -> Raw | None:
+    """Return the contract whose label is that of a launch, as it was given. One call."""
+    return next(iter(pages(vast, {"label": {"eq": f"{LABEL}{token}"}})), None)
 
 
 def terminate(vast: Vast, id: str) -> None:  # noqa: A002

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
+from cloudgpu.core.model.account import Credit
 from cloudgpu.core.model.identity import AccountIdentity
 from cloudgpu.core.model.instances import Instance, Listing
 from cloudgpu.core.model.launch import Attempt, LaunchRequest, Setup
@@ -126,6 +127,12 @@ class VastProvider:
         from cloudgpu.providers.vast import account
 
         return account.login(self._vast)
+
+    def credit(self) -> Credit:
+        """Return what is left of what was paid in."""
+        from cloudgpu.providers.vast import account
+
+        return account.credit(self._vast)
 
     def findings(self, region: str | None = None) -> Sequence[Finding]:  # noqa: ARG002  (an account has one credit)
         """Return what was looked at in the account: its credit."""

@@ -18,7 +18,6 @@ from cloudgpu.core.values.times import iso, minute
 from cloudgpu.errors import InvalidRequest, NoCapacity
 from cloudgpu.providers.abilities import AttachedResource, PlacementConstraint, Resolved
 from cloudgpu.providers.machine.container_start import TAGS, Place, packed
-from cloudgpu.providers.shared.rules import apart
 from cloudgpu.providers.vast import market, own_end
 from cloudgpu.providers.vast.client import CLOUD
 from cloudgpu.providers.vast.options import IMAGE
@@ -78,7 +77,7 @@ def resolve(vast: Vast, request: LaunchRequest, item: Available) -> Resolved:
 
     Raises NoCapacity where the offer is gone, has become dearer, or ends before the lease does.
     """
-    said = apart(request, CLOUD)
+    said = _apart(request)
     setup = request.setup
     constraint(vast, setup, request.want)
     _check_place(request)
@@ -153,6 +152,21 @@ def _check_place(request: LaunchRequest) -> None:
             raise InvalidRequest(
                 f"{option} means nothing on {CLOUD}, which {why}.", field=option, next=f"Leave {option} out."
             )
+
+
+def _apart(request: LaunchRequest) -> tuple[str, ...]:
+    """Return what the plan of a cluster says: its containers have no network of their own. Nothing for one.
+
+    Raises InvalidRequest for one with an engine, whose daemons could not reach each other.
+    """
+    cluster = request.cluster
+    if cluster is None or cluster.nodes == 1:
+        return ()
+    if cluster.engine != "none":
+        message = f"The containers of a cluster on {CLOUD} cannot reach each other, and {cluster.engine} needs that."
+        way = "Launch with --engine none, or with another --provider."
+        raise InvalidRequest(message, field="--engine", value=cluster.engine, next=way)
+    return (f"the {cluster.nodes} machines cannot reach each other: on {CLOUD}, containers have no network in common",)
 
 
 def _disk_gb(wished: int | None) -> int:
