@@ -25,14 +25,14 @@ _KEY = re.compile(r"[\x21-\x7e]+")
 
 @dataclass(frozen=True, slots=True)
 class VastOptions:
-    """What an account's table says. `countries` empty: all.
+    """What an account's table says. `regions` empty: all.
 
     `reliability` is the least that a host may have (vast.ai's `reliability2`, 0 to 1). `unverified`: hosts that vast.ai
     has not verified are shown, too. `image` is what containers run (None: NVIDIA's CUDA). `key_file` has the API key.
     """
 
-    countries: tuple[str, ...] = ()
-    exclude_countries: tuple[str, ...] = ()
+    regions: tuple[str, ...] = ()
+    exclude_regions: tuple[str, ...] = ()
     reliability: float = USUAL_RELIABILITY
     unverified: bool = False
     image: str | None = None
@@ -40,7 +40,7 @@ class VastOptions:
 
     def uses(self, country: str) -> bool:
         """Say whether machines are launched in a country."""
-        return country not in self.exclude_countries and (not self.countries or country in self.countries)
+        return country not in self.exclude_regions and (not self.regions or country in self.regions)
 
 
 def vast_options(account: str, table: Mapping[str, Any]) -> VastOptions:
@@ -101,8 +101,8 @@ def _file(account: str, key: str, value: object) -> str:
 
 _country: Reader = matching(COUNTRY, "a country's code", "NO")
 _READERS: Mapping[str, Reader] = {
-    "countries": several(_country, "countries", "NO"),
-    "exclude_countries": several(_country, "countries", "NO"),
+    "regions": several(_country, "countries", "NO"),
+    "exclude_regions": several(_country, "countries", "NO"),
     "reliability": _reliability,
     "unverified": flag,
     "image": matching(IMAGE, "an image with its tag", "pytorch/pytorch:2.6.0-cuda12.4-cudnn9-devel"),

@@ -49,8 +49,8 @@ def test_a_place_that_cannot_be_is_refused_without_a_call(vast, lab, wrong):
 
 
 def test_countries_of_the_settings_hold(vast, tmp_path):
-    assert zones(account(vast, tmp_path / "a", countries=["NO"])) == ["m40002"]
-    assert "m40002" not in zones(account(vast, tmp_path / "b", exclude_countries=["NO"]))
+    assert zones(account(vast, tmp_path / "a", regions=["NO"])) == ["m40002"]
+    assert "m40002" not in zones(account(vast, tmp_path / "b", exclude_regions=["NO"]))
 
 
 def test_one_search_names_its_limit_the_gpu_and_how_many(vast, lab):
