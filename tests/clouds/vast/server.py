@@ -218,7 +218,8 @@ class VastServer(RestServer):
             raise Refusal("no_such_instance")
         one.run(self.clock.now(), on=False)
         self.clock.cancel(f"loading {one.id}")
-        self.clock.later(f"ends {one.id}", "ending", lambda: self._end(one))
+        if self.clock.when(f"ends {one.id}") is None:
+            self.clock.later(f"ends {one.id}", "ending", lambda: self._end(one))
         return Reply(200, {"success": True})
 
     def _end(self, one: Contract) -> None:
