@@ -81,6 +81,7 @@ READERS = {
     "gcp": ("cloudgpu.providers.gcp.options", "gcp_options"),
     "runpod": ("cloudgpu.providers.runpod.options", "runpod_options"),
     "local": ("cloudgpu.providers.local.options", "local_options"),
+    "vast": ("cloudgpu.providers.vast.options", "vast_options"),
 }
 
 

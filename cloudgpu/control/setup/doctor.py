@@ -54,6 +54,7 @@ SDKS = {
     "gcp": ("google.cloud.compute_v1",),
     "azure": ("azure.mgmt.compute", "azure.identity"),
     "runpod": ("urllib3",),
+    "vast": ("urllib3",),
 }
 
 
