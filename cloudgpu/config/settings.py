@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from cloudgpu.core.policies.description import Choices
     from cloudgpu.core.values.currency import Currency
 
-SHIPPED_KINDS = ("aws", "azure", "gcp", "local", "ssh")
-CLOUDS = ("aws", "azure", "gcp")  # need no table: their SDKs find credentials by themselves
+SHIPPED_KINDS = ("aws", "azure", "gcp", "lambda", "local", "ssh")
+CLOUDS = ("aws", "azure", "gcp", "lambda")  # need no table: credentials are found where they usually are
 ANY = "any"  # in place of a provider: every cloud account
 MARKETS = ("on_demand", "spot")
 LONGEST = 200  # characters of an owner's or project's name

@@ -52,6 +52,7 @@ SDKS = {
     "aws": ("boto3",),
     "gcp": ("google.cloud.compute_v1",),
     "azure": ("azure.mgmt.compute", "azure.identity"),
+    "lambda": ("urllib3",),
 }
 
 

@@ -39,6 +39,7 @@ _NAMES = {
     "aws": ("AWS", "Amazon Web Services, Inc."),
     "gcp": ("Google Cloud", "Google Cloud"),
     "azure": ("Microsoft", "Microsoft"),
+    "lambda": ("Lambda Cloud", "Lambda"),
 }
 _SERVICES: dict[str, dict[Resource | None, str]] = {
     "aws": {
@@ -46,6 +47,7 @@ _SERVICES: dict[str, dict[Resource | None, str]] = {
         None: "Amazon Elastic Compute Cloud",
     },
     "gcp": {None: "Compute Engine"},
+    "lambda": {None: "On-Demand Cloud"},
     "azure": {
         Resource.INSTANCE: "Virtual Machines",
         Resource.ADDRESS: "Virtual Network",
