@@ -39,6 +39,8 @@ _NAMES = {
     "aws": ("AWS", "Amazon Web Services, Inc."),
     "gcp": ("Google Cloud", "Google Cloud"),
     "azure": ("Microsoft", "Microsoft"),
+    "runpod": ("RunPod", "RunPod"),
+    "lambda": ("Lambda Cloud", "Lambda"),
 }
 _SERVICES: dict[str, dict[Resource | None, str]] = {
     "aws": {
@@ -46,6 +48,8 @@ _SERVICES: dict[str, dict[Resource | None, str]] = {
         None: "Amazon Elastic Compute Cloud",
     },
     "gcp": {None: "Compute Engine"},
+    "runpod": {None: "Pods"},
+    "lambda": {None: "On-Demand Cloud"},
     "azure": {
         Resource.INSTANCE: "Virtual Machines",
         Resource.ADDRESS: "Virtual Network",
