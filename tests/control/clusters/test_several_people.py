@@ -21,7 +21,7 @@ from cloudgpu.core.clusters.layout import engine_files
 from cloudgpu.errors import InvalidRequest
 from tests.control.clusters.gang import Gang, needs_slurm, until
 
-PERSON, OTHERS = "daemon", 1
+PERSON, OTHERS, CLUSTER = "daemon", 1, "cg-several"
 SUDO = '#!/bin/sh\n[ "$1" = -n ] || exit 1\nshift\nexec "$@"\n'
 
 
@@ -34,7 +34,7 @@ def can_be_root():
 @pytest.fixture(scope="module")
 def gang(tmp_path_factory):
     needs_slurm()
-    made = Gang(tmp_path_factory.mktemp("cluster"), 2)
+    made = Gang(tmp_path_factory.mktemp("cluster"), 2, cluster=CLUSTER)
     try:
         yield made
     finally:
@@ -86,9 +86,9 @@ def test_each_persons_job_runs_under_their_own_name_on_every_node(rooted, tmp_pa
     assert engine_of(rooted.session, rooted.machines).usable == 2
     says = 'echo "$(id -un) $SLURMD_NODENAME $CLOUDGPU_NODE_RANK $CLOUDGPU_ENGINE"'
     lines = as_person(rooted, "srun", "-N2", "--time=1", "sh", "-c", says).splitlines()
-    assert sorted(lines) == [f"{PERSON} train-{n} {n} cg-test/{n}" for n in range(2)]
+    assert sorted(lines) == [f"{PERSON} train-{n} {n} {CLUSTER}/{n}" for n in range(2)]
     own = f"srun -N2 --time=1 sh -c '{says.replace('id -un', 'id -u')}'"
-    assert sorted(rooted.sh(own)[1].splitlines()) == [f"{os.getuid()} train-{n} {n} cg-test/{n}" for n in range(2)]
+    assert sorted(rooted.sh(own)[1].splitlines()) == [f"{os.getuid()} train-{n} {n} {CLUSTER}/{n}" for n in range(2)]
     again = rooted.engine_processes()
     set_up(rooted.session, rooted.machines, people=[PERSON])
     assert rooted.engine_processes() == again
@@ -98,7 +98,7 @@ def test_others_read_the_settings_and_never_the_key(rooted):
     if not can_be_root():
         return
     for node in range(2):
-        short = Path(engine_files("cg-test", node).short)
+        short = Path(engine_files(CLUSTER, node).short)
         modes = {one.name: oct(one.stat().st_mode & 0o777) for one in short.iterdir() if one.is_file()}
         assert (modes["slurm.conf"], modes["job-environment"], modes["task-prolog"]) == ("0o644", "0o644", "0o755")
         assert oct(short.stat().st_mode & 0o777) == oct(short.parent.stat().st_mode & 0o777) == "0o711"
@@ -116,9 +116,9 @@ def test_the_end_ends_everybodys_jobs_and_leaves_nothing(rooted):
     assert rooted.engine_processes() == {}
     assert not any(one.is_running() for one in sleeps)
     for node in range(2):
-        files = engine_files("cg-test", node)
+        files = engine_files(CLUSTER, node)
         assert not Path(files.short).exists()
-        assert ours(Path("/nowhere"), Path(files.short), mark_of("cg-test", node)) == []
+        assert ours(Path("/nowhere"), Path(files.short), mark_of(CLUSTER, node)) == []
 
 
 def _sleeping():
