@@ -14,7 +14,7 @@ CHECKOUT = Path(__file__).parents[1]
 BASE = {"errors", "core"}
 ASKING = BASE | {"parallel"}  # what asks many at once
 CLOUD = ASKING | {"providers", "providers.shared", "providers.machine", "catalog"}
-SEAM = tuple(f"cloudgpu.providers.{name}." for name in ("base", "abilities", "account_abilities"))
+SEAM = tuple(f"cloudgpu.providers.{name}." for name in ("base", "abilities", "account_abilities", "cluster_abilities"))
 MAY_IMPORT = {  # a room -> the rooms of ours that it may import, besides itself
     "": BASE | {"control"},  # cloudgpu/__init__.py, the library's face
     "__main__": {"cli"},  # `python -m cloudgpu`
@@ -32,10 +32,14 @@ MAY_IMPORT = {  # a room -> the rooms of ours that it may import, besides itself
     "providers.shared": ASKING | {"providers", "catalog"},  # what several clouds do alike; what drives a GPU is a fact
     "providers.local": ASKING | {"providers", "access"},
     "providers.ssh": ASKING | {"providers", "providers.shared", "access"},
+    "providers.rest": ASKING | {"providers", "providers.shared"},  # what clouds without an SDK stand on
     "providers.machine": BASE | {"providers"},  # what a machine in a cloud is given: no SDK, no catalogue
     "providers.aws": CLOUD,
     "providers.gcp": CLOUD,
     "providers.azure": CLOUD,
+    "providers.runpod": CLOUD | {"providers.rest"},
+    "providers.vast": CLOUD | {"providers.rest"},
+    "providers.lambdalabs": CLOUD | {"providers.rest"},
     "control": ASKING
     | {"underway", "config", "providers", "providers.shared", "ledger", "access", "catalog", "views", "agent"},
     "cli": ASKING | {"underway", "control", "config", "access", "views"},
@@ -45,6 +49,7 @@ HOMES = {  # a library -> the only rooms that may import it
     "boto3": {"providers.aws"},
     "botocore": {"providers.aws"},
     "fsspec": {"providers.shared"},
+    "urllib3": {"providers.rest"},
     "google": {"providers.gcp"},
     "azure": {"providers.azure"},
     "asyncssh": {"providers.local", "providers.ssh"},
@@ -59,7 +64,7 @@ HOMES = {  # a library -> the only rooms that may import it
     "typer": {"cli"},
     "rich": {"cli"},
     "pytest": {"testing"},
-    "cryptography": {"access", "testing", "providers.ssh"},
+    "cryptography": {"access", "testing", "providers.lambdalabs", "providers.ssh"},
     "apprise": {"control"},
     "apscheduler": {"control"},
     "concurrent": set(),  # its pools keep the process after Ctrl-C; ours is cloudgpu.parallel

@@ -33,6 +33,7 @@ __all__ = [
     "BulkStopContract",
     "CanRehearseInterruptionContract",
     "ChecksPermissionsContract",
+    "ClearsSharedContract",
     "ExaminesContract",
     "FakeProvider",
     "FullFakeProvider",

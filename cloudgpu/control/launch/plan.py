@@ -10,9 +10,12 @@ from cloudgpu.config.templates.render import ENGINE_PACKAGES, parts_at
 from cloudgpu.control.clusters.engine import check_here
 from cloudgpu.control.inputs.launch_request import UpRequest, validate_request
 from cloudgpu.control.inputs.setup import setup_remarks
+from cloudgpu.control.inputs.trust import check_exposure
 from cloudgpu.control.launch.any_provider import Found, offers_of_any_provider, volume_accounts
 from cloudgpu.control.launch.candidates import Candidate, Candidates, candidate, candidates_of, check_volume, owner_of
+from cloudgpu.control.launch.containers import container_remarks, runnable
 from cloudgpu.control.launch.offers import Exact, first_exact, offers_in, offers_or_known, open_to_caller, tied
+from cloudgpu.control.launch.trust import password_remarks, passwords_of, trust_remarks
 from cloudgpu.control.network.reachability import network_again
 from cloudgpu.control.policies.resolve import policy_of
 from cloudgpu.control.pricing.attached_costs import extras_of
@@ -20,6 +23,7 @@ from cloudgpu.control.session.guarding import needs_guard, run_of_launch
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.law import check_override, check_owner
 from cloudgpu.core.launch.plan import LaunchPlan, launch_plan, nodes_of
+from cloudgpu.core.launch.plan_cost import traffic_remarks
 from cloudgpu.core.launch.same_request import fingerprint_of, living_of, unsettled_of
 from cloudgpu.core.model.launch import LaunchRequest, Part
 from cloudgpu.core.model.machine import Machine
@@ -86,6 +90,7 @@ def prepare(session: Session, request: UpRequest) -> Prepared:
         check_override(session, request.override)
     check_owner(session, owner_of(session, request))
     template = session.find_template(request.template)
+    check_exposure(request.trust, passwords_of(template, session.settings.templates), expose=request.expose)
     candidates = candidates_of(session, request, template)
     fingerprint = fingerprint_of(candidates.identity, request.name)
     existing = None if request.new else living_of(session.ledger.machines(), request.key, fingerprint)
@@ -101,8 +106,10 @@ def prepare(session: Session, request: UpRequest) -> Prepared:
     found = _found(session, candidates, there)
     if there is None and volume is not None:
         check_volume(session, found.candidates, volume.name)  # by now it is known in which zone one of several lies
+    unfit: tuple[str, ...] = ()
     if there is None:
-        found = replace(found, candidates=open_to_caller(session, found.candidates))
+        offers, unfit = runnable(template, found.offers)
+        found = replace(found, offers=offers, candidates=open_to_caller(session, found.candidates))
     first = (
         Exact(found.offers[0])
         if there
@@ -110,7 +117,7 @@ def prepare(session: Session, request: UpRequest) -> Prepared:
     )
     found = replace(found, offers=tuple(one for one in found.offers if one.available.account not in first.without))
     return Prepared(
-        plan=_plan(session, found, template, first, no_guard=request.no_guard),
+        plan=_plan(session, found, template, first, unfit, no_guard=request.no_guard),
         offers=found.offers,
         candidates=found.candidates,
         template=template,
@@ -134,8 +141,9 @@ def _found(session: Session, candidates: Candidates, there: Machine | None) -> F
     wished = one.request.want
     if there is None:
         one = replace(one, request=tied(one.provider, one.request))
-    offers = offers_in(session, one.provider, one.request, wished, there)
-    return Found(tuple(offers), replace(candidates, each=(one,)))
+    less: list[Offer] = []
+    offers = offers_in(session, one.provider, one.request, wished, there, less)
+    return Found(tuple(offers), replace(candidates, each=(one,)), tuple(less))
 
 
 def prepare_again(
@@ -153,13 +161,14 @@ def prepare_again(
     """
     provider, template = session.provider(request.account), session.find_template(request.template)
     request = tied(provider, request)
-    offers = offers_or_known(session, provider, request.want, None)
+    offers: Sequence[Offer] = offers_or_known(session, provider, request.want, None)
     request = replace(request, setup=replace(request.setup, network=network_again(session, request.setup.network)))
     one = Candidate(provider, request, lifetime, policy_of(session, machine).policy)
+    offers, unfit = runnable(template, offers)
     found = Found(tuple(offers), open_to_caller(session, Candidates((one,))))
     first = first_exact(session, found.candidates, offers, no_guard=no_guard)
     return Prepared(
-        plan=_plan(session, found, template, first, no_guard=no_guard),
+        plan=_plan(session, found, template, first, unfit, no_guard=no_guard),
         offers=found.offers,
         candidates=found.candidates,
         template=template,
@@ -175,8 +184,10 @@ def prepare_again(
     )
 
 
-def _plan(session: Session, found: Found, template: Template, first: Exact, *, no_guard: bool) -> LaunchPlan:
-    """Return the plan whose first offer is `first`, followed by those that come after it."""
+def _plan(
+    session: Session, found: Found, template: Template, first: Exact, unfit: tuple[str, ...] = (), *, no_guard: bool
+) -> LaunchPlan:
+    """Return the plan whose first offer is `first`, followed by those that come after it; `unfit` are passed over."""
     at, resolved, now = found.candidates.of(first.offer), first.resolved, session.clock().replace(microsecond=0)
     request, provider = at.request, at.provider
     check_here(provider.kind, request.cluster)
@@ -187,8 +198,13 @@ def _plan(session: Session, found: Found, template: Template, first: Exact, *, n
     offers = found.offers[found.offers.index(first.offer) :]
     remarks = (
         *_written(provider, request, parts, left_out),
+        *trust_remarks(offers, found.less),
+        *traffic_remarks(first.offer),
+        *password_remarks(offers, passwords_of(template, session.settings.templates)),
         *found.remarks,
+        *unfit,
         *first.passed_over,
+        *container_remarks(template, first.offer),
         *setup_remarks(request.setup),
         *resolved.remarks,
         *at.remarks,

@@ -53,6 +53,9 @@ SDKS = {
     "aws": ("boto3",),
     "gcp": ("google.cloud.compute_v1",),
     "azure": ("azure.mgmt.compute", "azure.identity"),
+    "runpod": ("urllib3",),
+    "vast": ("urllib3",),
+    "lambda": ("urllib3",),
 }
 
 

@@ -18,7 +18,6 @@ from cloudgpu.providers.abilities import (
     HasVolumes,
     Imageable,
     KnowsHostKeys,
-    LaunchesTogether,
     LeavesFiles,
     Pausable,
     Reachable,
@@ -42,6 +41,7 @@ from cloudgpu.providers.account_abilities import (
     RaisesQuota,
     ReadsCredit,
 )
+from cloudgpu.providers.cluster_abilities import ClearsShared, LaunchesTogether
 from cloudgpu.testing.contract.accounts import (
     ChecksPermissionsContract,
     HasBudgetAlertContract,
@@ -76,7 +76,7 @@ from cloudgpu.testing.contract.running import (
     WritesAtHomeContract,
 )
 from cloudgpu.testing.contract.timers import SetsTimerContract
-from cloudgpu.testing.contract.together import LaunchesTogetherContract
+from cloudgpu.testing.contract.together import ClearsSharedContract, LaunchesTogetherContract
 from cloudgpu.testing.contract.volumes import HasVolumesContract
 
 __all__ = [
@@ -84,6 +84,7 @@ __all__ = [
     "BulkStopContract",
     "CanRehearseInterruptionContract",
     "ChecksPermissionsContract",
+    "ClearsSharedContract",
     "ExaminesContract",
     "HasBudgetAlertContract",
     "HasLoginContract",
@@ -119,6 +120,7 @@ __all__ = [
 ABILITY_SUITES: Mapping[type[Any], type[ContractBase]] = {
     Pausable: PausableContract,
     LaunchesTogether: LaunchesTogetherContract,
+    ClearsShared: ClearsSharedContract,
     BulkStop: BulkStopContract,
     Taggable: TaggableContract,
     HasPrices: HasPricesContract,

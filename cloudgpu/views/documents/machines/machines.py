@@ -14,14 +14,14 @@ from cloudgpu.views.documents.parts import (
     Gpu,
     Identity,
     Market,
+    PendingAction,
     Price,
     State,
     Time,
     TimerGuard,
+    Trust,
     Usd,
 )
-
-PendingAction = Annotated[str, Literal["stop", "start", "park", "terminate"]]
 
 
 class Guards(TypedDict):
@@ -201,9 +201,7 @@ class MachineDocument(TypedDict):
     retained: list[RetainedPart]
     """Disks and images of it that stay without it."""
     retained_usd_per_month: Usd | None
-    """What these cost a month, at most for images; just after a park, what its disk costs; null when a price is not
-    known.
-    """
+    """What these cost a month, at most for images; just after a park, its disk; null when a price is not known."""
     attached_costs: list[AttachedCost] | None
     """What is paid in addition to the machine; null if its launch did not say."""
     stopped_usd_per_month: Usd | None
@@ -214,6 +212,8 @@ class MachineDocument(TypedDict):
     """Why `reap` cannot know whether it is used, once that was reported; null if it can, or did not query it."""
     cluster: NodeOfCluster | None
     """Which node of which cluster it is; null for a machine of its own."""
+    trust: Trust
+    """Whose computer it is: `cloud`, `datacenter` or `community`, whose owner can read everything on it."""
 
 
 class ClusterDocument(MachineDocument):

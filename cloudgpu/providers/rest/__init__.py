@@ -1,0 +1,1 @@
+"""What providers of clouds without an SDK use: one REST client, and launches that are sent once."""

@@ -1,0 +1,279 @@
+"""A client for clouds that speak JSON over HTTPS and have no SDK that can be trusted with a launch.
+
+A call is sent again only where that cannot do anything twice: a read, or a change that says the same when it is
+repeated. A launch is sent once: what became of it is found out by looking. A redirect is never followed, so that the
+key goes nowhere else.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlencode, urlsplit
+
+from cloudgpu.errors import CloudgpuError, InvalidRequest, MissingExtra, ProviderUnavailable, RateLimited, Silent
+from cloudgpu.parallel import beat
+from cloudgpu.providers.patience import Patience
+from cloudgpu.providers.shared.calls import AT_ONCE, count
+
+if TYPE_CHECKING:
+    import urllib3
+
+READS = frozenset({"GET", "HEAD"})
+LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
+TOO_MANY, FAULTY, LARGEST = 429, 500, 64 * 2**20  # HTTP statuses; bytes of an answer
+PAUSES_S = (0.5, 1.0, 2.0, 4.0)  # before a call is sent again, the last one from then on
+_SHOWN = 300  # characters of what a cloud says
+
+
+class NotSent(ProviderUnavailable):
+    """Nothing was sent: no connection was made."""
+
+    kind = "not_sent"
+
+
+class Answer(NamedTuple):
+    """What a cloud answered: the HTTP status, headers by their names in lower case, and the JSON value (None: none)."""
+
+    status: int
+    headers: Mapping[str, str]
+    data: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a cloud is spoken to, and in which words.
+
+    `cloud` is its name for people, `kind` that of its provider, `base` the address before each path. `login` returns
+    the headers that carry the key, and raises AuthFailed where there is none. `refused` returns the error that an
+    answer of 400 or more is. `intervals` are the least seconds between two calls of one action, where the cloud asks
+    for that; those of "*" between any two calls.
+    """
+
+    cloud: str
+    kind: str
+    base: str
+    login: Callable[[], Mapping[str, str]]
+    refused: Callable[[Answer], CloudgpuError]
+    intervals: Mapping[str, float] = field(default_factory=dict)
+
+
+class RestClient:
+    """One account's calls. `pause` waits so many seconds; `patience` is what a call has in all."""
+
+    def __init__(self, place: Place, patience: Patience, pause: Callable[[float], None] = time.sleep) -> None:
+        self.place, self.patience, self.pause = place, patience, pause
+        self._pool: urllib3.PoolManager | None = None
+        self._next: dict[str, float] = {}  # by action: when it may be sent again
+        self._turns = threading.Lock()
+        _check(place)
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        *,
+        action: str,
+        query: Mapping[str, str] | None = None,
+        body: object = None,
+        again: bool | None = None,
+    ) -> Answer:
+        """Send a call and return its answer, which is one below 400.
+
+        `action` is its name for the metrics and the intervals. `again`: it may be sent again where no answer, or one
+        that says nothing, came; None: where it is a read. Raises NotSent, Silent, ProviderUnavailable, RateLimited, and
+        what `Place.refused` returns.
+        """
+        read = method in READS
+        repeats = read if again is None else again
+        if read:
+            self.patience.check(action, self.place.cloud)
+        begun, tries = self.patience.now(), 0
+        fault: CloudgpuError
+        while True:
+            begun += self._let(action)  # a turn that is waited for is no silence
+            try:
+                answer = self._once(method, path, action, query, body, begun)
+            except ProviderUnavailable as error:
+                wait, fault = PAUSES_S[min(tries, len(PAUSES_S) - 1)], error
+            else:
+                if answer.status < TOO_MANY or TOO_MANY < answer.status < FAULTY:
+                    self.patience.answered(action, self.place.cloud)
+                    if answer.status >= 400:  # noqa: PLR2004  (RFC 9110, 15.5)
+                        raise self.place.refused(answer)
+                    return answer
+                wait, fault = self._wait(answer, tries), self._fault(answer)
+            tries += 1
+            if not repeats or self.patience.left(begun, read=read) < wait + self.patience.connect:
+                raise fault
+            beat(wait)
+            self.pause(wait)
+
+    def get(self, path: str, *, action: str, query: Mapping[str, str] | None = None) -> Any:
+        """Return the JSON value at a path. Raises as `call`."""
+        return self.call("GET", path, action=action, query=query).data
+
+    def lines(
+        self, path: str, *, action: str, query: Mapping[str, str] | None = None, seconds: float = 5.0
+    ) -> Iterator[str]:
+        """Yield the lines of an answer that need not end, for so many seconds at most. Raises as `call`."""
+        import urllib3
+
+        self._let(action)
+        count(self.place.kind, action)
+        end = self.patience.now() + seconds
+        headers = {"Accept": "text/event-stream", **self.place.login()}
+        timeout = urllib3.Timeout(connect=self.patience.connect, read=seconds)
+        try:
+            reply = self._connections().request(
+                "GET", self._url(path, query), headers=headers, timeout=timeout, preload_content=False
+            )
+            with closing(reply):
+                if reply.status >= 400:  # noqa: PLR2004
+                    raise self._fault(_answer(reply, self.place.cloud))
+                for line in _lines(reply):
+                    yield line
+                    if self.patience.now() >= end:
+                        return
+        except urllib3.exceptions.ReadTimeoutError:
+            return
+        except urllib3.exceptions.HTTPError as error:
+            raise self._unanswered(error, action, seconds) from error
+
+    def redacted(self, text: str) -> str:
+        """Return a text of the cloud without the key, in a length that can be shown."""
+        for value in self.place.login().values():
+            for secret in filter(None, (value, value.rpartition(" ")[2])):
+                text = text.replace(secret, "...")
+        return " ".join(text.split())[:_SHOWN]
+
+    def _once(
+        self, method: str, path: str, action: str, query: Mapping[str, str] | None, body: object, begun: float
+    ) -> Answer:
+        import urllib3
+
+        headers = {"Accept": "application/json", "User-Agent": "cloudgpu", **self.place.login()}
+        data = None if body is None else json.dumps(body).encode()
+        if data is not None:
+            headers["Content-Type"] = "application/json"
+        seconds = max(self.patience.left(begun, read=method in READS), 0.001)
+        timeout = urllib3.Timeout(connect=min(self.patience.connect, seconds), read=seconds)
+        count(self.place.kind, action)
+        try:
+            reply = self._connections().request(
+                method, self._url(path, query), body=data, headers=headers, timeout=timeout, preload_content=False
+            )
+            with closing(reply):
+                answer = _answer(reply, self.place.cloud)
+        except urllib3.exceptions.HTTPError as error:
+            raise self._unanswered(error, action, seconds) from error
+        beat()
+        return answer
+
+    def _unanswered(self, error: Exception, action: str, seconds: float) -> ProviderUnavailable:
+        import urllib3
+
+        cloud = self.place.cloud
+        if isinstance(error, (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ConnectTimeoutError)):
+            message = f"{cloud} cannot be reached: {type(error).__name__}."
+            return NotSent(message, field="provider", value=self.place.kind, next="Look at the network, and try again.")
+        if isinstance(error, urllib3.exceptions.SSLError):
+            message = f"{cloud} does not prove who it is: {str(error)[:_SHOWN]}."
+            return NotSent(message, field="provider", value=self.place.kind, next="Look for a proxy in between.")
+        if isinstance(error, urllib3.exceptions.TimeoutError):
+            return self.patience.silent(action, cloud, round(seconds, 1))
+        message = f"{cloud} did not answer {action} to its end: {type(error).__name__}."
+        return Silent(message, field="provider", value=self.place.kind, next="Try again in a minute.")
+
+    def _fault(self, answer: Answer) -> CloudgpuError:
+        if answer.status != TOO_MANY:
+            return self.place.refused(answer)
+        message = f"{self.place.cloud} takes no more calls for now (429)."
+        way = "Try again in a minute."
+        return RateLimited(message, retry_after=_retry_after(answer), field="provider", next=way)
+
+    @staticmethod
+    def _wait(answer: Answer, tries: int) -> float:
+        asked = _retry_after(answer) if answer.status == TOO_MANY else None
+        return PAUSES_S[min(tries, len(PAUSES_S) - 1)] if asked is None else asked
+
+    def _let(self, action: str) -> float:
+        """Wait until this action may be sent again, and return for how many seconds; threads take turns."""
+        least = {name: self.place.intervals[name] for name in ("*", action) if self.place.intervals.get(name)}
+        with self._turns:
+            now = self.patience.now()
+            turn = max((now, *(self._next.get(name, now) for name in least)))
+            self._next.update({name: turn + seconds for name, seconds in least.items()})
+        if turn > now:
+            beat(turn - now)
+            self.pause(turn - now)
+        return turn - now
+
+    def _url(self, path: str, query: Mapping[str, str] | None) -> str:
+        return self.place.base.rstrip("/") + path + (f"?{urlencode(query)}" if query else "")
+
+    def _connections(self) -> urllib3.PoolManager:
+        if self._pool is None:
+            self._pool = _pool(self.place)
+        return self._pool
+
+
+def _check(place: Place) -> None:
+    parts = urlsplit(place.base)
+    if parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in LOOPBACK):
+        return
+    message = f"The endpoint {place.base} of {place.cloud} is not https: the key would be readable on its way."
+    raise InvalidRequest(message, field="endpoint", value=place.base, next="Write it with https://.")
+
+
+def _pool(place: Place) -> urllib3.PoolManager:
+    try:
+        import urllib3
+    except ModuleNotFoundError as error:
+        message = f"The provider {place.kind} needs urllib3, which is not installed."
+        way = "Run: pip install 'cloudgpu[rest]'"
+        raise MissingExtra(message, field="provider", value=place.kind, next=way) from error
+    from urllib.request import getproxies, proxy_bypass
+
+    parts = urlsplit(place.base)
+    proxy = getproxies().get(parts.scheme)
+    more: dict[str, Any] = {"retries": urllib3.Retry(False), "maxsize": AT_ONCE}  # noqa: FBT003  (its own word for none)
+    if proxy is None or parts.hostname in LOOPBACK or proxy_bypass(parts.hostname or ""):
+        return urllib3.PoolManager(**more)
+    return urllib3.ProxyManager(proxy, **more)
+
+
+def _answer(reply: urllib3.BaseHTTPResponse, cloud: str) -> Answer:
+    """Return what came, read to its end. Raises ProviderUnavailable for what is not JSON."""
+    text = reply.read(LARGEST, decode_content=True)
+    headers = {name.lower(): value for name, value in reply.headers.items()}
+    try:
+        data = json.loads(text) if text.strip() else None
+    except ValueError:
+        if reply.status >= 400:  # noqa: PLR2004  (a plain text: the status says it)
+            return Answer(reply.status, headers, text.decode("utf-8", "replace"))
+        message = f"{cloud} answered with {reply.status} and something that is not JSON."
+        raise ProviderUnavailable(message, field="provider", next="Try again in a minute.") from None
+    return Answer(reply.status, headers, data)
+
+
+def _lines(reply: urllib3.BaseHTTPResponse) -> Iterator[str]:
+    left = b""
+    for piece in reply.stream(4096, decode_content=True):
+        *whole, left = (left + piece).split(b"\n")
+        yield from (line.decode("utf-8", "replace").rstrip("\r") for line in whole)
+    if left:
+        yield left.decode("utf-8", "replace")
+
+
+def _retry_after(answer: Answer) -> float | None:
+    """Return the seconds that an answer asks for (RFC 9110, 10.2.3, its number alone)."""
+    try:
+        return max(0.0, float(answer.headers.get("retry-after", "")))
+    except ValueError:
+        return None

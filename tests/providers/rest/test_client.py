@@ -1,0 +1,207 @@
+"""The client of clouds without an SDK, over real HTTP: what is sent again, what once, and what is said of it."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from cloudgpu.errors import AuthFailed, InvalidRequest, NoCapacity, ProviderUnavailable, RateLimited, Silent
+from cloudgpu.providers.patience import Patience
+from cloudgpu.providers.rest.client import NotSent, Place, RestClient
+from tests.clouds.rest import Refusal, Reply, RestServer, Unmodelled
+
+KEY = "sk-of-nobody-0123456789"
+
+
+class Echo(RestServer):
+    """A cloud that answers with what it was sent."""
+
+    def read(self, request):
+        if request.path == "/v1/moved":
+            return "moved", {}
+        if not request.path.startswith("/v1/"):
+            raise Unmodelled(request.path)
+        return request.path.removeprefix("/v1/"), {}
+
+    def answer(self, call, request):
+        if call.action == "moved":
+            return Reply(302, {}, {"Location": f"{self.url}/v1/elsewhere"})
+        if call.action == "page":
+            return Reply(200, "<html>a login page</html>")
+        if call.action == "nothing":
+            return Reply(204)
+        return Reply(200, {"body": request.body, "query": request.query, "login": request.headers["Authorization"]})
+
+    def refusal(self, call, refusal):
+        return Reply(refusal.status or 400, {"error": refusal.code, "message": refusal.message}, error=refusal.code)
+
+    def denial(self, call):
+        return Refusal("denied", "no", 401)
+
+    def place(self, call):
+        return {}
+
+
+@pytest.fixture(scope="module")
+def echo():
+    server = Echo()
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def server(echo):
+    echo.reset()
+    yield echo
+    assert not echo.unmodelled
+
+
+class Time:
+    """A clock that only pauses move."""
+
+    def __init__(self):
+        self.now, self.paused = 0.0, []
+
+    def pause(self, seconds):
+        self.paused.append(seconds)
+        self.now += seconds
+
+
+@pytest.fixture
+def time():
+    return Time()
+
+
+def refused(answer):
+    return AuthFailed("refused") if answer.status == 401 else NoCapacity(f"{answer.status} {answer.data}")
+
+
+def client(server, time, *, base=None, seconds=7.0, **more):
+    login = {"Authorization": f"Bearer {KEY}"}
+    place = Place("Echo", "echo", base or f"{server.url}/v1", lambda: login, refused, **more)
+    return RestClient(place, Patience(seconds, lambda: time.now), time.pause)
+
+
+def test_a_read_is_sent_with_its_key_and_query_and_returns_the_value(server, time):
+    found = client(server, time).get("/things", action="list", query={"a": "b c&d"})
+    assert found == {"body": None, "query": {"a": "b c&d"}, "login": f"Bearer {KEY}"}
+
+
+def test_a_change_sends_json_and_an_answer_may_be_empty(server, time):
+    made = client(server, time).call("POST", "/things", action="make", body={"name": "é"})
+    assert (made.status, made.data["body"]) == (200, {"name": "é"})
+    assert client(server, time).call("DELETE", "/nothing", action="end").data is None
+
+
+@pytest.mark.parametrize("effect", ["lose_reply", "refuse"])
+def test_a_launch_is_sent_once_whatever_becomes_of_its_answer(server, time, effect):
+    getattr(server.faults, effect)("things", times=5)
+    with pytest.raises(Silent) as raised:
+        client(server, time).call("POST", "/things", action="launch", body={})
+    assert not isinstance(raised.value, NotSent)
+    assert len(server.calls) == 1
+    assert not time.paused
+
+
+@pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
+def test_no_answer_of_any_kind_sends_a_launch_again(server, time, status):
+    server.faults.add("things", error="busy", status=status, times=5)
+    with pytest.raises((RateLimited, NoCapacity)):
+        client(server, time).call("POST", "/things", action="launch", body={})
+    assert len(server.calls) == 1
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_a_read_is_asked_again_until_its_patience_is_spent(server, time, status):
+    server.faults.add("things", error="busy", status=status, times=2)
+    assert client(server, time).get("/things", action="list")["body"] is None
+    assert len(server.calls) == 3
+    assert time.paused == [0.5, 1.0]
+    server.faults.add("things", error="busy", status=status, times=50)
+    with pytest.raises((RateLimited, NoCapacity)):
+        client(server, time).get("/things", action="list")
+    assert len(server.calls) < 10
+
+
+def test_the_wait_that_a_cloud_asks_for_is_kept_and_one_beyond_the_patience_is_said(server, time):
+    server.faults.add("things", error="busy", status=429, retry_after=3)
+    client(server, time).get("/things", action="list")
+    assert time.paused == [3.0]
+    server.faults.add("things", error="busy", status=429, retry_after=60)
+    with pytest.raises(RateLimited) as raised:
+        client(server, time).get("/things", action="list")
+    assert raised.value.retry_after == 60.0
+    assert time.paused == [3.0]
+
+
+def test_a_change_that_says_the_same_twice_may_be_sent_again(server, time):
+    server.faults.lose_reply("things")
+    client(server, time).call("DELETE", "/things", action="end", again=True)
+    assert len(server.calls) == 2
+
+
+def test_calls_of_one_action_keep_the_interval_that_the_cloud_asks_for(server, time):
+    ours = client(server, time, intervals={"list": 1.0, "launch": 12.0})
+    for _ in range(3):
+        ours.get("/things", action="list")
+    ours.call("POST", "/things", action="launch", body={})
+    assert time.paused == [1.0, 1.0]
+
+
+def test_where_nothing_listens_nothing_was_sent(server, time):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        base = f"http://127.0.0.1:{free.getsockname()[1]}"
+    with pytest.raises(NotSent):
+        client(server, time, base=base).call("POST", "/things", action="launch", body={})
+
+
+def test_a_silent_cloud_is_given_up_and_not_asked_again_at_once(server, time):
+    server.faults.hang("things")
+    ours = client(server, time, seconds=0.2)
+    for _ in range(2):
+        with pytest.raises(Silent):
+            ours.get("/things", action="list")
+    assert len(server.calls) == 1
+    server.faults.clear()
+
+
+def test_a_redirect_is_not_followed(server, time):
+    answer = client(server, time).call("GET", "/moved", action="list")
+    assert answer.status == 302
+    assert [call.action for call in server.calls] == ["moved"]
+
+
+def test_what_is_not_json_is_no_answer(server, time):
+    with pytest.raises(ProviderUnavailable, match="not JSON"):
+        client(server, time).get("/page", action="list")
+
+
+def test_an_endpoint_that_anybody_on_the_way_could_read_is_refused(server, time):
+    with pytest.raises(InvalidRequest, match="not https"):
+        client(server, time, base="http://192.0.2.1/v1")
+
+
+def test_a_text_of_the_cloud_is_shown_without_the_key(server, time):
+    ours = client(server, time)
+    assert ours.redacted(f"no such key: {KEY}\n  (Bearer {KEY})") == "no such key: ... (...)"
+    assert len(ours.redacted("x" * 999)) == 300
+
+
+def test_lines_come_until_their_seconds_are_over(server, time):
+    assert len(list(client(server, time).lines("/things", action="logs"))) == 1
+
+
+def test_an_interval_between_any_two_calls_is_kept_beside_that_of_an_action(server, time):
+    ours = client(server, time, intervals={"*": 1.0, "launch": 12.0})
+    for action in ("list", "launch", "list", "launch"):
+        ours.call("POST", "/things", action=action, body={})
+    assert time.paused == [1.0, 1.0, 11.0]
+
+
+def test_a_turn_that_is_waited_for_takes_nothing_of_the_patience(server, time):
+    ours = client(server, time, intervals={"launch": 60.0})
+    for _ in range(2):
+        assert ours.call("POST", "/things", action="launch", body={}).status == 200

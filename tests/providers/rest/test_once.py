@@ -1,0 +1,78 @@
+"""A launch at a place without tokens: sent once from one home, and from a fresh one only while it is new."""
+
+from __future__ import annotations
+
+import threading
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+
+import pytest
+
+from cloudgpu.providers.rest.once import NEW, SendOnce
+
+NOW = datetime(2026, 11, 26, 12, tzinfo=UTC)
+
+
+class Clock:
+    def __init__(self):
+        self.now = NOW
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+def call(name="t", at=NOW):
+    return SimpleNamespace(token=name, made_at=at)
+
+
+def test_a_call_is_sent_once_from_a_home(tmp_path, clock):
+    once = SendOnce(tmp_path, clock)
+    assert once.may_send(call())
+    assert not once.may_send(call())
+    assert not SendOnce(tmp_path, clock).may_send(call())
+    assert once.may_send(call("another"))
+    assert once.sent_at("t") == NOW
+    assert once.sent_at("never") is None
+
+
+def test_a_call_that_was_surely_refused_may_be_sent_again_once(tmp_path, clock):
+    once = SendOnce(tmp_path, clock)
+    assert once.may_send(call())
+    once.refused(call())
+    clock.now += timedelta(hours=1)
+    assert once.may_send(call())
+    assert not once.may_send(call())
+
+
+def test_a_home_that_has_never_seen_an_old_call_only_looks(tmp_path, clock):
+    clock.now += NEW + timedelta(seconds=1)
+    assert not SendOnce(tmp_path, clock).may_send(call())
+    assert SendOnce(tmp_path, clock).may_send(call(at=clock.now - NEW))
+
+
+def test_a_call_from_a_clock_far_ahead_only_looks(tmp_path, clock):
+    assert not SendOnce(tmp_path, clock).may_send(call(at=NOW + timedelta(hours=1)))
+
+
+def test_of_many_at_once_one_may_send(tmp_path, clock):
+    once, said = SendOnce(tmp_path, clock), []
+    threads = [threading.Thread(target=lambda: said.append(once.may_send(call()))) for _ in range(16)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert sorted(said) == [False] * 15 + [True]
+
+
+def test_marks_are_kept_for_a_month(tmp_path, clock):
+    once = SendOnce(tmp_path, clock)
+    once.may_send(call())
+    clock.now += timedelta(days=31)
+    once.may_send(call("new", clock.now))
+    assert once.sent_at("t") is None
+    assert once.sent_at("new") == clock.now
