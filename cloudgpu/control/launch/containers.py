@@ -50,7 +50,7 @@ def check_container(provider: Provider, template: Template, cluster: ClusterNode
             f"The {provider.kind} provider runs no containers, and the template {template.name} is one: {image}.",
             field="--template",
             value=template.name,
-            next="Choose another --provider (aws, gcp, azure), or a template without `container`: --template pytorch",
+            next="Choose another --provider, or a template without `container`: --template pytorch",
         )
 
 
