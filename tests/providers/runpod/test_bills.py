@@ -1,4 +1,4 @@
-"""The ledger's bill of a pod against the model's own book, stopped time included, and the calls of listings and passes."""
+"""The ledger's bill of a pod against the model's own book, stopped time included; the calls of listings and passes."""
 
 from __future__ import annotations
 
