@@ -145,12 +145,9 @@ def _observed(state: Meter, row: Record, line: Line, before: Mapping[str, Any]) 
     if body.get("resized"):
         yield from _resized(state, line, at, since)
     began, sure = _began(state, row, line, before, at) if since is None else (line.occurred_at, None)
-    if body["billed"]:
-        yield from end_uses(state, [key for key in state["open"] if key.startswith(_STOPPED)], began, None, None)
+    yield from _rested(state, row, body, began, at)
     already = set(state["open"])
     _begin(state, row, body.get("launched_at"), began, sure, billed=body["billed"])
-    if body["state"] in _SHUT_DOWN and not body["billed"] and row.get("stoppable") is not False:
-        _rests(state, row, at)
     if since is not None:
         _doubt_the_price_before(state, since)
     if body["billed"] and _from_running(row):
@@ -319,8 +316,13 @@ def _begin(state: Meter, row: Record, launched: str | None, at: str, sure: str |
             open_use(state, key, _beside(row, entry, begin))
 
 
-def _rests(state: Meter, row: Record, at: str) -> None:
-    """Open what is billed only while a machine is stopped: a disk that costs more then, say."""
+def _rested(state: Meter, row: Record, body: Mapping[str, Any], began: str, at: str) -> Iterator[Made]:
+    """End or open what is billed only while a machine is stopped: a disk that costs more then, say."""
+    if body["billed"]:
+        yield from end_uses(state, [key for key in state["open"] if key.startswith(_STOPPED)], began, None, None)
+        return
+    if body["state"] not in _SHUT_DOWN or row.get("stoppable") is False:
+        return
     for number, entry in enumerate(row["attached_costs"] or ()):
         key = f"{_STOPPED}{number}"
         if entry["kept"] and not entry.get("running", True) and key not in state["open"]:
