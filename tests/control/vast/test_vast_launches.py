@@ -81,13 +81,13 @@ def test_a_day_costs_what_the_meters_say(vast, lab):
 def test_a_refusal_that_left_a_contract_is_in_the_ledger_and_the_next_offer_is_rented(vast, lab):
     vast.dwell(ending=30)
     vast.refuse_with_contract()
-    machine = lab.up()
+    machine = lab.up(region=None)
     left, kept = vast.contracts.values()
     assert left.ended is not None
     assert [one.id for one in vast.living()] == [kept.id]
     assert lab.row(machine).provider_id == str(kept.id)
-    lines = [line for line in lab.session.ledger.events(machine.id) if line.kind == "instance_observed"]
-    assert [line.body["id"] for line in lines if line.body["state"] == "terminated"] == [str(left.id)]
+    rows = {row.provider_id: row for row in lab.session.ledger.machines()}
+    assert (rows[str(left.id)].launch_status, rows[str(left.id)].state) == ("made", "terminated")
     vast.dwell(ending=0)
     end(lab.session, lab.row(machine), why="a test")
     spent = sum(sum(vast.bill(str(one.id)).values()) for one in (left, kept))
