@@ -37,6 +37,7 @@ MAY_IMPORT = {  # a room -> the rooms of ours that it may import, besides itself
     "providers.aws": CLOUD,
     "providers.gcp": CLOUD,
     "providers.azure": CLOUD,
+    "providers.runpod": CLOUD | {"providers.rest"},
     "providers.vast": CLOUD | {"providers.rest"},
     "control": ASKING
     | {"underway", "config", "providers", "providers.shared", "ledger", "access", "catalog", "views", "agent"},

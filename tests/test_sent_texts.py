@@ -42,8 +42,8 @@ from cloudgpu.testing import make_attempt
 NOW = datetime(2026, 3, 5, 11, tzinfo=UTC)
 KEY = guests.GuestKey("ssh-ed25519 AAAA", "ann", "SHA256:none")
 HASHES = {  # of each text as UTF-8; a failing test says the line to write here
-    "agent, as what it means": "9a8a0402721d57f11458d8c48bc30eeee65a64f175f85dcea0909602f373f2c6",
-    "agent, as Python 3.11 writes it": "f83da14efcf5069b04d12f81736c6ed6b1e33c0fb550e2127b220b6fc3a7dcea",
+    "agent, as what it means": "4f04e280e17c55d316f88dc2697c4507cf7877434c2dea901e2d396bb660ec07",
+    "agent, as Python 3.11 writes it": "710be40dce5fdcd5547f26396ef5c1275e551ae786d467ad1ce653cfe863729b",
     "agent's own.py": "9ddaee068f87da7a7624e49f054c892f2058212322767aeb5272df06b44cdd76",
     "program on a host (ssh)": "7ad50b49b925ea96a52de4e37ea2c1526d3141d9dd6fb930d2776e03eddb6172",
     "program that runs JupyterLab": "599920ad76d13415e340ea184c8eac146b79f7a1b1c1c86788825344e2aeac64",
@@ -51,7 +51,7 @@ HASHES = {  # of each text as UTF-8; a failing test says the line to write here
     "program that looks after a node's engine": "193a828f4e5c6778410ee9fe4b1a9dc7f30f3eae8a1b06581f7eb06d525d2cb2",
     "command that looks after a node's engine": "e75b8931cf77cb4eb64834241a60b0c2bc4f3fc3d954e819281e5f2c90a920d0",
     "program that runs jobs": "213ead5ddcb78b99df9e9ddcdf6a34fc91a3b0538227c17020c1b79b6a233c7d",
-    "program that takes a job through Slurm": "003d29b4dc4189c5bd24226ea49ba832a3ce59e5b1806171e61a9f266313c87d",
+    "program that takes a job through Slurm": "fed1ccda0960fa77abf9996c0ada3d832b8a8a8f9e770d120f5c9ed5c4110be7",
     "command that runs jobs": "c06c265c88adaeea7e116362f3c4915b03bbe8e9a73efedf1ec0708aee7e2ea4",
     "program that lets a key in": "778d0732831682323d37e8286e2c9bcbf02034ec8c4b0cb22f665fb999be46e6",
     "program that writes to terminals": "92ba50fb20bfc9e9cbfeb5ca4d962faab22f5193c18a5b54006328949a831f98",

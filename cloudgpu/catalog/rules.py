@@ -11,7 +11,7 @@ from cloudgpu.core.catalog.catalog import EVERYTHING
 
 CsvRow = dict[str, str]
 
-PROVIDERS = ("aws", "gcp", "azure")
+PROVIDERS = ("aws", "gcp", "azure", "runpod")
 _RESTRICTED = re.compile(r"us-gov-.*|us-iso.*|cn-.*|usgov.*|usdod.*|china.*")
 _DATE = re.compile(r"(20\d\d)(?:-(\d\d))?(?:-(\d\d))?")
 # The day on which the facts were compiled: retirements announced for earlier have happened.
@@ -32,6 +32,7 @@ REGIONS = {
     "azure": """
         australiaeast canadacentral centralus eastus eastus2 francecentral japaneast koreacentral northcentralus
         northeurope southcentralus southeastasia swedencentral uksouth westeurope westus2 westus3""".split(),
+    "runpod": ["COMMUNITY", "SECURE"],  # its clouds: a GPU has one price in all data centres of one
 }
 
 # What a machine is billed with: priced in every region that has GPU machines, so that no plan is a guess.
@@ -53,6 +54,7 @@ EVERYWHERE = {
         "snapshot",
         "public_ip_standard_static_regional",
     ),
+    "runpod": ("container_disk", "volume_running", "volume_stopped"),
 }
 
 # Azure's NVv4 sizes are partitions of one MI25; the facts name the partition, not its size: recalled.

@@ -20,6 +20,7 @@ _AZURE_SECRETS = ("AZURE_CLIENT_SECRET", "AZURE_CLIENT_CERTIFICATE_PATH", "AZURE
 # What says that a cloud is meant, beside a credential: a server of one's own, or the identity of the machine itself.
 _ALSO_HERE = {
     "gcp": ("CLOUDGPU_GCP_ENDPOINT",),
+    "runpod": ("CLOUDGPU_RUNPOD_ENDPOINT",),
     "azure": ("CLOUDGPU_AZURE_ENDPOINT", "IDENTITY_ENDPOINT", "MSI_ENDPOINT", "AZURE_POD_IDENTITY_AUTHORITY_HOST"),
 }
 _AZURE_LOGINS = ("msal_token_cache.json", "msal_token_cache.bin", "service_principal_entries.json")
@@ -38,7 +39,7 @@ class Credential:
 def find_credentials(environ: Mapping[str, str]) -> tuple[Credential, ...]:
     """Return the credentials that the SDKs would find. Whether they are valid, only the cloud can say."""
     home = Path(environ.get("HOME") or Path.home())
-    return (*_aws(environ, home), *_gcp(environ, home), *_azure(environ, home))
+    return (*_aws(environ, home), *_gcp(environ, home), *_azure(environ, home), *_runpod(environ, home))
 
 
 def clouds_here(environ: Mapping[str, str]) -> frozenset[str]:
@@ -103,6 +104,14 @@ def _azure(environ: Mapping[str, str], home: Path) -> Iterator[Credential]:
         if _is_file(directory / name):
             yield Credential("azure", "login of the az command", str(directory / name))
             return
+
+
+def _runpod(environ: Mapping[str, str], home: Path) -> Iterator[Credential]:
+    if environ.get("RUNPOD_API_KEY"):
+        yield Credential("runpod", "RUNPOD_API_KEY", "environment")
+    file = home / ".runpod" / "config.toml"  # of runpodctl and of RunPod's SDK
+    if _is_file(file):
+        yield Credential("runpod", "API key of runpodctl", str(file))
 
 
 def _is_file(path: Path) -> bool:

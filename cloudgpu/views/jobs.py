@@ -15,6 +15,7 @@ from cloudgpu.core.values.times import iso
 if TYPE_CHECKING:
     from cloudgpu.core.jobs.job import Attempt, Job
     from cloudgpu.core.jobs.notice import Fit
+    from cloudgpu.core.jobs.traffic import JobTraffic
     from cloudgpu.core.model.machine import Machine
     from cloudgpu.views.documents.jobs.jobs import (
         JobAttempt,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
         JobSlurm,
         JobWaits,
         NoticeFit,
+        PlannedTraffic,
     )
 
 CODE_OF_OURS = 255  # what `run` exits with for a failure of ours, once the command has begun
@@ -142,6 +144,18 @@ def notice_value(fit: Fit) -> NoticeFit:
         "fits_bytes": fit.fits_bytes,
         "last_bytes": fit.last_bytes,
         "last_of": fit.last_of or None,
+    }
+
+
+def traffic_value(traffic: JobTraffic) -> PlannedTraffic:
+    """Return what the bytes of a job cost that travel."""
+    return {
+        "received_bytes": traffic.received,
+        "received_usd": usd(traffic.upload),
+        "usd_per_gb_in": None if traffic.per_gb_in is None else usd(traffic.per_gb_in),
+        "usd_per_gb_out": None if traffic.per_gb_out is None else usd(traffic.per_gb_out),
+        "last_results_bytes": traffic.last_bytes,
+        "last_results_of": traffic.last_of or None,
     }
 
 

@@ -25,7 +25,7 @@ GROUPS = {
     "Common options": ("--gpu", "--provider", "--spot", "--template", "--name", "--lease", "--dry-run", "--yes"),
     "Which machine": (
         "--instance-type", "--account", "--region", "--zone", "--image", "--max-price", "--or-on-demand",
-        "--persistent",
+        "--persistent", "--trust", "--expose",
     ),
     "Several machines": ("--nodes", "--engine", "--on-node-loss"),
     "Disks": ("--disk", "--volume"),
@@ -48,6 +48,8 @@ def command(
     or_on_demand: options.OrOnDemand = False,
     persistent: options.Persistent = False,
     max_price: options.MaxPrice = None,
+    trust: options.Trust = None,
+    expose: options.Expose = False,
     nodes: options.Nodes = None,
     engine: options.Engine = None,
     on_node_loss: options.OnNodeLoss = None,
@@ -86,6 +88,9 @@ def command(
 
     --nodes 4 launches four of one type in one zone under one name, all or none: NAME-0 to NAME-3. The price counts
     four times in the plan and in budgets.
+
+    --provider any takes the cheapest offer of all cloud accounts. A stranger's computer is never among them unless you
+    type --trust community: its owner can read everything on it, so volumes need --expose, too.
 
     The same request again returns the same machine. Exit code 3 if a budget does not allow it.
 

@@ -19,7 +19,7 @@ from cloudgpu.core.launch.plan import keeps_disk
 from cloudgpu.core.model.facts import ClusterNode
 from cloudgpu.core.model.launch import LaunchRequest, Setup
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.model.offers import Market, Requirements
+from cloudgpu.core.model.offers import Market, Requirements, Trust
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.core.policies.policy import Lifetime, Policy, Said
 from cloudgpu.errors import (
@@ -175,6 +175,7 @@ def _request(
     project = request.project.strip() if request.project else session.settings.project
     facts = {"owner": owner, "project": project, "template": template.name, "provider": provider.kind}
     facts |= {"account": provider.account, "market": str(market), "name": request.name or ""}
+    trust = request.trust or Trust(session.settings.trust)
     terms = agreed(session, request.policy, Said(request.lease, request.renew_until), facts)
     pausable = isinstance(provider, Pausable)
     keep_disk = keeps_disk(terms.policy, request.setup, market, pausable=pausable)
@@ -183,7 +184,7 @@ def _request(
         name=request.name or "",
         provider=provider.kind,
         account=provider.account,
-        want=replace(request.want, market=market, persistent=request.setup.persistent),
+        want=replace(request.want, market=market, persistent=request.setup.persistent, trust=trust),
         template=template.name,
         owner=owner,
         project=project,

@@ -283,7 +283,7 @@ SMALL: Mapping[str, Sequence[str]] = {
     "azure": ("Standard_B1ms", "Standard_B2s"),
     "gcp": ("e2-small", "e2-medium"),
 }
-_ELSE_ANY = ("azure", "gcp")  # where a small one may have no price that is known: then the cheapest of all, too
+_ELSE_ANY = ("azure", "gcp", "runpod")  # a small one may have no known price: then the cheapest of all, too
 
 
 def planned(

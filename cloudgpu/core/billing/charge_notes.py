@@ -116,13 +116,17 @@ def traffic_gaps(machines: Iterable[Machine]) -> list[TrafficGap]:
     ran = (
         machine
         for machine in machines
-        if not machine.is_named_resource and machine.provider_id and machine.provider in CHARGING
+        if not machine.is_named_resource and machine.provider_id and _is_charged(machine)
     )
     waiting = (machine for machine in ran if machine.billed or machine.terminated_at or not machine.traffic)
     found = [
         TrafficGap(machine.id, machine.name, _counted_until(machine), machine.terminated_at) for machine in waiting
     ]
     return [gap for gap in found if gap.until is None or gap.until > gap.since]
+
+
+def _is_charged(machine: Machine) -> bool:
+    return machine.provider in CHARGING or machine.traffic_prices is not None
 
 
 def gaps_within(machines: Iterable[Machine], since: datetime | None, until: datetime | None) -> list[TrafficGap]:

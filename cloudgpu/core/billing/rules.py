@@ -231,6 +231,16 @@ RULES = (
         "Bandwidth pricing; that a GB is 10^9 bytes is the costlier reading", "2019-04", "recalled",
     ),
     Rule(
+        "runpod", ANY, Resource.INSTANCE, SECOND, 0, None, "from the creation to a stop; not EXITED, TERMINATED",
+        "RunPod docs, Pods, Pricing: by the second; not charged while the host is down", "2026-08", "verified",
+    ),
+    Rule(
+        "runpod", ANY, Resource.DISK, SECOND, 0, None,
+        "the container disk while the pod runs; /workspace always, at twice the price while the pod is stopped",
+        "RunPod docs, Pods, Pricing: by the second, prices a month; that a month is the calendar's is unverified",
+        "2026-08", "verified; month: unverified", maybe_month_hours=730,
+    ),
+    Rule(
         "vast", ANY, Resource.INSTANCE, SECOND, 0, None,
         "while the container runs; not while it loads, is stopped, or its host is offline",
         "vast.ai's guide to billing: GPUs by the second while running; that loading is free is recalled", "2026-08",

@@ -267,15 +267,28 @@ class LastDecision(NamedTuple):
 
 
 class CountedTraffic(NamedTuple):
-    """Until when the bytes out are counted, and what the machine's own counter said then."""
+    """Until when bytes are counted, and what the machine's own counters said then; `received` where those cost."""
 
     until: str
     counted: int
+    received: int | None = None
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Self:
         """Return the value of a record."""
-        return cls(record["until"], record["counted"])
+        return cls(record["until"], record["counted"], record.get("received"))
+
+
+class RecordedTrafficPrices(NamedTuple):
+    """Nano-dollars for a GB (10^9 bytes) that a machine sends and receives, by its offer's own prices."""
+
+    out: int
+    into: int
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> Self:
+        """Return the value of a record."""
+        return cls(record["out"], record["into"])
 
 
 class RefusedAction(NamedTuple):
