@@ -33,7 +33,7 @@ BLACKWELL = ("B200", "B300", "RTX5080", "RTX5090", "RTXPRO6000")
 LABEL = "cg-"  # begins the label of every contract of ours; the launch's token follows
 MOST_ENV, MOST_LABEL = 32_768, 256  # characters (OpenAPI files)
 STORED_AS = "vast_disk"
-OWNER_READS = "the owner of the host can read everything in the container, its memory and its disk"
+OWNER_READS = "the owner of that computer can read everything in the container, its memory and its disk"
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +202,8 @@ def _rate(vast: Vast, ask: Mapping[str, Any], disk: int) -> Rate:
 
 
 def _remarks(vast: Vast, request: LaunchRequest, item: Available, ask: Mapping[str, Any]) -> Iterator[str]:
-    yield Note(OWNER_READS if item.trust is Trust.COMMUNITY else f"{OWNER_READS}: here a data centre", NoteKind.ACCESS)
+    if item.trust is not Trust.COMMUNITY:  # of a stranger's computer, every plan says so
+        yield Note(OWNER_READS, NoteKind.ACCESS)
     up, down = (ask.get(name) for name in ("inet_up_cost", "inet_down_cost"))
     if isinstance(up, int | float) and isinstance(down, int | float):
         yield Note(f"traffic costs ${up:.4f} a GB sent and ${down:.4f} a GB received, in any state", NoteKind.MONEY)

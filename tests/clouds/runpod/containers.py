@@ -32,7 +32,13 @@ class Containers:
         shutil.rmtree(place.root / "disk", ignore_errors=True)
         place.home.mkdir(parents=True)
         Path(pod.body["mounts"]["persistent"]["path"]).mkdir(parents=True, exist_ok=True)
-        environ = {"PATH": PATH, "LANG": "C.UTF-8", **pod.body["env"], **self._added(pod), **_places(place.root / "disk")}
+        environ = {
+            "PATH": PATH,
+            "LANG": "C.UTF-8",
+            **pod.body["env"],
+            **self._added(pod),
+            **_places(place.root / "disk"),
+        }
         log = place.root / "log"
         with log.open("wb") as file:
             place.process = subprocess.Popen(
