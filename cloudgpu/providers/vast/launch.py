@@ -28,8 +28,9 @@ from cloudgpu.providers.rest.client import NotSent
 from cloudgpu.providers.rest.once import not_known_yet
 from cloudgpu.providers.vast import machines
 from cloudgpu.providers.vast.client import CLOUD, KIND
+from cloudgpu.providers.vast.container import body
 from cloudgpu.providers.vast.errors import LeftContract, contract_of
-from cloudgpu.providers.vast.request import Call, body
+from cloudgpu.providers.vast.request import Call
 
 if TYPE_CHECKING:
     from cloudgpu.providers.vast.client import Vast
