@@ -55,6 +55,7 @@ SDKS = {
     "azure": ("azure.mgmt.compute", "azure.identity"),
     "runpod": ("urllib3",),
     "vast": ("urllib3",),
+    "lambda": ("urllib3",),
 }
 
 

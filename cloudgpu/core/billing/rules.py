@@ -258,6 +258,17 @@ RULES = (
         "verified; GB: recalled",
     ),
     Rule(
+        "lambda", ANY, Resource.INSTANCE, MINUTE, 0, None,
+        "from active (booted, and its health checks passed) until it is terminated; a shutdown from inside ends nothing",
+        "Lambda documentation, On-Demand Cloud billing: by the minute, no minimum; that a started minute counts whole, "
+        "and that a machine is billed while it is terminating, is the costlier reading", "2024-10",
+        "secondary; rounding and terminating: recalled", from_running=True,
+    ),
+    Rule(
+        "lambda", ANY, Resource.TRAFFIC, 1, 0, None, "never: traffic costs nothing",
+        "Lambda's price page as quoted in public: no egress fees", "2026-09-20", "secondary",
+    ),
+    Rule(
         "local", ANY, ANY, 1, 0, None, "while cloudgpu runs on it", "your own computer: nobody sends a bill", "",
         "convention",
     ),

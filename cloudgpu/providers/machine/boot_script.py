@@ -22,6 +22,10 @@ _OUR_HOST_KEY = {
     "gcp": f"grep -qs set_host_keys {_GOOGLES} || printf '[InstanceSetup]\\nset_host_keys = false\\n' >>{_GOOGLES}",
     "azure": f"sed -i 's/^\\(Provisioning.SshHostKeyPairType\\)=.*/\\1=ed25519/' {_AZURES}",
 }
+# Lambda's image runs a JupyterLab of its own, with root's rights, and a tunnel that makes it public: off before all
+# else, and at each boot. The units are those that public set-up scripts for these machines switch off.
+_PUBLIC = "lambda-jupyter.service cloudflared.service cloudflared-update.service cloudflared-update.timer"
+_OFF = {"lambda": f"for unit in {_PUBLIC}; do systemctl mask --now $unit >/dev/null 2>&1; done"}
 # cloud-init's stage in which users and files are made bears another name since 24.3.
 _AFTER_USERS = "After=cloud-init.service cloud-init-network.service\n"
 _LEASE = (
@@ -67,7 +71,7 @@ def boot_hook(attempt: Attempt, given: Given) -> str:
     lines = [
         "#cloud-boothook",
         *beginning(attempt, given),
-        *filter(None, [_OUR_HOST_KEY.get(given.cloud)]),
+        *filter(None, [_OUR_HOST_KEY.get(given.cloud), _OFF.get(given.cloud)]),
         "touch /run/cloudgpu/began",
         *starting(*wanted(attempt, given)),
     ]

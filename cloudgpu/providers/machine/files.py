@@ -30,7 +30,7 @@ class Given:
     machine: AWS the volume's id, empty for a new one; Google the device's name; Azure its LUN.
     """
 
-    cloud: Literal["aws", "gcp", "azure"]
+    cloud: Literal["aws", "gcp", "azure", "lambda"]
     ssh_port: int = USUAL_PORT
     reports: bool = False
     volume: str = ""

@@ -40,6 +40,7 @@ _NAMES = {
     "gcp": ("Google Cloud", "Google Cloud"),
     "azure": ("Microsoft", "Microsoft"),
     "runpod": ("RunPod", "RunPod"),
+    "lambda": ("Lambda Cloud", "Lambda"),
 }
 _SERVICES: dict[str, dict[Resource | None, str]] = {
     "aws": {
@@ -48,6 +49,7 @@ _SERVICES: dict[str, dict[Resource | None, str]] = {
     },
     "gcp": {None: "Compute Engine"},
     "runpod": {None: "Pods"},
+    "lambda": {None: "On-Demand Cloud"},
     "azure": {
         Resource.INSTANCE: "Virtual Machines",
         Resource.ADDRESS: "Virtual Network",

@@ -292,6 +292,19 @@ def test_azure_a_whole_month_of_a_disk_costs_its_price_or_a_little_more():
     assert (low, amount, cents(high)) == (Decimal("19.71"), Decimal("19.71"), Decimal("20.09"))
 
 
+def test_lambda_bills_started_minutes_without_a_minimum():
+    """Lambda, On-Demand Cloud billing: by the minute. An A10 at 1.29: 1 minute is 0.0215, and 61 s are 2 of them."""
+    assert cost(use("lambda", "2026-11-20 11:00", "2026-11-20 11:00:01", "1.29")) == Decimal("0.0215")
+    assert cost(use("lambda", "2026-11-20 11:00", "2026-11-20 11:01", "1.29")) == Decimal("0.0215")
+    assert cost(use("lambda", "2026-11-20 11:00", "2026-11-20 11:01:01", "1.29")) == Decimal("0.043")
+    assert cost(use("lambda", "2026-11-20 11:00", "2026-11-20 12:00:30", "1.29")) == Decimal("1.3115")
+
+
+def test_lambda_a_day_of_eight_gpus():
+    """8 A100 at 2.79 each for 24 h and 30 minutes: 22.32 x 24.5."""
+    assert cost(use("lambda", "2026-11-20 00:00", "2026-11-21 00:30", "22.32")) == Decimal("546.84")
+
+
 # --- what stays, addresses, bytes ------------------------------------------------------------------------------------
 
 
