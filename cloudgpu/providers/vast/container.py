@@ -14,6 +14,7 @@ from typing import Any
 from cloudgpu.core.model.launch import Attempt
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.machine.container_start import TAGS, Place, packed
+from cloudgpu.providers.vast import request
 from cloudgpu.providers.vast.client import CLOUD
 from cloudgpu.providers.vast.request import LABEL, Call
 
@@ -42,8 +43,13 @@ def body(attempt: Attempt) -> dict[str, Any]:
     Raises InvalidRequest where the template is too large for a container's environment.
     """
     call = Call(**attempt.call)
-    script = packed(attempt, Place(end=own_end(call.base), ask=tags_now(call.base)))
-    env = {"-p 22:22": "1", TAGS: json.dumps(dict(attempt.tags), sort_keys=True), **script.env}
+    place = Place(end=own_end(call.base), ask=tags_now(call.base), keep=request.KEEP, port=request.SSH_PORT)
+    script = packed(attempt, place)
+    env = {
+        f"-p {request.SSH_PORT}:{request.SSH_PORT}": "1",
+        TAGS: json.dumps(dict(attempt.tags), sort_keys=True),
+        **script.env,
+    }
     size = sum(len(name) + len(value) for name, value in env.items())
     if size > MOST_ENV:
         message = f"The template {attempt.boot.template} is too large for {CLOUD}: {size:,} of {MOST_ENV:,} characters."

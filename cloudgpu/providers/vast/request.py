@@ -30,6 +30,7 @@ NEW_CUDA = 12.8
 BLACKWELL = ("B200", "B300", "RTX5080", "RTX5090", "RTXPRO6000")
 LABEL = "cg-"  # begins the label of every contract of ours; the launch's token follows
 STORED_AS = "vast_disk"
+KEEP, SSH_PORT, USER = "/workspace", 22, "root"  # of a container: where its files are, and how it is logged in to
 OWNER_READS = "the owner of that computer can read everything in the container, its memory and its disk"
 
 OWN_END = (
