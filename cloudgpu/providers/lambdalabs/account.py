@@ -46,9 +46,8 @@ def _firewall(lam: Lambda) -> Finding:
     except CloudgpuError as error:
         return Finding(what, None, f"who may reach port 22 is not known: {error.message}", "Run doctor again.")
     if not any(_opens_ssh(one) for one in rules):
-        return Finding(
-            what, True, f"the account's global rules do not open port 22 to everybody (not so in {NOT_THERE})"
-        )
+        says = f"the account's global rules do not open port 22 to everybody (not so in {NOT_THERE})"
+        return Finding(what, good=True, says=says)
     says = "the account's global firewall rules open port 22 of every machine to the whole internet"
     return Finding(
         what,

@@ -32,3 +32,15 @@ class TestLambda(
     def settings(self, lambdalabs, tmp_path: Path) -> ProviderSettings:
         self.server = lambdalabs
         return ProviderSettings("contract", {}, tmp_path / "lambda", lambdalabs.clock.now, lambda _: None)
+
+    def lose_reply(self, provider):
+        self.server.faults.lose_reply("launch")
+        return True
+
+    def sell_out(self, provider, item):
+        self.server.sell_out()
+        return True
+
+    def pass_by(self, provider, at):
+        """Let the model's clock run past a moment."""
+        self.server.advance(max(0.0, (at - self.server.clock.now()).total_seconds()) + 1)
