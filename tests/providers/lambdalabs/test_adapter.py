@@ -478,7 +478,8 @@ def test_what_is_no_id_reaches_no_path(lambdalabs, provider):
 # --- at its rates ---
 
 
-def test_calls_keep_lambdas_rates(lambdalabs, settings):
+def test_calls_keep_lambdas_rates(lambdalabs, settings, monkeypatch):
+    monkeypatch.setattr("cloudgpu.providers.lambdalabs.client.LOOPBACK", ())
     lambdalabs.rates = True
     paced = make(replace(settings, pause=lambdalabs.advance))
     (item,) = paced.available(Requirements(gpu="a10", region="us-east-1")).items
