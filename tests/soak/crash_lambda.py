@@ -72,6 +72,6 @@ class LambdaLife(CloudLife):
             for name in [one["name"] for one in gpu.machines.ls()["machines"]]:
                 gpu.machines.down(name)
             assert gpu.machines.ls()["machines"] == []
+            assert gpu.money.verify()["errors"] == []
         assert self.server.billable() == []
-        assert self.done("cost", "--verify")["errors"] == []
         self.check_no_saved_call()
