@@ -56,6 +56,7 @@ __all__ = [
     "LeavesFilesContract",
     "ManualClock",
     "MinimalFakeProvider",
+    "NarrowsSshContract",
     "PausableContract",
     "ProviderContract",
     "RaisesQuotaContract",

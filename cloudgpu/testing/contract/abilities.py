@@ -39,6 +39,7 @@ from cloudgpu.providers.account_abilities import (
     HasQuota,
     HasRegions,
     HasTimerRole,
+    NarrowsSsh,
     RaisesQuota,
 )
 from cloudgpu.testing.contract.accounts import (
@@ -60,7 +61,12 @@ from cloudgpu.testing.contract.pricing import (
     HasPlacementScoresContract,
     HasPriceHistoryContract,
 )
-from cloudgpu.testing.contract.reports import ExaminesContract, ReadsHostKeysContract, ReportsActivityContract
+from cloudgpu.testing.contract.reports import (
+    ExaminesContract,
+    NarrowsSshContract,
+    ReadsHostKeysContract,
+    ReportsActivityContract,
+)
 from cloudgpu.testing.contract.retention import HasResourcesContract, ImageableContract
 from cloudgpu.testing.contract.running import (
     CanRehearseInterruptionContract,
@@ -101,6 +107,7 @@ __all__ = [
     "KnowsHostKeysContract",
     "LaunchesTogetherContract",
     "LeavesFilesContract",
+    "NarrowsSshContract",
     "PausableContract",
     "RaisesQuotaContract",
     "ReachableContract",
@@ -146,4 +153,5 @@ ABILITY_SUITES: Mapping[type[Any], type[ContractBase]] = {
     ReportsActivity: ReportsActivityContract,
     ReadsHostKeys: ReadsHostKeysContract,
     Examines: ExaminesContract,
+    NarrowsSsh: NarrowsSshContract,
 }

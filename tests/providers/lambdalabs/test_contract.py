@@ -13,6 +13,7 @@ from cloudgpu.testing import (
     HasLoginContract,
     HasPricesContract,
     HasRegionsContract,
+    NarrowsSshContract,
     ProviderContract,
 )
 
@@ -23,6 +24,7 @@ class TestLambda(
     HasRegionsContract,
     HasLoginContract,
     ExaminesContract,
+    NarrowsSshContract,
 ):
     @pytest.fixture
     def factory(self) -> Factory:

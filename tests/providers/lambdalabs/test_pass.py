@@ -1,4 +1,4 @@
-"""Control on the model of Lambda Cloud: what a pass asks, what it ends at a lease's end, and what all of it has cost."""
+"""Control on the model of Lambda Cloud: what a pass asks, what it ends at a lease's end, and what that has cost."""
 
 from __future__ import annotations
 
