@@ -66,6 +66,7 @@ HASHES = {  # of each text as UTF-8; a failing test says the line to write here
     "startup script on Google Cloud": "8cd3d99781b7c11c2022ad4a26f02a25e2ac8814c56524909695961c75971a2e",
     "cloud_aws.sh": "8bff20e87adca2f623d56d7b6e5e30733110692e533cea1cfc1127e98fbfb053",
     "cloud_azure.sh": "5326611332d349e6043d634c9956f84d4884e22e512fa0b31f410f4a68379659",
+    "cloud_lambda.sh": "4ea6cb2cbff80336adceac1f99c0b3a2fb8d536d9a8069e87d9d5343f8d128f1",
     "cloud_gcp.sh": "a6795854b030c0572a3e94444586d59da33538204885b9990d28b60114f88f8f",
     "jupyter.sh": "ce0e353cf490f5178e903ca7904fbc4fe320ec40d2b35d70ab10107b1b8e11d5",
     "lease.sh": "fe4777741ab55d6c85e6ce407c57f2a781f9e8bd3c85711512bf7c87b961e5ac",

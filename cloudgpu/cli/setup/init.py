@@ -130,9 +130,9 @@ def command(
 
     With CLOUD it prepares that account: it shows what it will create, asks, creates it, and adds the account to
     config.toml. On AWS and Azure that is a role with which machines report when they were last in use; on Azure they
-    can also stop their own billing. On Google Cloud and Lambda nothing is created; at
-    Lambda --ssh-from closes SSH to all other networks, on every machine of the account. With --budget and --email it also creates the
-    cloud's own budget, which sends mail even when no computer of yours runs cloudgpu.
+    can also stop their own billing. On Google Cloud and Lambda nothing is created. With --budget and
+    --email it also creates the cloud's own budget, which sends mail even when no computer of yours runs cloudgpu. At
+    Lambda, --ssh-from closes SSH to all other networks, on every machine of the account.
 
     With --rename an account or host gets another name in config.toml and in the ledger. Refused if the new name belongs
     to another account or computer.
