@@ -66,6 +66,7 @@ HASHES = {  # of each text as UTF-8; a failing test says the line to write here
     "startup script on Google Cloud": "6fb4039404490940acd8439b386415eb7cd68cabed9fe7c759fabc125306f483",
     "cloud_aws.sh": "8bff20e87adca2f623d56d7b6e5e30733110692e533cea1cfc1127e98fbfb053",
     "cloud_azure.sh": "5326611332d349e6043d634c9956f84d4884e22e512fa0b31f410f4a68379659",
+    "cloud_lambda.sh": "4ea6cb2cbff80336adceac1f99c0b3a2fb8d536d9a8069e87d9d5343f8d128f1",
     "cloud_gcp.sh": "a6795854b030c0572a3e94444586d59da33538204885b9990d28b60114f88f8f",
     "container.sh": "a1911ee3289cb17cb92bfd8e198a020a1062f7b825b9222c8ff7749aeae9b55a",
     "container_run.sh": "dc9fdecbc7e98d603e58183c4cba2cfbd0447bf410c177f213ac688a3ec72990",
