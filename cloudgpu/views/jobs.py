@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Literal
 
 from cloudgpu.core.jobs.job import State
-from cloudgpu.core.jobs.shares import tariff_cost
 from cloudgpu.core.jobs.steps import is_retained, retained_until, waits_until
+from cloudgpu.core.jobs.tariff import tariff_cost
 from cloudgpu.core.values.money import Money, usd
 from cloudgpu.core.values.times import iso
 
@@ -180,7 +180,7 @@ def machine_value(machine: Machine, *, own: bool) -> JobMachine:
 def _why(job: Job) -> str:
     if job.outcome is None and job.cancel is not None:
         return job.cancel[1]
-    return job.why
+    return job.why or job.queued
 
 
 def _waits(job: Job) -> JobWaits | None:
@@ -200,8 +200,14 @@ def _slurm(job: Job, now: datetime) -> JobSlurm | None:
         "cluster": asked["cluster"],
         "nodes": asked["nodes"],
         "states": list(dict.fromkeys(one.state for one in job.runs)),
+        "reason": _reason(job),
         "tariff_usd": None if tariff is None else usd(tariff),
     }
+
+
+def _reason(job: Job) -> str | None:
+    reasons = dict.fromkeys(one.reason for one in job.runs if one.waits and one.reason)
+    return ", ".join(reasons) if reasons and job.state is State.QUEUED else None
 
 
 def _attempt(one: Attempt, machines: Mapping[str, Machine]) -> JobAttempt:

@@ -2,7 +2,7 @@
 
 This file's text is sent over SSH between those of `remote_attempt.py` and `remote_job.py` (`access/jobs/program.py`
 does it). Standard library only, Python 3.8+. Secrets are in the memory of this process and in the environment of what
-it starts, and nowhere else.
+it starts, and nowhere else; those of a job in Slurm lie in a private file until its command has them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def keep(attempt: Attempt, request: dict[str, Any]) -> None:
         elif attempt.stop():
             attempt.record(None, "cancelled")
         else:
-            run(attempt, environ)
+            run(attempt, sealed(attempt, request, environ))
     except OSError as error:
         attempt.record(None, "start", str(explained(error)))
     except Broken as error:
@@ -83,6 +83,18 @@ def prepared(attempt: Attempt, request: dict[str, Any]) -> dict[str, str]:
 def given(request: dict[str, Any]) -> dict[str, str]:
     """Return the environment that a request gives, with that of this machine."""
     return {**os.environ, **request["spec"].get("env", {}), **request["secrets"]}
+
+
+def sealed(attempt: Attempt, request: dict[str, Any], environ: dict[str, str]) -> dict[str, str]:
+    """Return the environment of what takes a command through Slurm, which writes it down: secrets go to a file."""
+    values = request["secrets"]
+    if not attempt.spec.get("slurm") or not values:
+        return environ
+    with os.fdopen(create(attempt.dir / "secrets", os.O_WRONLY | os.O_TRUNC), "w") as file:
+        json.dump(values, file)
+    others = given({**request, "secrets": {}})
+    kept = {name: others[name] for name in values if name in others}
+    return {**{name: value for name, value in environ.items() if name not in values}, **kept}
 
 
 def wait_for_volume(attempt: Attempt) -> None:

@@ -26,6 +26,7 @@ LONGEST = 4 * 1024 * 1024  # bytes of an answer
 LOOK_S, START_S, STOP_S, ASK_S = 60.0, 120.0, 60.0, 60.0
 DAEMONS = ("munged", "slurmd")
 CONTROLLER_DAEMONS = ("munged", "slurmctld", "slurmd")
+EVERY = "0.0.0.0"  # noqa: S104  (where Slurm listens if it cannot be told an address)
 PARTS = ("remote_processes", "remote_node")  # each may import those before it
 COMMAND = command_of("cloudgpu.access.slurm", PARTS)
 
@@ -93,11 +94,15 @@ class EngineNode:
         """Note by which plan the files were written."""
         self._ask("planned", ASK_S, directory=self.files.directory, digest=digest, ports=list(ports))
 
-    def start(self, ports: Ports) -> tuple[str, ...]:
-        """Start the daemons that do not run; return which those were. Raises Unreachable with a daemon's last words."""
-        at = self.files
-        more = {"name": self.name, "ports": list(ports), "names": list(self.daemons)}
-        said = self._ask("start", START_S, directory=at.directory, short=at.short, mark=self._mark, **more)
+    def start(self, ports: Ports, *, at: str = EVERY) -> tuple[str, ...]:
+        """Start the daemons that do not run; return which those were. Raises Unreachable with a daemon's last words.
+
+        `at` is the address at which they listen; EVERY: at every one that the node has.
+        """
+        reached = "127.0.0.1" if at == EVERY else at
+        more = {"name": self.name, "ports": list(ports), "names": list(self.daemons), "at": reached}
+        where = self.files
+        said = self._ask("start", START_S, directory=where.directory, short=where.short, mark=self._mark, **more)
         return tuple(said["began"])
 
     def stop(self) -> None:

@@ -98,6 +98,7 @@ def look(_held: list[socket.socket], directory: str, people: list[str]) -> dict[
         "address": address,
         "interface": next((name for name, its in cards.items() if its == address), None),
         "interfaces": len(cards),
+        "named": named(),
         "home": home(),
         "environ": {name: os.environ[name] for name in OF_NODE if os.environ.get(name)},
         "planned": plan.get("digest", ""),
@@ -156,15 +157,22 @@ def planned(_held: list[socket.socket], directory: str, digest: str, ports: list
 
 
 def start(
-    held: list[socket.socket], directory: str, short: str, mark: str, name: str, ports: list[int], names: list[str]
+    held: list[socket.socket],
+    directory: str,
+    short: str,
+    mark: str,
+    name: str,
+    ports: list[int],
+    names: list[str],
+    at: str,
 ) -> dict[str, Any]:
-    """Start the daemons that are named and do not run, and wait until each listens."""
+    """Start the daemons that are named and do not run, and wait until each listens at this address."""
     whole = make_directories(directory, Path(short))
     let_go(held)
     listens = {
         "munged": partial(answers, socket.AF_UNIX, short + "/munge"),
-        "slurmctld": partial(answers, socket.AF_INET, ("127.0.0.1", ports[1])),
-        "slurmd": partial(answers, socket.AF_INET, ("127.0.0.1", ports[0])),
+        "slurmctld": partial(answers, socket.AF_INET, (at, ports[1])),
+        "slurmd": partial(answers, socket.AF_INET, (at, ports[0])),
     }
     began = {}
     for daemon in names:
@@ -379,6 +387,14 @@ def interfaces() -> dict[str, str]:
                 said = fcntl.ioctl(asked.fileno(), SIOCGIFADDR, struct.pack("256s", name[:15].encode()))
                 found[name] = socket.inet_ntoa(said[20:24])
     return {name: address for name, address in found.items() if not address.startswith("127.")}
+
+
+def named() -> str:
+    """Return the IPv4 address that this host's name means here, as Slurm looks it up; nothing for none."""
+    try:
+        return str(socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)[0][4][0])
+    except OSError:
+        return ""
 
 
 def uid_of(name: str) -> int | None:

@@ -123,11 +123,20 @@ def _tariff(slurm: SlurmRecord) -> str:
     return "nothing: it is free" if price is None else f"{Money(price).text(4)} for each hour of a GPU"
 
 
+def _time_within(slurm: SlurmRecord) -> str:
+    """Return by which time limit Slurm keeps --max-cost; empty where its plan has no such limit."""
+    price = slurm.get("per_hour")
+    if price is None:
+        return ""
+    what = "each element" if slurm["array"] else "it"
+    after = duration_text(timedelta(minutes=slurm["minutes"]))
+    return f": Slurm ends {what} after {after}, at {Money(price).text(4)} an hour"
+
+
 def _costs(planned: PlannedRun, launch: Plan | None) -> str | None:
-    limit = planned.request.max_cost
+    limit, slurm = planned.request.max_cost, planned.spec.get("slurm")
     if limit is not None and planned.dearest is not None and planned.dearest.nanos == limit.nanos:
-        return f"at most {limit.text(2)} (--max-cost)"
-    slurm = planned.spec.get("slurm")
+        return f"at most {limit.text(2)} (--max-cost){'' if slurm is None else _time_within(slurm)}"
     if launch is None:
         return "what the machine costs anyway" if slurm is None or slurm["cluster"] else _tariff(slurm)
     until = minute(launch.get("renew_until"))

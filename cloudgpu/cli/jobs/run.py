@@ -44,7 +44,7 @@ GROUPS = {
     ),
     "Network": ("--ssh-from", "--ssh-from-anywhere", "--subnet", "--security-group", "--no-public-ip", "--jump"),
     "What ends its machine, and who pays": (
-        "--policy", "--lease", "--renew-until", "--owner", "--project", "--override", "--key",
+        "--policy", "--lease", "--renew-until", "--owner", "--project", "--override", "--no-guard", "--key",
     ),
 }  # fmt: skip
 CONTEXT = {"ignore_unknown_options": False}
@@ -90,6 +90,7 @@ def command(
     owner: options.Owner = None,
     project: options.Project = None,
     override: options.Override = None,
+    no_guard: options.NoGuard = False,
     on: options.On = None,
     nodes: options.JobNodes = None,
     gpus_per_node: options.GpusPerNode = None,

@@ -63,6 +63,10 @@ RenewUntil = Annotated[str | None, text_option("TIME", "The latest end that use 
 Owner = Annotated[str | None, text_option("TEXT", "Who it is for.")]
 Project = Annotated[str | None, text_option("TEXT", "The project it is charged to.")]
 Override = Annotated[str | None, text_option("REASON", "Exceed budgets that allow it; the ledger records the reason.")]
+NoGuard = Annotated[
+    bool,
+    typer.Option("--no-guard", help="Launch though only the reaper could end it, and no scheduled run is heard."),
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan and do nothing.")]
 WaitStart = Annotated[bool, typer.Option("--wait-start", help="Wait until the template's on_start has ended.")]
 NoWait = Annotated[bool, typer.Option("--no-wait", help="Return as soon as the provider has accepted.")]
@@ -128,3 +132,4 @@ class StartOptions(NamedTuple):
     override: str | None
     verbose: bool
     yes: bool
+    no_guard: bool = False

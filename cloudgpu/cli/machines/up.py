@@ -30,7 +30,8 @@ GROUPS = {
     "Several machines": ("--nodes", "--engine", "--on-node-loss"),
     "Disks": ("--disk", "--volume"),
     "Network": ("--ssh-from", "--ssh-from-anywhere", "--subnet", "--security-group", "--no-public-ip", "--jump"),
-    "What ends it, and who pays": ("--policy", "--renew-until", "--owner", "--project", "--override"),
+    "What ends it, and who pays": ("--policy", "--renew-until", "--owner", "--project", "--override",
+                                   "--no-guard"),
     "Launching again, and waiting": ("--key", "--new", "--wait-start", "--no-wait"),
 }  # fmt: skip
 
@@ -71,6 +72,7 @@ def command(
     owner: options.Owner = None,
     project: options.Project = None,
     override: options.Override = None,
+    no_guard: options.NoGuard = False,
     dry_run: options.DryRun = False,
     wait_start: options.WaitStart = False,
     no_wait: options.NoWait = False,

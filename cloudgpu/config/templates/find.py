@@ -10,12 +10,24 @@ from typing import cast, get_args
 
 from cloudgpu.config.files.paths import data_dir, file_names
 from cloudgpu.config.files.yaml import Table, read_yaml
+from cloudgpu.config.templates.container import container_image
 from cloudgpu.core.model.facts import Engine
 from cloudgpu.core.model.launch import Part
 from cloudgpu.core.values.naming import NAME, NAME_RULE, unknown_word
 from cloudgpu.errors import InvalidRequest
 
-KEYS = ("description", "jupyter", "image", "disk_gb", "packages", "engine", "settings", "cloud_init", "on_start")
+KEYS = (
+    "description",
+    "jupyter",
+    "image",
+    "container",
+    "disk_gb",
+    "packages",
+    "engine",
+    "settings",
+    "cloud_init",
+    "on_start",
+)
 JUPYTER = ("jupyter", "lab")
 LARGEST_DISK_GB = 65_536
 SETTING = re.compile(r"[a-z][a-z0-9_]{0,39}")  # in `on_start` it is a variable of the shell
@@ -26,10 +38,11 @@ class Template:
     """A launch template as its file says it.
 
     `jupyter` is the command that serves notebooks, empty for none. `disk_gb` is the size of the system disk in GB
-    (None: the image's own). `packages` are Debian packages. `engine` is what queues its machines' jobs (None: it does
-    not say). `settings` are texts by name that a user may set and both `cloud_init`, a jinja2 text, and `on_start` may
-    use; `on_start` is a shell script that runs as the user in the home directory each time the machine starts.
-    `cloud_init_line` is the line of the file on which that text begins.
+    (None: the image's own). `container` names a container image, in which settings may stand. `packages` are Debian
+    packages. `engine` is what queues its machines' jobs (None: it does not say). `settings` are texts by name that a
+    user may set and `container`, `cloud_init`, a jinja2 text, and `on_start` may use; `on_start` is a shell script that
+    runs as the user in the home directory each time the machine starts. `cloud_init_line` is the line of the file on
+    which that text begins.
     """
 
     name: str
@@ -44,11 +57,18 @@ class Template:
     settings: Mapping[str, str] = field(default_factory=dict, repr=False)  # an address may hold a password
     cloud_init_line: int = 1
     engine: Engine | None = None
+    container: str = ""
+
+    @property
+    def container_image(self) -> str:
+        """The image of its container, settings put in; empty for none. Raises InvalidRequest for what is none."""
+        return container_image(self.container, self.settings, self.path)
 
     def parts(self) -> tuple[Part, ...]:
         """Return the parts in a provider's order, as the file says them; `render.rendered` makes them final."""
         pieces = (
             ("image", self.image),
+            ("container", self.container_image),
             ("disk_gb", "" if self.disk_gb is None else str(self.disk_gb)),
             ("packages", "\n".join(self.packages)),
             ("cloud_init", self.cloud_init),
@@ -104,6 +124,7 @@ def template_from(table: Table, name: str) -> Template:
         on_start=table.text("on_start"),
         settings=_settings(table),
         engine=_engine(table),
+        container=table.line("container"),
         cloud_init_line=table.blocks.get("cloud_init", table.lines.get("cloud_init", 1)),
     )
 

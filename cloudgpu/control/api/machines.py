@@ -180,12 +180,14 @@ class Machines(Capability):
         override: str | None = None,
         wait: bool = True,
         move: bool = False,
+        no_guard: bool = False,
     ) -> MachineDocument:
         """Start a stopped machine under a new lease (as long as its policy says), and wait until SSH is verified.
 
         A parked machine, or one that was interrupted, is launched again from its image. With `move` a stopped one is
         imaged and launched elsewhere in its region, on any type with the same GPUs. Raises NoCapacity: all stays,
-        and BudgetRefused, as `up` does.
+        and BudgetRefused, as `up` does; InvalidRequest where only the reaper could end it and no scheduled run is
+        heard, unless `no_guard`.
         """
         from cloudgpu.control.launch.restore import started
 
@@ -198,9 +200,20 @@ class Machines(Capability):
 
             check_not_moved(machine, move=move)
             until = new_lease(self._session, machine, span, renew)
-            return self._cluster(start_all(self._session, [machine, *others], until, override=reason, wait=wait))
+            nodes = [machine, *others]
+            done = start_all(self._session, nodes, until, override=reason, no_guard=no_guard, wait=wait)
+            return self._cluster(done)
         return self._machine(
-            started(self._session, machine, span, renew=renew, override=reason, move_it=move, wait=wait)
+            started(
+                self._session,
+                machine,
+                span,
+                renew=renew,
+                override=reason,
+                move_it=move,
+                wait=wait,
+                no_guard=no_guard,
+            )
         )
 
     def hold(

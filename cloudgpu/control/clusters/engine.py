@@ -13,9 +13,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from cloudgpu.access.slurm.node import EngineNode
+from cloudgpu.access.slurm.node import EVERY, EngineNode
 from cloudgpu.control.access.reach import open_connection
-from cloudgpu.core.clusters.conf import Node, files_of, plan_digest
+from cloudgpu.core.clusters.conf import Node, files_of, listens_narrowly, plan_digest
 from cloudgpu.core.clusters.fit import INSTALL, check_fit, check_people
 from cloudgpu.core.clusters.layout import cluster_id, in_order, rank
 from cloudgpu.core.clusters.state import EngineState, missing_nodes, to_resume
@@ -179,7 +179,7 @@ def _started(session: Session, gang: _Gang, facts: Sequence[NodeFacts]) -> tuple
     ports = [one.ports for one in facts if one.ports is not None]
     if len(ports) == len(facts) and all(one.planned == digest for one in facts):
         session.tell(f"{_called(names)}: starting what does not run of its Slurm")
-        began = gang.each(lambda node: node.start(ports[gang.nodes.index(node)]))
+        began = gang.each(lambda node: node.start(ports[gang.nodes.index(node)], at=_listens_at(facts, node)))
         return names, STEADY if "slurmctld" in began[0] else timedelta(0)
     for left in reversed(range(TRIES)):
         try:
@@ -191,6 +191,11 @@ def _started(session: Session, gang: _Gang, facts: Sequence[NodeFacts]) -> tuple
     return names, timedelta(0)
 
 
+def _listens_at(facts: Sequence[NodeFacts], node: EngineNode) -> str:
+    """Return the address at which the daemons of a node listen."""
+    return facts[node.node].address if listens_narrowly(facts) else EVERY
+
+
 def _start_anew(session: Session, gang: _Gang, facts: Sequence[NodeFacts], digest: str) -> None:
     """Write the files of all nodes, with a new munge key, and start all daemons."""
     session.tell(f"{_called([one.name for one in facts])}: setting up Slurm {facts[0].version}")
@@ -200,7 +205,7 @@ def _start_anew(session: Session, gang: _Gang, facts: Sequence[NodeFacts], diges
     nodes = [Node(*pair) for pair in zip(facts, ports, strict=True)]
     key = secrets.token_bytes(KEY_BYTES)
     gang.each(lambda node: node.write(files_of(gang.cluster, nodes, gang.nodes.index(node)), key))
-    gang.each(lambda node: node.start(ports[gang.nodes.index(node)]))
+    gang.each(lambda node: node.start(ports[gang.nodes.index(node)], at=_listens_at(facts, node)))
     gang.each(lambda node: node.note_plan(digest, ports[gang.nodes.index(node)]))
 
 

@@ -47,6 +47,7 @@ class UpRequest:
     owner: str | None = None
     project: str | None = None
     override: str | None = None  # why it may pass a budget
+    no_guard: bool = False
     cluster: ClusterRequest | None = None
     trust: Trust | None = None  # the least that is accepted; None: that of the settings
     expose: bool = False  # a stranger's computer may be given secrets and volumes
@@ -164,6 +165,7 @@ class UpOptions(TypedDict, total=False):
     override: str | None  # why a budget is to be passed, where it lets itself be
     trust: str | None  # whose computers are accepted: "cloud", "datacenter" or "community"; None: as the settings say
     expose: bool  # with "community": its owner may read secrets and volumes
+    no_guard: bool  # launch though nothing would end it but runs of the reaper, and none is heard
     nodes: int | str | None  # so many machines under one name, all or none
     engine: str | None  # what queues their jobs: "slurm" or "none"; None: as the template says
     on_node_loss: str | None  # "wait" or "stop": what becomes of the other nodes when one is lost
@@ -188,6 +190,7 @@ def parse_request(**asked: Unpack[UpOptions]) -> UpRequest:
         owner=asked.get("owner"),
         project=asked.get("project"),
         override=asked.get("override"),
+        no_guard=asked.get("no_guard", False),
         cluster=cluster_request(asked.get("nodes"), asked.get("engine"), asked.get("on_node_loss")),
         trust=parse_trust(asked.get("trust")),
         expose=asked.get("expose", False),

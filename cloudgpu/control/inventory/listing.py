@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.control.session.account_settings import absences
 from cloudgpu.control.session.base import is_mine
-from cloudgpu.control.session.last_run import last_pass, overdue
+from cloudgpu.control.session.last_run import last_pass, overdue, unguarded
 from cloudgpu.control.session.reachable import reachable
 from cloudgpu.control.session.session import Session, living, present
 from cloudgpu.core.model.machine import Machine, scope_of_row
@@ -85,7 +85,7 @@ def listed(
         session.tell(f"the ledger is in doubt, so machines may be missing here: {doubt}")
     rows = session.ledger.machines() if ended else session.ledger.there()
     last = last_pass(session.ledger)
-    late = session.moved_away() or overdue(session, rows, last)
+    late = session.moved_away() or unguarded(session, rows, last) or overdue(session, rows, last)
     if late is not None:
         session.tell(late)
     shown = [row for row in (rows if ended else present(rows)) if not mine or is_mine(session, row)]

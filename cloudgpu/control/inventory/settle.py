@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
+from cloudgpu.control.inventory.shared import clear_unmade
 from cloudgpu.control.inventory.unrecorded_termination import ended_unrecorded
 from cloudgpu.control.network.host_keys import pin_given
 from cloudgpu.control.session.session import Session, living
@@ -199,6 +200,7 @@ def settle_by_listing(session: Session, machine: Machine) -> Machine:
     line = launch_settled(machine.id, fact(machine.token), "void", "absent from a complete listing", now)
     closed = session.ledger.append_to(machine, [line])
     saved.forget(session.home.attempts, fact(machine.token))
+    clear_unmade(session, closed)
     return closed
 
 

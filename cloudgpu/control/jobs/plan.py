@@ -121,7 +121,7 @@ def plan_run(session: Session, request: RunRequest, environ: Mapping[str, str]) 
     if prepared is not None and prepared.nodes > 1:
         spec["gang"] = prepared.nodes
     secret_values(spec, environ)
-    _check_cost(request, prepared, machine)
+    _check_cost(request, prepared, None if slurm is not None else machine)
     place = _place(prepared, machine)
     data = bucket_data(session, request.data, spec["launch"], place)
     traffic = _results_traffic(session, spec, place)

@@ -15,6 +15,7 @@ from cloudgpu.control.launch.budget_preview import way_of
 from cloudgpu.control.network.host_keys import makes_its_own
 from cloudgpu.control.pricing.attached_costs import extras_of
 from cloudgpu.control.pricing.price_history import on_demand_of
+from cloudgpu.control.session.guarding import needs_guard
 from cloudgpu.control.session.identity import identity_of
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.events.launch_lines import launch_intended
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.model.facts import AttachedCost
     from cloudgpu.core.model.identity import AccountIdentity
     from cloudgpu.core.model.offers import Price
+    from cloudgpu.core.model.records import GuardsRecord
     from cloudgpu.ledger.log.base import View
 
 
@@ -67,7 +69,7 @@ def record(session: Session, prepared: Prepared, places: Sequence[tuple[Offer, R
     its own, elsewhere all are the same.
     """
     each = {offer: _ready(session, prepared, offer, resolved) for offer, resolved in dict(places).items()}
-    provider, made = prepared.candidates.of(places[0][0]).provider, list[Attempt]()
+    made = list[Attempt]()
 
     def decision(view: View) -> Sequence[Draft]:
         made[:] = _attempts(session, prepared, [each[offer] for offer, _ in places], view)
@@ -83,7 +85,7 @@ def record(session: Session, prepared: Prepared, places: Sequence[tuple[Offer, R
                 on_demand=each[attempt.offer].on_demand,
                 licence=each[attempt.offer].resolved.licence,
                 identity=each[attempt.offer].identity,
-                guards=guarding(provider, each[attempt.offer].resolved).to_json(),
+                guards=_guards(prepared, attempt.offer, each[attempt.offer].resolved),
             )
             for attempt in made
         ]
@@ -100,6 +102,13 @@ def record(session: Session, prepared: Prepared, places: Sequence[tuple[Offer, R
                 saved.forget(session.home.attempts, attempt.token)
         raise
     return tuple(made)
+
+
+def _guards(prepared: Prepared, offer: Offer, resolved: Resolved) -> GuardsRecord:
+    """Return what guards a machine, and whether it was agreed that no run from outside does."""
+    provider = prepared.candidates.of(offer).provider
+    found = guarding(provider, resolved).to_json()
+    return {**found, "waived": True} if prepared.no_guard and needs_guard(provider, offer, resolved) else found
 
 
 def _ready(session: Session, prepared: Prepared, offer: Offer, resolved: Resolved) -> _Ready:

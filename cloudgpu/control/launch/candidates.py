@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.config.settings import ANY
 from cloudgpu.control.inputs.cluster import ClusterRequest
 from cloudgpu.control.inputs.setup import check_setup
+from cloudgpu.control.launch.containers import check_container, with_room
 from cloudgpu.control.policies.resolve import Agreed, agreed
 from cloudgpu.control.records.named_resources import named_resources
 from cloudgpu.control.session.accounts import account_of, cloud_accounts, is_any_provider
@@ -169,6 +170,7 @@ def _request(
         Market(session.settings.market) if request.spot is None else Market.SPOT if request.spot else Market.ON_DEMAND
     )
     check_setup(provider, request.setup, market, or_on_demand=request.want.or_on_demand)
+    check_container(provider, template, _cluster(request, template))
     owner = owner_of(session, request)
     project = request.project.strip() if request.project else session.settings.project
     facts = {"owner": owner, "project": project, "template": template.name, "provider": provider.kind}
@@ -227,4 +229,4 @@ def owner_of(session: Session, request: UpRequest) -> str:
 def _setup(wished: Setup, template: Template, *, keep_disk: bool) -> Setup:
     """Return the setup with what the template says where the user said nothing, and what the policy says."""
     image, disk_gb = wished.image or template.image or None, wished.disk_gb or template.disk_gb
-    return replace(wished, image=image, disk_gb=disk_gb, keep_disk=keep_disk)
+    return with_room(replace(wished, image=image, disk_gb=disk_gb, keep_disk=keep_disk), template)

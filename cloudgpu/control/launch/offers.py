@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.control.network.reachability import caller_cidr
 from cloudgpu.control.pricing.attached_costs import paid_prices
+from cloudgpu.control.session.guarding import check_launch_guarded
 from cloudgpu.core.catalog.matching import fits, join, ranked
 from cloudgpu.core.model.launch import LaunchRequest, Setup
 from cloudgpu.core.model.machine import Machine, fact
@@ -180,11 +181,11 @@ def _is_open_already(setup: Setup) -> bool:
     return bool(network.ssh_from or network.security_group or network.jump or not network.public_ip)
 
 
-def first_exact(session: Session, candidates: Candidates, offers: Sequence[Offer]) -> Exact:
+def first_exact(session: Session, candidates: Candidates, offers: Sequence[Offer], *, no_guard: bool = False) -> Exact:
     """Return the first offer for which all can be looked up; those before it are said to be passed over.
 
     Raises QuotaExceeded when a quota is what stood in the way of the first, else NoCapacity; where every account was
-    meant, what stood in the way of them all.
+    meant, what stood in the way of them all. InvalidRequest where nothing would end the machine, unless `no_guard`.
     """
     refused = Refused(candidates.anywhere)
     for offer in offers:
@@ -193,6 +194,8 @@ def first_exact(session: Session, candidates: Candidates, offers: Sequence[Offer
         at = candidates.of(offer)
         try:
             resolved = resolve(at.provider, at.request, offer)
+            if not no_guard:
+                check_launch_guarded(session, at.provider, offer, resolved)
         except refused.unsent as error:
             session.tell(refused.add(offer, error))
             continue

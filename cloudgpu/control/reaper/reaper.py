@@ -22,6 +22,7 @@ from cloudgpu.control.reaper.notify import deliver_all, renew, warn
 from cloudgpu.control.reaper.observe import Sight, gather, look, rehearse, seen_of
 from cloudgpu.control.reaper.recheck import LOCK, Judge, cluster_rows
 from cloudgpu.control.reaper.record import left_over, record_decisions, record_failure, record_pass
+from cloudgpu.control.session.guarding import own_run
 from cloudgpu.control.session.identity import judged_here
 from cloudgpu.control.session.session import living
 from cloudgpu.control.team.law import law_of
@@ -196,6 +197,8 @@ def _passed(session: Session, request: ReapOptions, begun: datetime) -> Pass:
         faults=(*found.faults, *(f"a timer in the cloud could not be set: {one.message}" for one in repaired.faults)),
         sentences=(*found.sentences, *_said(repaired), *(left_over(session) if request.sweep else ())),
     )
+    if request.cron:  # one by hand says nothing of the next
+        session.own_run = own_run(session, request.interval, found.asked, (*found.unanswered, *found.closed))
     refused = deliver_all(session, found, judged.standings, machines)
     found = replace(found, undelivered=refused, took=session.clock() - begun)
     record_pass(session, found, cron=request.cron, sweep=request.sweep)

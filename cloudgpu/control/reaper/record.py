@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.alerts.alerts import found_at_home
+from cloudgpu.control.session.guarding import heard_records
 from cloudgpu.control.session.last_run import carried
 from cloudgpu.core.alerts.alerts import Finding
 from cloudgpu.core.events.annotations import not_before_said
@@ -106,6 +107,7 @@ def record_pass(session: Session, found: Pass, *, cron: bool, sweep: bool, verb:
         sweep=sweep,
         ok_at=ok_at,
         sweep_at=sweep_at,
+        heard=heard_records(session),
     )
     session.ledger.append([line])
 
@@ -114,7 +116,17 @@ def record_failure(session: Session, why: str, *, cron: bool, sweep: bool) -> No
     """Write that a pass has broken off before it could judge anything."""
     now = session.clock()
     ok_at, sweep_at = carried(session.ledger, ok=False, sweep=sweep, now=now)
-    line = reap_failed("reap", why, now, host=platform.node(), cron=cron, sweep=sweep, ok_at=ok_at, sweep_at=sweep_at)
+    line = reap_failed(
+        "reap",
+        why,
+        now,
+        host=platform.node(),
+        cron=cron,
+        sweep=sweep,
+        ok_at=ok_at,
+        sweep_at=sweep_at,
+        heard=heard_records(session),
+    )
     session.ledger.append([line])
 
 

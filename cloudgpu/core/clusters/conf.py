@@ -46,7 +46,16 @@ def plan_digest(cluster: str, nodes: Sequence[NodeFacts]) -> str:
         for n in nodes
     ]
     environs = [sorted(one.environ.items()) for one in nodes]
-    return digest("2", cluster, repr(facts), repr(environs))
+    return digest("3", cluster, repr(facts), repr(environs), str(listens_narrowly(nodes)))
+
+
+def listens_narrowly(nodes: Sequence[NodeFacts]) -> bool:
+    """Say whether Slurm listens at the nodes' own addresses alone, and not on every network that they have.
+
+    It can be told so only where each node's host name means that address there: Slurm takes the address of the name
+    (slurm.conf(5), CommunicationParameters, NoInAddrAny and NoCtldInAddrAny).
+    """
+    return all(one.named == one.address for one in nodes)
 
 
 def mark_of(cluster: str, node: int) -> str:
@@ -71,6 +80,7 @@ def slurm_conf(cluster: str, nodes: Sequence[Node], node: int) -> str:
     head, here = nodes[CONTROLLER].facts, nodes[node].facts
     at = engine_files(cluster, node)
     directory = f"{here.home}/{at.directory}"
+    narrow = listens_narrowly([one.facts for one in nodes])
     crowded = len({one.facts.host for one in nodes}) < len(nodes)
     lines = [
         "ClusterName=cloudgpu",
@@ -78,6 +88,7 @@ def slurm_conf(cluster: str, nodes: Sequence[Node], node: int) -> str:
         f"SlurmUser={here.user}",
         f"SlurmdUser={here.user}",
         f"SlurmctldPort={nodes[CONTROLLER].ports.controller}",
+        *(["CommunicationParameters=NoInAddrAny,NoCtldInAddrAny"] if narrow else []),
         "AuthType=auth/munge",
         f"AuthInfo=socket={at.munge_socket}",
         "ProctrackType=proctrack/linuxproc",

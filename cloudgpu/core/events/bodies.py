@@ -246,6 +246,12 @@ class TerminateRequested(Requested):
     failed: NotRequired[Literal[True]]
 
 
+class StartRequested(Requested):
+    """Written before a start is asked; `waived`: with --no-guard, so that no run from outside guards it."""
+
+    waived: NotRequired[Literal[True]]
+
+
 class StartRefused(TypedDict):
     """A start that was asked has surely not begun."""
 

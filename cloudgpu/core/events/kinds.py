@@ -25,7 +25,7 @@ KINDS = {
     "instance_observed": Kind(MACHINE, bodies.InstanceObserved),
     "instance_vanished": Kind(MACHINE, bodies.InstanceVanished),
     "stop_requested": Kind(MACHINE, bodies.Requested),
-    "start_requested": Kind(MACHINE, bodies.Requested),
+    "start_requested": Kind(MACHINE, bodies.StartRequested),
     "park_requested": Kind(MACHINE, bodies.Requested),
     "terminate_requested": Kind(MACHINE, bodies.TerminateRequested),
     "start_refused": Kind(MACHINE, bodies.StartRefused),

@@ -13,6 +13,7 @@ from cloudgpu.core.events import lab_bodies as bodies
 from cloudgpu.core.events.log import FORMAT, Draft
 from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.model.machine import Budgeted, Machine
+from cloudgpu.core.model.records import HeardRunRecord
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import tag_value
 from cloudgpu.core.values.times import iso
@@ -63,8 +64,12 @@ def reap_finished(
     sweep: bool,
     ok_at: str | None,
     sweep_at: str | None,
+    heard: Iterable[HeardRunRecord] = (),
 ) -> Draft:
-    """Return the line that a run of the reaper has ended, and how; when one last was ok, and when one last swept."""
+    """Return the line that a run of the reaper has ended, and how; when one last was ok, and when one last swept.
+
+    `heard` are the latest scheduled runs of all computers, with this one where it was scheduled.
+    """
     body: bodies.ReapFinished = {
         "verb": verb,
         "ok": ok,
@@ -80,12 +85,22 @@ def reap_finished(
         "sweep": sweep,
         "ok_at": ok_at,
         "sweep_at": sweep_at,
+        "heard": list(heard),
     }
     return _passed(body, now)
 
 
 def reap_failed(
-    verb: str, why: str, now: datetime, *, host: str, cron: bool, sweep: bool, ok_at: str | None, sweep_at: str | None
+    verb: str,
+    why: str,
+    now: datetime,
+    *,
+    host: str,
+    cron: bool,
+    sweep: bool,
+    ok_at: str | None,
+    sweep_at: str | None,
+    heard: Iterable[HeardRunRecord] = (),
 ) -> Draft:
     """Return the line that a run of the reaper has broken off before it could judge anything."""
     body: bodies.ReapFinished = {
@@ -97,6 +112,7 @@ def reap_failed(
         "sweep": sweep,
         "ok_at": ok_at,
         "sweep_at": sweep_at,
+        "heard": list(heard),
     }
     return _passed(body, now)
 

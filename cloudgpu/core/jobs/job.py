@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from cloudgpu.core.clusters.queue import waits_text
 from cloudgpu.core.values.times import from_iso
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ class State(StrEnum):
 
     PENDING = "pending"  # it waits for a machine
     STARTING = "starting"  # its machine is launched; files travel, the setup runs
+    QUEUED = "queued"  # it waits in Slurm's queue
     RUNNING = "running"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
@@ -131,13 +133,22 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True)
 class SlurmRun:
-    """One job of Slurm, or one element of an array: `machines` are where it ran from `begin` to `end`."""
+    """One job of Slurm, or one element of an array: `machines` are where it ran from `begin` to `end`.
+
+    `reason` is why it waits, as Slurm calls it; empty for one that does not.
+    """
 
     id: str
     state: str
     machines: tuple[str, ...]
     begin: datetime | None
     end: datetime | None
+    reason: str = ""
+
+    @property
+    def waits(self) -> bool:
+        """Whether Slurm has not begun it yet."""
+        return self.state == "PENDING" and self.begin is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +177,7 @@ class Job:
     saved: Saved | None = None
     slurm_id: str | None = None  # of the last attempt
     runs: tuple[SlurmRun, ...] = ()  # of all attempts
+    slurm_at: datetime | None = None  # when the ledger was last told where it is in Slurm
 
     @property
     def in_slurm(self) -> SlurmRecord | None:
@@ -209,7 +221,16 @@ class Job:
             return self.outcome
         if self.attempt is None or self.attempt.machine is None:
             return State.PENDING
-        return State.STARTING if self.attempt.began_at is None else State.RUNNING
+        if self.attempt.began_at is not None:
+            return State.RUNNING
+        return State.QUEUED if any(one.waits for one in self.runs) else State.STARTING
+
+    @property
+    def queued(self) -> str:
+        """For what it waits in Slurm's queue, in words; empty where it does not wait there."""
+        if self.state is not State.QUEUED:
+            return ""
+        return waits_text(one.reason for one in self.runs if one.waits)
 
     @property
     def failed_tries(self) -> int:
@@ -316,13 +337,14 @@ def _recorded(line: Line) -> Job:
 
 def _run(body: Body) -> SlurmRun:
     begin, end = (None if body[name] is None else from_iso(body[name]) for name in ("begin", "end"))
-    return SlurmRun(body["id"], body["state"], tuple(body["machines"]), begin, end)
+    return SlurmRun(body["id"], body["state"], tuple(body["machines"]), begin, end, body.get("reason", ""))
 
 
-def _in_slurm(job: Job, body: Body, _at: datetime) -> Job:
+def _in_slurm(job: Job, body: Body, at: datetime) -> Job:
     new = tuple(map(_run, body["tasks"]))
     known = {one.id for one in new}
-    return replace(job, slurm_id=body["id"], runs=(*(one for one in job.runs if one.id not in known), *new))
+    runs = (*(one for one in job.runs if one.id not in known), *new)
+    return replace(job, slurm_id=body["id"], runs=runs, slurm_at=at)
 
 
 def _placed(job: Job, body: Body, at: datetime) -> Job:

@@ -164,6 +164,31 @@ class GuardsRecord(TypedDict):
     agent: str
     timer: str
     follows: bool
+    tagged: NotRequired[bool]
+    waived: NotRequired[bool]
+
+
+class HeardRunRecord(TypedDict):
+    """The latest scheduled run of the reaper on one computer: `core.policies.runs.HeardRun`."""
+
+    host: str
+    at: str
+    every_s: float
+    battery: bool | None
+    accounts: list[str]
+
+
+class CreditRecord(TypedDict):
+    """What was left in a prepaid account when a run read it: `core.budgets.credit.KnownCredit`. In nano-dollars."""
+
+    scope: str
+    account: str
+    provider: str
+    left: int
+    as_of: str
+    hourly: int
+    page: str
+    threshold: int
 
 
 class WarningRecord(TypedDict):

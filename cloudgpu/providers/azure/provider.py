@@ -33,7 +33,7 @@ class AzureProvider:
 
     kind = KIND
     saves_running = True  # an image is made of a disk that is in use, as if the power had gone
-    runs_parts = frozenset({"cloud_init", "disk_gb", "image", "on_start", "packages"})
+    runs_parts = frozenset({"cloud_init", "container", "disk_gb", "image", "on_start", "packages"})
     token_rule = TokenRule(
         lifetime=timedelta(hours=23),
         listing_proves_after=timedelta(minutes=10),

@@ -18,7 +18,6 @@ from cloudgpu.providers.abilities import (
     HasVolumes,
     Imageable,
     KnowsHostKeys,
-    LaunchesTogether,
     LeavesFiles,
     Pausable,
     Reachable,
@@ -40,7 +39,9 @@ from cloudgpu.providers.account_abilities import (
     HasRegions,
     HasTimerRole,
     RaisesQuota,
+    ReadsCredit,
 )
+from cloudgpu.providers.cluster_abilities import ClearsShared, LaunchesTogether
 from cloudgpu.testing.contract.accounts import (
     ChecksPermissionsContract,
     HasBudgetAlertContract,
@@ -50,6 +51,7 @@ from cloudgpu.testing.contract.accounts import (
     HasRegionsContract,
     HasTimerRoleContract,
     RaisesQuotaContract,
+    ReadsCreditContract,
 )
 from cloudgpu.testing.contract.base import ContractBase
 from cloudgpu.testing.contract.bulk import BulkStopContract
@@ -74,7 +76,7 @@ from cloudgpu.testing.contract.running import (
     WritesAtHomeContract,
 )
 from cloudgpu.testing.contract.timers import SetsTimerContract
-from cloudgpu.testing.contract.together import LaunchesTogetherContract
+from cloudgpu.testing.contract.together import ClearsSharedContract, LaunchesTogetherContract
 from cloudgpu.testing.contract.volumes import HasVolumesContract
 
 __all__ = [
@@ -82,6 +84,7 @@ __all__ = [
     "BulkStopContract",
     "CanRehearseInterruptionContract",
     "ChecksPermissionsContract",
+    "ClearsSharedContract",
     "ExaminesContract",
     "HasBudgetAlertContract",
     "HasLoginContract",
@@ -104,6 +107,7 @@ __all__ = [
     "PausableContract",
     "RaisesQuotaContract",
     "ReachableContract",
+    "ReadsCreditContract",
     "ReadsHostKeysContract",
     "ReportsActivityContract",
     "ReportsProcessesContract",
@@ -116,6 +120,7 @@ __all__ = [
 ABILITY_SUITES: Mapping[type[Any], type[ContractBase]] = {
     Pausable: PausableContract,
     LaunchesTogether: LaunchesTogetherContract,
+    ClearsShared: ClearsSharedContract,
     BulkStop: BulkStopContract,
     Taggable: TaggableContract,
     HasPrices: HasPricesContract,
@@ -143,6 +148,7 @@ ABILITY_SUITES: Mapping[type[Any], type[ContractBase]] = {
     HasMachineRole: HasMachineRoleContract,
     HasTimerRole: HasTimerRoleContract,
     HasBudgetAlert: HasBudgetAlertContract,
+    ReadsCredit: ReadsCreditContract,
     ReportsActivity: ReportsActivityContract,
     ReadsHostKeys: ReadsHostKeysContract,
     Examines: ExaminesContract,

@@ -21,7 +21,8 @@ LACKS: Mapping[str, tuple[str, ...]] = {  # what a fake cloud can be made withou
     "Pausable": ("stop", "start", "stop_many"),
     "Imageable": ("save_image", "end_keeping_disk"),
     "Taggable": ("tag",),
-    "LaunchesTogether": ("launch_together", "clear_shared"),
+    "LaunchesTogether": ("launch_together",),
+    "ClearsShared": ("clear_shared",),
     "HasTimer": ("timer", "no_timer", "timer_limit", "set_timer", "drop_timer", "timers"),
 }
 
@@ -48,6 +49,7 @@ class FakeOptions:
     tells: bool = False  # machines are asked for their activity and host keys, and the provider says who may connect
     timer: str = "tag"  # tag: follows renew-until by itself; moves: a thing of its own; fixed: at the launch, for life
     agent: str = "ends"  # what the agent on its machines can do: ends, tells or none
+    credit: Decimal | None = None  # USD that were paid in; None: the account is not paid in advance
     lacks: tuple[str, ...] = ()  # abilities that this cloud does not have, of those in LACKS
     state_file: Path | None = None  # shared by several processes; None: in memory
 
@@ -105,6 +107,14 @@ def _traffic(value: Any) -> TrafficPrices:
     return TrafficPrices(Money.usd(prices["out"]), Money.usd(prices["into"]))
 
 
+def _dollars(value: Any) -> Decimal:
+    amount = Decimal(str(value))
+    if not amount.is_finite():
+        message = "it takes a number of dollars"
+        raise ValueError(message)
+    return amount
+
+
 def _port(value: Any) -> int:
     if type(value) is not int or value not in range(1, 65536):
         message = "a port is a whole number from 1 to 65535"
@@ -159,5 +169,6 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {
     "tells": _yes_or_no,
     "agent": _agent,
     "lacks": _lacks,
+    "credit": _dollars,
     "state_file": Path,
 }

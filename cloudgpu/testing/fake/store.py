@@ -61,6 +61,7 @@ class Cloud:
     spot: dict[str, list[list[str]]] = field(default_factory=dict)  # per type and zone: since when, and USD per hour
     role: str | None = None  # the document of the machines' role
     budget: tuple[int, tuple[str, ...]] | None = None  # the account's own: nano-dollars a month, and who is told
+    credit: int | None = None  # nano-dollars that are left, where a test has set that
     timers: dict[str, list[str]] = field(default_factory=dict)  # per machine: when it fires, and what it does then
     timer_role: str | None = None  # the document of the timers' role
     host_keys: dict[str, list[str]] = field(default_factory=dict)  # per machine: what it has said of its own

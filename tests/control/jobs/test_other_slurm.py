@@ -7,6 +7,7 @@ import os
 import secrets
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -78,25 +79,44 @@ def test_a_partition_that_there_is_not_is_told(login):
     assert b"invalid partition specified: nope" in err
 
 
-def test_nodes_that_do_not_see_the_files_are_sent_them_and_their_results_come_back(homes, slurm):
-    if not can_hide():
-        pytest.skip("Processes here may not have mounts of their own.")
-    place = homes / "own" / ".cloudgpu" / "jobs" / "job-1" / "1"
+def submitted(homes, slurm, number, script, more, secret):
+    """What a job leaves in its directory, and how its program ended, whose nodes do not see the submitter's files."""
+    place = homes / "own" / ".cloudgpu" / "jobs" / "job-1" / str(number)
     (place / "work" / "results").mkdir(parents=True)
     (place / "checkpoint").mkdir()
     (place / "work" / "in.txt").write_text("input\n")
+    (place / "secrets").write_text(json.dumps(secret))
     for name, text in slurm_program().items():
         (place / name).write_text(text)
-    asked = {"name": "far", "nodes": 1, "minutes": 5, "whole": True, "conf": str(slurm.conf), "spread": True}
-    asked |= {"own": slurm.nodes[0], "token": secrets.token_hex(8), "setup": "echo set up >&2", "array": "0-1"}
-    script = 'cat in.txt; touch "$CLOUDGPU_CHECKPOINT/c"; hostname > "$CLOUDGPU_RESULTS/$SLURMD_NODENAME"; exit 5'
+    asked = {"name": f"far-{number}", "nodes": 1, "minutes": 5, "whole": True, "conf": str(slurm.conf), "spread": True}
+    asked |= {"own": slurm.nodes[0], "token": secrets.token_hex(8), **more}
     spec = {"argv": ["sh", "-c", script], "results": "results", "slurm": asked, "env": {}}
     (place / "spec.json").write_text(json.dumps(spec))
     environ = {"CLOUDGPU_ATTEMPT": place, "CLOUDGPU_RESULTS": place / "work" / "results"}
     environ |= {"CLOUDGPU_CHECKPOINT": place / "checkpoint", "PATH": slurm.environ["PATH"], "HOME": homes / "own"}
     words = [sys.executable, "-IS", str(place / "begin.py"), str(place)]
-    done = subprocess.run(words, env=environ, capture_output=True, text=True, timeout=100, check=False)
+    return place, subprocess.run(words, env=environ, capture_output=True, text=True, timeout=100, check=False)
+
+
+def test_nodes_that_do_not_see_the_files_are_sent_them_and_their_results_come_back(homes, slurm):
+    if not can_hide():
+        pytest.skip("Processes here may not have mounts of their own.")
+    script = 'cat in.txt; touch "$CLOUDGPU_CHECKPOINT/c"; echo $PIN > "$CLOUDGPU_RESULTS/$SLURMD_NODENAME"; exit 5'
+    place, done = submitted(homes, slurm, 1, script, {"array": "0-1", "setup": "echo set up >&2"}, {"PIN": "4711"})
     assert done.returncode == 5, done.stderr
     assert sorted(done.stdout.splitlines()) == ["[0] input", "[1] input"]
-    assert sorted(one.name for one in (place / "work" / "results").iterdir()) == slurm.nodes
+    found = {one.name: one.read_text() for one in (place / "work" / "results").iterdir()}
+    assert found == dict.fromkeys(slurm.nodes, "4711\n")
     assert (place / "checkpoint" / "c").exists()
+    assert list(homes.rglob("*secrets*")) == []
+
+
+def test_results_of_the_other_ranks_come_from_their_nodes_each_in_a_directory_of_its_own(homes, slurm):
+    if not can_hide():
+        pytest.skip("Processes here may not have mounts of their own.")
+    script = 'echo $PIN $CLOUDGPU_NODE_RANK > "$CLOUDGPU_RESULTS/rank"; test $CLOUDGPU_NODE_RANK = 0 || exit 5'
+    place, done = submitted(homes, slurm, 2, script, {"nodes": 2}, {"PIN": "4711"})
+    assert done.returncode == 5, done.stderr
+    found = {one.relative_to(place): one.read_text() for one in (place / "work" / "results").rglob("rank")}
+    assert found == {Path("work/results/rank"): "4711 0\n", Path("work/results/rank-1/rank"): "4711 1\n"}
+    assert list(homes.rglob("*secrets*")) == []

@@ -18,6 +18,7 @@ SAID = {
     "address": "10.0.0.5",
     "interface": "eth0",
     "interfaces": 1,
+    "named": "127.0.1.1",
     "home": "/home/ada",
     "environ": {},
     "planned": "",

@@ -101,13 +101,13 @@ def stopped_with(session: Session, machine: Machine, why: str) -> None:
             raise fault
 
 
-def started_with(session: Session, machine: Machine, span: timedelta) -> None:
+def started_with(session: Session, machine: Machine, span: timedelta, *, no_guard: bool = False) -> None:
     """Start a stopped machine for so long, with all nodes of its gang: all or none. Raises as `start` does."""
     nodes = [one for one in nodes_of(session, machine) if one.terminated_at is None]
     if machine.gang is None:
-        started(session, machine, span, renew=span)
+        started(session, machine, span, renew=span, no_guard=no_guard)
     else:
-        fault = start_all(session, nodes, new_lease(session, machine, span, span)).gravest
+        fault = start_all(session, nodes, new_lease(session, machine, span, span), no_guard=no_guard).gravest
         if fault is not None:
             raise fault
 

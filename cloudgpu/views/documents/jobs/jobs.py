@@ -143,6 +143,8 @@ class JobSlurm(TypedDict):
     """How many nodes it takes."""
     states: list[str]
     """The states that were last seen, each once: PENDING, RUNNING, COMPLETED, ..."""
+    reason: str | None
+    """Why it waits in Slurm's queue, in Slurm's own word: Resources, Priority, ...; null: it does not wait."""
     tariff_usd: Usd | None
     """What somebody else's Slurm asks for it by `usd_per_gpu_hour`; in no other cost. Null: nothing."""
 
@@ -159,7 +161,7 @@ class JobDocument(TypedDict):
     state: JobState
     """How far it is; from `succeeded` on, its command is over."""
     why: str
-    """Why it ended so, or what was asked for; empty where there is nothing to say."""
+    """Why it ended so, what was asked for, or for what it waits in Slurm's queue; empty: there is nothing to say."""
     living: bool
     """Something is left to do for it: to run, to bring back results, to end its machine."""
     command: list[str]

@@ -39,6 +39,8 @@ class Guards(TypedDict):
     """What the agent can do, as in a [plan](#planned_guards); null where its launch is not known."""
     timer_is: TimerGuard | None
     """What its timer is: `cloud`, `own` or `none`; null where its launch is not known."""
+    waived: bool
+    """It was launched or started with `--no-guard`: no scheduled run of the reaper was asked for."""
 
 
 class AttachedCost(TypedDict):

@@ -46,6 +46,17 @@ class BudgetFit(TypedDict):
     """What has no known price, and what is counted instead."""
 
 
+class PlannedRun(TypedDict):
+    """The scheduled runs of the reaper that a launch relies on where nothing else ends it."""
+
+    host: str
+    """The computer that makes them."""
+    every_s: float
+    """How often, in seconds."""
+    at: Time
+    """When the last one ended."""
+
+
 class PlannedGuards(TypedDict):
     """Which layers guard it."""
 
@@ -55,6 +66,11 @@ class PlannedGuards(TypedDict):
     """
     timer: TimerGuard
     """`cloud`: at the provider; `own`: a process next to the machine; `none`."""
+    run: PlannedRun | None
+    """Where nothing else ends what it costs: the scheduled runs that do; null where there are none, or none is needed.
+    """
+    waived: bool
+    """With `--no-guard`: it is launched though nothing ends it by itself."""
 
 
 class PlannedEnds(TypedDict):
