@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.catalog.place import catalogue
 from cloudgpu.catalog.refreshed import Index, index
-from cloudgpu.catalog.rules import PROVIDERS, day, families
+from cloudgpu.catalog.rules import BY_REGION, PROVIDERS, day, families
 from cloudgpu.core.catalog.catalog import (
     CardPrices,
     CatalogOffer,
@@ -291,9 +291,13 @@ def _type(provider: str, name: str, row: dict[str, Any]) -> InstanceType:
 
 
 def providers_of(provider: str | None) -> tuple[str, ...]:
-    """Return the one that is named, or all for None; raise InvalidRequest for one that the catalogue lacks."""
+    """Return the one that is named; for None those whose lists were read region by region.
+
+    The others have few prices, of one source, and not the regions that sell a type: they are shown where they are
+    named. Raises InvalidRequest for one that the catalogue lacks.
+    """
     if provider is None:
-        return PROVIDERS
+        return BY_REGION
     if provider in PROVIDERS:
         return (provider,)
     raise unknown("provider", provider, PROVIDERS, "--provider")

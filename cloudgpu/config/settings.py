@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from cloudgpu.core.policies.description import Choices
     from cloudgpu.core.values.currency import Currency
 
-SHIPPED_KINDS = ("aws", "azure", "gcp", "local", "ssh")
-CLOUDS = ("aws", "azure", "gcp")  # need no table: their SDKs find credentials by themselves
+SHIPPED_KINDS = ("aws", "azure", "gcp", "lambda", "local", "runpod", "ssh", "vast")
+CLOUDS = ("aws", "azure", "gcp", "lambda", "runpod", "vast")  # need no table: their credentials are found by themselves
 ANY = "any"  # in place of a provider: every cloud account
 MARKETS = ("on_demand", "spot")
 TRUSTS = ("cloud", "datacenter")  # what nobody has to type; "community" is accepted only where it is typed

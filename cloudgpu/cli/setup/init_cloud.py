@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cloudgpu.cli.common import Format, confirm, emit, tell
@@ -152,7 +153,9 @@ def _show_uses(made: Preparation, name: str) -> None:
     if made.role is None:
         from cloudgpu.control.setup.permissions import document
 
-        tell(f"What a launch has to be allowed: {document(made.kind)} (docs/permissions.md).")
+        allowed = document(made.kind)
+        if Path(allowed).is_file():
+            tell(f"What a launch has to be allowed: {allowed} (docs/permissions.md).")
 
 
 def _roles(made: Preparation) -> str:

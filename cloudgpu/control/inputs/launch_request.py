@@ -163,9 +163,9 @@ class UpOptions(TypedDict, total=False):
     owner: str | None
     project: str | None
     override: str | None  # why a budget is to be passed, where it lets itself be
+    no_guard: bool  # launch though nothing would end it but runs of the reaper, and none is heard
     trust: str | None  # whose computers are accepted: "cloud", "datacenter" or "community"; None: as the settings say
     expose: bool  # with "community": its owner may read secrets and volumes
-    no_guard: bool  # launch though nothing would end it but runs of the reaper, and none is heard
     nodes: int | str | None  # so many machines under one name, all or none
     engine: str | None  # what queues their jobs: "slurm" or "none"; None: as the template says
     on_node_loss: str | None  # "wait" or "stop": what becomes of the other nodes when one is lost

@@ -11,7 +11,7 @@ from cloudgpu.control.network.host_keys import pin_given
 from cloudgpu.control.session.session import Session, living
 from cloudgpu.core.events.launch_lines import launch_settled
 from cloudgpu.core.events.observed_lines import instance_observed
-from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER
+from cloudgpu.core.model.instances import REFUSED, TAG_ID, TAG_LEDGER, State
 from cloudgpu.core.model.machine import Machine, called, fact
 from cloudgpu.core.resources.retention import is_of_earlier_life
 from cloudgpu.core.values.naming import lock_name
@@ -127,7 +127,8 @@ def send(
     """Send a saved call and write down how it ended. The caller holds the launch lock.
 
     Raises what the provider raised; where the machine was surely not made, by a fault of `closed_by`, the attempt is
-    closed as refused.
+    closed as refused. One that a refusal left, and that the provider has ended, is recorded as made and ended: then
+    NoCapacity is raised, too.
     """
     machine = session.ledger.machine(attempt.machine)
     provider = session.provider(attempt.request.account) if machine is None else session.provider_of(machine)
@@ -164,6 +165,8 @@ def _sent(
     except LedgerUnavailable as error:  # nobody could see what it costs: it is ended again
         machine = session.ledger.machine(attempt.machine)
         raise error if machine is None else ended_unrecorded(session, machine, error) from error
+    if instance.state is State.TERMINATED and (instance.reason or "").startswith(REFUSED):
+        raise NoCapacity(fact(instance.reason).removeprefix(REFUSED), field="offer", value=instance.zone)
     return instance
 
 

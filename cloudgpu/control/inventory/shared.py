@@ -35,7 +35,7 @@ def without_shared(session: Session, machine: Machine) -> Machine:
     except CloudgpuError as error:
         last = error.message
     session.tell(
-        f"{machine.cluster.name}: a placement group or a security group may be left, which costs nothing ({last}). "
+        f"{machine.cluster.name}: what its machines shared may be left, which costs nothing ({last}). "
         "To remove it: cloudgpu orphans --clean"
     )
     return machine

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from cloudgpu.config.templates.find import Template
@@ -40,7 +40,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from datetime import datetime
 
+    from cloudgpu.core.budgets.credit import CreditFit
     from cloudgpu.core.policies.runs import HeardRun
+    from cloudgpu.errors import CloudgpuError
 
 TELLS_ONLY = "the agent on the machine, which reports whether it is used, and cannot end billing"
 OWN_TIMER = "its own timer, a process on the same computer (renew-until)"
@@ -69,6 +71,7 @@ class Prepared:
     exact: Exact | None = None  # what was looked up for the plan's offer; None: requests are not tied yet, either
     override: str | None = None  # why a budget is to be passed
     no_guard: bool = False  # launched though nothing would end it
+    credit: list[CreditFit | CloudgpuError | None] = field(default_factory=list, compare=False)  # read once, if at all
 
     @property
     def nodes(self) -> int:

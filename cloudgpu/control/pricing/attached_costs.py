@@ -123,7 +123,7 @@ def own_traffic_rate(provider: str, price: int, number: int, direction: str, sou
 
 def extra(provider: str, region: str, item: AttachedResource) -> Extra:
     """Return what this costs per month there; a price that is not known is None, and never left out."""
-    found = rate(provider, region, item.stored_as, item.quantity)
+    found = item.rate or rate(provider, region, item.stored_as, item.quantity)
     dated = f", as of {found.as_of:%Y-%m-%d}" if found.as_of else ""
     return Extra(
         what=item.what,

@@ -341,7 +341,9 @@ def _run(body: Body) -> SlurmRun:
 
 
 def _in_slurm(job: Job, body: Body, at: datetime) -> Job:
-    new = tuple(map(_run, body["tasks"]))
+    over = {one.id for one in job.runs if one.end is not None}  # a look that is written late starts none of them again
+    told = map(_run, body["tasks"])
+    new = tuple(one for one in told if one.end is not None or one.id not in over)
     known = {one.id for one in new}
     runs = (*(one for one in job.runs if one.id not in known), *new)
     return replace(job, slurm_id=body["id"], runs=runs, slurm_at=at)

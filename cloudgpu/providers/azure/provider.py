@@ -83,6 +83,12 @@ class AzureProvider:
 
         return launch.launch(self._azure, attempt, deadline=deadline)
 
+    def clear_shared(self, cluster: str, region: str) -> bool:
+        """Ask to delete the network that the machines of a cluster share, with its group."""
+        from cloudgpu.providers.azure.network import shared
+
+        return shared.clear_shared(self._azure, cluster, region)
+
     def get(self, id: str) -> Instance:  # noqa: A002
         """Return the machine now; raise InstanceNotFound when Azure has neither it nor its group."""
         from cloudgpu.providers.azure.compute import listing

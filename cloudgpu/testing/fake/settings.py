@@ -95,6 +95,14 @@ def _prices(value: Any) -> Mapping[str, Decimal]:
     return prices
 
 
+def _dollars(value: Any) -> Decimal:
+    amount = Decimal(str(value))
+    if not amount.is_finite():
+        message = "it takes a number of dollars"
+        raise ValueError(message)
+    return amount
+
+
 def _trust(value: Any) -> Mapping[str, Trust]:
     return {name: Trust(whose) for name, whose in value.items()}
 
@@ -105,14 +113,6 @@ def _traffic(value: Any) -> TrafficPrices:
         message = "it takes the two prices out and into"
         raise ValueError(message)
     return TrafficPrices(Money.usd(prices["out"]), Money.usd(prices["into"]))
-
-
-def _dollars(value: Any) -> Decimal:
-    amount = Decimal(str(value))
-    if not amount.is_finite():
-        message = "it takes a number of dollars"
-        raise ValueError(message)
-    return amount
 
 
 def _port(value: Any) -> int:

@@ -292,6 +292,19 @@ def test_azure_a_whole_month_of_a_disk_costs_its_price_or_a_little_more():
     assert (low, amount, cents(high)) == (Decimal("19.71"), Decimal("19.71"), Decimal("20.09"))
 
 
+def test_lambda_bills_started_minutes_without_a_minimum():
+    """Lambda, On-Demand Cloud billing: by the minute. An A10 at 1.29: 1 minute is 0.0215, and 61 s are 2 of them."""
+    assert cost(use("lambda", "2026-11-20 11:00", "2026-11-20 11:00:01", "1.29")) == Decimal("0.0215")
+    assert cost(use("lambda", "2026-11-20 11:00", "2026-11-20 11:01", "1.29")) == Decimal("0.0215")
+    assert cost(use("lambda", "2026-11-20 11:00", "2026-11-20 11:01:01", "1.29")) == Decimal("0.043")
+    assert cost(use("lambda", "2026-11-20 11:00", "2026-11-20 12:00:30", "1.29")) == Decimal("1.3115")
+
+
+def test_lambda_a_day_of_eight_gpus():
+    """8 A100 at 2.79 each for 24 h and 30 minutes: 22.32 x 24.5."""
+    assert cost(use("lambda", "2026-11-20 00:00", "2026-11-21 00:30", "22.32")) == Decimal("546.84")
+
+
 # --- what stays, addresses, bytes ------------------------------------------------------------------------------------
 
 
@@ -363,3 +376,34 @@ def test_a_run_that_goes_on_counts_its_minimum_at_once():
     begun = use("aws", "2026-11-20 11:00", None, "3.60")
     assert cost(begun, "2026-11-20 11:00") == Decimal("0.06")
     assert cost(begun, "2026-11-20 11:02") == Decimal("0.12")
+
+
+# --- vast.ai -------------------------------------------------------------------------------------------------------
+
+
+def test_vast_gpus_are_billed_by_the_second_without_a_minimum():
+    """$0.36 an hour are $0.0001 a second: 1 s, and 90 min."""
+    assert cost(use("vast", "2026-11-20 11:00", "2026-11-20 11:00:01", "0.36")) == Decimal("0.0001")
+    assert cost(use("vast", "2026-11-20 11:00", "2026-11-20 12:30", "0.36")) == Decimal("0.54")
+
+
+def test_vast_storage_is_billed_by_the_second_whether_it_runs_or_not():
+    """40 GB at $0.219 a GB and month: 8.76 / 730 = $0.012 an hour, or 8.76 / 720 in a month of 30 days."""
+    low, amount, high = spread(monthly("vast", "2026-11-20 00:00", "2026-11-20 10:00", 40, "0.219"))
+    assert low == Decimal("0.12")
+    assert amount == high == round(Decimal("8.76") / 72, 9)
+
+
+def test_vast_traffic_is_billed_by_the_byte():
+    """2.5 GB at $0.004 a GB."""
+    begin, end = "2026-11-20 00:00", "2026-11-21 00:00"
+    sent = use("vast", begin, end, "0.004", resource=TRAFFIC, quantity=2_500_000_000, per=Per.GB)
+    assert cost(sent) == Decimal("0.01")
+
+
+def test_vast_a_day_of_which_eight_hours_run():
+    """8 h of GPUs at $0.34, and 24 h of 64 GB at $0.2 in a month of 30 days: 2.72 + 12.8 / 30."""
+    gpus = cost(use("vast", "2026-11-20 09:00", "2026-11-20 17:00", "0.34"))
+    _, disk, _ = spread(monthly("vast", "2026-11-20 00:00", "2026-11-21 00:00", 64, "0.2"))
+    assert gpus == Decimal("2.72")
+    assert disk == round(Decimal("12.8") / 30, 9)

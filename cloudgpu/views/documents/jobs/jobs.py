@@ -146,7 +146,7 @@ class JobSlurm(TypedDict):
     reason: str | None
     """Why it waits in Slurm's queue, in Slurm's own word: Resources, Priority, ...; null: it does not wait."""
     tariff_usd: Usd | None
-    """What somebody else's Slurm asks for it by `usd_per_gpu_hour`; in no other cost. Null: nothing."""
+    """What somebody else's Slurm asks for it by `usd_per_gpu_hour`; it is in `spent_usd`. Null: nothing."""
 
 
 class JobDocument(TypedDict):

@@ -155,7 +155,7 @@ def test_a_rule_in_use_stays_also_where_a_zone_is_silent(gcp, cloud):
 def test_a_quota_for_three_refuses_four_before_anything_is_sent(gcp, cloud):
     item, request = offered(cloud), as_nodes(attempt_at(cloud), 4)[0].request
     gcp.limit("NVIDIA_T4_GPUS", 3, REGION)
-    with pytest.raises(QuotaExceeded, match="allows 3 in .* have 4"):
+    with pytest.raises(QuotaExceeded, match=r"allows 3 in .* 4 x .* have 4"):
         cloud.resolve(request, item)
     gcp.limit("NVIDIA_T4_GPUS", 4, REGION)
     assert cloud.resolve(request, item).call
