@@ -174,10 +174,7 @@ def _rate(vast: Vast, ask: Mapping[str, Any], disk: int) -> Rate:
 def _remarks(vast: Vast, request: LaunchRequest, item: Available, ask: Mapping[str, Any]) -> Iterator[str]:
     if item.trust is not Trust.COMMUNITY:  # of a stranger's computer, every plan says so
         yield Note(OWNER_READS, NoteKind.ACCESS)
-    up, down = (ask.get(name) for name in ("inet_up_cost", "inet_down_cost"))
-    if isinstance(up, int | float) and isinstance(down, int | float):
-        yield Note(f"traffic costs ${up:.4f} a GB sent and ${down:.4f} a GB received, in any state", NoteKind.MONEY)
-    else:
+    if item.traffic is None:  # else every plan says what it costs
         yield Note("what its traffic costs is not known", NoteKind.MONEY)
     yield Note("what it costs stopped is its disk, until it is destroyed", NoteKind.MONEY)
     end = market.ends(ask)

@@ -18,7 +18,9 @@ from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.lifecycle.lifecycle import end, stop
 from cloudgpu.control.outage.opening import open_session
+from cloudgpu.control.pricing.traffic import record
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
+from cloudgpu.core.billing.totals import spent
 from cloudgpu.core.model.offers import Market
 from cloudgpu.errors import InvalidRequest, LaunchUncertain
 from tests.clouds.vast.fixtures import vast, vast_process
@@ -78,6 +80,22 @@ def test_a_day_costs_what_the_meters_say(vast, lab):
     assert abs(meters["storage"] - Decimal("12.8") * 24 / 730) < Decimal("0.01")
     assert abs(ledgers(lab) - meters["gpu"] - meters["storage"]) < Decimal("0.02")  # a month of 30 days is the ledger's
     assert meters["traffic"] == 0
+
+
+def test_traffic_is_billed_both_ways_at_the_hosts_own_prices(vast, lab):
+    machine = lab.up()
+    (contract,) = vast.contracts.values()
+    contract.sent, contract.received = 3 * 10**9, 7 * 10**9
+    vast.advance(HOUR)
+    now = lab.session.clock()
+    before = spent(lab.row(machine), now).dollars
+    since = {"since": now.timestamp() - HOUR}
+    counters = {"sent": {"bytes": contract.sent, **since}, "received": {"bytes": contract.received, **since}}
+    record(lab.session, lab.row(machine), {"heartbeat": now.timestamp(), **counters})
+    asked = vast.bill(str(contract.id))["traffic"]
+    assert asked == Decimal("0.026")  # 3 GB at $0.004 and 7 GB at $0.002
+    assert spent(lab.row(machine), now).dollars - before == asked
+    end(lab.session, lab.row(machine), why="a test")
 
 
 def test_a_refusal_that_left_a_contract_is_in_the_ledger_and_the_next_offer_is_rented(vast, lab):
