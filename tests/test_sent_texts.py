@@ -49,7 +49,7 @@ HASHES = {  # of each text as UTF-8; a failing test says the line to write here
     "program that runs JupyterLab": "599920ad76d13415e340ea184c8eac146b79f7a1b1c1c86788825344e2aeac64",
     "command that reads JupyterLab's token": "d68a3c46be508137abcbdad2c8aec6745f0381359649445e52f2307530afd845",
     "program that looks after a node's engine": "0e9ffc8f8109631907a8a7568f01fea87d0d91788666db61d42cc4962adf48dd",
-    "command that looks after a node's engine": "e75b8931cf77cb4eb64834241a60b0c2bc4f3fc3d954e819281e5f2c90a920d0",
+    "command that looks after a node's engine": "5f033382181fe97ffbe0315f1953f703104f83ea26c667df9fa594ad86df1cd6",
     "program that runs jobs": "213ead5ddcb78b99df9e9ddcdf6a34fc91a3b0538227c17020c1b79b6a233c7d",
     "program that takes a job through Slurm": "fed1ccda0960fa77abf9996c0ada3d832b8a8a8f9e770d120f5c9ed5c4110be7",
     "command that runs jobs": "c06c265c88adaeea7e116362f3c4915b03bbe8e9a73efedf1ec0708aee7e2ea4",
