@@ -22,6 +22,7 @@ KEYS = {
     "machine_images": ("cloud", "use", "machine", "parameter"),
     "history": ("cloud", "region", "item", "market", "as_of"),
     "networks": ("cloud", "instance_type"),
+    "more_clouds": ("cloud", "instance_type"),
     "spot_interruption": ("cloud", "region", "instance_type"),
 }
 DATED = ("gpu_instances", "drivers", "machine_images", "history", "networks", "spot_interruption")

@@ -25,6 +25,7 @@ OWN = (
     "confirmations",
     "networks",
     "spot_interruption",
+    "more_clouds",
 )  # compiled here, so there is nowhere to take them from
 
 
@@ -60,7 +61,7 @@ def _written(made: Made, file: Path, *, check: bool) -> list[str]:
 
 def read_facts(directory: Path) -> Facts:
     """Return the rows of every table of facts in a directory."""
-    return {name: read_table(directory / f"{name}.csv") for name in (*FACTS, *OWN)}
+    return rules.with_more({name: read_table(directory / f"{name}.csv") for name in (*FACTS, *OWN)})
 
 
 def read_table(file: Path) -> list[rules.CsvRow]:
@@ -70,10 +71,14 @@ def read_table(file: Path) -> list[rules.CsvRow]:
 
 
 def take(source: Path, target: Path) -> None:
-    """Copy the rows that are ours from `source` to `target`: three providers, regions that anyone may use."""
+    """Copy the rows that are ours from `source` to `target`: of `rules.BY_REGION`, in regions that anyone may use."""
     target.mkdir(parents=True, exist_ok=True)
     for name in FACTS:
-        rows = [row for row in read_table(source / f"{name}.csv") if rules.wanted(row)]
+        rows = [
+            row
+            for row in read_table(source / f"{name}.csv")
+            if rules.wanted(row) and row.get("cloud", "aws") in rules.BY_REGION
+        ]
         (target / f"{name}.csv").write_text(_as_csv(rows), encoding="utf-8", newline="")
 
 

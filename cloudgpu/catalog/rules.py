@@ -11,7 +11,8 @@ from cloudgpu.core.catalog.catalog import EVERYTHING
 
 CsvRow = dict[str, str]
 
-PROVIDERS = ("aws", "gcp", "azure")
+PROVIDERS = ("aws", "gcp", "azure", "lambda", "runpod")
+BY_REGION = ("aws", "gcp", "azure")  # whose lists were read region by region
 _RESTRICTED = re.compile(r"us-gov-.*|us-iso.*|cn-.*|usgov.*|usdod.*|china.*")
 _DATE = re.compile(r"(20\d\d)(?:-(\d\d))?(?:-(\d\d))?")
 # The day on which the facts were compiled: retirements announced for earlier have happened.
@@ -32,10 +33,15 @@ REGIONS = {
     "azure": """
         australiaeast canadacentral centralus eastus eastus2 francecentral japaneast koreacentral northcentralus
         northeurope southcentralus southeastasia swedencentral uksouth westeurope westus2 westus3""".split(),
+    "runpod": ["COMMUNITY", "SECURE"],  # its clouds: a GPU has one price in all data centres of one
+    "lambda": """
+        asia-northeast-1 asia-northeast-2 asia-south-1 australia-east-1 europe-central-1 me-west-1 us-east-1 us-east-2
+        us-east-3 us-midwest-1 us-midwest-2 us-south-1 us-south-2 us-south-3 us-west-1 us-west-2 us-west-3""".split(),
 }
 
 # What a machine is billed with: priced in every region that has GPU machines, so that no plan is a guess.
 EVERYWHERE = {
+    "lambda": (),
     "aws": ("gp3", "gp2", "ebs_snapshot", "public_ipv4"),
     "gcp": (
         "pd-standard",
@@ -53,6 +59,7 @@ EVERYWHERE = {
         "snapshot",
         "public_ip_standard_static_regional",
     ),
+    "runpod": ("container_disk", "volume_running", "volume_stopped"),
 }
 
 # Azure's NVv4 sizes are partitions of one MI25; the facts name the partition, not its size: recalled.
@@ -87,6 +94,24 @@ _COMING = ("A100-40GB", "A100-80GB", "L4")  # with their machines
 _OF_ALL = "GPUS_ALL_REGIONS"  # counts every GPU of a project, wherever and on whatever market
 _BY_FAMILY = "GPUS-PER-GPU-FAMILY-per-project-region"
 _IN_FAMILY = {"H100": "NVIDIA_H100", "H200": "NVIDIA_H200", "B200": "NVIDIA_B200"}
+
+
+def with_more(facts: dict[str, list[CsvRow]]) -> dict[str, list[CsvRow]]:
+    """Return the facts with the clouds whose types have one price everywhere, as rows of types and of prices.
+
+    Whether a region has a type at all, only the cloud itself says.
+    """
+    more = facts["more_clouds"]
+    empty = dict.fromkeys(("local_ssd_gib", "local_ssd_unit", "notes"), "")
+    types = [{**empty, **row} for row in more]
+    unsold = dict.fromkeys(("price_spot_usd_hr", "spot_basis", "as_of_spot"), "")
+    prices = [
+        {**unsold, **row, "region": region, "as_of_on_demand": row["as_of"]}
+        for row in more
+        for region in REGIONS.get(row["cloud"], ())
+    ]
+    tables = {"gpu_instances": [*facts["gpu_instances"], *types], "prices": [*facts["prices"], *prices]}
+    return {**facts, **tables}
 
 
 def wanted(row: CsvRow) -> bool:

@@ -13,6 +13,7 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
 
+from cloudgpu.core.billing.rates import Rate
 from cloudgpu.core.model.instances import Process
 from cloudgpu.core.model.launch import LaunchRequest, Setup, Volume
 from cloudgpu.core.model.offers import Available, Price, Requirements
@@ -245,7 +246,7 @@ class AttachedResource:
 
     `while_running` says whether it costs while the machine runs, `while_stopped` whether it costs while the machine is
     stopped or parked. `what` is for people. `named`: a volume that the user keeps by name; it is billed with or without
-    a machine.
+    a machine. `rate` is its price where the offer itself says one (None: the catalogue's).
     """
 
     what: str
@@ -254,6 +255,7 @@ class AttachedResource:
     while_stopped: bool
     while_running: bool = True
     named: bool = False
+    rate: Rate | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -405,5 +407,10 @@ def guarding(provider: Provider, resolved: Resolved) -> Guards:
     """Return what can end a machine of this launch, beside passes from outside."""
     found = provider.guards
     set_by_us = isinstance(provider, SetsTimer) and not provider.no_timer()
-    tagged = isinstance(provider, Taggable)
-    return replace(found, agent=resolved.agent or found.agent, follows=not set_by_us, tagged=tagged)
+    return replace(
+        found,
+        agent=resolved.agent or found.agent,
+        follows=not set_by_us,
+        tagged=isinstance(provider, Taggable),
+        alone=found.only_passes,
+    )

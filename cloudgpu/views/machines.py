@@ -182,6 +182,7 @@ def machine_value(
         "absent": absent,
         "activity_unknown_reason": activity_unknown_reason(machine),
         "cluster": _node(machine.cluster),
+        "trust": machine.trust or "cloud",
     }
 
 
@@ -304,6 +305,7 @@ def plan_value(plan: LaunchPlan, budgets: Sequence[BudgetFit] = ()) -> Plan:
         "zone": item.zone,
         "instance_type": item.instance_type,
         "market": str(item.market),
+        "trust": str(item.trust),
         "gpus": [_accelerator(gpu) for gpu in item.accelerators],
         "gpu_users": list(item.gpus_now),
         "vcpus": item.vcpus,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cloudgpu import catalog
-from cloudgpu.catalog.rules import EVERYWHERE
+from cloudgpu.catalog.rules import EVERYWHERE, REGIONS
 from cloudgpu.core.model.offers import Basis, Market
 from cloudgpu.core.values.money import Money
 
@@ -20,10 +20,10 @@ FACTS = BESIDE if BESIDE.is_dir() else COMMITTED
 CLOUDS = ("aws", "gcp", "azure")
 
 
-def rows(name, directory=FACTS):
+def rows(name, directory=FACTS, clouds=CLOUDS):
     with (directory / f"{name}.csv").open(encoding="utf-8", newline="") as file:
         found = list(csv.DictReader(file))
-    return [row for row in found if row.get("cloud", "aws") in CLOUDS and "gov" not in row.get("region", "")]
+    return [row for row in found if row.get("cloud", "aws") in clouds and "gov" not in row.get("region", "")]
 
 
 def without_source(table):
@@ -49,6 +49,16 @@ def test_every_price_of_the_facts_is_in_the_catalogue_and_no_other():
                 expected[row["cloud"], row["instance_type"], row["region"], market] = Money.usd(row[column])
     assert listed == expected
     assert len(listed) > 2500
+
+
+def test_a_cloud_with_one_price_everywhere_has_it_in_every_region_with_its_date_and_source():
+    found = rows("more_clouds", COMMITTED, ("lambda",))
+    assert len(found) == 17
+    for row in found:
+        offers = [one.listed for one in catalog.offers(row["cloud"]) if one.type.name == row["instance_type"]]
+        assert {one.price.per_hour for one in offers} == {Money.usd(row["price_on_demand_usd_hr"])}
+        assert {one.region for one in offers} == set(REGIONS[row["cloud"]])
+        assert {(one.price.source, one.dated) for one in offers} == {(row["source"], row["as_of"])}
 
 
 def test_a_price_that_is_not_offered_says_why():

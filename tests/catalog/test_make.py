@@ -87,7 +87,7 @@ WRONG = [
     ("prices", G4DN, {"region": "us-esat-1"}, "unknown region"),
     ("prices", G4DN, {"region": "us-gov-west-1"}, "restricted region"),
     ("prices", G4DN, {"region": "us-east-2"}, "stands there 2 times"),
-    ("prices", G4DN, {"cloud": "lambda"}, "another provider"),
+    ("prices", G4DN, {"cloud": "acme"}, "another provider"),
     ("gpu_instances", TYPE, {"vcpus": "0"}, "vcpus is 0"),
     ("gpu_instances", TYPE, {"mem_gib": "0"}, "memory_gib is 0"),
     ("gpu_instances", TYPE, {"accel_mem_gib_each": "24"}, "24.0 GiB is not a share of 1.0 in 16.0 GiB"),

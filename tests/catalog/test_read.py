@@ -100,7 +100,8 @@ def test_ec2_spot_is_derived_and_googles_is_listed():
 def test_what_has_no_price_is_not_free():
     assert catalog.listed_price("aws", "p5e.48xlarge", "us-east-1", Market.ON_DEMAND) is None
     assert catalog.listed_price("aws", "g4dn.xlarge", "nowhere", Market.ON_DEMAND) is None
-    assert catalog.listed_price("lambda", "gpu_1x_a10", "us-east-1", Market.ON_DEMAND) is None
+    assert catalog.listed_price("acme", "gpu_1x_a10", "us-east-1", Market.ON_DEMAND) is None
+    assert catalog.listed_price("lambda", "gpu_1x_a10", "us-east-1", Market.SPOT) is None
 
 
 def test_offers_fit_every_wish():

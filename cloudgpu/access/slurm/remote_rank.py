@@ -19,7 +19,6 @@ import subprocess
 import sys
 import tarfile
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -273,27 +272,34 @@ def gather(place: Path, hosts: list[str]) -> list[str]:
 
     Returns what went wrong, a sentence for each rank. A rank that sees the files of this node has nothing to bring.
     """
-    if len(hosts) == 1:
-        return []
-    with ThreadPoolExecutor(GATHERED_AT_ONCE) as pool:
-        return list(filter(None, pool.map(lambda rank: bring(place, hosts[rank], rank), range(1, len(hosts)))))
+    ranks, found = list(range(1, len(hosts))), []
+    while ranks:
+        some, ranks = ranks[:GATHERED_AT_ONCE], ranks[GATHERED_AT_ONCE:]
+        for rank, process in [(rank, sender(place, hosts[rank], rank)) for rank in some]:
+            why = taken(place, process)
+            if why is not None:
+                found.append(f"the results of rank {rank} on {hosts[rank]} did not come whole{why}")
+    return found
 
 
-def bring(place: Path, host: str, rank: int) -> str:
-    """Bring the results of one rank; return what went wrong, empty for nothing."""
+def sender(place: Path, host: str, rank: int) -> Any:
+    """Begin what sends the results of one rank."""
     words = ["srun", "--overlap", "--nodes=1", "--ntasks=1", f"--nodelist={host}", "--input=none", "--gres=none"]
     words += ["--mem=0", "--chdir=/", "python3", "-IS", "-c", Path(__file__).read_text()]
     words += ["results", str(place), os.environ["CLOUDGPU_RESULTS"], str(rank)]
-    process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)  # noqa: S603
-    why = ""
+    return subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)  # noqa: S603
+
+
+def taken(place: Path, process: Any) -> str | None:
+    """Take what a sender writes; return what went wrong, None for nothing."""
+    why = None
     try:
         with tarfile.open(fileobj=process.stdout, mode="r|") as tar:
             unpack(tar, place)
     except (OSError, EOFError, tarfile.TarError) as error:
         why = f": {error}"
-    if process.stdout:
-        process.stdout.close()
-    return f"the results of rank {rank} on {host} did not come whole{why}" if process.wait() or why else ""
+    process.stdout.close()
+    return "" if process.wait() and why is None else why
 
 
 def results(place: Path, own: Path, rank: str) -> int:

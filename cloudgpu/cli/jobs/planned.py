@@ -13,6 +13,7 @@ from cloudgpu.cli.render import facts, minute, size, wrapped
 from cloudgpu.control.jobs.buckets.results import FORM_S
 from cloudgpu.core.jobs.steps import CAPACITY_WAIT
 from cloudgpu.core.jobs.stored import bucket_of, volume_of
+from cloudgpu.core.jobs.traffic import sentences
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import duration_text, iso
 
@@ -51,6 +52,7 @@ def plan_text(planned: PlannedRun, launch: Plan | None, now: datetime, *, verbos
             ("left out", _left_out(planned.snapshot)),
             ("secrets", _secrets(planned.snapshot)),
             ("results", _results(planned)),
+            ("traffic", _traffic(planned)),
             ("restart", _restart(planned, launch)),
             ("notice", notice_text(planned.fit, planned.request.every)),
             ("asleep", _asleep(planned, launch)),
@@ -74,7 +76,14 @@ def brief_text(planned: PlannedRun, launch: Plan | None) -> str:
     costs = "" if planned.dearest is None else f", costs at most {planned.dearest.text(2)}"
     upload = f"{files_text(len(planned.snapshot.files))}, {size(planned.snapshot.total_bytes)}"
     said = f"{request.name}{on}: {shlex.join(request.argv)}; sends {upload}{costs}"
-    notes = facts([*_data(planned), ("secrets", _secrets(planned.snapshot)), *_notes(planned)])
+    notes = facts(
+        [
+            *_data(planned),
+            ("traffic", _traffic(planned, briefly=True)),
+            ("secrets", _secrets(planned.snapshot)),
+            *_notes(planned),
+        ]
+    )
     return "\n".join(filter(None, [*where, wrapped(said), notes]))
 
 
@@ -214,6 +223,12 @@ def _results(planned: PlannedRun) -> str:
         return f"go to {request.results_to}, and so do checkpoints{often}{ties}{costs}"
     also = "; so are checkpoints" if request.checkpoint else ""
     return f"come back to {request.results}/{request.name}, copied every {duration_text(request.every)}{also}"
+
+
+def _traffic(planned: PlannedRun, *, briefly: bool = False) -> str | None:
+    """Return what the job's bytes cost that travel; `briefly`, only where a place has a price for those it is sent."""
+    traffic = planned.traffic
+    return None if traffic is None or (briefly and traffic.per_gb_in is None) else sentences(traffic)
 
 
 def _restart(planned: PlannedRun, launch: Plan | None) -> str | None:

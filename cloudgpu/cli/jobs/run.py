@@ -40,7 +40,7 @@ GROUPS = {
     "When it fails, or its machine is lost": ("--retries", "--restarts", "--keep", "--stall"),
     "Which machine": (
         "--instance-type", "--account", "--region", "--zone", "--image", "--max-price", "--or-on-demand",
-        "--persistent", "--template", "--disk", "--volume",
+        "--persistent", "--trust", "--expose", "--template", "--disk", "--volume",
     ),
     "Network": ("--ssh-from", "--ssh-from-anywhere", "--subnet", "--security-group", "--no-public-ip", "--jump"),
     "What ends its machine, and who pays": (
@@ -72,6 +72,8 @@ def command(
     or_on_demand: options.OrOnDemand = False,
     persistent: options.Persistent = False,
     max_price: options.MaxPrice = None,
+    trust: options.Trust = None,
+    expose: options.Expose = False,
     template: options.Template = None,
     image: options.Image = None,
     disk: options.Disk = None,

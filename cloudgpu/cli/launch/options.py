@@ -29,6 +29,12 @@ OrOnDemand = Annotated[bool, typer.Option("--or-on-demand", help="With --spot: o
 Persistent = Annotated[
     bool, typer.Option("--persistent", help="With --spot: a request that can be stopped; down cancels it.")
 ]
+Trust = Annotated[
+    str | None, text_option("cloud|datacenter|community", "Whose computers are accepted at least. (datacenter)")
+]
+Expose = Annotated[
+    bool, typer.Option("--expose", help="With --trust community: its owner may read secrets and volumes.")
+]
 Nodes = Annotated[str | None, text_option("N", "So many machines under one name, all or none (1 to 64).")]
 Engine = Annotated[str | None, text_option("slurm|none", "What queues the jobs of a cluster. (slurm)")]
 OnNodeLoss = Annotated[str | None, text_option("wait|stop", "What the other nodes do when one is lost. (wait)")]

@@ -91,11 +91,14 @@ def _unknown(name: str, known: dict[str, str]) -> InvalidRequest:
 
 
 def disk_at(offer: CatalogOffer, wished: dict[str, str]) -> str:
-    """Return which kind of disk a machine gets: the wished one where its type takes it, else what `up` takes."""
+    """Return which kind of disk a machine gets: the wished one where its type takes it, else what `up` takes.
+
+    Empty where a type comes with its disk, and none is billed beside it.
+    """
     shape = offer.type
     name = wished.get(shape.provider)
     if shape.provider != "gcp":
-        return name or _USUAL[shape.provider]
+        return name or _USUAL.get(shape.provider, "")
     machine = shape.name.partition("+")[0]
     return name if name and takes(machine, name) else disk_type(machine)
 
@@ -103,8 +106,8 @@ def disk_at(offer: CatalogOffer, wished: dict[str, str]) -> str:
 def beside(request: EstimateQuery, offer: CatalogOffer, wished: dict[str, str], rates: Rates) -> Iterator[Beside]:
     """Yield what is paid beside a machine: its disk and its address."""
     provider, region = offer.type.provider, offer.listed.region
-    if request.disk_gb:
-        kind = disk_at(offer, wished)
+    kind = disk_at(offer, wished) if request.disk_gb else ""
+    if kind:
         stored_as = tier(AZURE[kind], request.disk_gb) if provider == "azure" else kind
         yield Beside("disk", rates.of(provider, region, stored_as, request.disk_gb), While.KEPT)
     for name, paid in address_parts(provider, offer.listed.market, request.address):
@@ -289,7 +292,7 @@ def _unknown_type(name: str, known: list[str]) -> InvalidRequest:
 def offers_of(request: EstimateQuery) -> list[CatalogOffer]:
     """Return every offer that passes, in every region."""
     it = request.filters
-    found = catalog.offers(it.provider, it.region, it.market, it.gpu, legacy=it.legacy)
+    found = catalog.offers(it.provider, it.region, it.market, it.gpu, legacy=it.legacy, trust=it.trust)
     return [
         offer
         for offer in found

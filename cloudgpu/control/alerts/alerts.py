@@ -292,6 +292,11 @@ def undelivered(session: Session) -> dict[str, tuple[News, ...]]:
     return {label: news for label, news in found.items() if news}
 
 
+def lasting_keys(session: Session, topic: str) -> tuple[str, ...]:
+    """Return the keys of alerts of this topic that have not fallen back."""
+    return tuple(key for key, one in _told(session).lasting.items() if one.finding.topic == topic)
+
+
 def _noted(
     session: Session, findings: Sequence[Finding], judged: Collection[str], spared: Collection[str] = ()
 ) -> tuple[AlertState, tuple[str, ...], tuple[str, ...]]:

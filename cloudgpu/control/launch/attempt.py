@@ -11,6 +11,7 @@ from cloudgpu.agent import source as agent_source
 from cloudgpu.config.templates.render import DRIVER_TEMPLATE, driver_parts, parts_at
 from cloudgpu.control.access.reach import client_key
 from cloudgpu.control.budgets.admission import carried, decided
+from cloudgpu.control.budgets.credit import check_credit, read_credit
 from cloudgpu.control.launch.budget_preview import way_of
 from cloudgpu.control.network.host_keys import makes_its_own
 from cloudgpu.control.pricing.attached_costs import extras_of
@@ -24,7 +25,7 @@ from cloudgpu.core.launch.plan_cost import beside_entry, row_of
 from cloudgpu.core.model import instances
 from cloudgpu.core.model.cluster import cluster_name, node_id, node_key, node_name
 from cloudgpu.core.model.launch import Attempt, Boot, LaunchRequest, Part
-from cloudgpu.core.model.machine import Machine, stays
+from cloudgpu.core.model.machine import Machine, scope_of_row, stays
 from cloudgpu.core.model.offers import Offer
 from cloudgpu.core.policies.endings import is_spared, of_offer
 from cloudgpu.core.policies.policy import for_agent
@@ -70,6 +71,8 @@ def record(session: Session, prepared: Prepared, places: Sequence[tuple[Offer, R
     """
     each = {offer: _ready(session, prepared, offer, resolved) for offer, resolved in dict(places).items()}
     made = list[Attempt]()
+    account = prepared.candidates.of(places[0][0])
+    credit, lease = read_credit(account.provider), timedelta(seconds=account.request.lease_s)
 
     def decision(view: View) -> Sequence[Draft]:
         made[:] = _attempts(session, prepared, [each[offer] for offer, _ in places], view)
@@ -90,6 +93,7 @@ def record(session: Session, prepared: Prepared, places: Sequence[tuple[Offer, R
             for attempt in made
         ]
         first, *others = [row_of(line, view.machine(line.subject)) for line in lines]
+        check_credit(session, view, credit, [first, *others], scope_of_row(first), lease)
         cluster = made[0].request.cluster
         named = cluster.name if cluster else ""
         return [*lines, *carried(session, view, first, prepared.override, others=others, of_cluster=named)]

@@ -19,7 +19,7 @@ from cloudgpu.core.launch.plan import keeps_disk
 from cloudgpu.core.model.facts import ClusterNode
 from cloudgpu.core.model.launch import LaunchRequest, Setup
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.model.offers import Market, Requirements
+from cloudgpu.core.model.offers import Market, Requirements, Trust
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.core.policies.policy import Lifetime, Policy, Said
 from cloudgpu.errors import (
@@ -171,10 +171,12 @@ def _request(
     )
     check_setup(provider, request.setup, market, or_on_demand=request.want.or_on_demand)
     check_container(provider, template, _cluster(request, template))
+    _check_spot(request, provider, market)
     owner = owner_of(session, request)
     project = request.project.strip() if request.project else session.settings.project
     facts = {"owner": owner, "project": project, "template": template.name, "provider": provider.kind}
     facts |= {"account": provider.account, "market": str(market), "name": request.name or ""}
+    trust = request.trust or Trust(session.settings.trust)
     terms = agreed(session, request.policy, Said(request.lease, request.renew_until), facts)
     pausable = isinstance(provider, Pausable)
     keep_disk = keeps_disk(terms.policy, request.setup, market, pausable=pausable)
@@ -183,7 +185,7 @@ def _request(
         name=request.name or "",
         provider=provider.kind,
         account=provider.account,
-        want=replace(request.want, market=market, persistent=request.setup.persistent),
+        want=replace(request.want, market=market, persistent=request.setup.persistent, trust=trust),
         template=template.name,
         owner=owner,
         project=project,
@@ -195,6 +197,17 @@ def _request(
         terms=terms.terms.record(),
         cluster=_cluster(request, template),
     ), terms
+
+
+def _check_spot(request: UpRequest, provider: Provider, market: Market) -> None:
+    """Raise InvalidRequest where a spot machine is taken without any notice, and no job would begin again."""
+    if market is Market.SPOT and request.by_hand and getattr(provider, "spot_for_jobs", False):
+        raise InvalidRequest(
+            f"A higher bid stops a spot machine of {provider.kind} at once and without notice: only jobs run there.",
+            field="--spot",
+            value=provider.kind,
+            next="Leave --spot out, or use: cloudgpu run --spot",
+        )
 
 
 def _cluster(request: UpRequest, template: Template) -> ClusterNode | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from cloudgpu.config.templates.find import Template
@@ -10,10 +10,12 @@ from cloudgpu.config.templates.render import ENGINE_PACKAGES, parts_at
 from cloudgpu.control.clusters.engine import check_here
 from cloudgpu.control.inputs.launch_request import UpRequest, validate_request
 from cloudgpu.control.inputs.setup import setup_remarks
+from cloudgpu.control.inputs.trust import check_exposure
 from cloudgpu.control.launch.any_provider import Found, offers_of_any_provider, volume_accounts
 from cloudgpu.control.launch.candidates import Candidate, Candidates, candidate, candidates_of, check_volume, owner_of
 from cloudgpu.control.launch.containers import container_remarks, runnable
 from cloudgpu.control.launch.offers import Exact, first_exact, offers_in, offers_or_known, open_to_caller, tied
+from cloudgpu.control.launch.trust import password_remarks, passwords_of, trust_remarks
 from cloudgpu.control.network.reachability import network_again
 from cloudgpu.control.policies.resolve import policy_of
 from cloudgpu.control.pricing.attached_costs import extras_of
@@ -21,6 +23,7 @@ from cloudgpu.control.session.guarding import needs_guard, run_of_launch
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.law import check_override, check_owner
 from cloudgpu.core.launch.plan import LaunchPlan, launch_plan, nodes_of
+from cloudgpu.core.launch.plan_cost import traffic_remarks
 from cloudgpu.core.launch.same_request import fingerprint_of, living_of, unsettled_of
 from cloudgpu.core.model.launch import LaunchRequest, Part
 from cloudgpu.core.model.machine import Machine
@@ -37,7 +40,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from datetime import datetime
 
+    from cloudgpu.core.budgets.credit import CreditFit
     from cloudgpu.core.policies.runs import HeardRun
+    from cloudgpu.errors import CloudgpuError
 
 TELLS_ONLY = "the agent on the machine, which reports whether it is used, and cannot end billing"
 OWN_TIMER = "its own timer, a process on the same computer (renew-until)"
@@ -66,6 +71,7 @@ class Prepared:
     exact: Exact | None = None  # what was looked up for the plan's offer; None: requests are not tied yet, either
     override: str | None = None  # why a budget is to be passed
     no_guard: bool = False  # launched though nothing would end it
+    credit: list[CreditFit | CloudgpuError | None] = field(default_factory=list, compare=False)  # read once, if at all
 
     @property
     def nodes(self) -> int:
@@ -84,6 +90,7 @@ def prepare(session: Session, request: UpRequest) -> Prepared:
         check_override(session, request.override)
     check_owner(session, owner_of(session, request))
     template = session.find_template(request.template)
+    check_exposure(request.trust, passwords_of(template, session.settings.templates), expose=request.expose)
     candidates = candidates_of(session, request, template)
     fingerprint = fingerprint_of(candidates.identity, request.name)
     existing = None if request.new else living_of(session.ledger.machines(), request.key, fingerprint)
@@ -134,8 +141,9 @@ def _found(session: Session, candidates: Candidates, there: Machine | None) -> F
     wished = one.request.want
     if there is None:
         one = replace(one, request=tied(one.provider, one.request))
-    offers = offers_in(session, one.provider, one.request, wished, there)
-    return Found(tuple(offers), replace(candidates, each=(one,)))
+    less: list[Offer] = []
+    offers = offers_in(session, one.provider, one.request, wished, there, less)
+    return Found(tuple(offers), replace(candidates, each=(one,)), tuple(less))
 
 
 def prepare_again(
@@ -190,6 +198,9 @@ def _plan(
     offers = found.offers[found.offers.index(first.offer) :]
     remarks = (
         *_written(provider, request, parts, left_out),
+        *trust_remarks(offers, found.less),
+        *traffic_remarks(first.offer),
+        *password_remarks(offers, passwords_of(template, session.settings.templates)),
         *found.remarks,
         *unfit,
         *first.passed_over,

@@ -29,7 +29,7 @@ from cloudgpu.core.launch.plan_cost import Extra, row_until
 from cloudgpu.core.model.facts import HourlyPrice
 from cloudgpu.core.model.launch import LaunchRequest, Setup
 from cloudgpu.core.model.machine import Machine, comes_back, fact, stays
-from cloudgpu.core.model.offers import Market, Requirements, price_to_json
+from cloudgpu.core.model.offers import Market, Requirements, Trust, price_to_json
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.core.policies.policy import Lifetime, Origin
 from cloudgpu.core.resources import retention as keeping
@@ -300,11 +300,11 @@ def _request(session: Session, machine: Machine, lease: Lease, *, wider: bool) -
 
 def _want(machine: Machine, *, wider: bool) -> Requirements:
     """Return what is looked for: the same type on the same market, or, wider, every type with the same GPUs."""
-    place, market = machine.region, Market(machine.market)
+    place, market, trust = machine.region, Market(machine.market), Trust(machine.trust or Trust.CLOUD)
     gpus = machine.accelerators or ()
     if wider and gpus:
-        return Requirements(gpu=gpus[0].name, gpu_count=gpus[0].number, region=place, market=market)
-    return Requirements(instance_type=machine.instance_type, region=place, market=market)
+        return Requirements(gpu=gpus[0].name, gpu_count=gpus[0].number, region=place, market=market, trust=trust)
+    return Requirements(instance_type=machine.instance_type, region=place, market=market, trust=trust)
 
 
 def _spans(session: Session, lease: Lease) -> Lifetime:

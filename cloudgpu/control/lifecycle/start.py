@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.budgets.admission import decided, look_first
+from cloudgpu.control.budgets.credit import check_credit, read_credit
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.lifecycle import timers
 from cloudgpu.control.lifecycle.lifecycle import all_carried, alone, lease_line, not_started, pausable, settled_row
@@ -22,7 +23,7 @@ from cloudgpu.core.launch.limit_checks import start_within
 from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.launch.plan_cost import row_until
 from cloudgpu.core.model.facts import HourlyPrice
-from cloudgpu.core.model.machine import Machine, and_billed, called, fact
+from cloudgpu.core.model.machine import Machine, and_billed, called, fact, scope_of_row
 from cloudgpu.core.policies.description import off_now
 from cloudgpu.core.policies.guards import needs_runs
 from cloudgpu.errors import (
@@ -41,6 +42,8 @@ from cloudgpu.views.ended import gone
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
+
+    from cloudgpu.ledger.log.base import View
 
 AWAKE = ("running", "pending")
 
@@ -147,8 +150,15 @@ def admit_start(
                 waived=no_guard and needs_runs(without_waiver(machine)),
             ),
         ]
+    provider = session.provider_of(machines[0])
+    credit, lasts, scope = read_credit(provider), lease.expires - now, scope_of_row(machines[0])
+
+    def decision(view: View) -> Sequence[Draft]:
+        check_credit(session, view, credit, wanted, scope, lasts)
+        return [*lines, *all_carried(session, view, wanted, override)]
+
     until = shorter_launch(now, lease.expires - now, f"cloudgpu start {called(machines[0])}")
-    decided(session, lambda view: [*lines, *all_carried(session, view, wanted, override)], Way(until))
+    decided(session, decision, Way(until))
 
 
 def _priced(wanted: Machine, prices: Sequence[Draft]) -> Machine:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from cloudgpu.config.policies.held import check_whole, unresolved
 from cloudgpu.config.policies.terms import changed_terms
+from cloudgpu.control.budgets.credit import read_credits
 from cloudgpu.control.budgets.store import pass_budgets, standings
 from cloudgpu.control.lifecycle.timers import Repaired, repair
 from cloudgpu.control.outage.notices import over
@@ -197,6 +198,7 @@ def _passed(session: Session, request: ReapOptions, begun: datetime) -> Pass:
         faults=(*found.faults, *(f"a timer in the cloud could not be set: {one.message}" for one in repaired.faults)),
         sentences=(*found.sentences, *_said(repaired), *(left_over(session) if request.sweep else ())),
     )
+    found = replace(found, credits=tuple(read_credits(session, found.asked)))
     if request.cron:  # one by hand says nothing of the next
         session.own_run = own_run(session, request.interval, found.asked, (*found.unanswered, *found.closed))
     refused = deliver_all(session, found, judged.standings, machines)

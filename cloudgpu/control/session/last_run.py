@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from cloudgpu.control.session.base import SessionBase
+    from cloudgpu.core.budgets.credit import KnownCredit
     from cloudgpu.core.events.log import Event
     from cloudgpu.core.policies.runs import HeardRun
     from cloudgpu.ledger.log.base import Ledger
@@ -35,10 +36,22 @@ class LastPass:
     @property
     def heard(self) -> tuple[HeardRun, ...]:
         """The latest scheduled run of each computer, with how often it makes one and what it runs on."""
+        said = () if self.latest is None else self.latest.body.get("heard", ())
+        if not said:
+            return ()
         from cloudgpu.core.policies.runs import HeardRun
 
-        said = () if self.latest is None else self.latest.body.get("heard", ())
         return tuple(map(HeardRun.of, said))
+
+    @property
+    def credits(self) -> tuple[KnownCredit, ...]:
+        """What was left in prepaid accounts, as a run last read it."""
+        said = () if self.latest is None else self.latest.body.get("credits", ())
+        if not said:
+            return ()
+        from cloudgpu.core.budgets.credit import known_credit
+
+        return tuple(map(known_credit, said))
 
     @property
     def at(self) -> datetime | None:

@@ -282,8 +282,15 @@ SMALL: Mapping[str, Sequence[str]] = {
     "aws": ("t3.small", "t3a.small", "t2.small"),
     "azure": ("Standard_B1ms", "Standard_B2s"),
     "gcp": ("e2-small", "e2-medium"),
+    "lambda": ("cpu_4x_general",),
 }
-_ELSE_ANY = ("azure", "gcp")  # where a small one may have no price that is known: then the cheapest of all, too
+_ELSE_ANY = (
+    "azure",
+    "gcp",
+    "lambda",
+    "runpod",
+    "vast",
+)  # a small one may have no known price: then the cheapest of all, too
 
 
 def planned(

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from cloudgpu.core.alerts.alerts import Finding
 from cloudgpu.core.budgets.commitments import runs_on
 from cloudgpu.core.model.account import Credit
-from cloudgpu.core.model.machine import Machine
+from cloudgpu.core.model.machine import BudgetSubject, Machine
 from cloudgpu.core.model.records import CreditRecord
 from cloudgpu.core.values.money import Money, usd
 from cloudgpu.core.values.times import duration_text, from_iso, iso
@@ -61,7 +61,7 @@ def known_credit(record: CreditRecord) -> KnownCredit:
     return KnownCredit(record["scope"], record["account"], record["provider"], credit, hourly)
 
 
-def hourly_of(machines: Iterable[Machine]) -> Money:
+def hourly_of(machines: Iterable[Machine | BudgetSubject]) -> Money:
     """Return what machines of one account cost an hour as far as the ledger knows: those that run, and their disks.
 
     A price of a month counts as 1/730 of it an hour, rounded up. One without a known price counts nothing.
@@ -69,7 +69,7 @@ def hourly_of(machines: Iterable[Machine]) -> Money:
     return Money(sum(map(_hourly, machines)))
 
 
-def _hourly(machine: Machine) -> int:
+def _hourly(machine: Machine | BudgetSubject) -> int:
     if machine.terminated_at is not None:
         return 0
     runs = runs_on(machine)
@@ -113,6 +113,11 @@ class CreditFit(NamedTuple):
         return self.needed <= self.left
 
     @property
+    def lasts(self) -> timedelta | None:
+        """How long the credit carries both; None for ever."""
+        return carries(self.left, self.hourly)
+
+    @property
     def missing(self) -> Money:
         """How much has to be paid in, 0 for nothing."""
         return max(self.needed - self.left, Money(0))
@@ -121,21 +126,20 @@ class CreditFit(NamedTuple):
 def credit_fit(
     account: str, credit: Credit, others: Money, wanted: Money, lease: timedelta, now: datetime
 ) -> CreditFit:
-    """Return how a launch fits: `wanted` is what it costs to its lease's end, `others` what else is spent an hour.
+    """Return how a launch fits: `wanted` is what it costs an hour, `others` what the account spends an hour already.
 
     What runs already is counted to the end of that lease, too: it may be renewed, and is deleted with all the rest.
     """
-    share = Fraction(lease // timedelta(microseconds=1), _MICROS)
-    hourly = others + (wanted.scaled(1 / share) if share else Money(0))
-    return CreditFit(account, left_at(credit, others, now), wanted + others.scaled(share), hourly, credit.page)
+    hourly = others + wanted
+    needed = hourly.scaled(Fraction(lease // timedelta(microseconds=1), _MICROS))
+    return CreditFit(account, left_at(credit, others, now), needed, hourly, credit.page)
 
 
 def credit_refusal(fit: CreditFit, name: str, lease: timedelta) -> BudgetRefused:
     """Return the error that the credit of an account does not carry `name` to the end of its lease."""
-    lasts = carries(fit.left, fit.hourly)
     return BudgetRefused(
-        f"The credit of account {fit.account}, {fit.left.text()}, carries {name} and what runs there for "
-        f"{duration_text(lasts or timedelta())}, not for the {duration_text(lease)} of its lease: "
+        f"The credit of account {fit.account}, {fit.left.text()}, covers {name} and what runs there for "
+        f"{duration_text(fit.lasts or timedelta())}, not for the {duration_text(lease)} of its lease: "
         f"{fit.missing.text()} is missing.",
         field="credit",
         value=fit.account,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NotRequired, TypedDict
 
 from cloudgpu.core.events.bodies import Nanos, Time
-from cloudgpu.core.model.records import HeardRunRecord
+from cloudgpu.core.model.records import CreditRecord, HeardRunRecord
 
 # -- looks, runs and accounts
 
@@ -46,6 +46,7 @@ class ReapFinished(TypedDict):
     unanswered: NotRequired[list[str]]
     took_s: NotRequired[float]
     heard: NotRequired[list[HeardRunRecord]]
+    credits: NotRequired[list[CreditRecord]]
 
 
 class AccountForgotten(TypedDict):

@@ -166,6 +166,10 @@ def _intended(row: Record, line: Line) -> None:
     row["renew_s"] = line.body.get("renew_s")
     told.chosen(row, line)
     _of_cluster(row, line)
+    for name in ("trust", "traffic_prices"):
+        row.pop(name, None)
+        if line.body.get(name):
+            row[name] = line.body[name]
     row |= {"intended_at": line.occurred_at, "state": "unknown", "billed": False}
     row |= {"terminated_at": None, "pending_action": None}
     row |= {"discard": False, "launch_failed": False, "seq": line.body.get("seq", 0)} | dict.fromkeys(_OF_A_LIFE)
@@ -282,6 +286,8 @@ def _priced(row: Record, line: Line) -> None:
 
 def _counted(row: Record, line: Line) -> None:
     row["traffic"] = {name: line.body.get(name) for name in ("until", "counted")}
+    if line.body.get("received"):
+        row["traffic"]["received"] = line.body["received"]["counted"]
 
 
 def _interruption(row: Record, line: Line) -> None:

@@ -165,6 +165,7 @@ class GuardsRecord(TypedDict):
     timer: str
     follows: bool
     tagged: NotRequired[bool]
+    alone: NotRequired[bool]
     waived: NotRequired[bool]
 
 
@@ -214,10 +215,18 @@ class DecisionRecord(TypedDict):
 
 
 class TrafficRecord(TypedDict):
-    """Until when the bytes out are counted, and what the machine's own counter said then."""
+    """Until when bytes are counted, and what the machine's own counters said then; `received` where those cost."""
 
     until: str
     counted: int
+    received: NotRequired[int]
+
+
+class TrafficPricesRecord(TypedDict):
+    """Nano-dollars for a GB (10^9 bytes) that a machine sends and receives, by its offer's own prices."""
+
+    out: int
+    into: int
 
 
 class RefusedRecord(TypedDict):
@@ -344,3 +353,5 @@ class MachineRecord(TypedDict):
     terms: NotRequired[TermsRecord]
     interrupted_at: NotRequired[str]
     cluster: NotRequired[ClusterRecord]
+    trust: NotRequired[str]
+    traffic_prices: NotRequired[TrafficPricesRecord]

@@ -10,7 +10,7 @@ from cloudgpu.core.model.instances import TAG_EXPIRES, TAG_RENEW_UNTIL
 from cloudgpu.core.model.launch import Attempt
 from cloudgpu.core.model.offers import Market
 from cloudgpu.providers.machine import source
-from cloudgpu.providers.machine.files import HERE, USUAL_PORT, File, Given, is_watched, pip
+from cloudgpu.providers.machine.files import HERE, USUAL_PORT, File, Given, container, is_watched, pip
 
 FIRST = "cloudgpu-lease.timer"
 _END = "CLOUDGPU-END"
@@ -22,6 +22,10 @@ _OUR_HOST_KEY = {
     "gcp": f"grep -qs set_host_keys {_GOOGLES} || printf '[InstanceSetup]\\nset_host_keys = false\\n' >>{_GOOGLES}",
     "azure": f"sed -i 's/^\\(Provisioning.SshHostKeyPairType\\)=.*/\\1=ed25519/' {_AZURES}",
 }
+# Lambda's image runs a JupyterLab of its own, with root's rights, and a tunnel that makes it public: off before all
+# else, and at each boot. The units are those that public set-up scripts for these machines switch off.
+_PUBLIC = "lambda-jupyter.service cloudflared.service cloudflared-update.service cloudflared-update.timer"
+_OFF = {"lambda": f"for unit in {_PUBLIC}; do systemctl mask --now $unit >/dev/null 2>&1; done"}
 # cloud-init's stage in which users and files are made bears another name since 24.3.
 _AFTER_USERS = "After=cloud-init.service cloud-init-network.service\n"
 _LEASE = (
@@ -55,6 +59,11 @@ _VOLUME = (
     f"[Service]\nType=oneshot\nExecStart={HERE}/volume{{volume}}\nTimeoutStartSec=infinity\n"
     "[Install]\nWantedBy=multi-user.target\n"
 )
+_CONTAINER = (
+    "[Unit]\nDescription=cloudgpu: the container\nAfter=network-online.target docker.service cloudgpu-agent.service\n"
+    f"[Service]\nType=oneshot\nExecStart={HERE}/container\nTimeoutStartSec=infinity\n"
+    "[Install]\nWantedBy=multi-user.target\n"
+)
 
 
 def boot_hook(attempt: Attempt, given: Given) -> str:
@@ -62,7 +71,7 @@ def boot_hook(attempt: Attempt, given: Given) -> str:
     lines = [
         "#cloud-boothook",
         *beginning(attempt, given),
-        *filter(None, [_OUR_HOST_KEY.get(given.cloud)]),
+        *filter(None, [_OUR_HOST_KEY.get(given.cloud), _OFF.get(given.cloud)]),
         "touch /run/cloudgpu/began",
         *starting(*wanted(attempt, given)),
     ]
@@ -116,6 +125,7 @@ def _launch_file(attempt: Attempt, given: Given) -> str:
         "jupyter": pip(attempt.boot.jupyter),
         "user": given.user,
         "deallocates": "yes" if given.can_deallocate else "",
+        **({"container": image} if (image := container(attempt)) else {}),
     }
     return "".join(f"{name}={shlex.quote(value)}\n" for name, value in facts.items())
 
@@ -130,6 +140,8 @@ def _units(attempt: Attempt, given: Given) -> Mapping[str, str]:
     }
     if is_watched(attempt):
         units["cloudgpu-notice.service"] = _WATCH
+    if container(attempt):
+        units["cloudgpu-container.service"] = _CONTAINER
     if attempt.request.setup.volume is not None:
         units["cloudgpu-volume.service"] = _VOLUME.format(volume=f" {given.volume}".rstrip())
     return units

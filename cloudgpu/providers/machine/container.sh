@@ -138,7 +138,8 @@ let_in() { # The keys of the launch once, so that one that was taken out stays o
 session_words() { # What the image sets for its programs, for those who log in: but nothing that may be secret
   for name in $(env | sed -n 's/^\([A-Za-z_][A-Za-z0-9_]*\)=.*/\1/p'); do
     case "$name" in
-      *KEY* | *TOKEN* | *SECRET* | *PASS* | *CREDENTIAL* | PWD | OLDPWD | SHLVL | TERM | HOSTNAME | SSH_* | _) continue ;;
+      *KEY* | *TOKEN* | *SECRET* | *PASS* | *CREDENTIAL*) continue ;;
+      PWD | OLDPWD | SHLVL | TERM | HOSTNAME | SSH_* | _) continue ;;
       CLOUDGPU_MACHINE | CLOUDGPU_ENVIRONMENTS | HOME) ;;
       CLOUDGPU_*) continue ;;
     esac
@@ -175,7 +176,8 @@ CONFIG
   echo "SetEnv$(session_words)" >"$config.more"
   cp "$config" "$config.all" && cat "$config.more" >>"$config.all"
   if "$(server)" -t -f "$config.all" 2>/dev/null; then mv "$config.all" "$config"; fi
-  case "$PATH" in *\'*) ;; *) mkdir -p "$CLOUDGPU_ETC/profile.d" && echo "PATH='$PATH'; export PATH" >"$CLOUDGPU_ETC/profile.d/cloudgpu.sh" ;; esac
+  case "$PATH" in *\'*) return ;; esac
+  mkdir -p "$CLOUDGPU_ETC/profile.d" && echo "PATH='$PATH'; export PATH" >"$CLOUDGPU_ETC/profile.d/cloudgpu.sh"
 }
 
 serve() {

@@ -8,6 +8,7 @@ key goes nowhere else.
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
@@ -18,7 +19,7 @@ from urllib.parse import urlencode, urlsplit
 from cloudgpu.errors import CloudgpuError, InvalidRequest, MissingExtra, ProviderUnavailable, RateLimited, Silent
 from cloudgpu.parallel import beat
 from cloudgpu.providers.patience import Patience
-from cloudgpu.providers.shared.calls import count
+from cloudgpu.providers.shared.calls import AT_ONCE, count
 
 if TYPE_CHECKING:
     import urllib3
@@ -51,7 +52,7 @@ class Place:
     `cloud` is its name for people, `kind` that of its provider, `base` the address before each path. `login` returns
     the headers that carry the key, and raises AuthFailed where there is none. `refused` returns the error that an
     answer of 400 or more is. `intervals` are the least seconds between two calls of one action, where the cloud asks
-    for that.
+    for that; those of "*" between any two calls.
     """
 
     cloud: str
@@ -69,6 +70,7 @@ class RestClient:
         self.place, self.patience, self.pause = place, patience, pause
         self._pool: urllib3.PoolManager | None = None
         self._next: dict[str, float] = {}  # by action: when it may be sent again
+        self._turns = threading.Lock()
         _check(place)
 
     def call(
@@ -94,6 +96,7 @@ class RestClient:
         begun, tries = self.patience.now(), 0
         fault: CloudgpuError
         while True:
+            begun += self._let(action)  # a turn that is waited for is no silence
             try:
                 answer = self._once(method, path, action, query, body, begun)
             except ProviderUnavailable as error:
@@ -154,7 +157,6 @@ class RestClient:
     ) -> Answer:
         import urllib3
 
-        self._let(action)
         headers = {"Accept": "application/json", "User-Agent": "cloudgpu", **self.place.login()}
         data = None if body is None else json.dumps(body).encode()
         if data is not None:
@@ -200,16 +202,17 @@ class RestClient:
         asked = _retry_after(answer) if answer.status == TOO_MANY else None
         return PAUSES_S[min(tries, len(PAUSES_S) - 1)] if asked is None else asked
 
-    def _let(self, action: str) -> None:
-        """Wait until this action may be sent again."""
-        least = self.place.intervals.get(action, 0.0)
-        now = self.patience.now()
-        wait = self._next.get(action, now) - now
-        if wait > 0:
-            beat(wait)
-            self.pause(wait)
-        if least:
-            self._next[action] = max(now, self._next.get(action, now)) + least
+    def _let(self, action: str) -> float:
+        """Wait until this action may be sent again, and return for how many seconds; threads take turns."""
+        least = {name: self.place.intervals[name] for name in ("*", action) if self.place.intervals.get(name)}
+        with self._turns:
+            now = self.patience.now()
+            turn = max((now, *(self._next.get(name, now) for name in least)))
+            self._next.update({name: turn + seconds for name, seconds in least.items()})
+        if turn > now:
+            beat(turn - now)
+            self.pause(turn - now)
+        return self.patience.now() - now
 
     def _url(self, path: str, query: Mapping[str, str] | None) -> str:
         return self.place.base.rstrip("/") + path + (f"?{urlencode(query)}" if query else "")
@@ -239,7 +242,7 @@ def _pool(place: Place) -> urllib3.PoolManager:
 
     parts = urlsplit(place.base)
     proxy = getproxies().get(parts.scheme)
-    more: dict[str, Any] = {"retries": urllib3.Retry(False), "maxsize": 4}  # noqa: FBT003  (its own word for none)
+    more: dict[str, Any] = {"retries": urllib3.Retry(False), "maxsize": AT_ONCE}  # noqa: FBT003  (its own word for none)
     if proxy is None or parts.hostname in LOOPBACK or proxy_bypass(parts.hostname or ""):
         return urllib3.PoolManager(**more)
     return urllib3.ProxyManager(proxy, **more)

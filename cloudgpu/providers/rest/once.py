@@ -8,8 +8,10 @@ it has saved at once.
 
 from __future__ import annotations
 
+import fcntl
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import TYPE_CHECKING
@@ -55,6 +57,31 @@ class SendOnce:
         sent, refused = self._files(attempt.token)
         sent.rename(refused)
         self._kept()
+
+    @contextmanager
+    def alone(self, attempt: Attempt) -> Iterator[None]:
+        """Let one caller at a time, of all processes with this home, look and send for a token; a kill lets go."""
+        self._dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        handle = os.open(self._files(attempt.token)[0].with_suffix(".lock"), os.O_CREAT | os.O_RDWR, 0o600)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(handle)
+
+    def answered(self, attempt: Attempt, id: str) -> None:  # noqa: A002
+        """Note the id of the machine that the call has made: a listing may be late."""
+        sent, _ = self._files(attempt.token)
+        at = sent.stat().st_mtime
+        sent.write_text(id, encoding="ascii")
+        os.utime(sent, (at, at))
+
+    def made(self, token: str) -> str:
+        """Return the id that the call was answered with; empty where none is known here."""
+        try:
+            return self._files(token)[0].read_text(encoding="ascii").strip()
+        except FileNotFoundError:
+            return ""
 
     def sent_at(self, token: str) -> datetime | None:
         """Return when the call was sent from here, aware UTC; None where it was not."""

@@ -37,6 +37,7 @@ from cloudgpu.providers.account_abilities import (
     HasQuota,
     HasRegions,
     HasTimerRole,
+    NarrowsSsh,
     RaisesQuota,
     ReadsCredit,
 )
@@ -61,7 +62,12 @@ from cloudgpu.testing.contract.pricing import (
     HasPlacementScoresContract,
     HasPriceHistoryContract,
 )
-from cloudgpu.testing.contract.reports import ExaminesContract, ReadsHostKeysContract, ReportsActivityContract
+from cloudgpu.testing.contract.reports import (
+    ExaminesContract,
+    NarrowsSshContract,
+    ReadsHostKeysContract,
+    ReportsActivityContract,
+)
 from cloudgpu.testing.contract.retention import HasResourcesContract, ImageableContract
 from cloudgpu.testing.contract.running import (
     CanRehearseInterruptionContract,
@@ -103,6 +109,7 @@ __all__ = [
     "KnowsHostKeysContract",
     "LaunchesTogetherContract",
     "LeavesFilesContract",
+    "NarrowsSshContract",
     "PausableContract",
     "RaisesQuotaContract",
     "ReachableContract",
@@ -151,4 +158,5 @@ ABILITY_SUITES: Mapping[type[Any], type[ContractBase]] = {
     ReportsActivity: ReportsActivityContract,
     ReadsHostKeys: ReadsHostKeysContract,
     Examines: ExaminesContract,
+    NarrowsSsh: NarrowsSshContract,
 }

@@ -8,7 +8,9 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
 
+from cloudgpu.core.model.offers import TrafficPrices, Trust
 from cloudgpu.core.policies.guards import Agent
+from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.base import ProviderSettings
@@ -37,6 +39,8 @@ class FakeOptions:
     image_s: float = 0.0  # how long an image takes until it can be used
     token_s: float = 86400.0  # how long a token is remembered
     prices: Mapping[str, Decimal] | None = None
+    trust: Mapping[str, Trust] | None = None  # whose computers those of a type, or in a zone, are; None: its own
+    traffic: TrafficPrices | None = None  # USD for a GB that a machine sends and receives; None: nothing
     host: str | None = None  # where every running machine says its SSH server answers; None: no address
     port: int = 22
     host_key: str | None = None  # the OpenSSH public line of that server; None: it has the key of the launch
@@ -99,6 +103,18 @@ def _dollars(value: Any) -> Decimal:
     return amount
 
 
+def _trust(value: Any) -> Mapping[str, Trust]:
+    return {name: Trust(whose) for name, whose in value.items()}
+
+
+def _traffic(value: Any) -> TrafficPrices:
+    prices = _prices(value)
+    if prices.keys() != {"out", "into"}:
+        message = "it takes the two prices out and into"
+        raise ValueError(message)
+    return TrafficPrices(Money.usd(prices["out"]), Money.usd(prices["into"]))
+
+
 def _port(value: Any) -> int:
     if type(value) is not int or value not in range(1, 65536):
         message = "a port is a whole number from 1 to 65535"
@@ -143,6 +159,8 @@ def _lacks(value: Any) -> tuple[str, ...]:
 _READERS: Mapping[str, Callable[[Any], Any]] = {
     "timer": _timer,
     "prices": _prices,
+    "trust": _trust,
+    "traffic": _traffic,
     "port": _port,
     "host": str,
     "host_key": str,

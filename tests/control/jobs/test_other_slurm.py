@@ -7,18 +7,28 @@ import os
 import secrets
 import subprocess
 import sys
+from datetime import timedelta
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
 from cloudgpu.access.jobs.program import slurm_program
 from cloudgpu.cli.jobs.text import spent_text
+from cloudgpu.control.cost.cost import costs
+from cloudgpu.control.cost.exports import Form, Span, export
+from cloudgpu.control.cost.job_cost import all_jobs
+from cloudgpu.control.cost.report import reported
 from cloudgpu.control.inputs.launch_request import parse_request
+from cloudgpu.control.inputs.periods import parse_cost
 from cloudgpu.control.jobs.listing import job_value
+from cloudgpu.control.jobs.plan import plan_run
 from cloudgpu.control.jobs.watch import carry_to_end
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
+from cloudgpu.core.events.job_lines import job_closed, job_ended, job_in_slurm, job_placed, job_requested
 from cloudgpu.core.jobs.job import State
+from cloudgpu.core.values.times import iso
 from cloudgpu.views.jobs import exit_code
 from tests.access.slurm.loopback import Loopback
 from tests.control.jobs.bench import Bench
@@ -77,6 +87,42 @@ def test_a_partition_that_there_is_not_is_told(login):
     job, _, err = login.run("true", on="login", timeout="5m", partition="nope", name="nowhere")
     assert (job.state, exit_code(job)) == (State.SETUP_FAILED, 2)
     assert b"invalid partition specified: nope" in err
+
+
+def test_what_that_slurm_asks_is_in_costs_report_and_exports_as_the_jobs_own(login):
+    session, machine = login.session, login.left()[0]
+    now, asks = session.clock(), {"usd_per_gpu_hour": 250_000_001, "gpus_per_node": 4}
+    planned = plan_run(session, login.request("true", on="login", timeout="5m", name="asked"), login.environ)
+    job_spec = {**planned.spec, "slurm": {**planned.spec["slurm"], **asks}, "owner": "bob"}
+    task = {"id": "77", "state": "COMPLETED", "machines": []}
+    task |= {"begin": iso(now - timedelta(hours=3)), "end": iso(now - timedelta(hours=1))}
+    session.ledger.append(
+        [
+            job_requested("job-77", "asked", None, "tower", job_spec, now - timedelta(hours=3)),
+            job_placed("job-77", 1, now - timedelta(hours=3), key=None, machine=machine.id),
+            *(job_in_slurm("job-77", 1, "77", [task], now + timedelta(seconds=late)) for late in range(3)),
+            job_ended("job-77", 1, "succeeded", now, status=0),
+            job_closed("job-77", "it is over", now),
+        ]
+    )
+    price = "2.000000008"
+    groups = {by: costs(session, parse_cost(session.settings, now, by=by)) for by in ("job", "owner", "resource")}
+    rows = {(by, one["group"]): one["usd"] for by, found in groups.items() for one in found["groups"]}
+    assert rows["job", "job-77"] == rows["owner", "bob"] == rows["resource", "slurm"] == price
+    for found in groups.values():  # the login node's own hours cost a little, too
+        assert sum(Decimal(one["usd"]) for one in found["groups"]) == Decimal(found["total_usd"]) > Decimal(price)
+    value = job_value(session, all_jobs(session)["job-77"])
+    assert value["spent_usd"] == value["slurm"]["tariff_usd"] == price
+    report = reported(session)
+    assert [one["usd"] for one in report["jobs"] if one["id"] == "job-77"] == [price]
+    assert [one["usd"] for one in report["owners"] if one["name"] == "bob"] == [price]
+    assert sum(Decimal(one["usd"]) for one in report["machines"]) == Decimal(report["total"]["usd"]) > Decimal(price)
+    for form in Form:
+        export(session, form, Span(None, None, session.clock()), login.home / f"bill.{form}")
+    charges = json.loads((login.home / "bill.json").read_text())["charges"]
+    assert sum(Decimal(one["usd"]) for one in charges if one["job"] == "job-77") == Decimal(price)
+    assert {(one["resource"], one["owner"]) for one in charges if one["job"] == "job-77"} == {("slurm", "bob")}
+    assert "cloudgpu-job" in (login.home / "bill.focus").read_text()
 
 
 def submitted(homes, slurm, number, script, more, secret):

@@ -192,3 +192,16 @@ def test_a_text_of_the_cloud_is_shown_without_the_key(server, time):
 
 def test_lines_come_until_their_seconds_are_over(server, time):
     assert len(list(client(server, time).lines("/things", action="logs"))) == 1
+
+
+def test_an_interval_between_any_two_calls_is_kept_beside_that_of_an_action(server, time):
+    ours = client(server, time, intervals={"*": 1.0, "launch": 12.0})
+    for action in ("list", "launch", "list", "launch"):
+        ours.call("POST", "/things", action=action, body={})
+    assert time.paused == [1.0, 1.0, 11.0]
+
+
+def test_a_turn_that_is_waited_for_takes_nothing_of_the_patience(server, time):
+    ours = client(server, time, intervals={"launch": 60.0})
+    for _ in range(2):
+        assert ours.call("POST", "/things", action="launch", body={}).status == 200

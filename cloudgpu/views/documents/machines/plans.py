@@ -4,7 +4,7 @@ from typing import Annotated, Literal, TypedDict
 
 from cloudgpu.core.model.offers import NoteKind as _NoteKind
 from cloudgpu.core.policies.policy import Origin as _Origin
-from cloudgpu.views.documents.parts import AgentGuard, Gpu, Market, Price, RuleText, Time, TimerGuard, Usd
+from cloudgpu.views.documents.parts import AgentGuard, Gpu, Market, Price, RuleText, Time, TimerGuard, Trust, Usd
 
 TermOrigin = Annotated[str, _Origin]
 NoteKind = Annotated[str, _NoteKind]
@@ -195,6 +195,8 @@ class Plan(TypedDict):
     """As the provider calls it."""
     market: Market
     """`on_demand` or `spot`."""
+    trust: Trust
+    """Whose computer it is: `cloud`, `datacenter` or `community`, whose owner can read everything on it."""
     gpus: list[Gpu]
     """Its GPUs."""
     gpu_users: list[str]

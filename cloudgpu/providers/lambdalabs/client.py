@@ -1,0 +1,148 @@
+"""One lambda account: its client, its key, how the account is known, and what was sent from here.
+
+An account has no number that its interface would say. It is known by an SSH key that the account itself keeps under
+the name `cloudgpu`: names are unique there, so that everybody who may use the account finds the same one. Its private
+half is thrown away at once; nobody can log in with it. A launch has to name an SSH key, and names this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from cloudgpu.core.model.identity import AccountIdentity
+from cloudgpu.errors import CloudgpuError, InvalidRequest, ProviderUnavailable
+from cloudgpu.providers.base import ProviderSettings
+from cloudgpu.providers.lambdalabs import errors
+from cloudgpu.providers.lambdalabs.options import KIND, lambda_options, read_key
+from cloudgpu.providers.rest.client import LOOPBACK, Answer, Place, RestClient
+from cloudgpu.providers.rest.once import SendOnce
+from cloudgpu.providers.shared.account import CloudAccount, write_file
+
+CLOUD = "Lambda Cloud"
+KEY_NAME = "cloudgpu"
+# Lambda's description: one request a second, a launch every 12 seconds.
+INTERVALS = {"*": 1.0, "launch": 12.0}
+STOCK_S = 20.0  # an answer about types serves offers and prices that are asked one after the other
+
+
+class Lambda(CloudAccount):
+    """A configured account of Lambda Cloud. Making one asks nothing, and reads no key."""
+
+    def __init__(self, settings: ProviderSettings) -> None:
+        super().__init__(settings)
+        self.options = lambda_options(settings.account, settings.options)
+        self.sends = SendOnce(settings.home, settings.clock)
+        intervals = {} if urlsplit(self.options.base).hostname in LOOPBACK else INTERVALS
+        place = Place(CLOUD, KIND, self.options.base, self._login, self._refused, intervals)
+        self.rest = RestClient(place, self.patience, settings.pause)
+        self._types: tuple[datetime, Mapping[str, Any]] | None = None
+
+    def _login(self) -> Mapping[str, str]:
+        return {"Authorization": f"Bearer {read_key(self.options)[0]}"}
+
+    def _refused(self, answer: Answer) -> CloudgpuError:
+        error = errors.refused(answer)
+        error.message = self.rest.redacted(error.message)
+        error.args = (error.message,)
+        return error
+
+    def get(self, path: str, action: str) -> Any:
+        """Return the `data` of an answer to a read. Raises as RestClient.call."""
+        return _data(self.rest.get(path, action=action), action)
+
+    def change(self, method: str, path: str, action: str, body: object, *, again: bool = False) -> Any:
+        """Ask for a change and return its `data`; `again`: it may be sent twice. Raises as RestClient.call."""
+        return _data(self.rest.call(method, path, action=action, body=body, again=again).data, action)
+
+    def types(self) -> Mapping[str, Any]:
+        """Return the types of machines by name, each with its price and the regions that have some now."""
+        now = self.clock()
+        if self._types is None or abs((now - self._types[0]).total_seconds()) > STOCK_S:
+            found = self.get("/instance-types", "types")
+            if not isinstance(found, dict):
+                raise errors.unreadable("types")
+            self._types = now, found
+        return self._types[1]
+
+    # Which account it is.
+
+    def identity(self) -> AccountIdentity:
+        """Return the account by the SSH key that it keeps for us; the first to ask puts that there.
+
+        Raises AuthFailed, ProviderUnavailable.
+        """
+        print_ = fingerprint(self._known() or self.registered())
+        return AccountIdentity("lambda account", print_, f"the Lambda account with the SSH key {print_[:12]}")
+
+    def registered(self) -> str:
+        """Make sure that the account keeps the SSH key by which it is known; return it as an OpenSSH line.
+
+        Raises InvalidRequest where another one stands in its place.
+        """
+        ours = self._known()
+        theirs = self._kept_there()
+        if theirs is None:
+            wanted = ours or _new_public_key()
+            with suppress(InvalidRequest):  # somebody else was faster: names are unique
+                self.change("POST", "/ssh-keys", "add-key", {"name": KEY_NAME, "public_key": wanted})
+            theirs = self._kept_there()
+        if theirs is None:
+            raise ProviderUnavailable(
+                f"{CLOUD} does not show the SSH key {KEY_NAME} that was put there.", field="account"
+            )
+        if ours is not None and fingerprint(ours) != fingerprint(theirs):
+            raise InvalidRequest(
+                f"The SSH key {KEY_NAME} of the Lambda account was replaced: the account is known by it.",
+                field="account",
+                value=self.account,
+                next="Delete it at cloud.lambda.ai/ssh-keys, and run this again: the former one is put back.",
+            )
+        return ours or self._keep(theirs)
+
+    def _kept_there(self) -> str | None:
+        found = self.get("/ssh-keys", "keys")
+        if not isinstance(found, list):
+            raise errors.unreadable("keys")
+        return next((str(one.get("public_key", "")) for one in found if one.get("name") == KEY_NAME), None)
+
+    @property
+    def _file(self) -> Path:
+        """Where the account's SSH key is kept here: another API key may be one of another account."""
+        name = sha256(f"{self.options.base} {read_key(self.options)[0]}".encode()).hexdigest()[:32]
+        return self.home / f"account-{name}.pub"
+
+    def _known(self) -> str | None:
+        try:
+            return self._file.read_text(encoding="ascii").strip() or None
+        except FileNotFoundError:
+            return None
+
+    def _keep(self, line: str) -> str:
+        write_file(self._file, line)
+        return line
+
+
+def fingerprint(line: str) -> str:
+    """Return what a public key is known by: its type and blob, without the comment that a cloud may change."""
+    return sha256(" ".join(line.split()[:2]).encode()).hexdigest()[:32]
+
+
+def _new_public_key() -> str:
+    """Return the public half of a new key, whose private half nobody keeps."""
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    forms = serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
+    return Ed25519PrivateKey.generate().public_key().public_bytes(*forms).decode()
+
+
+def _data(answer: Any, action: str) -> Any:
+    if not isinstance(answer, dict) or "data" not in answer:
+        raise errors.unreadable(action)
+    return answer["data"]

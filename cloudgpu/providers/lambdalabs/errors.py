@@ -1,0 +1,78 @@
+"""Maps what Lambda answers to the error tree: the code decides, not the wording.
+
+Source: Lambda's published description of API v1 (1.10), whose `error.code` is one of these; it says that texts change.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cloudgpu.errors import (
+    AuthFailed,
+    CloudgpuError,
+    InstanceNotFound,
+    InvalidRequest,
+    ProviderUnavailable,
+    QuotaExceeded,
+)
+from cloudgpu.providers.rest.client import Answer
+from cloudgpu.providers.shared.errors import LATER, UNKNOWN, Meaning, meanings, refusal, short
+
+NO_SUCH = "global/object-does-not-exist"
+_KEYS = "Make another key at cloud.lambda.ai/api-keys, and set LAMBDA_API_KEY to it."
+MEANINGS = meanings(
+    ("global/invalid-api-key", Meaning(AuthFailed, "credential", _KEYS)),
+    (
+        "global/account-inactive",
+        Meaning(AuthFailed, "credential", "Look at cloud.lambda.ai: the account lacks a payment, or was closed."),
+    ),
+    (
+        "global/invalid-address",
+        Meaning(AuthFailed, "credential", "Enter a billing address at cloud.lambda.ai/settings/billing."),
+    ),
+    (
+        "global/quota-exceeded",
+        Meaning(QuotaExceeded, "quota", "Ask Lambda's support for more, or end a machine: no page raises it."),
+    ),
+    (NO_SUCH, Meaning(InstanceNotFound, "id")),
+    no_capacity="instance-operations/launch/insufficient-capacity",
+    throttled="global/too-many-requests",
+    down="global/internal-error provider/internal-unavailable",
+    requests={
+        "request": "global/invalid-parameters",
+        "volume": "instance-operations/launch/file-system-in-wrong-region",
+        "network": "firewall-rulesets/firewall-ruleset-in-use",
+    },
+    ways={"request": "Report it: cloudgpu sent what Lambda does not take."},
+)
+_BY_STATUS = {401: Meaning(AuthFailed, "credential", _KEYS), 403: Meaning(AuthFailed, "credential", _KEYS)}
+_SERVERS = 500  # the first status that is the server's own fault
+
+
+def code_of(data: Any) -> str:
+    """Return the code of an answer that is an error; empty for one that is none of Lambda's."""
+    error = data.get("error") if isinstance(data, dict) else None
+    return str(error.get("code") or "") if isinstance(error, dict) else ""
+
+
+def refused(answer: Answer) -> CloudgpuError:
+    """Return the error that an answer of 400 or more is; one whose code nobody mapped leaves everything open."""
+    code = code_of(answer.data)
+    said = answer.data["error"].get("message") if code else None
+    sentence = f"Lambda Cloud says: {short(str(said or code or f'status {answer.status}'))}."
+    if answer.status >= _SERVERS or code.startswith("provider/"):
+        return refusal(LATER, sentence, value=code or None, region="")
+    meaning = MEANINGS.get(code) or (UNKNOWN if code else _BY_STATUS.get(answer.status, UNKNOWN))
+    return refusal(meaning, sentence, value=code or None, region="", headers=answer.headers)
+
+
+def unreadable(what: str) -> ProviderUnavailable:
+    """Return the error for an answer that is not what Lambda's description says."""
+    message = f"Lambda Cloud answered {what} with something that cannot be read."
+    return ProviderUnavailable(message, field="provider", value="lambda", next="Try again in a minute.")
+
+
+def no_id(id: str) -> InvalidRequest:  # noqa: A002
+    """Return the error for what cannot be the id of a machine."""
+    message = f"{id!r} is not the id of a machine at Lambda Cloud."
+    return InvalidRequest(message, field="id", value=id, next="cloudgpu ls shows the machines.")

@@ -1,0 +1,226 @@
+"""Machines at Lambda: sent once, looked at, ended. What an answer says of one becomes an `Instance`.
+
+Nothing here can be asked twice without harm but a look and an end: Lambda knows no token. So a launch is looked for
+before and after it is sent, and one whose answer was lost is settled by the listing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.core.model.instances import TAG_ID, Address, Instance, Listing, State
+from cloudgpu.core.model.launch import Attempt
+from cloudgpu.core.model.offers import Market
+from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, ProviderUnavailable, RateLimited
+from cloudgpu.providers.lambdalabs import errors
+from cloudgpu.providers.lambdalabs.client import CLOUD, KEY_NAME
+from cloudgpu.providers.lambdalabs.offers import accelerators
+from cloudgpu.providers.lambdalabs.options import KIND
+from cloudgpu.providers.machine.files import USER, Given
+from cloudgpu.providers.machine.user_data import too_large, user_data
+from cloudgpu.providers.rest.client import NotSent
+from cloudgpu.providers.rest.once import not_known_yet
+from cloudgpu.providers.shared.account import write_file
+
+if TYPE_CHECKING:
+    from cloudgpu.providers.lambdalabs.client import Lambda
+
+Raw = Mapping[str, Any]
+MOST_BYTES = 1 << 20  # of user data
+LONGEST_NAME = 64
+TAG_PREFIX = "cloudgpu-"
+_ID = re.compile(r"[0-9A-Za-z_-]{8,64}")
+_STATES = {
+    "booting": State.PENDING,
+    "active": State.RUNNING,
+    "unhealthy": State.RUNNING,  # it is there and billed; whether SSH answers is another question
+    "terminating": State.STOPPING,
+    "terminated": State.TERMINATED,
+    "preempted": State.TERMINATED,
+}
+_FREE = ("terminated", "preempted")  # `booting` is about to cost (`from_running` in core.billing.rules)
+
+
+def launch(lam: Lambda, attempt: Attempt) -> Instance:
+    """Launch the machine of an attempt, or return the one that was made for it already.
+
+    Raises NoCapacity, QuotaExceeded, AuthFailed, InvalidRequest when it was surely not made; LaunchUncertain or
+    another ProviderUnavailable when that is not known.
+    """
+    body = _body(lam, attempt)  # a fault in it is said before anything is asked
+    with lam.sends.alone(attempt):
+        found = _made(lam, attempt)
+        if found is not None:
+            return found
+        if lam.sends.sent_at(attempt.token) is None:
+            lam.registered()
+        if not lam.sends.may_send(attempt):
+            raise not_known_yet(CLOUD, attempt)
+        return _sent(lam, attempt, body)
+
+
+def _sent(lam: Lambda, attempt: Attempt, body: Raw) -> Instance:
+    try:
+        answer = lam.change("POST", "/instance-operations/launch", "launch", body)
+        ids = answer.get("instance_ids") if isinstance(answer, dict) else None
+        if not isinstance(ids, list) or len(ids) != 1 or not _ID.fullmatch(str(ids[0])):
+            raise errors.unreadable("launch")
+    except (NotSent, RateLimited):
+        lam.sends.refused(attempt)
+        raise
+    except InstanceNotFound as error:  # a type, a region or the SSH key
+        lam.sends.refused(attempt)
+        raise InvalidRequest(error.message, field="offer", value=attempt.offer.available.instance_type) from error
+    except ProviderUnavailable as error:
+        found = _made(lam, attempt)
+        if found is None:
+            raise not_known_yet(CLOUD, attempt) from error
+        return found
+    except CloudgpuError:
+        lam.sends.refused(attempt)
+        raise
+    lam.sends.answered(attempt, str(ids[0]))
+    return _begun(attempt, str(ids[0]))
+
+
+def _made(lam: Lambda, attempt: Attempt) -> Instance | None:
+    """Return the machine that was made for this attempt, where Lambda shows it; whether it came is not asked here."""
+    known = lam.sends.made(attempt.token)
+    if known:
+        try:
+            return get(lam, known)
+        except InstanceNotFound:  # not shown yet, or gone
+            return _begun(attempt, known) if _is_new(lam, attempt) else None
+    return next((one for one in listed(lam).instances if one.tags.get(TAG_ID) == attempt.machine), None)
+
+
+def _is_new(lam: Lambda, attempt: Attempt) -> bool:
+    """Say whether a machine that was made may not be shown yet."""
+    from cloudgpu.providers.lambdalabs.provider import TOKEN_RULE
+
+    sent = lam.sends.sent_at(attempt.token)
+    return sent is not None and lam.clock() - sent < TOKEN_RULE.listing_proves_after
+
+
+def _begun(attempt: Attempt, id: str) -> Instance:  # noqa: A002
+    """Return a machine of which Lambda has said its id alone."""
+    item = attempt.offer.available
+    return Instance(
+        provider=KIND,
+        account=item.account,
+        id=id,
+        state=State.PENDING,
+        billed=True,
+        tags=dict(attempt.tags),
+        region=item.region,
+        zone=item.zone,
+        instance_type=item.instance_type,
+        market=Market.ON_DEMAND,
+        accelerators=item.accelerators,
+    )
+
+
+def _body(lam: Lambda, attempt: Attempt) -> Raw:
+    item = attempt.offer.available
+    given = user_data(attempt, Given(cloud="lambda", ssh_port=lam.options.ssh_port))
+    if len(given) > MOST_BYTES:
+        raise too_large(attempt, len(given), MOST_BYTES, CLOUD)
+    return {
+        "region_name": item.region,
+        "instance_type_name": item.instance_type,
+        "ssh_key_names": [KEY_NAME],
+        "name": attempt.request.name[:LONGEST_NAME],
+        "tags": [{"key": key, "value": value} for key, value in sorted(attempt.tags.items())],
+        "user_data": given,
+    }
+
+
+def get(lam: Lambda, id: str) -> Instance:  # noqa: A002
+    """Return a machine now; raise InstanceNotFound when Lambda has none."""
+    _check(id)
+    try:
+        return _instance(lam, lam.get(f"/instances/{id}", "get"))
+    except InstanceNotFound as error:
+        ended = _ended(lam, id)
+        if ended is not None and all(one.id != id for one in listed(lam).instances):
+            return ended
+        raise InstanceNotFound(f"{CLOUD} has no machine {id}.", field="id", value=id) from error
+
+
+def listed(lam: Lambda) -> Listing:
+    """Return every machine with a cloudgpu-id tag, from one call."""
+    found = lam.get("/instances", "list")
+    if not isinstance(found, list):
+        raise errors.unreadable("list")
+    machines = (_instance(lam, one) for one in found)
+    return Listing(tuple(one for one in machines if TAG_ID in one.tags))
+
+
+def terminate(lam: Lambda, id: str) -> None:  # noqa: A002
+    """Ask to end a machine; its disk goes with it. What is not there is ended already.
+
+    That Lambda has said which machine it ends is kept: once neither `get` nor a listing knows that one any more, it
+    has ended, however young it was. Without that word, `not found` may be a machine that is not shown yet.
+    """
+    _check(id)
+    body = {"instance_ids": [id]}
+    try:
+        answer = lam.change("POST", "/instance-operations/terminate", "terminate", body, again=True)
+    except InstanceNotFound:
+        return
+    found = answer.get("terminated_instances") if isinstance(answer, dict) else None
+    for one in found if isinstance(found, list) else ():
+        if isinstance(one, dict) and one.get("id") == id:
+            kept = {key: one.get(key) for key in ("id", "region", "instance_type", "tags")}
+            with suppress(OSError):  # without it the proof comes later
+                write_file(lam.home / "ended" / id, json.dumps(kept))
+
+
+def _ended(lam: Lambda, id: str) -> Instance | None:  # noqa: A002
+    """Return a machine of which Lambda said here that it ends it; None for any other."""
+    try:
+        kept = json.loads((lam.home / "ended" / id).read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return None
+    return _instance(lam, {**kept, "status": "terminated"})
+
+
+def _check(id: str) -> None:  # noqa: A002
+    """Raise InvalidRequest for what cannot be an id: it becomes a part of a path."""
+    if not _ID.fullmatch(id):
+        raise errors.no_id(id)
+
+
+def _instance(lam: Lambda, found: Raw) -> Instance:
+    """Return a machine as Lambda reports it, with our tags alone. It says no time of a machine."""
+    status = str(found.get("status", "")) if isinstance(found, dict) else ""
+    if not status or not _ID.fullmatch(str(found.get("id", ""))):
+        raise errors.unreadable("a machine")
+    shape = found.get("instance_type") or {}
+    region = str((found.get("region") or {}).get("name", ""))
+    tags = {str(one.get("key")): str(one.get("value")) for one in found.get("tags") or ()}
+    state = _STATES.get(status, State.UNKNOWN)
+    return Instance(
+        provider=KIND,
+        account=lam.account,
+        id=str(found["id"]),
+        state=state,
+        billed=status not in _FREE,
+        tags={key: value for key, value in tags.items() if key.startswith(TAG_PREFIX)},
+        region=region,
+        zone=region,
+        instance_type=str(shape.get("name", "")),
+        market=Market.ON_DEMAND,
+        address=_address(lam, found) if state in (State.PENDING, State.RUNNING) else None,
+        accelerators=accelerators(shape),
+        reason="interrupted" if status == "preempted" else None,
+    )
+
+
+def _address(lam: Lambda, found: Raw) -> Address | None:
+    ip = found.get("ip")
+    return Address(str(ip), lam.options.ssh_port, USER) if ip else None

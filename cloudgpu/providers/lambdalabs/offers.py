@@ -1,0 +1,105 @@
+"""What Lambda offers now: one answer has types, prices and the regions that have some; and what its GPUs are called."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.core.catalog.matching import fits
+from cloudgpu.core.model.account import Region
+from cloudgpu.core.model.offers import Accelerator, Availability, Available, Basis, Market, Price, Requirements
+from cloudgpu.core.values.money import Money
+from cloudgpu.providers.lambdalabs.options import KIND
+
+if TYPE_CHECKING:
+    from cloudgpu.providers.lambdalabs.client import Lambda
+
+HOST, PORT = "cloud.lambda.ai", 443
+# Regions that Lambda's description names; one that is not here and has machines is taken from the answer.
+REGIONS = (
+    "asia-northeast-1 asia-northeast-2 asia-south-1 australia-east-1 europe-central-1 me-west-1 us-east-1 us-east-2 "
+    "us-east-3 us-midwest-1 us-midwest-2 us-south-1 us-south-2 us-south-3 us-west-1 us-west-2 us-west-3"
+).split()
+SOURCE = "Lambda Cloud's own answer, GET /instance-types"
+STOP = "Lambda has no stop: a machine runs and costs until it is ended, and its disk goes with it"
+_GPU = re.compile(r"(?:(\d+)x )?(?:NVIDIA )?(?:Tesla |Quadro )?(?P<name>[A-Z]+ ?[A-Z]*\d+\w*)(?: \((?P<more>[^)]*)\))?")
+_GB = re.compile(r"(\d+) ?GB")
+
+
+def available(lam: Lambda, requirements: Requirements) -> Availability:
+    """Return what fits and is in stock, by region. Raises AuthFailed, ProviderUnavailable."""
+    found = (item for name, one in lam.types().items() for item in _items(lam, name, one))
+    return Availability(tuple(item for item in found if fits(item, requirements)))
+
+
+def _items(lam: Lambda, name: str, one: Mapping[str, Any]) -> list[Available]:
+    shape = one.get("instance_type") or {}
+    specs = shape.get("specs") or {}
+    gpus = accelerators(shape)
+    regions = [str(region.get("name")) for region in one.get("regions_with_capacity_available") or ()]
+    return [
+        Available(
+            provider=KIND,
+            account=lam.account,
+            region=region,
+            zone=region,
+            instance_type=name,
+            market=Market.ON_DEMAND,
+            accelerators=gpus,
+            vcpus=specs.get("vcpus"),
+            memory_gib=specs.get("memory_gib"),
+            stoppable=False,
+            stop_means=STOP,
+            parkable=False,
+        )
+        for region in regions
+        if lam.options.uses(region)
+    ]
+
+
+def prices(lam: Lambda, offers: Sequence[Available]) -> list[Price | None]:
+    """Return one price per offer, in order: Lambda's own of now, the same in all regions."""
+    return [_price(lam.types().get(one.instance_type), lam.clock()) for one in offers]
+
+
+def _price(found: Mapping[str, Any] | None, now: datetime) -> Price | None:
+    cents = ((found or {}).get("instance_type") or {}).get("price_cents_per_hour")
+    if not isinstance(cents, int) or isinstance(cents, bool) or cents <= 0:
+        return None
+    return Price(Money.usd(Decimal(cents) / 100), SOURCE, now, Basis.ASKED)
+
+
+def regions(lam: Lambda) -> list[Region]:
+    """Return the regions that this account uses: Lambda has one address for all of them."""
+    seen = (region.get("name") for one in lam.types().values() for region in one["regions_with_capacity_available"])
+    names = sorted({*REGIONS, *map(str, seen)})
+    return [Region(name, HOST, PORT) for name in names if lam.options.uses(name)]
+
+
+def accelerators(shape: Mapping[str, Any]) -> tuple[Accelerator, ...]:
+    """Return the GPUs of a type as the catalogue calls them, by Lambda's description; none where it has none."""
+    count = (shape.get("specs") or {}).get("gpus")
+    words = str(shape.get("gpu_description") or shape.get("description") or "")
+    found = _GPU.search(words)
+    if not isinstance(count, int) or count < 1 or found is None:
+        return ()
+    more = found["more"] or ""
+    memory = _GB.search(more)
+    size = int(memory[1]) if memory else None
+    return (Accelerator(gpu_name(found["name"], size, more), count, size),)
+
+
+def gpu_name(name: str, memory_gb: int | None, more: str) -> str:
+    """Return a GPU's name in the catalogue: those of which there are several kinds bear their memory or their bus."""
+    plain = name.replace(" ", "").removeprefix("NVIDIA")
+    pcie = "PCIe" in more
+    if plain == "A100":
+        return f"A100-{memory_gb or 40}GB" + ("-PCIe" if pcie and memory_gb == 80 else "")  # noqa: PLR2004
+    if plain == "V100":
+        return f"V100-{memory_gb or 16}GB"
+    if plain == "H100" and pcie:
+        return "H100-PCIe"
+    return {"RTXA6000": "A6000", "RTX6000": "QuadroRTX6000"}.get(plain, plain)

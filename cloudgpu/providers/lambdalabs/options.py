@@ -1,0 +1,139 @@
+"""The table of a lambda account in config.toml, and where the key to the account is: named there, never in it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cloudgpu.errors import AuthFailed
+from cloudgpu.providers.shared.options import fault, matching, port, read_table, several, text
+
+KIND = "lambda"
+SSH_PORT = 22
+ENDPOINT = "https://cloud.lambda.ai/api/v1"
+ENDPOINT_VARIABLE = "CLOUDGPU_LAMBDA_ENDPOINT"
+# Lambda's SDK has none of its own: these are what public clients read, and the file is SkyPilot's.
+KEY_VARIABLES = ("LAMBDA_API_KEY", "LAMBDA_CLOUD_API_TOKEN")
+KEY_FILE = "~/.lambda_cloud/lambda_keys"
+LARGEST = 1 << 16  # bytes of a file with a key
+REGION = re.compile(r"[a-z]+(?:-[a-z]+)+-\d{1,2}")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_ASSIGNED = re.compile(r"\s*(?:export\s+)?[A-Za-z_]+\s*[=:]\s*")
+_KEY = re.compile(r"[!-~]{16,512}")  # printable, without a space: it goes into a header
+
+
+@dataclass(frozen=True, slots=True)
+class LambdaOptions:
+    """What an account's table says. `regions` empty: all. `key_file` and `key_variable` say where the key is.
+
+    `endpoint` None: CLOUDGPU_LAMBDA_ENDPOINT, else Lambda's own.
+    """
+
+    regions: tuple[str, ...] = ()
+    exclude_regions: tuple[str, ...] = ()
+    key_file: str | None = None
+    key_variable: str | None = None
+    endpoint: str | None = None
+    ssh_port: int = SSH_PORT
+
+    def uses(self, region: str) -> bool:
+        """Say whether the account uses a region, by its settings alone."""
+        return region not in self.exclude_regions and (not self.regions or region in self.regions)
+
+    @property
+    def base(self) -> str:
+        """The address before each path."""
+        return self.endpoint or os.environ.get(ENDPOINT_VARIABLE) or ENDPOINT
+
+
+def lambda_options(account: str, table: Mapping[str, Any]) -> LambdaOptions:
+    """Return the options of an account's table; raise InvalidRequest for the first that is none or cannot be."""
+    options = LambdaOptions(**read_table(KIND, account, table, _READERS))
+    if options.key_file and options.key_variable:
+        says = "goes with key_file as well: which of the two has the key is not clear."
+        raise fault(account, "key_variable", options.key_variable, says, "Leave one of the two out.")
+    return options
+
+
+def read_key(options: LambdaOptions) -> tuple[str, str]:
+    """Return the key to the account, and where it is in words. The words are no secret.
+
+    Raises AuthFailed where there is none, or where it cannot be one.
+    """
+    found, where = _found(options)
+    key = _ASSIGNED.sub("", found.strip(), count=1).strip().strip("\"'")
+    if _KEY.fullmatch(key):
+        return key, where
+    message = f"{where} holds no API key of Lambda: it has to be one word of at least 16 characters."
+    raise AuthFailed(message, field="credential", value=where, next="Make a key at cloud.lambda.ai/api-keys.")
+
+
+def _found(options: LambdaOptions) -> tuple[str, str]:
+    if options.key_variable:
+        value = os.environ.get(options.key_variable, "")
+        if value:
+            return value, options.key_variable
+        raise _none(f"{options.key_variable}, which the account names, is not set.")
+    if options.key_file:
+        return _line(Path(options.key_file).expanduser()), options.key_file
+    for name in KEY_VARIABLES:
+        if os.environ.get(name):
+            return os.environ[name], name
+    file = Path(KEY_FILE).expanduser()
+    if file.exists():
+        return _line(file), KEY_FILE
+    raise _none("No API key of Lambda was found.")
+
+
+def _line(file: Path) -> str:
+    """Return the line of a file that holds the key: `api_key = KEY`, or the key alone."""
+    try:
+        with file.open(encoding="utf-8", errors="replace") as opened:
+            lines = [line for line in opened.read(LARGEST).splitlines() if line.strip() and line.strip()[0] not in "#["]
+    except OSError as error:
+        raise _none(f"{file} cannot be read: {error.strerror}.") from error
+    named = [line for line in lines if _ASSIGNED.match(line) and "key" in line.partition("=")[0].lower()]
+    return next(iter([*named, *lines]), "")
+
+
+def _none(message: str) -> AuthFailed:
+    way = f"Set {KEY_VARIABLES[0]}, or name a file: [accounts.NAME] key_file = ... in config.toml."
+    return AuthFailed(message, field="credential", value=None, next=way)
+
+
+def _secretless(account: str, key: str, value: object) -> str:
+    """Read a variable's name; what looks like a key itself is refused without being shown."""
+    if isinstance(value, str) and _VARIABLE.fullmatch(value) and not value.startswith("secret_"):
+        return value
+    says = "is not the name of an environment variable. The key itself does not belong into config.toml."
+    raise fault(account, key, None, says, 'Write it like key_variable = "LAMBDA_API_KEY".')
+
+
+def _path(account: str, key: str, value: object) -> str:
+    found = text(account, key, value)
+    if found.startswith("secret_"):
+        says = "looks like a key, not like a file. The key itself does not belong into config.toml."
+        raise fault(account, key, None, says, f'Write it like key_file = "{KEY_FILE}".')
+    return found
+
+
+def _address(account: str, key: str, value: object) -> str:
+    found = text(account, key, value)
+    if found.startswith(("https://", "http://")):
+        return found
+    raise fault(account, key, found, f"is {found!r}, which is no address.", f'Write it like endpoint = "{ENDPOINT}".')
+
+
+_region = matching(REGION, "a region", "us-east-1")
+_READERS = {
+    "regions": several(_region, "regions", "us-east-1"),
+    "exclude_regions": several(_region, "regions", "us-east-1"),
+    "key_file": _path,
+    "key_variable": _secretless,
+    "endpoint": _address,
+    "ssh_port": port,
+}

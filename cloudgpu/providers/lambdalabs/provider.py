@@ -1,0 +1,121 @@
+"""The lambda provider: GPU machines of Lambda Cloud. Each method is one line into the module that does it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from cloudgpu.core.model.account import Region
+from cloudgpu.core.model.identity import AccountIdentity
+from cloudgpu.core.model.instances import Instance, Listing
+from cloudgpu.core.model.launch import Attempt
+from cloudgpu.core.model.offers import Availability, Available, Price, Requirements
+from cloudgpu.core.policies.guards import Agent, Guards
+from cloudgpu.providers.account_abilities import Finding, Login
+from cloudgpu.providers.base import ProviderSettings, TokenRule
+from cloudgpu.providers.lambdalabs.client import Lambda
+from cloudgpu.providers.lambdalabs.options import KIND
+
+TOKEN_RULE = TokenRule(
+    lifetime=timedelta(minutes=10),
+    listing_proves_after=timedelta(minutes=10),
+    source="Lambda knows no tokens: a call is sent once, and a replay only looks. That a listing shows a new machine "
+    "within ten minutes is a belief: no page of Lambda's says how late it may be",
+)
+
+
+def make(settings: ProviderSettings) -> LambdaProvider:
+    """Return the provider of one account; raise InvalidRequest for a bad setting. Asks nothing over the network."""
+    return LambdaProvider(settings)
+
+
+class LambdaProvider:
+    """Implements Provider, and the abilities that fit Lambda.
+
+    Not Pausable and Imageable (there is no stop and no image of one's own), Taggable (tags are fixed at the launch),
+    HasTimer, HasQuota (no call tells limits), Resolves (image and disk cannot be chosen), Reachable (the account's
+    global rules count for all machines), HasResources (nothing outlives a machine).
+    """
+
+    kind = KIND
+    runs_parts = frozenset({"cloud_init", "container", "on_start", "packages"})
+    token_rule = TOKEN_RULE
+
+    def __init__(self, settings: ProviderSettings) -> None:
+        self.account = settings.account
+        self._lambda = Lambda(settings)
+
+    @property
+    def guards(self) -> Guards:
+        """Passes from outside alone: its agent can be asked, and ends nothing that costs."""
+        return Guards(Agent.TELLS)
+
+    def identity(self, region: str | None = None) -> AccountIdentity:  # noqa: ARG002  (one account, all its regions)
+        """Return the account, by the SSH key that it keeps under our name."""
+        return self._lambda.identity()
+
+    def available(self, requirements: Requirements) -> Availability:
+        """Return what Lambda has in stock of what fits, by region."""
+        from cloudgpu.providers.lambdalabs import offers
+
+        return offers.available(self._lambda, requirements)
+
+    def prices(self, offers: Sequence[Available]) -> Sequence[Price | None]:
+        """Return one price per offer, as Lambda says it now."""
+        from cloudgpu.providers.lambdalabs import offers as stock
+
+        return stock.prices(self._lambda, offers)
+
+    def regions(self) -> Sequence[Region]:
+        """Return the regions that this account uses; one address answers for all."""
+        from cloudgpu.providers.lambdalabs import offers
+
+        return offers.regions(self._lambda)
+
+    def launch(self, attempt: Attempt, *, deadline: datetime) -> Instance:  # noqa: ARG002  (one call, and it is brief)
+        """Launch the machine of an attempt, or return the one that was made for it already."""
+        from cloudgpu.providers.lambdalabs import machines
+
+        return machines.launch(self._lambda, attempt)
+
+    def get(self, id: str) -> Instance:  # noqa: A002
+        """Return the machine now; raise InstanceNotFound when Lambda has none."""
+        from cloudgpu.providers.lambdalabs import machines
+
+        return machines.get(self._lambda, id)
+
+    def list(self) -> Listing:
+        """Return every machine with a cloudgpu-id tag, from one call."""
+        from cloudgpu.providers.lambdalabs import machines
+
+        return machines.listed(self._lambda)
+
+    def terminate(self, id: str) -> None:  # noqa: A002
+        """Ask to end the machine and its disk; an unknown id is no error."""
+        from cloudgpu.providers.lambdalabs import machines
+
+        machines.terminate(self._lambda, id)
+
+    def login(self) -> Login:
+        """Return where the key is. Asks nobody."""
+        from cloudgpu.providers.lambdalabs import account
+
+        return account.login(self._lambda)
+
+    def ssh_sources(self) -> Sequence[str]:
+        """Return the networks from which the account's global rules open port 22."""
+        from cloudgpu.providers.lambdalabs import account
+
+        return account.ssh_sources(self._lambda)
+
+    def narrow_ssh(self, cidrs: Sequence[str]) -> None:
+        """Open port 22 to these networks alone, by the account's global rules; every other rule stays."""
+        from cloudgpu.providers.lambdalabs import account
+
+        account.narrow(self._lambda, cidrs)
+
+    def findings(self, region: str | None = None) -> Sequence[Finding]:  # noqa: ARG002  (the rules are the account's)
+        """Return what was looked at in the account: who may reach SSH, and what ends a machine."""
+        from cloudgpu.providers.lambdalabs import account
+
+        return account.findings(self._lambda)
