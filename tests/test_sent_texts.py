@@ -48,7 +48,7 @@ HASHES = {  # of each text as UTF-8; a failing test says the line to write here
     "program on a host (ssh)": "7ad50b49b925ea96a52de4e37ea2c1526d3141d9dd6fb930d2776e03eddb6172",
     "program that runs JupyterLab": "599920ad76d13415e340ea184c8eac146b79f7a1b1c1c86788825344e2aeac64",
     "command that reads JupyterLab's token": "d68a3c46be508137abcbdad2c8aec6745f0381359649445e52f2307530afd845",
-    "program that looks after a node's engine": "0e9ffc8f8109631907a8a7568f01fea87d0d91788666db61d42cc4962adf48dd",
+    "program that looks after a node's engine": "d7eba426a6227e713130cafe665b9ee717933c6acb5d2fc1cb210b86e3c38e69",
     "command that looks after a node's engine": "5f033382181fe97ffbe0315f1953f703104f83ea26c667df9fa594ad86df1cd6",
     "program that runs jobs": "213ead5ddcb78b99df9e9ddcdf6a34fc91a3b0538227c17020c1b79b6a233c7d",
     "program that takes a job through Slurm": "fed1ccda0960fa77abf9996c0ada3d832b8a8a8f9e770d120f5c9ed5c4110be7",
