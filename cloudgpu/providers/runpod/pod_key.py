@@ -68,6 +68,11 @@ def is_proved(runpod: Runpod) -> bool:
         return False
 
 
+def account(runpod: Runpod) -> Finding:
+    """Return whose the user's key is, for `doctor` and `init`. Raises AuthFailed, ProviderUnavailable."""
+    return Finding("account", good=True, says=runpod.identity().words)
+
+
 def finding(runpod: Runpod) -> Finding:
     """Return what is known of the key, for `doctor`."""
     what = "the pod's own key"

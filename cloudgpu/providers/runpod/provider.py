@@ -132,7 +132,7 @@ class RunpodProvider:
         return self._runpod.credit()
 
     def findings(self, region: str | None = None) -> Sequence[Finding]:  # noqa: ARG002
-        """Return what was looked at in the account: what a pod's own key may do. Asks who the account is."""
+        """Return what was looked at: whose the key is, and what a pod's own key may do. Asks who the account is."""
         from cloudgpu.providers.runpod import pod_key
 
-        return (pod_key.finding(self._runpod),)
+        return (pod_key.account(self._runpod), pod_key.finding(self._runpod))
