@@ -14,7 +14,7 @@ CHECKOUT = Path(__file__).parents[1]
 BASE = {"errors", "core"}
 ASKING = BASE | {"parallel"}  # what asks many at once
 CLOUD = ASKING | {"providers", "providers.shared", "providers.machine", "catalog"}
-SEAM = tuple(f"cloudgpu.providers.{name}." for name in ("base", "abilities", "account_abilities"))
+SEAM = tuple(f"cloudgpu.providers.{name}." for name in ("base", "abilities", "account_abilities", "cluster_abilities"))
 MAY_IMPORT = {  # a room -> the rooms of ours that it may import, besides itself
     "": BASE | {"control"},  # cloudgpu/__init__.py, the library's face
     "__main__": {"cli"},  # `python -m cloudgpu`
@@ -37,6 +37,8 @@ MAY_IMPORT = {  # a room -> the rooms of ours that it may import, besides itself
     "providers.aws": CLOUD,
     "providers.gcp": CLOUD,
     "providers.azure": CLOUD,
+    "providers.runpod": CLOUD | {"providers.rest"},
+    "providers.vast": CLOUD | {"providers.rest"},
     "providers.lambdalabs": CLOUD | {"providers.rest"},
     "control": ASKING
     | {"underway", "config", "providers", "providers.shared", "ledger", "access", "catalog", "views", "agent"},

@@ -288,6 +288,32 @@ def test_a_command_is_a_list_of_words(gpu):
     assert refused(lambda: gpu.machines.tunnel("quiet-owl", port=0)).field == "--port"
 
 
+def test_a_command_on_all_nodes_has_an_answer_or_an_error_of_each(gpu):
+    launched(gpu, name="train", nodes=2, engine="none")  # machines of the fake cloud have no address
+    said = gpu.machines.exec_all("train", ["true"])
+    assert list(said) == ["train-0", "train-1"]
+    assert all(isinstance(one, cloudgpu.CloudgpuError) for one in said.values())
+    assert refused(lambda: gpu.machines.exec_all("train", "true")).field == "CMD"
+
+
+def test_the_network_is_measured_by_a_tool_that_there_is(gpu):
+    launched(gpu)
+    assert refused(lambda: gpu.machines.bench_network("quiet-owl", tool="ping")).field == "--with"
+    assert refused(lambda: gpu.machines.bench_network("quiet-owl", seconds=0)).field == "--seconds"
+    assert "has two ends" in refused(lambda: gpu.machines.bench_network("quiet-owl")).message
+
+
+def test_real_nodes_answer_each_for_itself(tmp_path):
+    with cloudgpu.connect(home=tmp_path / "home") as gpu:
+        try:
+            gpu.machines.up(name="pair", nodes=2, provider="local", template="bare", engine="none")
+            said = gpu.machines.exec_all("pair", ["sh", "-c", "echo $CLOUDGPU_MACHINE; exit 4"])
+            assert {name: one.status for name, one in said.items()} == {"pair-0": 4, "pair-1": 4}
+            assert len({one.stdout for one in said.values()}) == 2
+        finally:
+            gpu.machines.down(all=True)
+
+
 def test_doctor_says_what_is_not_right_and_raises_nothing(gpu):
     assert gpu.automation.doctor()["ok"]
     gpu._session.provider("lab").hide("south")

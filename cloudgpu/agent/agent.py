@@ -119,8 +119,9 @@ class Agent(Looker):
         beat["ends_at"] = min(self.ends("hold_until", recent.activity != IDLE and "expires").values(), default=None)
         beat["jupyter"] = load(self.home / "jupyter" / "server.json") or None
         with suppress(Exception):  # a disk that was another machine's has its count, too
-            known = self.beat["sent"] if self.beat.get("id") == beat["id"] else {}
-            beat["sent"] = sent(known, self.boot, now - mono)
+            known = self.beat if self.beat.get("id") == beat["id"] else {}
+            for name, counter in (("sent", "tx_bytes"), ("received", "rx_bytes")):
+                beat[name] = sent(known.get(name) or {}, self.boot, now - mono, counter)
         self.beat = beat
         save(self.home / "heartbeat.json", beat)
         save(self.home / "sample", [self.boot, now, self.sample])

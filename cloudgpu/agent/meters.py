@@ -24,9 +24,9 @@ def cards(name: str) -> Any:
     return sum(int(read(card / "statistics" / name) or 0) for card in found) if found else None
 
 
-def sent(known: dict[str, Any], boot: str, since: float) -> dict[str, Any]:
-    """Return the bytes sent so far."""
-    raw = cards("tx_bytes") or 0
+def sent(known: dict[str, Any], boot: str, since: float, counter: str = "tx_bytes") -> dict[str, Any]:
+    """Return the bytes sent so far, or those of another counter."""
+    raw = cards(counter) or 0
     more = max(0, raw - (known["raw"] if known.get("boot") == boot else 0))
     return {"bytes": known.get("bytes", 0) + more, "raw": raw, "boot": boot, "since": known.get("since", int(since))}
 

@@ -26,7 +26,7 @@ from cloudgpu.core.catalog.catalog import (
 )
 from cloudgpu.core.catalog.gpus import EQUAL, Faster, GpuDriver, PublicImage, Work, faster
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.model.offers import Accelerator, Basis, Market, Price
+from cloudgpu.core.model.offers import USUAL_TRUST, Accelerator, Basis, Market, Price, Trust
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.errors import InvalidRequest
@@ -108,10 +108,13 @@ def offers(
     gpu: str | None = None,
     *,
     legacy: bool = False,
+    trust: Trust = USUAL_TRUST,
 ) -> list[CatalogOffer]:
     """Return what has a listed price, by type, region and market, for the wishes that are not None.
 
     Without `legacy`, types that can probably not be launched any more are left out, and what is not sold on demand.
+    So is what has less than this trust.
+
     Raises InvalidRequest for an unknown provider, region or GPU, with the near one.
     """
     wanted = None if gpu is None else {spec.name for spec in meant_by(gpu, gpus())}
@@ -119,7 +122,7 @@ def offers(
         check_region(region, provider)
     shapes = (shape for shape in types(provider) if wanted is None or shape.gpu.name in wanted)
     found = (CatalogOffer(shape, one) for shape in shapes for one in _listed(shape, region, market))
-    return [offer for offer in found if legacy or _is_sold(offer)]
+    return [offer for offer in found if trust.accepts(offer.trust) and (legacy or _is_sold(offer))]
 
 
 def _is_sold(offer: CatalogOffer) -> bool:

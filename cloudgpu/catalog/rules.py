@@ -11,7 +11,7 @@ from cloudgpu.core.catalog.catalog import EVERYTHING
 
 CsvRow = dict[str, str]
 
-PROVIDERS = ("aws", "gcp", "azure", "lambda")
+PROVIDERS = ("aws", "gcp", "azure", "lambda", "runpod")
 BY_REGION = ("aws", "gcp", "azure")  # whose lists were read region by region
 _RESTRICTED = re.compile(r"us-gov-.*|us-iso.*|cn-.*|usgov.*|usdod.*|china.*")
 _DATE = re.compile(r"(20\d\d)(?:-(\d\d))?(?:-(\d\d))?")
@@ -33,6 +33,7 @@ REGIONS = {
     "azure": """
         australiaeast canadacentral centralus eastus eastus2 francecentral japaneast koreacentral northcentralus
         northeurope southcentralus southeastasia swedencentral uksouth westeurope westus2 westus3""".split(),
+    "runpod": ["COMMUNITY", "SECURE"],  # its clouds: a GPU has one price in all data centres of one
     "lambda": """
         asia-northeast-1 asia-northeast-2 asia-south-1 australia-east-1 europe-central-1 me-west-1 us-east-1 us-east-2
         us-east-3 us-midwest-1 us-midwest-2 us-south-1 us-south-2 us-south-3 us-west-1 us-west-2 us-west-3""".split(),
@@ -58,6 +59,7 @@ EVERYWHERE = {
         "snapshot",
         "public_ip_standard_static_regional",
     ),
+    "runpod": ("container_disk", "volume_running", "volume_stopped"),
 }
 
 # Azure's NVv4 sizes are partitions of one MI25; the facts name the partition, not its size: recalled.

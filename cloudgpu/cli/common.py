@@ -67,11 +67,11 @@ def warn_here() -> None:
 
 
 def _warn_overdue(session: Session) -> None:
-    from cloudgpu.control.session.last_run import overdue
+    from cloudgpu.control.session.last_run import overdue, unguarded
     from cloudgpu.errors import LedgerUnavailable
 
     with suppress(LedgerUnavailable):  # a verb that needs the ledger says so itself
-        said = session.moved_away() or overdue(session)
+        said = session.moved_away() or unguarded(session) or overdue(session)
         if said:
             tell(said)
 

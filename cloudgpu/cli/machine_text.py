@@ -45,6 +45,7 @@ _NO_AGENT = {
 }
 _TIMERS = {"own": "its own timer, a separate process"}
 ONLY_PASSES = "only cloudgpu reap or watch ends it"
+WAIVED = ", and it was launched or started with --no-guard"
 _HERE = ("local", "ssh")
 _NO_CLOUD = "No cloud was queried: config.toml names none, and there are no usable credentials."
 
@@ -60,7 +61,7 @@ def guards(value: MachineDocument, now: datetime) -> str | None:
         _said("the reaper", found["reaper"], "nothing decided", now),
     ]
     if found["agent_is"] in _NO_AGENT and found["timer_is"] == "none":
-        said.append(ONLY_PASSES)
+        said.append(ONLY_PASSES + (WAIVED if found["waived"] else ""))
     return "; ".join(said)
 
 
@@ -192,7 +193,7 @@ def _warnings(value: MachineDocument, now: datetime) -> Iterator[tuple[str, str 
     if not gone and value["billed"]:
         found = value["guards"]
         if found["agent_is"] in _NO_AGENT and found["timer_is"] == "none":
-            yield "note", ONLY_PASSES
+            yield "note", ONLY_PASSES + (WAIVED if found["waived"] else "")
 
 
 def machine(value: MachineDocument, now: datetime) -> str:

@@ -115,7 +115,10 @@ def place(value: MachineDocument | Plan) -> str:
     """Return where a machine or plan is: the provider, its account, and the place, which an own computer has once."""
     at = value["region"] if value["region"] == value["zone"] else f"{value['region']}/{value['zone']}"
     account = "" if value["account"] == value["provider"] else f" (account {value['account']})"
-    return f"{value['provider']}{account}, {at}"
+    return f"{value['provider']}{account}, {at}{WHOSE[value['trust']]}"
+
+
+WHOSE = {"cloud": "", "datacenter": ", in somebody's data centre", "community": ", a stranger's computer"}
 
 
 def dollars(text: str | None, places: int = 2) -> str:

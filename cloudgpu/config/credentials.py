@@ -20,6 +20,8 @@ _AZURE_SECRETS = ("AZURE_CLIENT_SECRET", "AZURE_CLIENT_CERTIFICATE_PATH", "AZURE
 # What says that a cloud is meant, beside a credential: a server of one's own, or the identity of the machine itself.
 _ALSO_HERE = {
     "gcp": ("CLOUDGPU_GCP_ENDPOINT",),
+    "runpod": ("CLOUDGPU_RUNPOD_ENDPOINT",),
+    "vast": ("CLOUDGPU_VAST_ENDPOINT",),
     "azure": ("CLOUDGPU_AZURE_ENDPOINT", "IDENTITY_ENDPOINT", "MSI_ENDPOINT", "AZURE_POD_IDENTITY_AUTHORITY_HOST"),
     "lambda": ("CLOUDGPU_LAMBDA_ENDPOINT",),
 }
@@ -40,7 +42,8 @@ class Credential:
 def find_credentials(environ: Mapping[str, str]) -> tuple[Credential, ...]:
     """Return the credentials that the SDKs would find. Whether they are valid, only the cloud can say."""
     home = Path(environ.get("HOME") or Path.home())
-    return (*_aws(environ, home), *_gcp(environ, home), *_azure(environ, home), *_lambda(environ, home))
+    found = (_aws, _gcp, _azure, _lambda, _runpod, _vast)
+    return tuple(credential for each in found for credential in each(environ, home))
 
 
 def clouds_here(environ: Mapping[str, str]) -> frozenset[str]:
@@ -105,6 +108,22 @@ def _azure(environ: Mapping[str, str], home: Path) -> Iterator[Credential]:
         if _is_file(directory / name):
             yield Credential("azure", "login of the az command", str(directory / name))
             return
+
+
+def _runpod(environ: Mapping[str, str], home: Path) -> Iterator[Credential]:
+    if environ.get("RUNPOD_API_KEY"):
+        yield Credential("runpod", "RUNPOD_API_KEY", "environment")
+    file = home / ".runpod" / "config.toml"  # of runpodctl and of RunPod's SDK
+    if _is_file(file):
+        yield Credential("runpod", "API key of runpodctl", str(file))
+
+
+def _vast(environ: Mapping[str, str], home: Path) -> Iterator[Credential]:
+    """Yield vast.ai's key where its own command line keeps it, its older place last."""
+    if environ.get("VAST_API_KEY"):
+        yield Credential("vast", "VAST_API_KEY", "environment")
+    files = (home / ".config" / "vastai" / "vast_api_key", home / ".vast_api_key")
+    yield from (Credential("vast", "API key of vastai", str(file)) for file in files if _is_file(file))
 
 
 def _lambda(environ: Mapping[str, str], home: Path) -> Iterator[Credential]:

@@ -23,10 +23,11 @@ if TYPE_CHECKING:
     from cloudgpu.core.policies.description import Choices
     from cloudgpu.core.values.currency import Currency
 
-SHIPPED_KINDS = ("aws", "azure", "gcp", "lambda", "local", "ssh")
-CLOUDS = ("aws", "azure", "gcp", "lambda")  # need no table: credentials are found where they usually are
+SHIPPED_KINDS = ("aws", "azure", "gcp", "lambda", "local", "runpod", "ssh", "vast")
+CLOUDS = ("aws", "azure", "gcp", "lambda", "runpod", "vast")  # need no table: their credentials are found by themselves
 ANY = "any"  # in place of a provider: every cloud account
 MARKETS = ("on_demand", "spot")
+TRUSTS = ("cloud", "datacenter")  # what nobody has to type; "community" is accepted only where it is typed
 LONGEST = 200  # characters of an owner's or project's name
 # Each answers with nothing but the address that it was asked from.
 ADDRESS_SERVICES = ("https://checkip.amazonaws.com", "https://api.ipify.org", "https://ipv4.icanhazip.com")
@@ -52,11 +53,11 @@ class Jobs:
 class Settings:
     """What config.toml says, with defaults for what it leaves out.
 
-    `lease` and `renew_until` are None where `policy` says them.
-    `account` is the one to use where a provider has several (None: it has to be named each time). `market` is the
-    text of a `core.model.offers.Market`, `tz` the IANA name of the zone in which days begin. `address_services` are
-    asked in turn for this client's public address. `accounts` always holds one of `local` and one of `provider`, which
-    may be `any`: every cloud account. `templates` is what each template's own settings are set to.
+    `lease` and `renew_until` are None where `policy` says them. `account` is the one to use where a provider has
+    several (None: it has to be named each time). `market` is the text of a `core.model.offers.Market`, `trust` of a
+    `Trust`, `tz` the IANA name of the zone in which days begin. `address_services` are asked in turn for this client's
+    public address. `accounts` always holds one of `local` and one of `provider`, which may be `any`: every cloud
+    account. `templates` is what each template's own settings are set to.
     """
 
     owner: str
@@ -68,6 +69,7 @@ class Settings:
     lease: timedelta | None = None
     renew_until: timedelta | None = None
     market: str = "on_demand"
+    trust: str = "datacenter"
     desktop: str = "rtx3090"
     tz: str = "UTC"
     address_services: tuple[str, ...] = ADDRESS_SERVICES
@@ -239,6 +241,18 @@ def _market(key: str, value: object) -> str:
     return text
 
 
+def _trust(key: str, value: object) -> str:
+    text = _text(key, value)
+    if text in TRUSTS:
+        return text
+    says = f"is {shown(text)!r}, which is not a trust{did_you_mean(near(text, TRUSTS))}"
+    way_out = f"Use one of: {', '.join(TRUSTS)}."
+    if text == "community":
+        says = "cannot be 'community': a stranger's computer is used only where that is typed"
+        way_out = f"{way_out} For one launch: --trust community"
+    raise setting_fault(key, value, says, next=way_out)
+
+
 def _zone(key: str, value: object) -> str:
     from cloudgpu.config.files.zones import zone_of
 
@@ -267,6 +281,7 @@ _READERS: dict[str, Callable[[str, object], Any]] = {
     "lease": _span,
     "renew_until": _span,
     "market": _market,
+    "trust": _trust,
     "desktop": _name,
     "tz": _zone,
     "ledger": _text,

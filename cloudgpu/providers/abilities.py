@@ -1,6 +1,7 @@
 """What a provider may be able to do beside `Provider`: one small protocol per ability, with its values.
 
-Who has the methods of a protocol has the ability. Those of the account itself are in `providers.account_abilities`.
+Who has the methods of a protocol has the ability. Those of the account itself are in `account_abilities`, those for
+the nodes of a cluster in `cluster_abilities`.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
 
+from cloudgpu.core.billing.rates import Rate
 from cloudgpu.core.model.instances import Instance, Process
-from cloudgpu.core.model.launch import Attempt, LaunchRequest, Setup, Volume
+from cloudgpu.core.model.launch import LaunchRequest, Setup, Volume
 from cloudgpu.core.model.offers import Available, Price, Requirements
 from cloudgpu.core.model.resources import ProviderResource, ResourceListing
 from cloudgpu.core.policies.guards import Agent, Guards
@@ -31,28 +33,6 @@ class Pausable(Protocol):
 
     def start(self, id: str) -> None:  # noqa: A002
         """Ask to start a stopped machine. Idempotent. Raises InstanceNotFound, NoCapacity, InvalidRequest."""
-        ...
-
-
-@runtime_checkable
-class LaunchesTogether(Protocol):
-    """Launches the nodes of a cluster with one call of its cloud's own: all of them or none."""
-
-    def launch_together(self, attempts: Sequence[Attempt], *, deadline: datetime) -> Sequence[Instance]:
-        """Ask for all machines at once, and return them in the order of `attempts` once the cloud has accepted them.
-
-        The attempts differ in machine, token, key, name and tags alone; `cluster.shared_tags` are what one call can
-        give all of them, and `get` and `list` show each with its own. Idempotent on the first attempt's token: the same
-        call again returns the same machines. Raises NoCapacity, QuotaExceeded, AuthFailed, InvalidRequest when surely
-        none was made; LaunchUncertain (or any other ProviderUnavailable) when that is not known.
-        """
-        ...
-
-    def clear_shared(self, cluster: str, region: str) -> bool:
-        """Ask to take away what the launch of a cluster (`ClusterNode.id`) made beside its machines and disks there.
-
-        Return whether a look found none of it: call it again until then. What a machine uses stays. Idempotent.
-        """
         ...
 
 
@@ -287,7 +267,7 @@ class AttachedResource:
 
     `while_running` says whether it costs while the machine runs, `while_stopped` whether it costs while the machine is
     stopped or parked. `what` is for people. `named`: a volume that the user keeps by name; it is billed with or without
-    a machine.
+    a machine. `rate` is its price where the offer itself says one (None: the catalogue's).
     """
 
     what: str
@@ -296,6 +276,7 @@ class AttachedResource:
     while_stopped: bool
     while_running: bool = True
     named: bool = False
+    rate: Rate | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -447,4 +428,10 @@ def guarding(provider: Provider, resolved: Resolved) -> Guards:
     """Return what can end a machine of this launch, beside passes from outside."""
     found = provider.guards
     set_by_us = isinstance(provider, SetsTimer) and not provider.no_timer()
-    return replace(found, agent=resolved.agent or found.agent, follows=not set_by_us)
+    return replace(
+        found,
+        agent=resolved.agent or found.agent,
+        follows=not set_by_us,
+        tagged=isinstance(provider, Taggable),
+        alone=found.only_passes,
+    )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol, runtime_checkable
 
-from cloudgpu.core.model.account import BudgetAlert, MachineRole, Permission, Quota, Region
+from cloudgpu.core.model.account import BudgetAlert, Credit, MachineRole, Permission, Quota, Region
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,4 +162,13 @@ class HasBudgetAlert(Protocol):
 
     def remove_budget_alert(self) -> None:
         """Take ours away. Idempotent."""
+        ...
+
+
+@runtime_checkable
+class ReadsCredit(Protocol):
+    """The account is paid in advance, and what is left can be read."""
+
+    def credit(self) -> Credit:
+        """Return what is left now. One read, changes nothing. Raises AuthFailed, ProviderUnavailable."""
         ...

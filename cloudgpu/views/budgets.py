@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cloudgpu.core.budgets.credit import carries, left_at
 from cloudgpu.core.values.money import usd
 from cloudgpu.core.values.times import iso
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from datetime import timedelta
+    from datetime import datetime, timedelta
 
     from cloudgpu.core.budgets.budget import Budget
+    from cloudgpu.core.budgets.credit import KnownCredit
     from cloudgpu.core.budgets.enforcement import Stop
     from cloudgpu.core.budgets.status import BudgetState
+    from cloudgpu.views.documents.machines.machines import CreditDocument
     from cloudgpu.views.documents.money.budgets import Budget as BudgetValue
     from cloudgpu.views.documents.money.budgets import BudgetStatus, BudgetStop
 
@@ -38,6 +41,21 @@ def budget_value(one: Budget) -> BudgetValue:
         "actions": sorted(map(str, one.actions)),
         "allow_override": one.allow_override,
         "file": one.place or None,
+    }
+
+
+def credit_value(known: KnownCredit, now: datetime) -> CreditDocument:
+    """Return what was left in an account that is paid in advance, and when that ends."""
+    left, credit = left_at(known.credit, known.hourly, now), known.credit
+    lasts = carries(left, known.hourly)
+    return {
+        "account": known.account,
+        "provider": known.provider,
+        "left_usd": usd(credit.left),
+        "usd_per_hour": usd(known.hourly),
+        "as_of": iso(credit.as_of),
+        "ends_at": None if lasts is None else iso(now + lasts),
+        "page": credit.page,
     }
 
 

@@ -103,6 +103,7 @@ def offer_value(offer: CatalogOffer, one: Speed | None, now: datetime) -> GpuOff
         "regions": offer.regions,
         "instance_type": shape.name,
         "market": str(listed.market),
+        "trust": str(offer.trust),
         "gpu": shape.gpu.name,
         "count": shape.gpu.count,
         "share": shape.gpu.share,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.budgets.refusal import span_text
 from cloudgpu.core.model.machine import Machine, called, fact
+from cloudgpu.core.model.offers import Trust
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import duration_text, from_iso
 
@@ -48,6 +49,8 @@ def differences_value(
         yield _one("--max-price", _dollars(most), f"{_dollars(then['max_price'])}{_runs_at(machine)}", new)
     if request.policy != machine.policy:
         yield _one("--policy", request.policy, str(machine.policy), new)
+    if not request.want.trust.accepts(Trust(machine.trust or Trust.CLOUD)):
+        yield _one("--trust", str(request.want.trust), str(machine.trust), new)
     typed = sorted(request.setup.network.ssh_from)
     opened = sorted(machine.setup.network.ssh_from if machine.setup else ())
     if typed and typed != opened:

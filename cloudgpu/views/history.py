@@ -111,7 +111,8 @@ def _priced(body: Body) -> str:
 
 
 def _sent(body: Body) -> str:
-    return f"{body['bytes_out'] / GB:.3g} GB sent since {minute(body['since'])}"
+    received = f", {body['received']['bytes_in'] / GB:.3g} GB received" if body.get("received") else ""
+    return f"{body['bytes_out'] / GB:.3g} GB sent{received} since {minute(body['since'])}"
 
 
 def _leased(body: Body) -> str:

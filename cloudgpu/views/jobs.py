@@ -7,14 +7,15 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Literal
 
 from cloudgpu.core.jobs.job import State
-from cloudgpu.core.jobs.shares import tariff_cost
 from cloudgpu.core.jobs.steps import is_retained, retained_until, waits_until
+from cloudgpu.core.jobs.tariff import tariff_cost
 from cloudgpu.core.values.money import Money, usd
 from cloudgpu.core.values.times import iso
 
 if TYPE_CHECKING:
     from cloudgpu.core.jobs.job import Attempt, Job
     from cloudgpu.core.jobs.notice import Fit
+    from cloudgpu.core.jobs.traffic import JobTraffic
     from cloudgpu.core.model.machine import Machine
     from cloudgpu.views.documents.jobs.jobs import (
         JobAttempt,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
         JobSlurm,
         JobWaits,
         NoticeFit,
+        PlannedTraffic,
     )
 
 CODE_OF_OURS = 255  # what `run` exits with for a failure of ours, once the command has begun
@@ -145,6 +147,18 @@ def notice_value(fit: Fit) -> NoticeFit:
     }
 
 
+def traffic_value(traffic: JobTraffic) -> PlannedTraffic:
+    """Return what the bytes of a job cost that travel."""
+    return {
+        "received_bytes": traffic.received,
+        "received_usd": usd(traffic.upload),
+        "usd_per_gb_in": None if traffic.per_gb_in is None else usd(traffic.per_gb_in),
+        "usd_per_gb_out": None if traffic.per_gb_out is None else usd(traffic.per_gb_out),
+        "last_results_bytes": traffic.last_bytes,
+        "last_results_of": traffic.last_of or None,
+    }
+
+
 def machine_value(machine: Machine, *, own: bool) -> JobMachine:
     """Return the machine of a job; `own`: it was launched for it."""
     price = machine.price
@@ -166,7 +180,7 @@ def machine_value(machine: Machine, *, own: bool) -> JobMachine:
 def _why(job: Job) -> str:
     if job.outcome is None and job.cancel is not None:
         return job.cancel[1]
-    return job.why
+    return job.why or job.queued
 
 
 def _waits(job: Job) -> JobWaits | None:
@@ -186,8 +200,14 @@ def _slurm(job: Job, now: datetime) -> JobSlurm | None:
         "cluster": asked["cluster"],
         "nodes": asked["nodes"],
         "states": list(dict.fromkeys(one.state for one in job.runs)),
+        "reason": _reason(job),
         "tariff_usd": None if tariff is None else usd(tariff),
     }
+
+
+def _reason(job: Job) -> str | None:
+    reasons = dict.fromkeys(one.reason for one in job.runs if one.waits and one.reason)
+    return ", ".join(reasons) if reasons and job.state is State.QUEUED else None
 
 
 def _attempt(one: Attempt, machines: Mapping[str, Machine]) -> JobAttempt:
@@ -195,6 +215,7 @@ def _attempt(one: Attempt, machines: Mapping[str, Machine]) -> JobAttempt:
     return {
         "number": one.number,
         "machine": one.machine if machine is None else machine.name,
+        "members": [machines[id_].name if id_ in machines else id_ for id_ in (*one.refused, *one.members)],
         "placed_at": iso(one.placed_at),
         "began_at": _time(one.began_at),
         "setup_s": one.setup_s,

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.model.instances import Instance
     from cloudgpu.core.model.launch import Setup
     from cloudgpu.core.model.offers import Accelerator, Price
+    from cloudgpu.core.policies.runs import HeardRun
     from cloudgpu.views.documents.machines.machines import (
         AttachedCost,
         ForeignMachine,
@@ -34,7 +35,14 @@ if TYPE_CHECKING:
         NodeOfCluster,
         RetainedPart,
     )
-    from cloudgpu.views.documents.machines.plans import AccountOffers, BudgetFit, Plan, PlannedEnds, PlannedIdle
+    from cloudgpu.views.documents.machines.plans import (
+        AccountOffers,
+        BudgetFit,
+        Plan,
+        PlannedEnds,
+        PlannedIdle,
+        PlannedRun,
+    )
     from cloudgpu.views.documents.machines.plans import Extra as ExtraPart
     from cloudgpu.views.documents.machines.plans import Setup as SetupPart
     from cloudgpu.views.documents.parts import Gpu, Identity
@@ -57,6 +65,7 @@ def guards_value(machine: Machine) -> Guards:
         "reaper": machine.decision.at if machine.decision and not over else None,
         "agent_is": None if found is None else str(found.agent),
         "timer_is": None if found is None else str(found.timer),
+        "waived": found is not None and machine.guards is not None and machine.guards.waived,
     }
 
 
@@ -173,6 +182,7 @@ def machine_value(
         "absent": absent,
         "activity_unknown_reason": activity_unknown_reason(machine),
         "cluster": _node(machine.cluster),
+        "trust": machine.trust or "cloud",
     }
 
 
@@ -295,6 +305,7 @@ def plan_value(plan: LaunchPlan, budgets: Sequence[BudgetFit] = ()) -> Plan:
         "zone": item.zone,
         "instance_type": item.instance_type,
         "market": str(item.market),
+        "trust": str(item.trust),
         "gpus": [_accelerator(gpu) for gpu in item.accelerators],
         "gpu_users": list(item.gpus_now),
         "vcpus": item.vcpus,
@@ -328,7 +339,12 @@ def plan_value(plan: LaunchPlan, budgets: Sequence[BudgetFit] = ()) -> Plan:
         "ends": _ends(plan),
         "idle": None if plan.idle is None else _idle(plan.idle),
         "guards": list(plan.guards),
-        "guarded": {"agent": str(plan.guarded.agent), "timer": str(plan.guarded.timer)},
+        "guarded": {
+            "agent": str(plan.guarded.agent),
+            "timer": str(plan.guarded.timer),
+            "run": None if plan.run is None else _run(plan.run),
+            "waived": plan.waived,
+        },
         "lease_ends": plan.lease_ends,
         "further_offers": plan.further_offers,
         "highest_usd_per_hour": usd(plan.dearest),
@@ -340,6 +356,10 @@ def plan_value(plan: LaunchPlan, budgets: Sequence[BudgetFit] = ()) -> Plan:
         "note_kinds": [note_kind(remark).value for remark in plan.remarks],
         "budgets": list(budgets),
     }
+
+
+def _run(run: HeardRun) -> PlannedRun:
+    return {"host": run.host, "every_s": run.every.total_seconds(), "at": iso(run.at)}
 
 
 def _ends(plan: LaunchPlan) -> PlannedEnds:

@@ -11,9 +11,10 @@ from cloudgpu.agent import agent, meters
 def net(tmp_path, monkeypatch):
     monkeypatch.setattr(meters, "NET", tmp_path / "net")
 
-    def set_card(name, sent, *, real=True):
+    def set_card(name, sent, *, real=True, received=0):
         card = tmp_path / "net" / name
         (card / "statistics").mkdir(parents=True, exist_ok=True)
+        (card / "statistics" / "rx_bytes").write_text(f"{received}\n")
         (card / "statistics" / "tx_bytes").write_text(f"{sent}\n")
         if real:
             (card / "device").mkdir(exist_ok=True)
@@ -72,3 +73,17 @@ def test_the_heartbeat_and_the_status_have_the_count_and_another_machines_image_
     net("eth0", 5)
     agent.Agent(home, 20).step(120.0, 30.0)
     assert agent.status(home, 120.0)["sent"]["bytes"] == 5
+
+
+def test_the_bytes_received_are_counted_apart_and_go_on_where_an_older_agent_counted_none(net, tmp_path):
+    net("eth0", 1000, received=70)
+    home = tmp_path / "agent"
+    home.mkdir()
+    (home / "agent.json").write_text('{"id": "cg-1"}')
+    first = agent.Agent(home, 10)
+    first.step(100.0, 10.0)
+    del first.beat["received"]  # as an older one leaves it
+    net("eth0", 1300, received=90)
+    first.step(110.0, 20.0)
+    found = agent.status(home, 110.0)
+    assert (found["sent"]["bytes"], found["received"]["bytes"]) == (1300, 90)

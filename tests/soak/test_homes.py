@@ -18,7 +18,9 @@ pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]
 
 
 def test_no_shipped_template_is_left_out():
-    assert {"bare", "cuda", "d2l", "jupyter", "pytorch"} == set(template_names(search=()))
+    assert {"bare", "cuda", "d2l", "jupyter", "ngc", "ngc-rapids", "ngc-tensorflow", "pytorch"} == set(
+        template_names(search=())
+    )
 
 
 @pytest.mark.parametrize("template", ["bare", "cuda", "jupyter"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -11,11 +11,12 @@ from typing import assert_type
 import cloudgpu
 from cloudgpu import Cloudgpu, CloudgpuError, InvalidRequest, NoCapacity
 from cloudgpu.access.jupyter.notebook import CellResult
+from cloudgpu.access.ssh.connection import Completed
 from cloudgpu.control.api.jobs import JobOutput
 from cloudgpu.views.documents.automation.backtest import BacktestDocument
 from cloudgpu.views.documents.automation.reap import ReapDocument
 from cloudgpu.views.documents.jobs.jobs import CancelDocument, JobDocument, JobExit, JobPlan, JobsDocument
-from cloudgpu.views.documents.machines.access import CopyDocument
+from cloudgpu.views.documents.machines.access import CopyDocument, NetworkBenchDocument
 from cloudgpu.views.documents.machines.machines import (
     DownDocument,
     InterruptionDocument,
@@ -47,6 +48,8 @@ def train(gpu: Cloudgpu, scripts: Sequence[Path]) -> bytes:
     assert_type(gpu.machines.cp("trial:out.csv", Path()), CopyDocument)
     done = gpu.machines.exec("trial", ["python3", "train.py"], input=b"seed")
     assert_type(done.status, int)
+    assert_type(gpu.machines.exec_all("train", ["hostname"]), Mapping[str, Completed | CloudgpuError])
+    assert_type(gpu.machines.bench_network("train", expected=10), NetworkBenchDocument)
     with gpu.machines.tunnel("trial", port=9999) as tunnel:
         assert_type(tunnel.port, int)
         assert_type(tunnel.url, str)

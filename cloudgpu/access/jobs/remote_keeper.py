@@ -2,7 +2,7 @@
 
 This file's text is sent over SSH between those of `remote_attempt.py` and `remote_job.py` (`access/jobs/program.py`
 does it). Standard library only, Python 3.8+. Secrets are in the memory of this process and in the environment of what
-it starts, and nowhere else.
+it starts, and nowhere else; those of a job in Slurm lie in a private file until its command has them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def keep(attempt: Attempt, request: dict[str, Any]) -> None:
         elif attempt.stop():
             attempt.record(None, "cancelled")
         else:
-            run(attempt, environ)
+            run(attempt, sealed(attempt, request, environ))
     except OSError as error:
         attempt.record(None, "start", str(explained(error)))
     except Broken as error:
@@ -83,6 +83,18 @@ def prepared(attempt: Attempt, request: dict[str, Any]) -> dict[str, str]:
 def given(request: dict[str, Any]) -> dict[str, str]:
     """Return the environment that a request gives, with that of this machine."""
     return {**os.environ, **request["spec"].get("env", {}), **request["secrets"]}
+
+
+def sealed(attempt: Attempt, request: dict[str, Any], environ: dict[str, str]) -> dict[str, str]:
+    """Return the environment of what takes a command through Slurm, which writes it down: secrets go to a file."""
+    values = request["secrets"]
+    if not attempt.spec.get("slurm") or not values:
+        return environ
+    with os.fdopen(create(attempt.dir / "secrets", os.O_WRONLY | os.O_TRUNC), "w") as file:
+        json.dump(values, file)
+    others = given({**request, "secrets": {}})
+    kept = {name: others[name] for name in values if name in others}
+    return {**{name: value for name, value in environ.items() if name not in values}, **kept}
 
 
 def wait_for_volume(attempt: Attempt) -> None:
@@ -163,7 +175,7 @@ def set_up_process(attempt: Attempt, command: str, environ: dict[str, str], lock
     """Start the setup; it holds the lock as long as it runs, whatever becomes of us."""
     with os.fdopen(create(attempt.dir / "setup.log", os.O_WRONLY | os.O_APPEND), "wb") as log:
         process = subprocess.Popen(  # noqa: S603
-            ["/bin/sh", "-c", command],
+            [*way_inside(), "/bin/sh", "-c", command],
             cwd=str(attempt.work),
             env=environ,
             stdin=subprocess.DEVNULL,
@@ -191,9 +203,15 @@ def started(pid: int) -> str:
     return words[19] if words else ""
 
 
+def way_inside() -> list[str]:
+    """Return what runs a command in this machine's container; empty where it has none."""
+    program = base() / "inside"
+    return [str(program)] if program.exists() else []
+
+
 def run(attempt: Attempt, environ: dict[str, str]) -> None:
     """Run the command to its end."""
-    argv = through_slurm(attempt) or attempt.spec["argv"]
+    argv = through_slurm(attempt) or [*way_inside(), *attempt.spec["argv"]]
     found = shutil.which(argv[0], path=environ.get("PATH", os.defpath))
     if "/" in argv[0]:
         path = str(attempt.work / argv[0])  # joined with an absolute one, it is that one
@@ -230,7 +248,7 @@ def through_slurm(attempt: Attempt) -> list[str]:
 def lacks_command(request: dict[str, Any]) -> bool:
     """Tell whether no file that travels, and no setup, can change that this machine does not have the command."""
     word, path = str(request["spec"]["argv"][0]), given(request).get("PATH", os.defpath)
-    elsewhere = "/" in word or request["spec"].get("slurm")  # Slurm's nodes have their own programs
+    elsewhere = "/" in word or request["spec"].get("slurm") or way_inside()  # there are other programs
     if elsewhere or request["spec"].get("setup") or not all(os.path.isabs(one) for one in path.split(os.pathsep)):  # noqa: PTH117
         return False
     return shutil.which(word, path=path) is None

@@ -2,7 +2,8 @@
 
 `remote_submit.py` hands this file's text to sbatch on the node where jobs are submitted; the batch script hands it to
 srun. Nodes that do not see the files of that node are sent them, and somebody takes output and results from there
-(`collect`) before the batch script ends. Standard library only, Python 3.8+.
+(`collect`) before the batch script ends. Secrets come in a private file, which the batch script reads and removes; the
+ranks have them on standard input. Standard library only, Python 3.8+.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ ARRIVE_S, COLLECT_S = (
     900.0,
     60.0,
 )  # how long a batch script waits for its files, and for a sign of who takes its results
+GATHERED_AT_ONCE = 8  # nodes whose results are brought
 HEAD = struct.Struct(">BI")
 OUT, ERR, RESULTS, END = 1, 2, 3, 4
 
@@ -89,6 +91,35 @@ def arrive(place: Path, token: str) -> None:
             Path(f"{path}.{ending}").unlink()
 
 
+# -- secrets
+
+
+def seal(place: Path, number: str) -> int:
+    """Write what comes on standard input to a file that only we may read, for the batch script of this element."""
+    place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    fresh = place / f".secrets-{number}"
+    with os.fdopen(os.open(str(fresh), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        file.write(sys.stdin.buffer.read())
+    fresh.replace(place / f"secrets-{number}")
+    return 0
+
+
+def unsealed(place: Path, number: str, asked: Any) -> bytes:
+    """Return the secrets, and remove their file; the elements of an array share it where they share files."""
+    if not asked.get("sealed"):
+        return b""
+    shared = (place / "origin").exists()
+    path, end = place / ("secrets" if shared else f"secrets-{number}"), time.monotonic() + ARRIVE_S
+    while not path.exists():
+        if time.monotonic() > end:
+            sys.exit("cloudgpu: the secrets of the job did not come: who sends them has ended")
+        time.sleep(0.1)
+    data = path.read_bytes()
+    if not shared or not asked.get("array"):
+        path.unlink()
+    return data
+
+
 # -- on the nodes
 
 
@@ -97,6 +128,7 @@ def batch() -> int:
     asked = json.loads(os.environ["CLOUDGPU_SLURM"])
     place, number = Path(asked["place"]), os.environ["SLURM_JOB_ID"]
     arrive(place, asked.get("token", ""))
+    given_us = unsealed(place, number, asked)
     shared = (place / "origin").exists()
     words = ["scontrol", "show", "hostnames", os.environ["SLURM_JOB_NODELIST"]]
     hosts = subprocess.run(words, stdout=subprocess.PIPE, check=True).stdout.decode().split()  # noqa: S603
@@ -105,7 +137,9 @@ def batch() -> int:
     os.environ.update({**common(hosts, place / f"hosts-{number}"), **known})
     signal.signal(signal.SIGTERM, lambda *_: None)  # who runs the command gets it, too, and ends before us
     with (place / f"slurm-{number}.out").open("ab") as out, (place / f"slurm-{number}.err").open("ab") as err:
-        status = run(command_line(asked, hosts), out.fileno(), err.fileno())
+        status = run(command_line(asked, hosts), out.fileno(), err.fileno(), given_us)
+        for why in gather(place, hosts) if asked.get("spread") else ():
+            write_all(err.fileno(), f"cloudgpu: {why}\n".encode())
     save(place / f"slurm-{number}.exit", status)
     if not shared:
         wait_for_collector(place, number)
@@ -130,9 +164,13 @@ def command_line(options: Any, hosts: list[str]) -> list[str]:
     return [*words, f"--cpus-per-task={cores or least}", "--chdir=/", "python3", *me[1:]]
 
 
-def run(argv: list[str], out: int, err: int) -> int:
+def run(argv: list[str], out: int, err: int, given: bytes) -> int:
     """Run it to its end; of several ranks, the status is that of the one that failed first, as srun tells it."""
-    process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.PIPE)  # noqa: S603
+    comes = subprocess.PIPE if given else subprocess.DEVNULL
+    process = subprocess.Popen(argv, stdin=comes, stdout=out, stderr=subprocess.PIPE)  # noqa: S603
+    if process.stdin:
+        with contextlib.suppress(BrokenPipeError), process.stdin as pipe:
+            pipe.write(given)
     first: int | None = None
     line = b""
     while data := os.read(process.stderr.fileno(), 65536) if process.stderr else b"":
@@ -189,6 +227,9 @@ def task() -> int:
     file = Path(os.environ["CLOUDGPU_HOSTFILE"])
     if not file.exists():
         file.write_text(hosts)
+    if asked.get("sealed"):
+        os.environ.update(json.loads(sys.stdin.buffer.read()))
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.environ["CLOUDGPU_NODE_RANK"] = "0" if asked.get("once") else os.environ.get("SLURM_PROCID", "0")
     for name in ("CLOUDGPU_RESULTS", "CLOUDGPU_CHECKPOINT"):
         with contextlib.suppress(OSError, KeyError):
@@ -221,6 +262,52 @@ def set_up(place: Path, command: str | None) -> int:
         if not status:
             done.touch()
         return status
+
+
+# -- results
+
+
+def gather(place: Path, hosts: list[str]) -> list[str]:
+    """Bring what the other ranks have in their results to this node, each in a directory of its own.
+
+    Returns what went wrong, a sentence for each rank. A rank that sees the files of this node has nothing to bring.
+    """
+    ranks, found = list(range(1, len(hosts))), []
+    while ranks:
+        some, ranks = ranks[:GATHERED_AT_ONCE], ranks[GATHERED_AT_ONCE:]
+        for rank, process in [(rank, sender(place, hosts[rank], rank)) for rank in some]:
+            why = taken(place, process)
+            if why is not None:
+                found.append(f"the results of rank {rank} on {hosts[rank]} did not come whole{why}")
+    return found
+
+
+def sender(place: Path, host: str, rank: int) -> Any:
+    """Begin what sends the results of one rank."""
+    words = ["srun", "--overlap", "--nodes=1", "--ntasks=1", f"--nodelist={host}", "--input=none", "--gres=none"]
+    words += ["--mem=0", "--chdir=/", "python3", "-IS", "-c", Path(__file__).read_text()]
+    words += ["results", str(place), os.environ["CLOUDGPU_RESULTS"], str(rank)]
+    return subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)  # noqa: S603
+
+
+def taken(place: Path, process: Any) -> str | None:
+    """Take what a sender writes; return what went wrong, None for nothing."""
+    why = None
+    try:
+        with tarfile.open(fileobj=process.stdout, mode="r|") as tar:
+            unpack(tar, place)
+    except (OSError, EOFError, tarfile.TarError) as error:
+        why = f": {error}"
+    process.stdout.close()
+    return "" if process.wait() and why is None else why
+
+
+def results(place: Path, own: Path, rank: str) -> int:
+    """Write a rank's results as one file, in a directory of its own beside those of the first rank."""
+    with tarfile.open(fileobj=sys.stdout.buffer, mode="w|") as tar:
+        if own.is_dir() and not (place / "origin").exists():
+            tar.add(str(own), f"{own.relative_to(place)}/rank-{rank}")
+    return 0
 
 
 def wait_for_collector(place: Path, number: str) -> None:
@@ -279,6 +366,10 @@ def main(argv: list[str]) -> int:
     """Do what the first word says."""
     if argv[0] == "collect":
         return collect(Path(argv[1]), argv[2], argv[3:])
+    if argv[0] == "seal":
+        return seal(Path(argv[1]), argv[2])
+    if argv[0] == "results":
+        return results(Path(argv[1]), Path(argv[2]), argv[3])
     return batch() if argv[0] == "batch" else task()
 
 

@@ -257,27 +257,24 @@ class Submission:
         thread.start()
 
     def _serve(self, one: dict[str, str]) -> None:
-        number, token = one["JobId"], self.asked["token"]
+        number, token = one["JobId"], self.token()
         bundle, ready = self.place / "bundle.tar", self.place / "ready"
+        if not self.sealed(one):
+            return None
         with self.lock:
             if not bundle.exists():
                 pack(self.place, bundle)
                 ready.write_text(token)
         for source, ending in ((bundle, "tar"), (ready, "ready")):
-            sends = ("sbcast", "--force", f"--jobid={number}", str(source), f"{arrived(self.place, token)}.{ending}")
+            sends = ("sbcast", "--force", f"--jobid={number}", str(source), f"{arrived(self.files, token)}.{ending}")
             done = self.call(*sends)
             for _ in range(TRIES):
                 if done.returncode:
                     time.sleep(1)
                     done = self.call(*sends)
-            if done.returncode:  # the nodes would wait for them, and cost money
-                self.unsent = True
-                self.call("scancel", number)
-                return say(f"the files could not be sent to {one['NodeList']}: {done.stderr.strip()}")
-        text = (self.place / RANK).read_text()
-        words = ["srun", f"--jobid={number}", "--overlap", "--nodes=1", "--ntasks=1", "--input=none", "--gres=none"]
-        words += [f"--nodelist={one['BatchHost']}", "--chdir=/", "--unbuffered", "--mem=0"]
-        words += ["python3", "-IS", "-c", text, "collect", str(self.place), number]
+            if done.returncode:
+                return self._not_sent(one, "files", done.stderr)
+        words = [*self.step(one), "--input=none", "--unbuffered", *self.rank(), "collect", str(self.files), number]
         words += [
             f"work/{self.spec['results']}",
             f"work/{own}" if (own := self.spec.get("checkpoint")) else "checkpoint",
@@ -290,6 +287,40 @@ class Submission:
             say(f"output and results of {one['NodeList']} did not come whole: {process.stderr.read().decode().strip()}")
         process.wait()
         return None
+
+    def token(self) -> str:
+        """Return what the names of files on their way hold: of an earlier attempt, if it submitted the job."""
+        spec = self.spec if self.files == self.place else json.loads((self.files / "spec.json").read_text())
+        return str(spec["slurm"]["token"])
+
+    def step(self, one: dict[str, str]) -> list[str]:
+        """Return the begin of a command that runs beside an element, on its first node."""
+        words = ["srun", f"--jobid={one['JobId']}", "--overlap", "--nodes=1", "--ntasks=1", "--gres=none", "--mem=0"]
+        return [*words, f"--nodelist={one['BatchHost']}", "--chdir=/"]
+
+    def rank(self) -> list[str]:
+        """Return what runs our own text on a node."""
+        return ["python3", "-IS", "-c", (self.place / RANK).read_text()]
+
+    def sealed(self, one: dict[str, str]) -> bool:
+        """Send an element its secrets where its first node does not see ours; say whether it has what it needs."""
+        values = self.place / "secrets"
+        if not values.exists() or one["BatchHost"] == self.asked.get("own"):
+            return True
+        sends = [*self.step(one), *self.rank(), "seal", str(self.files), one["JobId"]]
+        for tried in range(TRIES):
+            time.sleep(min(tried, 1))
+            done = self.call(*sends, given=values.read_text())
+            if not done.returncode:
+                return True
+        self._not_sent(one, "secrets", done.stderr)
+        return False
+
+    def _not_sent(self, one: dict[str, str], what: str, why: str) -> None:
+        """End an element: its nodes would wait for what does not come, and cost money."""
+        self.unsent = True
+        self.call("scancel", one["JobId"])
+        say(f"the {what} could not be sent to {one['NodeList']}: {why.strip()}")
 
     def _take(self, one: dict[str, str], source: Any) -> bool:
         """Take what the collector writes; return whether it came to its end."""
@@ -357,19 +388,29 @@ def submit() -> int:
     job, ended = Submission(place, spec), threading.Event()
     (place / "origin").write_text(socket.gethostname())
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
+    job.asked["sealed"] = (place / "secrets").exists()
     job.environ["CLOUDGPU_SLURM"] = json.dumps({**job.asked, "place": str(place), "argv": spec["argv"]})
     number = job.submitted()
     if not number:
+        forget(place)
         stop_as(place, "start")
         return 1
     threading.Thread(target=cancelled, args=(job, number, ended), daemon=True).start()
     reason, status = job.follow(number)
+    forget(place, job.files)
     for name in {spec["results"], spec.get("checkpoint")} - {None} if job.files != place else ():
         if (job.files / "work" / name).is_dir():
             shutil.copytree(str(job.files / "work" / name), str(place / "work" / name), dirs_exist_ok=True)
     if reason:
         stop_as(place, reason)
     return status
+
+
+def forget(*places: Path) -> None:
+    """Remove secrets that no batch script has read and removed."""
+    for path in places:
+        with contextlib.suppress(OSError):
+            (path / "secrets").unlink()
 
 
 def cancelled(job: Submission, number: str, ended: threading.Event) -> None:

@@ -45,13 +45,10 @@ def command(
     Everything that it starts on the machines ends with it, also after Ctrl-C. Exit code 2 if iperf3 is not installed on
     a machine, or if the two are in different places, because their traffic would be billed.
     """
-    from cloudgpu.control.clusters.bench import Tool, bench_network
-    from cloudgpu.core.values.naming import unknown_word
+    from cloudgpu.control.clusters.bench import bench_network, tool_of
 
-    if tool is not None and tool not in list(Tool):
-        raise unknown_word(f"{tool!r} does not measure a network", tool, [*Tool], field="--with")
     del kind
-    given = None if tool is None else Tool(tool)
+    given = tool_of(tool)
     value = bench_network(open_here(), name, other, seconds=seconds, expected=expected, tool=given)
     emit(output, value, _said(value))
 

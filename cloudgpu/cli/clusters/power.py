@@ -68,7 +68,7 @@ def start(session: Session, rows: Sequence[Machine], options: StartOptions, *, w
         hourly = price(value["price"]) if options.verbose else price_briefly(value["price"])
         about = to_start(as_one(value), hourly, to_the_end, iso(until.expires), session.clock())
         confirm(f"Start {value['name']}, all {len(rows)} nodes?", yes=options.yes, about=about)
-    done = start_all(session, rows, until, override=options.override, wait=wait)
+    done = start_all(session, rows, until, override=options.override, no_guard=options.no_guard, wait=wait)
     answer(session, done, output, _started)
 
 

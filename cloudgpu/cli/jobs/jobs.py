@@ -48,6 +48,7 @@ def table_text(value: JobsDocument, now: datetime, *, ended: bool) -> str:
 
     rows = [_row(one, now) for one in value["jobs"]]
     waiting = [f"{one['name']} waits {waits_text(one, now)}" for one in value["jobs"] if one["waits"] is not None]
+    waiting += [f"{one['name']} {one['why']}" for one in value["jobs"] if one["state"] == "queued"]
     listed = table(rows, ["NAME", "STATE", "DONE", "ON", "SPENT", "END", "COMMAND"], [2, 4])
     return "\n".join([listed, *map(wrapped, waiting)])
 

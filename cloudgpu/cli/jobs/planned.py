@@ -13,6 +13,7 @@ from cloudgpu.cli.render import facts, minute, size, wrapped
 from cloudgpu.control.jobs.buckets.results import FORM_S
 from cloudgpu.core.jobs.steps import CAPACITY_WAIT
 from cloudgpu.core.jobs.stored import bucket_of, volume_of
+from cloudgpu.core.jobs.traffic import sentences
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import duration_text, iso
 
@@ -51,6 +52,7 @@ def plan_text(planned: PlannedRun, launch: Plan | None, now: datetime, *, verbos
             ("left out", _left_out(planned.snapshot)),
             ("secrets", _secrets(planned.snapshot)),
             ("results", _results(planned)),
+            ("traffic", _traffic(planned)),
             ("restart", _restart(planned, launch)),
             ("notice", notice_text(planned.fit, planned.request.every)),
             ("asleep", _asleep(planned, launch)),
@@ -74,7 +76,14 @@ def brief_text(planned: PlannedRun, launch: Plan | None) -> str:
     costs = "" if planned.dearest is None else f", costs at most {planned.dearest.text(2)}"
     upload = f"{files_text(len(planned.snapshot.files))}, {size(planned.snapshot.total_bytes)}"
     said = f"{request.name}{on}: {shlex.join(request.argv)}; sends {upload}{costs}"
-    notes = facts([*_data(planned), ("secrets", _secrets(planned.snapshot)), *_notes(planned)])
+    notes = facts(
+        [
+            *_data(planned),
+            ("traffic", _traffic(planned, briefly=True)),
+            ("secrets", _secrets(planned.snapshot)),
+            *_notes(planned),
+        ]
+    )
     return "\n".join(filter(None, [*where, wrapped(said), notes]))
 
 
@@ -114,11 +123,20 @@ def _tariff(slurm: SlurmRecord) -> str:
     return "nothing: it is free" if price is None else f"{Money(price).text(4)} for each hour of a GPU"
 
 
+def _time_within(slurm: SlurmRecord) -> str:
+    """Return by which time limit Slurm keeps --max-cost; empty where its plan has no such limit."""
+    price = slurm.get("per_hour")
+    if price is None:
+        return ""
+    what = "each element" if slurm["array"] else "it"
+    after = duration_text(timedelta(minutes=slurm["minutes"]))
+    return f": Slurm ends {what} after {after}, at {Money(price).text(4)} an hour"
+
+
 def _costs(planned: PlannedRun, launch: Plan | None) -> str | None:
-    limit = planned.request.max_cost
+    limit, slurm = planned.request.max_cost, planned.spec.get("slurm")
     if limit is not None and planned.dearest is not None and planned.dearest.nanos == limit.nanos:
-        return f"at most {limit.text(2)} (--max-cost)"
-    slurm = planned.spec.get("slurm")
+        return f"at most {limit.text(2)} (--max-cost){'' if slurm is None else _time_within(slurm)}"
     if launch is None:
         return "what the machine costs anyway" if slurm is None or slurm["cluster"] else _tariff(slurm)
     until = minute(launch.get("renew_until"))
@@ -205,6 +223,12 @@ def _results(planned: PlannedRun) -> str:
         return f"go to {request.results_to}, and so do checkpoints{often}{ties}{costs}"
     also = "; so are checkpoints" if request.checkpoint else ""
     return f"come back to {request.results}/{request.name}, copied every {duration_text(request.every)}{also}"
+
+
+def _traffic(planned: PlannedRun, *, briefly: bool = False) -> str | None:
+    """Return what the job's bytes cost that travel; `briefly`, only where a place has a price for those it is sent."""
+    traffic = planned.traffic
+    return None if traffic is None or (briefly and traffic.per_gb_in is None) else sentences(traffic)
 
 
 def _restart(planned: PlannedRun, launch: Plan | None) -> str | None:

@@ -40,11 +40,11 @@ GROUPS = {
     "When it fails, or its machine is lost": ("--retries", "--restarts", "--keep", "--stall"),
     "Which machine": (
         "--instance-type", "--account", "--region", "--zone", "--image", "--max-price", "--or-on-demand",
-        "--persistent", "--template", "--disk", "--volume",
+        "--persistent", "--trust", "--expose", "--template", "--disk", "--volume",
     ),
     "Network": ("--ssh-from", "--ssh-from-anywhere", "--subnet", "--security-group", "--no-public-ip", "--jump"),
     "What ends its machine, and who pays": (
-        "--policy", "--lease", "--renew-until", "--owner", "--project", "--override", "--key",
+        "--policy", "--lease", "--renew-until", "--owner", "--project", "--override", "--no-guard", "--key",
     ),
 }  # fmt: skip
 CONTEXT = {"ignore_unknown_options": False}
@@ -72,6 +72,8 @@ def command(
     or_on_demand: options.OrOnDemand = False,
     persistent: options.Persistent = False,
     max_price: options.MaxPrice = None,
+    trust: options.Trust = None,
+    expose: options.Expose = False,
     template: options.Template = None,
     image: options.Image = None,
     disk: options.Disk = None,
@@ -88,6 +90,7 @@ def command(
     owner: options.Owner = None,
     project: options.Project = None,
     override: options.Override = None,
+    no_guard: options.NoGuard = False,
     on: options.On = None,
     nodes: options.JobNodes = None,
     gpus_per_node: options.GpusPerNode = None,

@@ -16,14 +16,9 @@ if TYPE_CHECKING:
 
 def state_text(one: JobDocument) -> str:
     """Return a job's state in words, with its exit status where it failed."""
-    word = "queued" if is_queued(one) else one["state"].replace("_", " ")
+    word = one["state"].replace("_", " ")
     code = one["exit"]
     return f"{word} ({code['code']})" if one["state"] == "failed" and code is not None else word
-
-
-def is_queued(one: JobDocument) -> bool:
-    """Say whether a job waits in Slurm's queue."""
-    return one["state"] == "starting" and one["slurm"] is not None and one["slurm"]["states"] == ["PENDING"]
 
 
 def on_text(one: JobDocument) -> str:

@@ -29,6 +29,12 @@ OrOnDemand = Annotated[bool, typer.Option("--or-on-demand", help="With --spot: o
 Persistent = Annotated[
     bool, typer.Option("--persistent", help="With --spot: a request that can be stopped; down cancels it.")
 ]
+Trust = Annotated[
+    str | None, text_option("cloud|datacenter|community", "Whose computers are accepted at least. (datacenter)")
+]
+Expose = Annotated[
+    bool, typer.Option("--expose", help="With --trust community: its owner may read secrets and volumes.")
+]
 Nodes = Annotated[str | None, text_option("N", "So many machines under one name, all or none (1 to 64).")]
 Engine = Annotated[str | None, text_option("slurm|none", "What queues the jobs of a cluster. (slurm)")]
 OnNodeLoss = Annotated[str | None, text_option("wait|stop", "What the other nodes do when one is lost. (wait)")]
@@ -57,6 +63,10 @@ RenewUntil = Annotated[str | None, text_option("TIME", "The latest end that use 
 Owner = Annotated[str | None, text_option("TEXT", "Who it is for.")]
 Project = Annotated[str | None, text_option("TEXT", "The project it is charged to.")]
 Override = Annotated[str | None, text_option("REASON", "Exceed budgets that allow it; the ledger records the reason.")]
+NoGuard = Annotated[
+    bool,
+    typer.Option("--no-guard", help="Launch though only the reaper could end it, and no scheduled run is heard."),
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan and do nothing.")]
 WaitStart = Annotated[bool, typer.Option("--wait-start", help="Wait until the template's on_start has ended.")]
 NoWait = Annotated[bool, typer.Option("--no-wait", help="Return as soon as the provider has accepted.")]
@@ -122,3 +132,4 @@ class StartOptions(NamedTuple):
     override: str | None
     verbose: bool
     yes: bool
+    no_guard: bool = False

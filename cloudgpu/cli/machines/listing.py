@@ -10,7 +10,7 @@ from cloudgpu.cli.output import tell
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cloudgpu.views.documents.machines.machines import LsDocument, MachineDocument
+    from cloudgpu.views.documents.machines.machines import CreditDocument, LsDocument, MachineDocument
 
 
 def answer(
@@ -93,6 +93,7 @@ def _text(
     else:
         nobodys = f"No machine of {me} is running, as far as this ledger knows."
         lines.append(nobodys if mine else _none(ever=any_ever(), asked=asked))
+    lines += _credits(document["credits"], now) if document["credits"] else []
     lines += [
         paragraph(f"Not ours (ledger {other['ledger']}): {other['name']} on {other['provider']}, {other['state']}")
         for other in document["foreign"]
@@ -103,6 +104,20 @@ def _text(
 
         lines += account_lines(document)
     return "\n".join(lines)
+
+
+def _credits(found: list[CreditDocument], now: Any) -> list[str]:
+    """Return what is left in accounts that are paid in advance, and how long it lasts."""
+    from cloudgpu.cli.render import ago, dollars, paragraph, when
+
+    said = []
+    for one in found:
+        end = "" if one["ends_at"] is None else f"; at {dollars(one['usd_per_hour'], 4)}/h it ends "
+        end += "" if one["ends_at"] is None else f"{when(one['ends_at'], now)}, and its data is deleted then"
+        said.append(
+            paragraph(f"Credit of {one['account']}: {dollars(one['left_usd'])} ({ago(one['as_of'], now)}){end}.")
+        )
+    return said
 
 
 def _none(*, ever: bool, asked: bool) -> str:

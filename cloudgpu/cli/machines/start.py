@@ -22,6 +22,7 @@ def command(
     lease: Annotated[str | None, typer.Option(metavar="TIME", help="The new lease, like 8h.")] = None,
     renew_until: options.RenewUntil = None,
     override: options.Override = None,
+    no_guard: options.NoGuard = False,
     move: Annotated[
         bool,
         typer.Option("--move", help="Without capacity: launch its image in any zone, as any type."),
@@ -46,7 +47,12 @@ def command(
 
     session = open_here()
     asked = options.StartOptions(
-        duration(lease, "--lease"), duration(renew_until, "--renew-until"), check_reason(override), verbose, yes
+        duration(lease, "--lease"),
+        duration(renew_until, "--renew-until"),
+        check_reason(override),
+        verbose,
+        yes,
+        no_guard,
     )
     machine, *others = session.find_whole(name, "start")
     check_may(session, machine, "start")
@@ -103,7 +109,7 @@ def _started(session: Session, machine: Machine, asked: options.StartOptions, *,
         hourly = price(value["price"]) if asked.verbose else price_briefly(value["price"])
         about = to_start(value, hourly, to_the_end, iso(until.expires), session.clock())
         confirm(f"Start {machine.name}?", yes=asked.yes, about=about)
-    return start_stopped(session, machine, until, wait=wait, override=asked.override)
+    return start_stopped(session, machine, until, wait=wait, override=asked.override, no_guard=asked.no_guard)
 
 
 def _moved(session: Session, machine: Machine, asked: options.StartOptions) -> Machine:
@@ -132,7 +138,13 @@ def _brought_back(
     from cloudgpu.control.launch.restore import come_back, plan_comeback
 
     prepared = plan_comeback(
-        session, machine, asked.lease, renew=asked.renew_until, override=asked.override, wider=wider
+        session,
+        machine,
+        asked.lease,
+        renew=asked.renew_until,
+        override=asked.override,
+        wider=wider,
+        no_guard=asked.no_guard,
     )
 
     def agree() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.cli.common import Format, Output, Verbose, Yes, confirm, emit, open_here, shown, tell
@@ -25,12 +26,13 @@ GROUPS = {
     "Common options": ("--gpu", "--provider", "--spot", "--template", "--name", "--lease", "--dry-run", "--yes"),
     "Which machine": (
         "--instance-type", "--account", "--region", "--zone", "--image", "--max-price", "--or-on-demand",
-        "--persistent",
+        "--persistent", "--trust", "--expose",
     ),
     "Several machines": ("--nodes", "--engine", "--on-node-loss"),
     "Disks": ("--disk", "--volume"),
     "Network": ("--ssh-from", "--ssh-from-anywhere", "--subnet", "--security-group", "--no-public-ip", "--jump"),
-    "What ends it, and who pays": ("--policy", "--renew-until", "--owner", "--project", "--override"),
+    "What ends it, and who pays": ("--policy", "--renew-until", "--owner", "--project", "--override",
+                                   "--no-guard"),
     "Launching again, and waiting": ("--key", "--new", "--wait-start", "--no-wait"),
 }  # fmt: skip
 
@@ -47,6 +49,8 @@ def command(
     or_on_demand: options.OrOnDemand = False,
     persistent: options.Persistent = False,
     max_price: options.MaxPrice = None,
+    trust: options.Trust = None,
+    expose: options.Expose = False,
     nodes: options.Nodes = None,
     engine: options.Engine = None,
     on_node_loss: options.OnNodeLoss = None,
@@ -69,6 +73,7 @@ def command(
     owner: options.Owner = None,
     project: options.Project = None,
     override: options.Override = None,
+    no_guard: options.NoGuard = False,
     dry_run: options.DryRun = False,
     wait_start: options.WaitStart = False,
     no_wait: options.NoWait = False,
@@ -84,6 +89,9 @@ def command(
 
     --nodes 4 launches four of one type in one zone under one name, all or none: NAME-0 to NAME-3. The price counts
     four times in the plan and in budgets.
+
+    --provider any takes the cheapest offer of all cloud accounts. A stranger's computer is never among them unless you
+    type --trust community: its owner can read everything on it, so volumes need --expose, too.
 
     The same request again returns the same machine. Exit code 3 if a budget does not allow it.
 
@@ -101,7 +109,7 @@ def command(
     if wait_start and no_wait:
         says = "--wait-start and --no-wait contradict each other."
         raise InvalidRequest(says, field="--wait-start", value=None, next="Leave one of them out.")
-    request = parse_request(**{word: asked[word] for word in UpOptions.__annotations__})
+    request = replace(parse_request(**{word: asked[word] for word in UpOptions.__annotations__}), by_hand=True)
     session = open_here()
     prepared = prepare(session, request)
     look_for_budgets(session, prepared)

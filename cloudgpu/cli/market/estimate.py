@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from cloudgpu.cli.common import Format, Output, Verbose, emit, open_here
+from cloudgpu.cli.launch import options
 from cloudgpu.cli.money.options import Currency, Rate, RateDate, Sources
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ GROUPS = {
         "--spot",
         "--provider",
         "--region",
+        "--trust",
         "--all",
         "--verbose",
         "--sources",
@@ -54,6 +56,7 @@ def command(
     number: Annotated[str, _option("--number", metavar="N", help="How many machines.")] = "1",
     spot: Annotated[bool, typer.Option("--spot/--on-demand", help="Which market to buy on.")] = False,
     provider: Annotated[Text, _option("--provider", metavar="KIND", help="aws, gcp or azure.")] = None,
+    trust: options.Trust = None,
     region: Annotated[
         Text, _option("--region", metavar="NAME", help="Only this region, instead of the cheapest.")
     ] = None,

@@ -11,6 +11,7 @@ import typer
 
 from cloudgpu.cli import progress
 from cloudgpu.cli.common import Format, Output, Verbose, emit, shown
+from cloudgpu.cli.launch import options
 from cloudgpu.cli.terminal import paged
 from cloudgpu.control.catalog.market import Order, market_value, parse_filters
 
@@ -25,6 +26,7 @@ def command(
         str | None, typer.Option(metavar="NAME", help="Prices in this region, instead of each type's cheapest.")
     ] = None,
     spot: Annotated[bool, typer.Option("--spot/--on-demand", help="Which market to buy on.")] = False,
+    trust: options.Trust = None,
     sort: Annotated[Order, typer.Option(help="What to sort by.")] = Order.PRICE,
     all_: Annotated[bool, typer.Option("--all", "-a", help="Include types that probably cannot be launched.")] = False,
     verbose: Verbose = False,
@@ -43,7 +45,7 @@ def command(
     from cloudgpu.control.catalog.market import use_refreshed
 
     use_refreshed(os.environ)
-    filters = parse_filters(gpu, min_memory, max_price, provider, region, spot=spot, legacy=all_)
+    filters = parse_filters(gpu, min_memory, max_price, provider, region, spot=spot, legacy=all_, trust=trust)
     value = market_value(filters, sort, datetime.now(UTC))
     text = offers_text(value, requested=gpu, region=region, by_speed=sort is Order.SPEED_PER_DOLLAR, verbose=verbose)
     progress.end()  # the terminal is the pager's

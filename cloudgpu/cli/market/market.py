@@ -127,10 +127,13 @@ def _cut(text: str, room: int) -> str:
     return text if len(text) <= room else f"{text[: room - 4]}..{text[-2:]}"
 
 
+_WITH = {"legacy": "With --all", "trust": "With --trust community"}
+
+
 def _nothing(value: GpusDocument) -> str:
     lines = ["Nothing in the catalogue fits."]
     for other in value["without"]:
-        what = "With --all" if other["requirement"] == "legacy" else f"Without {WISHES[other['requirement']]}"
+        what = _WITH.get(other["requirement"]) or f"Without {WISHES[other['requirement']]}"
         types = f"{other['types']} type" + ("s" if other["types"] > 1 else "")
         lines.append(f"{what}: {types}, from {dollars(other['from']['usd_per_hour'], 4)} an hour.")
     if not value["without"]:

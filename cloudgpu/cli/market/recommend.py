@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from cloudgpu.cli.common import Format, Output, Verbose, emit, open_here
+from cloudgpu.cli.launch import options
 from cloudgpu.cli.money.options import Currency, Rate, RateDate, Sources
 
 
@@ -50,6 +51,7 @@ def command(
     ] = None,
     provider: Annotated[str | None, typer.Option(metavar="KIND", help="Rent at aws, gcp or azure.")] = None,
     region: Annotated[str | None, typer.Option(metavar="NAME", help="Rent in this region.")] = None,
+    trust: options.Trust = None,
     spot: Annotated[bool, typer.Option("--spot/--on-demand", help="Which market to rent on.")] = False,
     currency: Currency = None,
     rate: Rate = None,

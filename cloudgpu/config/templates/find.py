@@ -10,15 +10,30 @@ from typing import cast, get_args
 
 from cloudgpu.config.files.paths import data_dir, file_names
 from cloudgpu.config.files.yaml import Table, read_yaml
+from cloudgpu.core.catalog.container_images import parse_reference
 from cloudgpu.core.model.facts import Engine
 from cloudgpu.core.model.launch import Part
 from cloudgpu.core.values.naming import NAME, NAME_RULE, unknown_word
 from cloudgpu.errors import InvalidRequest
 
-KEYS = ("description", "jupyter", "image", "disk_gb", "packages", "engine", "settings", "cloud_init", "on_start")
+KEYS = (
+    "description",
+    "jupyter",
+    "image",
+    "container",
+    "disk_gb",
+    "packages",
+    "engine",
+    "settings",
+    "cloud_init",
+    "on_start",
+)
 JUPYTER = ("jupyter", "lab")
 LARGEST_DISK_GB = 65_536
 SETTING = re.compile(r"[a-z][a-z0-9_]{0,39}")  # in `on_start` it is a variable of the shell
+_SETTING_IN_IMAGE = re.compile(r"\{\{ *settings\.([a-z][a-z0-9_]*) *\}\}")
+_MOVING = ("", "latest")
+_EXAMPLE = "nvcr.io/nvidia/pytorch:25.06-py3"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +41,11 @@ class Template:
     """A launch template as its file says it.
 
     `jupyter` is the command that serves notebooks, empty for none. `disk_gb` is the size of the system disk in GB
-    (None: the image's own). `packages` are Debian packages. `engine` is what queues its machines' jobs (None: it does
-    not say). `settings` are texts by name that a user may set and both `cloud_init`, a jinja2 text, and `on_start` may
-    use; `on_start` is a shell script that runs as the user in the home directory each time the machine starts.
-    `cloud_init_line` is the line of the file on which that text begins.
+    (None: the image's own). `container` names a container image, in which settings may stand. `packages` are Debian
+    packages. `engine` is what queues its machines' jobs (None: it does not say). `settings` are texts by name that a
+    user may set and `container`, `cloud_init`, a jinja2 text, and `on_start` may use; `on_start` is a shell script that
+    runs as the user in the home directory each time the machine starts. `cloud_init_line` is the line of the file on
+    which that text begins.
     """
 
     name: str
@@ -44,11 +60,18 @@ class Template:
     settings: Mapping[str, str] = field(default_factory=dict, repr=False)  # an address may hold a password
     cloud_init_line: int = 1
     engine: Engine | None = None
+    container: str = ""
+
+    @property
+    def container_image(self) -> str:
+        """The image of its container, settings put in; empty for none. Raises InvalidRequest for what is none."""
+        return _container_image(self.container, self.settings, self.path)
 
     def parts(self) -> tuple[Part, ...]:
         """Return the parts in a provider's order, as the file says them; `render.rendered` makes them final."""
         pieces = (
             ("image", self.image),
+            ("container", self.container_image),
             ("disk_gb", "" if self.disk_gb is None else str(self.disk_gb)),
             ("packages", "\n".join(self.packages)),
             ("cloud_init", self.cloud_init),
@@ -104,6 +127,7 @@ def template_from(table: Table, name: str) -> Template:
         on_start=table.text("on_start"),
         settings=_settings(table),
         engine=_engine(table),
+        container=table.line("container"),
         cloud_init_line=table.blocks.get("cloud_init", table.lines.get("cloud_init", 1)),
     )
 
@@ -171,3 +195,44 @@ def opens_jupyter(name: str | None, search: Sequence[Path]) -> bool:
         return bool(load_template(name or "", search=search).jupyter)
     except InvalidRequest:
         return True
+
+
+def _container_image(text: str, settings: Mapping[str, str], path: Path) -> str:
+    """Return the image that `container` of the template in `path` names; empty for none.
+
+    Raises InvalidRequest for a setting that the template does not have, for what is no image, and for one without a
+    fixed tag or digest: what a second machine pulls has to be what the first one has.
+    """
+    if not text:
+        return ""
+    image = _SETTING_IN_IMAGE.sub(lambda found: _setting_in_image(found[1], settings, path), text)
+    found = parse_reference(image)
+    if found is None:
+        raise _image_fault(image, path, "is not the name of a container image", f"For example: container: {_EXAMPLE}")
+    if not found.digest and found.tag in _MOVING:
+        says = "has no fixed tag, so two machines could get different images"
+        raise _image_fault(image, path, says, f"Name one, for example: container: {_EXAMPLE}")
+    return image
+
+
+def _setting_in_image(name: str, settings: Mapping[str, str], path: Path) -> str:
+    if name in settings:
+        return settings[name]
+    known = ", ".join(settings)
+    raise unknown_word(
+        f"{path.name}: container uses {name!r}, which is not a setting of this template",
+        name,
+        settings,
+        field=f"{path.name}: container",
+        value=name,
+        next=f"Its settings: {known}." if known else f"Add it under `settings:` ({path}).",
+    )
+
+
+def _image_fault(image: str, path: Path, says: str, way: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"{path.name}: container {image!r} {says}.",
+        field=f"{path.name}: container",
+        value=image,
+        next=f"{way} ({path})",
+    )

@@ -292,7 +292,7 @@ def _unknown_type(name: str, known: list[str]) -> InvalidRequest:
 def offers_of(request: EstimateQuery) -> list[CatalogOffer]:
     """Return every offer that passes, in every region."""
     it = request.filters
-    found = catalog.offers(it.provider, it.region, it.market, it.gpu, legacy=it.legacy)
+    found = catalog.offers(it.provider, it.region, it.market, it.gpu, legacy=it.legacy, trust=it.trust)
     return [
         offer
         for offer in found

@@ -54,6 +54,7 @@ class EstimateOptions(CurrencyOptions, total=False):
     spot: bool
     provider: str | None
     region: str | None
+    trust: str | None  # "cloud", "datacenter" or "community"
     disk: str | Sequence[str] | None  # "gp3"; several: one for each cloud
     disk_gb: Number | None
     address: str
@@ -130,7 +131,7 @@ def parse_estimate(settings: Settings, now: datetime, **given: Unpack[EstimateOp
     words = (given.get("gpu"), None, None, given.get("provider"), given.get("region"))
     nodes = _nodes(given)
     return EstimateQuery(
-        filters=parse_filters(*words, spot=spot, legacy=each_type),
+        filters=parse_filters(*words, spot=spot, legacy=each_type, trust=given.get("trust")),
         type=given.get("type"),
         number=nodes.nodes if nodes else int(_whole(given.get("number", 1), "--number", 1, MOST_MACHINES)),
         disks=_disks(given.get("disk")),

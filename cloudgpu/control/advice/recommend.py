@@ -148,4 +148,6 @@ def _others(request: RecommendRequest, figures: Figures) -> Iterable[tuple[Metho
 
 def _anywhere(request: RecommendRequest, need: Need, figures: Figures) -> list[Machine]:
     """Return what holds the work at any price and anywhere, on the same market."""
-    return machines(matching(Filters(market=request.filters.market)), need, spec_of, figures)
+    return machines(
+        matching(Filters(market=request.filters.market, trust=request.filters.trust)), need, spec_of, figures
+    )

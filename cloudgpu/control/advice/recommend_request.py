@@ -57,6 +57,7 @@ class RecommendOptions(CurrencyOptions, total=False):
     provider: str | None
     region: str | None
     spot: bool
+    trust: str | None  # "cloud", "datacenter" or "community"
     tariff: Number | None  # of a kWh, in US dollars or at a known rate: "0.35 EUR"
     card_price: str | Sequence[str] | None  # "3090=650": what a card costs you; several: one for each card
 
@@ -91,7 +92,14 @@ def parse_recommend(
     memory = None if gib is None else Fraction(number_of(_gib(gib), "--memory", least="0.1", most=MOST_GIB, unit="GiB"))
     spot = bool(given.get("spot", False))
     filters = parse_filters(
-        None, None, given.get("max_price"), given.get("provider"), given.get("region"), spot=spot, legacy=False
+        None,
+        None,
+        given.get("max_price"),
+        given.get("provider"),
+        given.get("region"),
+        spot=spot,
+        legacy=False,
+        trust=given.get("trust"),
     )
     tariff, budget = given.get("tariff"), given.get("budget")
     return RecommendRequest(

@@ -14,12 +14,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
+from itertools import starmap
 from typing import TYPE_CHECKING
 
 from cloudgpu.config.alerts.alerts import PRICE_JUMP, everybody, receivers
 from cloudgpu.config.alerts.template import Message, message, own_template, shipped_template
 from cloudgpu.config.policies.find import lab_limits
 from cloudgpu.control.alerts.channels import Outcome, label_of, send
+from cloudgpu.control.session.last_run import unguarded_machines
 from cloudgpu.control.session.session import living
 from cloudgpu.control.team.law import law_of
 from cloudgpu.core.alerts.alerts import (
@@ -41,6 +43,7 @@ from cloudgpu.core.alerts.findings import (
     is_wrong,
     machine_findings,
     price_leaps,
+    unguarded_finding,
     unproved_since,
 )
 from cloudgpu.core.alerts.lost_nodes import lost_findings
@@ -92,7 +95,16 @@ def found_here(session: Session) -> tuple[Finding, ...]:
     over = ended_findings(map(_with_reason, (machine for machine in bills if machine.unrequested_stop)), now)
     lost = lost_findings(map(_with_reason, (machine for machine in bills if machine.cluster)), now)
     jobs = _of_jobs(session, bills, now)
-    return (*of_machines, *over, *lost, *jobs, *price_leaps(machines, _factor_of(session)), *_held_back(session))
+    alone = starmap(unguarded_finding, unguarded_machines(session, machines))
+    return (
+        *of_machines,
+        *over,
+        *lost,
+        *jobs,
+        *alone,
+        *price_leaps(machines, _factor_of(session)),
+        *_held_back(session),
+    )
 
 
 def _with_reason(machine: Machine) -> Machine:
@@ -278,6 +290,11 @@ def undelivered(session: Session) -> dict[str, tuple[News, ...]]:
     addresses = everybody(session.settings.alerts, session.home)
     found = {label: known.waiting(label, heard) for label in map(label_of, addresses)}
     return {label: news for label, news in found.items() if news}
+
+
+def lasting_keys(session: Session, topic: str) -> tuple[str, ...]:
+    """Return the keys of alerts of this topic that have not fallen back."""
+    return tuple(key for key, one in _told(session).lasting.items() if one.finding.topic == topic)
 
 
 def _noted(

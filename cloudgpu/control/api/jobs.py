@@ -216,7 +216,7 @@ class Jobs(Capability):
 def _plan_value(session: Session, planned: PlannedRun) -> JobPlan:
     from cloudgpu.control.launch.budget_preview import planned as launch_of
     from cloudgpu.core.values.money import usd
-    from cloudgpu.views.jobs import notice_value
+    from cloudgpu.views.jobs import notice_value, traffic_value
 
     request, snapshot = planned.request, planned.snapshot
     return {
@@ -240,6 +240,7 @@ def _plan_value(session: Session, planned: PlannedRun) -> JobPlan:
             }
             for one in planned.data
         ],
+        "traffic": None if planned.traffic is None else traffic_value(planned.traffic),
         "notice": None if planned.fit is None else notice_value(planned.fit),
         "dearest_usd": None if planned.dearest is None else usd(planned.dearest),
     }

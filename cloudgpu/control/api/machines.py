@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from io import BytesIO
 from pathlib import Path
@@ -13,7 +14,8 @@ from cloudgpu.control.inputs.launch_request import check_reason, duration, momen
 from cloudgpu.control.inventory.listing import cluster, listed, machine
 from cloudgpu.core.model.machine import called
 from cloudgpu.core.model.resources import Kind
-from cloudgpu.errors import InvalidRequest
+from cloudgpu.errors import CloudgpuError, InvalidRequest
+from cloudgpu.parallel import Pool
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -23,8 +25,14 @@ if TYPE_CHECKING:
     from cloudgpu.control.access.jupyter import JupyterTunnel
     from cloudgpu.control.clusters.together import Together
     from cloudgpu.control.inputs.launch_request import UpOptions
+    from cloudgpu.control.session.session import Session
     from cloudgpu.core.model.machine import Machine
-    from cloudgpu.views.documents.machines.access import AllowDocument, CopyDocument, ShareDocument
+    from cloudgpu.views.documents.machines.access import (
+        AllowDocument,
+        CopyDocument,
+        NetworkBenchDocument,
+        ShareDocument,
+    )
     from cloudgpu.views.documents.machines.machines import (
         ClusterMachinesDocument,
         DownDocument,
@@ -59,7 +67,7 @@ class Machines(Capability):
         from cloudgpu.control.launch.budget_preview import planned
         from cloudgpu.control.launch.plan import prepare
 
-        return planned(self._session, prepare(self._session, parse_request(**asked)))
+        return planned(self._session, prepare(self._session, replace(parse_request(**asked), by_hand=True)))
 
     def up(self, *, wait: bool = True, **asked: Unpack[UpOptions]) -> UpDocument:
         """Launch a machine, or return the one that the same request has launched; wait until SSH is verified.
@@ -73,7 +81,7 @@ class Machines(Capability):
         from cloudgpu.control.launch.launch import launch, launched
         from cloudgpu.control.launch.plan import prepare
 
-        prepared = prepare(self._session, parse_request(**asked))
+        prepared = prepare(self._session, replace(parse_request(**asked), by_hand=True))
         done = launch(self._session, prepared, wait=wait)
         reached = wait and done.machine.state == "running"
         on_start = on_start_of(self._session, done.machine, prepared.template) if reached else None
@@ -111,17 +119,46 @@ class Machines(Capability):
         Every word of `argv` arrives as it is, without a shell. Raises Unreachable when the connection is lost, Frozen
         when the machine falls silent. All that the command writes is held in memory.
         """
-        from cloudgpu.access.ssh.connection import Completed
-        from cloudgpu.access.ssh.execute import run
-        from cloudgpu.control.access.reach import reached
+        _check_words(argv)
+        return _executed(self._session, self._session.find(name), argv, input)
 
-        if isinstance(argv, str):
-            way_out = 'For example ["nvidia-smi", "-L"], or ["sh", "-c", "..."] for a shell.'
-            raise InvalidRequest("A command is a list of words.", field="CMD", value=argv, next=way_out)
-        out, err = BytesIO(), BytesIO()
-        with reached(self._session, self._session.find(name)) as connection:
-            status = run(connection, argv, stdin=BytesIO(input), stdout=out, stderr=err)
-        return Completed(status, out.getvalue(), err.getvalue())
+    def exec_all(self, name: str, argv: Sequence[str]) -> Mapping[str, Completed | CloudgpuError]:
+        """Run a command on every node of a cluster at once, without input; return by node what `exec` would.
+
+        A node that cannot be reached has the error instead, and keeps no other one from its answer. A machine of its
+        own has one answer.
+        """
+        _check_words(argv)
+        rows = self._session.find_any(name, running=True)
+
+        def run_on(row: Machine) -> Completed | CloudgpuError:
+            try:
+                with self._session.beside() as own:
+                    return _executed(own, row, argv, None)
+            except CloudgpuError as error:
+                return error
+
+        with Pool(len(rows), "nodes") as pool:
+            return dict(zip([row.name for row in rows], pool.map(run_on, rows), strict=True))
+
+    def bench_network(
+        self,
+        name: str,
+        other: str | None = None,
+        *,
+        seconds: int = 5,
+        expected: float | None = None,
+        tool: str | None = None,
+    ) -> NetworkBenchDocument:
+        """Measure how fast the nodes of a cluster, or two machines in one place, send to each other.
+
+        `seconds` (1 to 10) is how long iperf3 sends, `expected` the network's Gbit/s instead of the type's, `tool`
+        `iperf3` or `nccl-tests`; None: nccl-tests where they can. Raises InvalidRequest where the tool is missing or
+        the traffic would be billed, Unreachable where the machines do not reach each other.
+        """
+        from cloudgpu.control.clusters.bench import bench_network, tool_of
+
+        return bench_network(self._session, name, other, seconds=seconds, expected=expected, tool=tool_of(tool))
 
     def cp(self, sources: str | Path | Sequence[str | Path], destination: str | Path) -> CopyDocument:
         """Copy files or directories to a machine or from it: `"NAME:PATH"` on one side, relative to its home.
@@ -180,12 +217,14 @@ class Machines(Capability):
         override: str | None = None,
         wait: bool = True,
         move: bool = False,
+        no_guard: bool = False,
     ) -> MachineDocument:
         """Start a stopped machine under a new lease (as long as its policy says), and wait until SSH is verified.
 
         A parked machine, or one that was interrupted, is launched again from its image. With `move` a stopped one is
         imaged and launched elsewhere in its region, on any type with the same GPUs. Raises NoCapacity: all stays,
-        and BudgetRefused, as `up` does.
+        and BudgetRefused, as `up` does; InvalidRequest where only the reaper could end it and no scheduled run is
+        heard, unless `no_guard`.
         """
         from cloudgpu.control.launch.restore import started
 
@@ -198,9 +237,20 @@ class Machines(Capability):
 
             check_not_moved(machine, move=move)
             until = new_lease(self._session, machine, span, renew)
-            return self._cluster(start_all(self._session, [machine, *others], until, override=reason, wait=wait))
+            nodes = [machine, *others]
+            done = start_all(self._session, nodes, until, override=reason, no_guard=no_guard, wait=wait)
+            return self._cluster(done)
         return self._machine(
-            started(self._session, machine, span, renew=renew, override=reason, move_it=move, wait=wait)
+            started(
+                self._session,
+                machine,
+                span,
+                renew=renew,
+                override=reason,
+                move_it=move,
+                wait=wait,
+                no_guard=no_guard,
+            )
         )
 
     def hold(
@@ -358,6 +408,23 @@ class Machines(Capability):
             return cluster(self._session, done.machines)
         worst.add_note("; ".join(f"{row.name}: {row.state}" for row in done.machines))
         raise worst
+
+
+def _check_words(argv: Sequence[str]) -> None:
+    if isinstance(argv, str):
+        way_out = 'For example ["nvidia-smi", "-L"], or ["sh", "-c", "..."] for a shell.'
+        raise InvalidRequest("A command is a list of words.", field="CMD", value=argv, next=way_out)
+
+
+def _executed(session: Session, row: Machine, argv: Sequence[str], given: bytes | None) -> Completed:
+    from cloudgpu.access.ssh.connection import Completed
+    from cloudgpu.access.ssh.execute import run
+    from cloudgpu.control.access.reach import reached
+
+    out, err = BytesIO(), BytesIO()
+    with reached(session, row) as connection:
+        status = run(connection, argv, stdin=None if given is None else BytesIO(given), stdout=out, stderr=err)
+    return Completed(status, out.getvalue(), err.getvalue())
 
 
 def copy_document(done: Copied) -> CopyDocument:

@@ -13,6 +13,7 @@ from cloudgpu.catalog.place import use
 from cloudgpu.catalog.rules import PROVIDERS
 from cloudgpu.config.files.paths import find_home
 from cloudgpu.config.settings import ANY
+from cloudgpu.control.inputs.trust import parse_trust
 from cloudgpu.core.catalog.catalog import (
     OLD_AFTER,
     CatalogOffer,
@@ -23,7 +24,7 @@ from cloudgpu.core.catalog.catalog import (
     meant_by,
     speed,
 )
-from cloudgpu.core.model.offers import Market
+from cloudgpu.core.model.offers import USUAL_TRUST, Market, Trust
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.typed import parse_gpu, parse_memory, parse_price
 from cloudgpu.errors import InvalidRequest
@@ -53,6 +54,7 @@ class Filters:
     region: str | None = None
     market: Market = Market.ON_DEMAND
     legacy: bool = False
+    trust: Trust = USUAL_TRUST  # the least that is accepted
 
 
 def use_refreshed(environ: Mapping[str, str]) -> None:
@@ -69,6 +71,7 @@ def parse_filters(
     *,
     spot: bool,
     legacy: bool,
+    trust: str | None = None,
 ) -> Filters:
     """Return the filters that were asked for in words; raise InvalidRequest for the first that cannot be meant."""
     check_listed(provider)
@@ -82,6 +85,7 @@ def parse_filters(
         region=region,
         market=Market.SPOT if spot else Market.ON_DEMAND,
         legacy=legacy,
+        trust=parse_trust(trust) or USUAL_TRUST,
     )
 
 
@@ -136,7 +140,8 @@ def market_value(filters: Filters, order: Order, now: datetime) -> GpusDocument:
 
 def matching(filters: Filters) -> list[CatalogOffer]:
     """Return the cheapest offer of every type that passes."""
-    offers = catalog.offers(filters.provider, filters.region, filters.market, filters.gpu, legacy=filters.legacy)
+    words = (filters.provider, filters.region, filters.market, filters.gpu)
+    offers = catalog.offers(*words, legacy=filters.legacy, trust=filters.trust)
     return [offer for offer in cheapest_per_type(offers) if _passes(offer, filters)]
 
 
@@ -176,4 +181,4 @@ def _without(filters: Filters) -> Iterable[OfferObstacle]:
             yield {"requirement": field, "types": len(found), "from": price_value(cheapest)}
 
 
-_WITHOUT = Filters(legacy=True)  # what each filter is where it is left out
+_WITHOUT = Filters(legacy=True, trust=Trust.COMMUNITY)  # what each filter is where it is left out

@@ -13,6 +13,7 @@ from cloudgpu.core.clusters.layout import engine_files, rank
 from cloudgpu.core.clusters.members import members
 from cloudgpu.core.clusters.worth import USED_OF_NETWORK
 from cloudgpu.core.model.machine import is_owned
+from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.machines.access import NetworkBenchDocument
 
 MOST_GBIT = 10_000
-USUAL_S = 5
+USUAL_S, MOST_S = 5, 10
 POOR_BELOW = 0.8  # of what was expected: something is not used
 
 
@@ -33,6 +34,13 @@ class Tool(StrEnum):
 
     IPERF3 = "iperf3"
     NCCL = "nccl-tests"
+
+
+def tool_of(word: str | None) -> Tool | None:
+    """Return the tool that a word names, None for no word. Raises InvalidRequest for any other."""
+    if word is not None and word not in list(Tool):
+        raise unknown_word(f"{word!r} does not measure a network", word, [*Tool], field="--with")
+    return None if word is None else Tool(word)
 
 
 def bench_network(
@@ -53,6 +61,13 @@ def bench_network(
     Raises InvalidRequest for machines whose traffic would be billed or that lack the tool, Unreachable where they do
     not reach each other.
     """
+    if not 1 <= seconds <= MOST_S:
+        raise InvalidRequest(
+            f"{seconds} is not a number of seconds from 1 to {MOST_S}.",
+            field="--seconds",
+            value=str(seconds),
+            next="For example --seconds 5",
+        )
     if expected is not None and not 0 < expected <= MOST_GBIT:
         raise InvalidRequest(
             f"{expected:g} is not a network from above 0 to {MOST_GBIT:,} Gbit/s.",

@@ -36,7 +36,13 @@ def check_not_moved(machine: Machine, *, move: bool) -> None:
 
 
 def start_all(
-    session: Session, machines: Sequence[Machine], lease: Lease, *, override: str | None = None, wait: bool = True
+    session: Session,
+    machines: Sequence[Machine],
+    lease: Lease,
+    *,
+    override: str | None = None,
+    no_guard: bool = False,
+    wait: bool = True,
 ) -> Together:
     """Start the nodes of a stopped cluster under one new lease, and return their rows once all are accepted.
 
@@ -53,7 +59,7 @@ def start_all(
             rows = _looked_at(session, machines)
             asleep = [row for row in rows if row.state not in AWAKE]
             if asleep:
-                admit_start(session, asleep, lease, override)
+                admit_start(session, asleep, lease, override, no_guard=no_guard)
                 _refused_whole(session, rows, asleep, each(session, asleep, partial(_started, lease=lease)))
             else:
                 session.tell(f"{name} runs already; extend makes its lease longer")

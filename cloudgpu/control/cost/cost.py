@@ -5,13 +5,13 @@ Beside the amounts it says credits, sustained use discounts, and how long each b
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from cloudgpu.catalog.read import gpu_of, speeds
 from cloudgpu.control.advice.desktop_choice import desktop_named
-from cloudgpu.control.cost.job_cost import all_jobs
+from cloudgpu.control.cost.job_cost import all_jobs, with_tariffs
 from cloudgpu.control.inputs.periods import parse_cost
 from cloudgpu.core.advice.compare import busy, clouds_of
 from cloudgpu.core.billing.charge_notes import gaps_within
@@ -149,6 +149,7 @@ def costs(session: Session, request: CostRequest | None = None, *, days: bool = 
     wanted = request or parse_cost(session.settings, now)
     last = _last_days(wanted.asked, now) if days else None
     read = _read(session, wanted.asked, last)
+    read = replace(read, rows=with_tariffs(session, read.rows))
     of_all = wanted.asked.owner is None
     if wanted.asked.owner is not None:
         read = _of_owner(read, wanted.asked.owner)

@@ -16,7 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from cloudgpu.control.cost.job_cost import all_jobs
+from cloudgpu.control.cost.job_cost import all_jobs, with_tariffs
 from cloudgpu.control.inputs.periods import Moment, parse_period_request
 from cloudgpu.core.billing.line_items import Item, itemised
 from cloudgpu.core.billing.totals import billed
@@ -111,7 +111,7 @@ def export(session: Session, form: Form, span: Span, out: Path | None, stream: T
 def _items(session: Session, span: Span) -> Iterator[Item]:
     since = iso(span.since) if span.since else ""
     rows, ended = session.ledger.read(lambda view: (view.bills(), list(view.uses(since))))
-    bill = billed(rows, ended, span.now, since=span.since, until=span.until)
+    bill = billed(with_tariffs(session, rows), ended, span.now, since=span.since, until=span.until)
     jobs = assigned(all_jobs(session).values())
     return itemised(bill, span.now, since=span.since, until=span.until, assigned=jobs)
 

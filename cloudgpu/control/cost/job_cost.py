@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.core.events.job_lines import SUBJECT
 from cloudgpu.core.jobs.job import Job, jobs_of
 from cloudgpu.core.jobs.shares import assigned, guest_since, job_cost
+from cloudgpu.core.jobs.tariff import tariff_cost, tariff_rows
 from cloudgpu.core.values.times import iso
 
 if TYPE_CHECKING:
@@ -48,4 +49,15 @@ def jobs_spent(session: Session, wanted: Iterable[Job], *, jobs: Mapping[str, Jo
     shares = assigned({**known, **{one.id: one for one in asked}}.values())
     mine = [machine for machine in machines if machine.id in shares]
     gone = [one for one in ended if one[0] in shares]
-    return {one.id: job_cost(one.id, shares, mine, gone, now) for one in asked}
+    costs = {one.id: job_cost(one.id, shares, mine, gone, now) for one in asked}
+    return costs | {one.id: asks for one in asked if (asks := tariff_cost(one, now)) is not None}
+
+
+def with_tariffs(session: Session, rows: Sequence[Machine]) -> list[Machine]:
+    """Return rows (`View.bills`) with one for each job that somebody else's Slurm asks something for.
+
+    Reads the jobs only where a machine of one's own may have submitted any.
+    """
+    if not any(one.provider == "ssh" for one in rows):
+        return list(rows)
+    return [*rows, *tariff_rows(all_jobs(session).values(), rows)]

@@ -16,7 +16,7 @@ from cloudgpu.control.advice.compare import Read as Known
 from cloudgpu.control.advice.compare import compared
 from cloudgpu.control.advice.compare_request import parse_compare
 from cloudgpu.control.cost.cost import budgets_left, to_come
-from cloudgpu.control.cost.job_cost import all_jobs
+from cloudgpu.control.cost.job_cost import all_jobs, with_tariffs
 from cloudgpu.control.cost.report_files import KIND
 from cloudgpu.control.inputs.periods import PeriodOptions, parse_month
 from cloudgpu.control.inventory.listing import age_of_view
@@ -187,7 +187,8 @@ def _looking_for_no_garbage() -> Iterator[None]:
 def _read(session: Session, period: CostQuery) -> Read:
     since = "" if period.since is None else iso(period.since)
     rows, ended, lines = session.ledger.read(lambda view: (view.bills(), list(view.uses(since)), view.said(KINDS)))
-    return Read(rows, ended, lines, utilization_of(session, rows, ended, period.since, period.until))
+    hours = utilization_of(session, rows, ended, period.since, period.until)
+    return Read(with_tariffs(session, rows), ended, lines, hours)
 
 
 def _about(session: Session, read: Read, by_machine: Costs) -> ReportBasis:

@@ -14,8 +14,9 @@ from cloudgpu.config.files.text import shown
 from cloudgpu.config.settings import LONGEST
 from cloudgpu.control.inputs.cluster import ClusterRequest, check_cluster, cluster_request
 from cloudgpu.control.inputs.setup import setup_of
+from cloudgpu.control.inputs.trust import check_exposure, parse_trust
 from cloudgpu.core.model.launch import Setup
-from cloudgpu.core.model.offers import Requirements
+from cloudgpu.core.model.offers import Requirements, Trust
 from cloudgpu.core.values.naming import NAME, NAME_RULE, tag_value
 from cloudgpu.core.values.times import from_iso, parse_duration
 from cloudgpu.core.values.typed import check_keywords, parse_gpu, parse_price
@@ -46,7 +47,11 @@ class UpRequest:
     owner: str | None = None
     project: str | None = None
     override: str | None = None  # why it may pass a budget
+    no_guard: bool = False
     cluster: ClusterRequest | None = None
+    trust: Trust | None = None  # the least that is accepted; None: that of the settings
+    expose: bool = False  # a stranger's computer may be given secrets and volumes
+    by_hand: bool = False  # somebody works on it: no job begins again when it is taken
 
 
 def validate_request(request: UpRequest) -> None:
@@ -56,6 +61,7 @@ def validate_request(request: UpRequest) -> None:
     check_line("--owner", request.owner)
     check_line("--project", request.project)
     check_reason(request.override)
+    check_exposure(request.trust, ["--volume"] * (request.setup.volume is not None), expose=request.expose)
     if request.cluster is not None:
         check_cluster(request.cluster, request.name, request.key, request.setup)
     for option, text in {
@@ -158,6 +164,9 @@ class UpOptions(TypedDict, total=False):
     owner: str | None
     project: str | None
     override: str | None  # why a budget is to be passed, where it lets itself be
+    no_guard: bool  # launch though nothing would end it but runs of the reaper, and none is heard
+    trust: str | None  # whose computers are accepted: "cloud", "datacenter" or "community"; None: as the settings say
+    expose: bool  # with "community": its owner may read secrets and volumes
     nodes: int | str | None  # so many machines under one name, all or none
     engine: str | None  # what queues their jobs: "slurm" or "none"; None: as the template says
     on_node_loss: str | None  # "wait" or "stop": what becomes of the other nodes when one is lost
@@ -182,7 +191,10 @@ def parse_request(**asked: Unpack[UpOptions]) -> UpRequest:
         owner=asked.get("owner"),
         project=asked.get("project"),
         override=asked.get("override"),
+        no_guard=asked.get("no_guard", False),
         cluster=cluster_request(asked.get("nodes"), asked.get("engine"), asked.get("on_node_loss")),
+        trust=parse_trust(asked.get("trust")),
+        expose=asked.get("expose", False),
     )
 
 

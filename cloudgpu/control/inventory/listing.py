@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.control.session.account_settings import absences
 from cloudgpu.control.session.base import is_mine
-from cloudgpu.control.session.last_run import last_pass, overdue
+from cloudgpu.control.session.last_run import LastPass, last_pass, overdue, unguarded
 from cloudgpu.control.session.reachable import reachable
 from cloudgpu.control.session.session import Session, living, present
 from cloudgpu.core.model.machine import Machine, scope_of_row
@@ -16,6 +16,7 @@ from cloudgpu.views.machines import foreign_value, machine_value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from datetime import datetime
 
     from cloudgpu.control.inventory.sync import Look
     from cloudgpu.core.events.log import Event
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.machines.machines import (
         ClusterDocument,
         ClusterMachinesDocument,
+        CreditDocument,
         LsDocument,
         MachineDocument,
     )
@@ -85,7 +87,7 @@ def listed(
         session.tell(f"the ledger is in doubt, so machines may be missing here: {doubt}")
     rows = session.ledger.machines() if ended else session.ledger.there()
     last = last_pass(session.ledger)
-    late = session.moved_away() or overdue(session, rows, last)
+    late = session.moved_away() or unguarded(session, rows, last) or overdue(session, rows, last)
     if late is not None:
         session.tell(late)
     shown = [row for row in (rows if ended else present(rows)) if not mine or is_mine(session, row)]
@@ -97,11 +99,20 @@ def listed(
         "clusters": _clusters(shown, values, queues or {}) if any(row.gang for row in shown) else [],
         "view_as_of": _oldest(rows, reached),
         "last_run": None if last.ok_at is None else iso(last.ok_at),
+        "credits": _credits(last, session.clock()),
         "foreign": [foreign_value(instance) for instance in look.foreign] if look else [],
         "integrity_problem": doubt,
         "unanswered": [{"scope": gap.scope, "why": gap.why} for gap in look.unanswered] if look else [],
         **asked,
     }
+
+
+def _credits(last: LastPass, now: datetime) -> list[CreditDocument]:
+    if not last.credits:
+        return []
+    from cloudgpu.views.budgets import credit_value
+
+    return [credit_value(one, now) for one in last.credits]
 
 
 def _clusters(

@@ -83,7 +83,7 @@ def resumed(session: Session, job: Job, machine: Machine) -> None:
     """
     wait = timedelta(seconds=max(job.spec["results_wait_s"], 600))
     session.tell(f"{job.name}: starting {machine.name} again to fetch its results")
-    started_with(session, machine, wait)
+    started_with(session, machine, wait, no_guard=bool((job.spec["launch"] or {}).get("no_guard")))
 
 
 def terminated(session: Session, job: Job, machine: Machine) -> None:

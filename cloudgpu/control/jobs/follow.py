@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.jobs.carried import Carried
     from cloudgpu.core.jobs.job import Attempt, Job
 
-_BEFORE = (State.PENDING, State.STARTING)
+_BEFORE = (State.PENDING, State.STARTING, State.QUEUED)
 MOST_PAUSE_S = 5.0
 AGAIN_S = 0.5  # before the next look at an attempt whose output could not be followed
 STOP_S = 0.1  # how soon a thread that waits for a reader sees that it is to stop

@@ -17,20 +17,24 @@ from cloudgpu.access.computer import node
 from cloudgpu.access.jobs.snapshot import take
 from cloudgpu.control.cost.job_cost import all_jobs
 from cloudgpu.control.inputs.launch_request import parse_request
+from cloudgpu.control.inputs.trust import check_exposure_on
 from cloudgpu.control.jobs.buckets.data import BucketData, bucket_data, settings_of, traffic_text
 from cloudgpu.control.jobs.deadline.plan import PlannedDeadline, plan_deadline
 from cloudgpu.control.jobs.elsewhere import check_there
 from cloudgpu.control.jobs.inputs.env_file import secret_values
+from cloudgpu.control.jobs.inputs.request import shown_to_its_owner
 from cloudgpu.control.jobs.slurm.place import slurm_of, slurm_of_gang
 from cloudgpu.control.jobs.store import PREFIX, append, check_free, directory_of, measured_of, snapshots, the_job
 from cloudgpu.control.launch.budget_preview import look_for_budgets
 from cloudgpu.control.launch.plan import Prepared, prepare
+from cloudgpu.control.pricing.attached_costs import egress_rate
 from cloudgpu.core.events.job_lines import job_requested
 from cloudgpu.core.jobs.job import living_named
 from cloudgpu.core.jobs.notice import Fit, fit_of
 from cloudgpu.core.jobs.stored import VOLUME, bucket_of
+from cloudgpu.core.jobs.traffic import JobTraffic, job_traffic
 from cloudgpu.core.model.machine import is_owned
-from cloudgpu.core.model.offers import Market
+from cloudgpu.core.model.offers import Market, TrafficPrices
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.buckets import open_results_bucket
@@ -74,6 +78,7 @@ class PlannedRun:
     results_traffic: str = ""
     fit: Fit | None = None  # what fits the notice of a spot machine
     deadline: PlannedDeadline | None = None
+    traffic: JobTraffic | None = None  # what its bytes cost, where its place charges for them
 
 
 def plan_run(session: Session, request: RunRequest, environ: Mapping[str, str]) -> PlannedRun:
@@ -90,6 +95,8 @@ def plan_run(session: Session, request: RunRequest, environ: Mapping[str, str]) 
     if machine is not None:
         jobs = all_jobs(session).values()
         check_free(machine, jobs if slurm is None else (one for one in jobs if one.gang > 1))  # Slurm has a queue
+        given = {"secret": request.secrets, "env_file": request.env_file}
+        check_exposure_on(machine.name, machine.trust, shown_to_its_owner(given), expose=request.is_exposed)
         volume = next((one["source"] for one in request.data if one["source"].startswith(VOLUME)), None)
         check_there(machine, {"--results-to": request.results_to, "--data": volume})
     launch = None if machine is not None else _launch_options(request)
@@ -114,12 +121,15 @@ def plan_run(session: Session, request: RunRequest, environ: Mapping[str, str]) 
     if prepared is not None and prepared.nodes > 1:
         spec["gang"] = prepared.nodes
     secret_values(spec, environ)
-    _check_cost(request, prepared, machine)
+    _check_cost(request, prepared, None if slurm is not None else machine)
     place = _place(prepared, machine)
     data = bucket_data(session, request.data, spec["launch"], place)
     traffic = _results_traffic(session, spec, place)
     fit, most = _fit(session, request, prepared), _money(spec["dearest"])
-    return PlannedRun(request, spec, snapshot, prepared, machine, most, data, traffic, fit, deadline)
+    nodes = 1 if prepared is None else prepared.nodes
+    received = nodes * (snapshot.total_bytes + sum(one.bytes for one in data))
+    costs = job_traffic(*_prices_there(prepared, machine, request), received, _last_results(session, request))
+    return PlannedRun(request, spec, snapshot, prepared, machine, most, data, traffic, fit, deadline, costs)
 
 
 def _slurm(session: Session, request: RunRequest, machine: Machine | None) -> SlurmRecord | None:
@@ -134,6 +144,34 @@ def _place(prepared: Prepared | None, machine: Machine | None) -> tuple[str, str
     if prepared is not None:
         return prepared.plan.offer.available.provider, prepared.plan.offer.available.region
     return ("", "") if machine is None else (machine.provider, machine.region or "")
+
+
+def _prices_there(
+    prepared: Prepared | None, machine: Machine | None, request: RunRequest
+) -> tuple[TrafficPrices | None, Money | None]:
+    """Return the traffic prices of the machine's own offer, and what the catalogue says of bytes out.
+
+    What goes to a bucket is priced apart (`_results_traffic`): there the catalogue's price depends on where that is.
+    """
+    if prepared is not None:
+        item = prepared.plan.offer.available
+        own, provider, region = item.traffic, item.provider, item.region
+    elif machine is not None:
+        own = machine.traffic_prices and TrafficPrices(*map(Money, machine.traffic_prices))
+        provider, region = machine.provider, machine.region
+    else:
+        return None, None
+    rate = None if request.results_to is not None or is_owned(provider) else egress_rate(provider, region, 0)
+    return own, None if rate is None else rate.price
+
+
+def _last_results(session: Session, request: RunRequest) -> tuple[int, str] | None:
+    """Return how large the results were of the latest job of this name or command, and its name."""
+    for job in islice(reversed(all_jobs(session).values()), MOST_COMPARED):
+        same = job.name == request.name or tuple(job.spec["argv"]) == request.argv
+        if same and job.fetched is not None and job.fetched.whole:
+            return job.fetched.bytes, job.name
+    return None
 
 
 def _results_traffic(session: Session, spec: JobSpec, place: tuple[str, str]) -> str:

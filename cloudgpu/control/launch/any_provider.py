@@ -42,6 +42,7 @@ class Found:
 
     offers: tuple[Offer, ...]
     candidates: Candidates
+    less: tuple[Offer, ...] = ()  # of less trust than is accepted: only spoken of
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -64,13 +65,18 @@ def offers_of_any_provider(session: Session, candidates: Candidates, there: Mach
     ties = tied_candidates(session, candidates) if there is None else candidates
     wished = {one.account: one.request.want for one in candidates.each}
     found: dict[str, Sequence[Offer]] = {}
+    less: list[Offer] = []
 
     def ask(account: str) -> tuple[Passed, ...]:
         one = ties.at(account)
         machine = there if there and session.account_here(there) == account else None
 
         def act(_account: str) -> None:
-            found[account] = offers_in(session, one.provider, one.request, wished[account], machine)
+            untrusted: list[Offer] = []  # its own: accounts are asked at once
+            try:
+                found[account] = offers_in(session, one.provider, one.request, wished[account], machine, untrusted)
+            finally:
+                less.extend(untrusted)
 
         return passing([account], act)
 
@@ -82,7 +88,7 @@ def offers_of_any_provider(session: Session, candidates: Candidates, there: Mach
         raise _nothing_anywhere(passed)
     having = tuple(one for one in ties.each if one.account in found)
     offers = in_order((offer for some in found.values() for offer in some), having[0].request.want.market)
-    return Found(tuple(offers), replace(ties, each=having, passed=passed))
+    return Found(tuple(offers), replace(ties, each=having, passed=passed), tuple(less))
 
 
 def tied_candidates(session: Session, candidates: Candidates) -> Candidates:

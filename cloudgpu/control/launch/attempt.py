@@ -11,10 +11,12 @@ from cloudgpu.agent import source as agent_source
 from cloudgpu.config.templates.render import DRIVER_TEMPLATE, driver_parts, parts_at
 from cloudgpu.control.access.reach import client_key
 from cloudgpu.control.budgets.admission import carried, decided
+from cloudgpu.control.budgets.credit import check_credit, read_credit
 from cloudgpu.control.launch.budget_preview import way_of
 from cloudgpu.control.network.host_keys import makes_its_own
 from cloudgpu.control.pricing.attached_costs import extras_of
 from cloudgpu.control.pricing.price_history import on_demand_of
+from cloudgpu.control.session.guarding import needs_guard
 from cloudgpu.control.session.identity import identity_of
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.events.launch_lines import launch_intended
@@ -23,7 +25,7 @@ from cloudgpu.core.launch.plan_cost import beside_entry, row_of
 from cloudgpu.core.model import instances
 from cloudgpu.core.model.cluster import cluster_name, node_id, node_key, node_name
 from cloudgpu.core.model.launch import Attempt, Boot, LaunchRequest, Part
-from cloudgpu.core.model.machine import Machine, stays
+from cloudgpu.core.model.machine import Machine, scope_of_row, stays
 from cloudgpu.core.model.offers import Offer
 from cloudgpu.core.policies.endings import is_spared, of_offer
 from cloudgpu.core.policies.policy import for_agent
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.model.facts import AttachedCost
     from cloudgpu.core.model.identity import AccountIdentity
     from cloudgpu.core.model.offers import Price
+    from cloudgpu.core.model.records import GuardsRecord
     from cloudgpu.ledger.log.base import View
 
 
@@ -67,7 +70,9 @@ def record(session: Session, prepared: Prepared, places: Sequence[tuple[Offer, R
     its own, elsewhere all are the same.
     """
     each = {offer: _ready(session, prepared, offer, resolved) for offer, resolved in dict(places).items()}
-    provider, made = prepared.candidates.of(places[0][0]).provider, list[Attempt]()
+    made = list[Attempt]()
+    account = prepared.candidates.of(places[0][0])
+    credit, lease = read_credit(account.provider), timedelta(seconds=account.request.lease_s)
 
     def decision(view: View) -> Sequence[Draft]:
         made[:] = _attempts(session, prepared, [each[offer] for offer, _ in places], view)
@@ -83,11 +88,12 @@ def record(session: Session, prepared: Prepared, places: Sequence[tuple[Offer, R
                 on_demand=each[attempt.offer].on_demand,
                 licence=each[attempt.offer].resolved.licence,
                 identity=each[attempt.offer].identity,
-                guards=guarding(provider, each[attempt.offer].resolved).to_json(),
+                guards=_guards(prepared, attempt.offer, each[attempt.offer].resolved),
             )
             for attempt in made
         ]
         first, *others = [row_of(line, view.machine(line.subject)) for line in lines]
+        check_credit(session, view, credit, [first, *others], scope_of_row(first), lease)
         cluster = made[0].request.cluster
         named = cluster.name if cluster else ""
         return [*lines, *carried(session, view, first, prepared.override, others=others, of_cluster=named)]
@@ -100,6 +106,13 @@ def record(session: Session, prepared: Prepared, places: Sequence[tuple[Offer, R
                 saved.forget(session.home.attempts, attempt.token)
         raise
     return tuple(made)
+
+
+def _guards(prepared: Prepared, offer: Offer, resolved: Resolved) -> GuardsRecord:
+    """Return what guards a machine, and whether it was agreed that no run from outside does."""
+    provider = prepared.candidates.of(offer).provider
+    found = guarding(provider, resolved).to_json()
+    return {**found, "waived": True} if prepared.no_guard and needs_guard(provider, offer, resolved) else found
 
 
 def _ready(session: Session, prepared: Prepared, offer: Offer, resolved: Resolved) -> _Ready:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.budgets.admission import ask_budgets, look_first
+from cloudgpu.control.budgets.credit import credit_notes, planned_credit
 from cloudgpu.control.inventory.listing import machine
 from cloudgpu.control.pricing.price_history import on_demand_of
+from cloudgpu.core.budgets.credit import credit_refusal
 from cloudgpu.core.budgets.refusal import Way, period_text, refusal, shorter_launch
 from cloudgpu.core.launch.plan_cost import beside_entry
 from cloudgpu.core.model.facts import HourlyPrice, MachineGuards, MachineSetup
@@ -16,6 +20,7 @@ from cloudgpu.core.model.machine import BudgetSubject, Machine
 from cloudgpu.core.model.offers import price_to_json
 from cloudgpu.core.values.money import usd
 from cloudgpu.core.values.times import iso
+from cloudgpu.errors import CloudgpuError
 from cloudgpu.views.differences import differences_value
 from cloudgpu.views.machines import plan_value
 
@@ -23,6 +28,7 @@ if TYPE_CHECKING:
     from cloudgpu.control.launch.plan import Prepared
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.budgets.admission import Asking, Verdict
+    from cloudgpu.core.budgets.credit import CreditFit
     from cloudgpu.core.model.offers import Offer, Price
     from cloudgpu.views.documents.machines.machines import PlannedUpDocument, RequestDifference
     from cloudgpu.views.documents.machines.plans import BudgetFit, Plan
@@ -95,10 +101,32 @@ def budget_question(session: Session, prepared: Prepared) -> Asking | None:
 
 
 def check_budgets(session: Session, prepared: Prepared) -> None:
-    """Raise BudgetRefused where a budget does not carry the plan, and is not to be passed, as its launch would."""
+    """Raise BudgetRefused where a budget does not carry the plan, and is not to be passed, as its launch would.
+
+    And where the account's credit does not carry it to its lease's end: no override passes that.
+    """
+    fit, request = credit_of_plan(session, prepared), prepared.plan.request
+    if fit is not None and not isinstance(fit, CloudgpuError) and not fit.fits:
+        lease = timedelta(seconds=request.lease_s)
+        raise credit_refusal(fit, request.name or prepared.name or "this machine", lease)
     ask = budget_question(session, prepared)
     if ask is not None:
         check_asking(ask, prepared.override, way_of(session, prepared))
+
+
+def credit_of_plan(session: Session, prepared: Prepared) -> CreditFit | CloudgpuError | None:
+    """Return how the plan fits the credit of its account, or why that is not known; None where nothing is paid in.
+
+    Read once for each plan.
+    """
+    if prepared.existing is not None:
+        return None
+    if not prepared.credit:
+        offer, request = prepared.plan.offer, prepared.plan.request
+        provider, lease = prepared.candidates.of(offer).provider, timedelta(seconds=request.lease_s)
+        wanted = [row_of_plan(prepared)] * prepared.nodes
+        prepared.credit.append(planned_credit(session, provider, wanted, lease))
+    return prepared.credit[0]
 
 
 def check_asking(ask: Asking, override: str | None, way: Way) -> None:
@@ -129,7 +157,9 @@ def planned(session: Session, prepared: Prepared) -> PlannedUpDocument:
 
 
 def _plan(session: Session, prepared: Prepared) -> Plan:
-    return plan_value(prepared.plan, budgets_value(session, prepared))
+    plan, offer = prepared.plan, prepared.plan.offer
+    notes = credit_notes(credit_of_plan(session, prepared), offer.available.account)
+    return plan_value(replace(plan, remarks=(*plan.remarks, *notes)), budgets_value(session, prepared))
 
 
 def budgets_value(session: Session, prepared: Prepared) -> list[BudgetFit]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.config.settings import ANY
 from cloudgpu.control.inputs.cluster import ClusterRequest
 from cloudgpu.control.inputs.setup import check_setup
+from cloudgpu.control.launch.containers import check_container, with_room
 from cloudgpu.control.policies.resolve import Agreed, agreed
 from cloudgpu.control.records.named_resources import named_resources
 from cloudgpu.control.session.accounts import account_of, cloud_accounts, is_any_provider
@@ -18,7 +19,7 @@ from cloudgpu.core.launch.plan import keeps_disk
 from cloudgpu.core.model.facts import ClusterNode
 from cloudgpu.core.model.launch import LaunchRequest, Setup
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.model.offers import Market, Requirements
+from cloudgpu.core.model.offers import Market, Requirements, Trust
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.core.policies.policy import Lifetime, Policy, Said
 from cloudgpu.errors import (
@@ -169,10 +170,13 @@ def _request(
         Market(session.settings.market) if request.spot is None else Market.SPOT if request.spot else Market.ON_DEMAND
     )
     check_setup(provider, request.setup, market, or_on_demand=request.want.or_on_demand)
+    check_container(provider, template, _cluster(request, template))
+    _check_spot(request, provider, market)
     owner = owner_of(session, request)
     project = request.project.strip() if request.project else session.settings.project
     facts = {"owner": owner, "project": project, "template": template.name, "provider": provider.kind}
     facts |= {"account": provider.account, "market": str(market), "name": request.name or ""}
+    trust = request.trust or Trust(session.settings.trust)
     terms = agreed(session, request.policy, Said(request.lease, request.renew_until), facts)
     pausable = isinstance(provider, Pausable)
     keep_disk = keeps_disk(terms.policy, request.setup, market, pausable=pausable)
@@ -181,7 +185,7 @@ def _request(
         name=request.name or "",
         provider=provider.kind,
         account=provider.account,
-        want=replace(request.want, market=market, persistent=request.setup.persistent),
+        want=replace(request.want, market=market, persistent=request.setup.persistent, trust=trust),
         template=template.name,
         owner=owner,
         project=project,
@@ -193,6 +197,17 @@ def _request(
         terms=terms.terms.record(),
         cluster=_cluster(request, template),
     ), terms
+
+
+def _check_spot(request: UpRequest, provider: Provider, market: Market) -> None:
+    """Raise InvalidRequest where a spot machine is taken without any notice, and no job would begin again."""
+    if market is Market.SPOT and request.by_hand and getattr(provider, "spot_for_jobs", False):
+        raise InvalidRequest(
+            f"A higher bid stops a spot machine of {provider.kind} at once and without notice: only jobs run there.",
+            field="--spot",
+            value=provider.kind,
+            next="Leave --spot out, or use: cloudgpu run --spot",
+        )
 
 
 def _cluster(request: UpRequest, template: Template) -> ClusterNode | None:
@@ -226,4 +241,4 @@ def owner_of(session: Session, request: UpRequest) -> str:
 def _setup(wished: Setup, template: Template, *, keep_disk: bool) -> Setup:
     """Return the setup with what the template says where the user said nothing, and what the policy says."""
     image, disk_gb = wished.image or template.image or None, wished.disk_gb or template.disk_gb
-    return replace(wished, image=image, disk_gb=disk_gb, keep_disk=keep_disk)
+    return with_room(replace(wished, image=image, disk_gb=disk_gb, keep_disk=keep_disk), template)

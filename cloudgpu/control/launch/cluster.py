@@ -12,7 +12,7 @@ from cloudgpu.core.values.naming import lock_name
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import NoCapacity
 from cloudgpu.ledger import saved_calls as saved
-from cloudgpu.providers.abilities import LaunchesTogether
+from cloudgpu.providers.cluster_abilities import LaunchesTogether
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -29,6 +29,7 @@ from cloudgpu.control.lifecycle.lease import latest_of, set_lease
 from cloudgpu.control.lifecycle.lifecycle import remove_unfit, remove_with
 from cloudgpu.control.records import retention as kept
 from cloudgpu.control.session.accounts import is_forgotten
+from cloudgpu.control.session.guarding import check_launch_guarded, is_guarded
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.law import check_may, check_override, claim_owner
 from cloudgpu.core.catalog.matching import fits
@@ -192,7 +193,7 @@ def _found_or_settled(session: Session, prepared: Prepared, agree: Callable[[], 
         agree()
     try:
         machine = settle(
-            session, machine, deadline=session.clock() + SEND_WITHIN, replay=_is_covered(prepared, machine)
+            session, machine, deadline=session.clock() + SEND_WITHIN, replay=_is_covered(session, prepared, machine)
         )
     except NoCapacity as error:  # surely not made: the next offer is tried, as the interrupted launch would have done
         session.tell(f"{machine.zone}: {error.message}")
@@ -205,15 +206,19 @@ def _found_or_settled(session: Session, prepared: Prepared, agree: Callable[[], 
 def _cluster_found(session: Session, prepared: Prepared, agree: Callable[[], None]) -> tuple[Machine | None, bool]:
     """Return a node of this request's cluster as `_found_or_settled` returns the machine of a request."""
     until = session.clock() + SEND_WITHIN
-    machine, found = found_or_settled(session, prepared, agree, until, covered=lambda one: _is_covered(prepared, one))
+    machine, found = found_or_settled(
+        session, prepared, agree, until, covered=lambda one: _is_covered(session, prepared, one)
+    )
     if machine is not None and not found:
         for one in nodes_launched(session, machine):
             _under_the_agreed_lease(session, prepared, one)
     return machine, found
 
 
-def _is_covered(prepared: Prepared, machine: Machine) -> bool:
-    """Say whether an interrupted launch costs no more an hour than the plan that was agreed to now."""
+def _is_covered(session: Session, prepared: Prepared, machine: Machine) -> bool:
+    """Say whether an interrupted launch costs no more an hour than the plan that was agreed to now, and is guarded."""
+    if not (prepared.no_guard or is_guarded(session, machine)):
+        return False
     return machine.price is None or machine.price.nanos_per_hour <= prepared.plan.dearest.nanos
 
 
@@ -279,6 +284,8 @@ def _launch_anew(session: Session, prepared: Prepared) -> Machine:
             _look_at(session, prepared, offer)
         try:
             places = [(one, _resolved(session, prepared, one)) for one in places_of(prepared, offer)]
+            if not prepared.no_guard:  # the run that the plan relied on may have fallen silent since
+                check_launch_guarded(session, prepared.candidates.of(offer).provider, *places[0])
         except refused.unsent as error:  # known before anything is sent
             session.tell(refused.add(offer, error))
             continue

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.control.network.reachability import caller_cidr
 from cloudgpu.control.pricing.attached_costs import paid_prices
+from cloudgpu.control.session.guarding import check_launch_guarded
 from cloudgpu.core.catalog.matching import fits, join, ranked
 from cloudgpu.core.model.launch import LaunchRequest, Setup
 from cloudgpu.core.model.machine import Machine, fact
@@ -20,8 +21,11 @@ from cloudgpu.core.model.offers import (
     Market,
     Offer,
     Requirements,
+    TrafficPrices,
+    Trust,
     price_from_json,
 )
+from cloudgpu.core.values.money import Money
 from cloudgpu.errors import (
     AuthFailed,
     CloudgpuError,
@@ -177,11 +181,11 @@ def _is_open_already(setup: Setup) -> bool:
     return bool(network.ssh_from or network.security_group or network.jump or not network.public_ip)
 
 
-def first_exact(session: Session, candidates: Candidates, offers: Sequence[Offer]) -> Exact:
+def first_exact(session: Session, candidates: Candidates, offers: Sequence[Offer], *, no_guard: bool = False) -> Exact:
     """Return the first offer for which all can be looked up; those before it are said to be passed over.
 
     Raises QuotaExceeded when a quota is what stood in the way of the first, else NoCapacity; where every account was
-    meant, what stood in the way of them all.
+    meant, what stood in the way of them all. InvalidRequest where nothing would end the machine, unless `no_guard`.
     """
     refused = Refused(candidates.anywhere)
     for offer in offers:
@@ -190,6 +194,8 @@ def first_exact(session: Session, candidates: Candidates, offers: Sequence[Offer
         at = candidates.of(offer)
         try:
             resolved = resolve(at.provider, at.request, offer)
+            if not no_guard:
+                check_launch_guarded(session, at.provider, offer, resolved)
         except refused.unsent as error:
             session.tell(refused.add(offer, error))
             continue
@@ -208,10 +214,19 @@ def resolve(provider: Provider, request: LaunchRequest, offer: Offer) -> Resolve
     return provider.resolve(request, offer.available) if isinstance(provider, Resolves) else _NOTHING_LOOKED_UP
 
 
-def offers_or_known(session: Session, provider: Provider, want: Requirements, there: Machine | None) -> list[Offer]:
-    """Return what is offered; a machine that is there already, or may be, needs no offer to be returned or settled."""
+def offers_or_known(
+    session: Session,
+    provider: Provider,
+    want: Requirements,
+    there: Machine | None,
+    less: list[Offer] | None = None,
+) -> list[Offer]:
+    """Return what is offered; a machine that is there already, or may be, needs no offer to be returned or settled.
+
+    What would do but for the trust that is wanted goes into `less`, so that it can be spoken of.
+    """
     try:
-        return _offers(session, provider, want)
+        return _offers(session, provider, want, [] if less is None else less)
     except (NoCapacity, ProviderUnavailable):
         if there is None or there.price is None:
             raise
@@ -219,11 +234,19 @@ def offers_or_known(session: Session, provider: Provider, want: Requirements, th
 
 
 def offers_in(
-    session: Session, provider: Provider, request: LaunchRequest, wished: Requirements, there: Machine | None
+    session: Session,
+    provider: Provider,
+    request: LaunchRequest,
+    wished: Requirements,
+    there: Machine | None,
+    less: list[Offer],
 ) -> list[Offer]:
-    """Return what is offered to a request that was tied; where nothing is, the way out names what tied it."""
+    """Return what is offered to a request that was tied; where nothing is, the way out names what tied it.
+
+    What would do but for the trust that is wanted goes into `less`.
+    """
     try:
-        return offers_or_known(session, provider, request.want, there)
+        return offers_or_known(session, provider, request.want, there, less)
     except NoCapacity as error:
         setup, want = request.setup, request.want
         if (want.region, want.zone) != (wished.region, wished.zone):
@@ -248,22 +271,31 @@ def _offer_of(machine: Machine) -> Offer:
         stoppable=machine.stoppable is not False,
         stop_means=machine.stop_effect or "",
         parkable=machine.parkable is not False,
+        trust=Trust(machine.trust or Trust.CLOUD),
+        traffic=machine.traffic_prices and TrafficPrices(*map(Money, machine.traffic_prices)),
     )
     return Offer(item, price_from_json(fact(machine.price).record()))
 
 
-def _offers(session: Session, provider: Provider, want: Requirements) -> list[Offer]:
-    stock = provider.available(want)
+def _offers(session: Session, provider: Provider, want: Requirements, less: list[Offer]) -> list[Offer]:
+    stock, anybodys = provider.available(want), replace(want, trust=Trust.COMMUNITY)
     for gap in stock.unanswered:
         session.tell(f"{gap.scope} did not answer, so nothing there is offered: {gap.why}")
-    available = [as_able(provider, item) for item in stock.items if fits(item, want)]
+    available = [as_able(provider, item) for item in stock.items if fits(item, anybodys)]
     priced, unpriced = join(available, paid_prices(session, provider, available))
     offers = ranked(priced, want)
+    less += (offer for offer in ranked(priced, anybodys) if not want.trust.accepts(offer.available.trust))
     if offers:
         return offers
+    if less and not stock.unanswered:
+        from cloudgpu.control.launch.trust import too_little_trust
+
+        raise too_little_trust(want, less)
     from cloudgpu.control.launch.no_match import nothing_fits  # reads the whole catalogue
 
-    raise _silent(stock) or nothing_fits(provider, want, stock.items, priced, unpriced=bool(unpriced))
+    raise _silent(stock) or nothing_fits(
+        provider, want, stock.items, [one for one in priced if fits(one.available, want)], unpriced=bool(unpriced)
+    )
 
 
 def _silent(stock: Availability) -> CloudgpuError | None:

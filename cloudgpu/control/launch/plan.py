@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from cloudgpu.config.templates.find import Template
@@ -10,19 +10,24 @@ from cloudgpu.config.templates.render import ENGINE_PACKAGES, parts_at
 from cloudgpu.control.clusters.engine import check_here
 from cloudgpu.control.inputs.launch_request import UpRequest, validate_request
 from cloudgpu.control.inputs.setup import setup_remarks
+from cloudgpu.control.inputs.trust import check_exposure
 from cloudgpu.control.launch.any_provider import Found, offers_of_any_provider, volume_accounts
 from cloudgpu.control.launch.candidates import Candidate, Candidates, candidate, candidates_of, check_volume, owner_of
+from cloudgpu.control.launch.containers import container_remarks, runnable
 from cloudgpu.control.launch.offers import Exact, first_exact, offers_in, offers_or_known, open_to_caller, tied
+from cloudgpu.control.launch.trust import password_remarks, passwords_of, trust_remarks
 from cloudgpu.control.network.reachability import network_again
 from cloudgpu.control.policies.resolve import policy_of
 from cloudgpu.control.pricing.attached_costs import extras_of
+from cloudgpu.control.session.guarding import needs_guard, run_of_launch
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.law import check_override, check_owner
 from cloudgpu.core.launch.plan import LaunchPlan, launch_plan, nodes_of
+from cloudgpu.core.launch.plan_cost import traffic_remarks
 from cloudgpu.core.launch.same_request import fingerprint_of, living_of, unsettled_of
 from cloudgpu.core.model.launch import LaunchRequest, Part
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.model.offers import Offer
+from cloudgpu.core.model.offers import Note, NoteKind, Offer
 from cloudgpu.core.policies.description import Says, rules_for
 from cloudgpu.core.policies.guards import Agent, Guards, Timer, guarded_offer
 from cloudgpu.core.policies.policy import Lifetime, Rule
@@ -35,6 +40,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from datetime import datetime
 
+    from cloudgpu.core.budgets.credit import CreditFit
+    from cloudgpu.core.policies.runs import HeardRun
+    from cloudgpu.errors import CloudgpuError
 
 TELLS_ONLY = "the agent on the machine, which reports whether it is used, and cannot end billing"
 OWN_TIMER = "its own timer, a process on the same computer (renew-until)"
@@ -62,6 +70,8 @@ class Prepared:
     again: bool = False  # it brings back a machine of which an image is kept
     exact: Exact | None = None  # what was looked up for the plan's offer; None: requests are not tied yet, either
     override: str | None = None  # why a budget is to be passed
+    no_guard: bool = False  # launched though nothing would end it
+    credit: list[CreditFit | CloudgpuError | None] = field(default_factory=list, compare=False)  # read once, if at all
 
     @property
     def nodes(self) -> int:
@@ -80,6 +90,7 @@ def prepare(session: Session, request: UpRequest) -> Prepared:
         check_override(session, request.override)
     check_owner(session, owner_of(session, request))
     template = session.find_template(request.template)
+    check_exposure(request.trust, passwords_of(template, session.settings.templates), expose=request.expose)
     candidates = candidates_of(session, request, template)
     fingerprint = fingerprint_of(candidates.identity, request.name)
     existing = None if request.new else living_of(session.ledger.machines(), request.key, fingerprint)
@@ -95,12 +106,18 @@ def prepare(session: Session, request: UpRequest) -> Prepared:
     found = _found(session, candidates, there)
     if there is None and volume is not None:
         check_volume(session, found.candidates, volume.name)  # by now it is known in which zone one of several lies
+    unfit: tuple[str, ...] = ()
     if there is None:
-        found = replace(found, candidates=open_to_caller(session, found.candidates))
-    first = Exact(found.offers[0]) if there else first_exact(session, found.candidates, found.offers)
+        offers, unfit = runnable(template, found.offers)
+        found = replace(found, offers=offers, candidates=open_to_caller(session, found.candidates))
+    first = (
+        Exact(found.offers[0])
+        if there
+        else first_exact(session, found.candidates, found.offers, no_guard=request.no_guard)
+    )
     found = replace(found, offers=tuple(one for one in found.offers if one.available.account not in first.without))
     return Prepared(
-        plan=_plan(session, found, template, first),
+        plan=_plan(session, found, template, first, unfit, no_guard=request.no_guard),
         offers=found.offers,
         candidates=found.candidates,
         template=template,
@@ -112,6 +129,7 @@ def prepare(session: Session, request: UpRequest) -> Prepared:
         new=request.new,
         exact=None if there else first,
         override=request.override,
+        no_guard=request.no_guard,
     )
 
 
@@ -123,12 +141,19 @@ def _found(session: Session, candidates: Candidates, there: Machine | None) -> F
     wished = one.request.want
     if there is None:
         one = replace(one, request=tied(one.provider, one.request))
-    offers = offers_in(session, one.provider, one.request, wished, there)
-    return Found(tuple(offers), replace(candidates, each=(one,)))
+    less: list[Offer] = []
+    offers = offers_in(session, one.provider, one.request, wished, there, less)
+    return Found(tuple(offers), replace(candidates, each=(one,)), tuple(less))
 
 
 def prepare_again(
-    session: Session, request: LaunchRequest, machine: Machine, lifetime: Lifetime, override: str | None = None
+    session: Session,
+    request: LaunchRequest,
+    machine: Machine,
+    lifetime: Lifetime,
+    override: str | None = None,
+    *,
+    no_guard: bool = False,
 ) -> Prepared:
     """Return the plan that brings back the machine of `row`: the same key, id and name, by a launch of `request`.
 
@@ -136,13 +161,14 @@ def prepare_again(
     """
     provider, template = session.provider(request.account), session.find_template(request.template)
     request = tied(provider, request)
-    offers = offers_or_known(session, provider, request.want, None)
+    offers: Sequence[Offer] = offers_or_known(session, provider, request.want, None)
     request = replace(request, setup=replace(request.setup, network=network_again(session, request.setup.network)))
     one = Candidate(provider, request, lifetime, policy_of(session, machine).policy)
+    offers, unfit = runnable(template, offers)
     found = Found(tuple(offers), open_to_caller(session, Candidates((one,))))
-    first = first_exact(session, found.candidates, offers)
+    first = first_exact(session, found.candidates, offers, no_guard=no_guard)
     return Prepared(
-        plan=_plan(session, found, template, first),
+        plan=_plan(session, found, template, first, unfit, no_guard=no_guard),
         offers=found.offers,
         candidates=found.candidates,
         template=template,
@@ -154,26 +180,36 @@ def prepare_again(
         again=True,
         exact=first,
         override=override,
+        no_guard=no_guard,
     )
 
 
-def _plan(session: Session, found: Found, template: Template, first: Exact) -> LaunchPlan:
-    """Return the plan whose first offer is `first`, followed by those that come after it."""
+def _plan(
+    session: Session, found: Found, template: Template, first: Exact, unfit: tuple[str, ...] = (), *, no_guard: bool
+) -> LaunchPlan:
+    """Return the plan whose first offer is `first`, followed by those that come after it; `unfit` are passed over."""
     at, resolved, now = found.candidates.of(first.offer), first.resolved, session.clock().replace(microsecond=0)
     request, provider = at.request, at.provider
     check_here(provider.kind, request.cluster)
     guarded = guarding(provider, resolved)
     parts = parts_at(template, request, first.offer)  # a fault in it is said before anything is done
+    run = run_of_launch(session, provider, first.offer, resolved)
     left_out = {part.kind for part in parts} - provider.runs_parts
     offers = found.offers[found.offers.index(first.offer) :]
     remarks = (
         *_written(provider, request, parts, left_out),
+        *trust_remarks(offers, found.less),
+        *traffic_remarks(first.offer),
+        *password_remarks(offers, passwords_of(template, session.settings.templates)),
         *found.remarks,
+        *unfit,
         *first.passed_over,
+        *container_remarks(template, first.offer),
         *setup_remarks(request.setup),
         *resolved.remarks,
         *at.remarks,
         *_of_cluster(session, request, first.offer),
+        *_only_runs(session, provider, first, run),
     )
     return launch_plan(
         request,
@@ -181,6 +217,8 @@ def _plan(session: Session, found: Found, template: Template, first: Exact) -> L
         left_out=tuple(sorted(left_out | set(resolved.left_out))),
         guards=_of_all((resolved.guards or _guards(guarded)) + (ONLY_PASSES,) * guarded.only_passes, request),
         guarded=guarded,
+        run=run,
+        waived=no_guard and needs_guard(provider, first.offer, resolved),
         now=now,
         extras=extras_of(first.offer, resolved),
         remarks=(*remarks, *_other_terms(found, at)),
@@ -199,6 +237,25 @@ def _of_cluster(session: Session, request: LaunchRequest, offer: Offer) -> Itera
         from cloudgpu.control.clusters.remarks import cluster_remarks
 
         yield from cluster_remarks(request.cluster.nodes, offer.available, session.ledger.machines())
+
+
+def _only_runs(session: Session, provider: Provider, first: Exact, run: HeardRun | None) -> Iterator[Note]:
+    """Yield that scheduled runs are the only layer, whose they are, and whether somebody hears when they stop."""
+    if not needs_guard(provider, first.offer, first.resolved):
+        return
+    if run is None:
+        yield Note("nothing ends this machine by itself: no scheduled run of the reaper is relied on", NoteKind.GUARD)
+        return
+    often = duration_text(run.every)
+    yield Note(
+        f"scheduled runs of the reaper are all that ends this machine: it relies on those on {run.host}, every {often}",
+        NoteKind.GUARD,
+    )
+    if session.settings.alerts.deadman is None:
+        yield Note(
+            "nobody hears when those runs stop: [alerts] deadman in config.toml is not set (see docs/alerts.md)",
+            NoteKind.GUARD,
+        )
 
 
 def _written(

@@ -29,7 +29,7 @@ from cloudgpu.core.launch.plan_cost import Extra, row_until
 from cloudgpu.core.model.facts import HourlyPrice
 from cloudgpu.core.model.launch import LaunchRequest, Setup
 from cloudgpu.core.model.machine import Machine, comes_back, fact, stays
-from cloudgpu.core.model.offers import Market, Requirements, price_to_json
+from cloudgpu.core.model.offers import Market, Requirements, Trust, price_to_json
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.core.policies.policy import Lifetime, Origin
 from cloudgpu.core.resources import retention as keeping
@@ -57,14 +57,20 @@ class Move:
 
 
 def start_stopped(
-    session: Session, machine: Machine, lease: Lease, *, wait: bool = True, override: str | None = None
+    session: Session,
+    machine: Machine,
+    lease: Lease,
+    *,
+    wait: bool = True,
+    override: str | None = None,
+    no_guard: bool = False,
 ) -> Machine:
     """Start a stopped machine with its volume and return its row; wait until SSH is verified, unless told not to.
 
     Raises NoCapacity with what it would cost to move the machine by an image, where that helps.
     """
     try:
-        machine = start(session, machine, lease, override=override)
+        machine = start(session, machine, lease, override=override, no_guard=no_guard)
     except NoCapacity as error:
         raise offer_to_move(session, session.ledger.machine(machine.id) or machine, error) from error
     machine = with_volume(session, machine)
@@ -89,6 +95,7 @@ def started(
     override: str | None = None,
     move_it: bool = False,
     wait: bool = True,
+    no_guard: bool = False,
 ) -> Machine:
     """Start a machine, whether it is stopped, parked or was interrupted, without asking; return its row."""
     check_may(session, machine, "start")
@@ -98,9 +105,10 @@ def started(
         check_move(session, plan_move(session, machine), new_lease(session, machine, span, renew), override)
         machine = move(session, machine, why="it is moved")
     if comes_back(machine):
-        plan = plan_comeback(session, machine, span, renew=renew, override=override, wider=move_it)
+        plan = plan_comeback(session, machine, span, renew=renew, override=override, wider=move_it, no_guard=no_guard)
         return come_back(session, plan, wait=wait)
-    return start_stopped(session, machine, new_lease(session, machine, span, renew), wait=wait, override=override)
+    until = new_lease(session, machine, span, renew)
+    return start_stopped(session, machine, until, wait=wait, override=override, no_guard=no_guard)
 
 
 def settled_first(session: Session, machine: Machine) -> Machine:
@@ -124,6 +132,7 @@ def plan_comeback(
     renew: timedelta | None = None,
     override: str | None = None,
     wider: bool = False,
+    no_guard: bool = False,
 ) -> Prepared:
     """Return the plan that launches a machine from its image; finish the image first where it is not ready.
 
@@ -150,7 +159,7 @@ def plan_comeback(
     lease = new_lease(session, machine, span, renew)
     try:
         request = _request(session, machine, lease, wider=wider)
-        return prepare_again(session, request, machine, _spans(session, lease), override)
+        return prepare_again(session, request, machine, _spans(session, lease), override, no_guard=no_guard)
     except NoCapacity as error:
         raise _stays(machine, error, wider=wider) from error
 
@@ -291,11 +300,11 @@ def _request(session: Session, machine: Machine, lease: Lease, *, wider: bool) -
 
 def _want(machine: Machine, *, wider: bool) -> Requirements:
     """Return what is looked for: the same type on the same market, or, wider, every type with the same GPUs."""
-    place, market = machine.region, Market(machine.market)
+    place, market, trust = machine.region, Market(machine.market), Trust(machine.trust or Trust.CLOUD)
     gpus = machine.accelerators or ()
     if wider and gpus:
-        return Requirements(gpu=gpus[0].name, gpu_count=gpus[0].number, region=place, market=market)
-    return Requirements(instance_type=machine.instance_type, region=place, market=market)
+        return Requirements(gpu=gpus[0].name, gpu_count=gpus[0].number, region=place, market=market, trust=trust)
+    return Requirements(instance_type=machine.instance_type, region=place, market=market, trust=trust)
 
 
 def _spans(session: Session, lease: Lease) -> Lifetime:

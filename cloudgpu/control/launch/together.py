@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.inventory.settle import SURELY_NOT_MADE, send, wait_while_cleaned
+from cloudgpu.control.inventory.shared import clear_unmade
 from cloudgpu.control.inventory.unrecorded_termination import ended_unrecorded
 from cloudgpu.control.lifecycle.lifecycle import end_held
 from cloudgpu.control.network.host_keys import pin_given
@@ -13,7 +14,7 @@ from cloudgpu.core.events.observed_lines import instance_observed
 from cloudgpu.core.values.naming import lock_name
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable, ProviderUnavailable
 from cloudgpu.ledger import saved_calls as saved
-from cloudgpu.providers.abilities import LaunchesTogether
+from cloudgpu.providers.cluster_abilities import LaunchesTogether
 from cloudgpu.underway import changing
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ def _send_each(session: Session, attempts: Sequence[Attempt], deadline: datetime
         except closed_by as error:
             _close(session, attempts[number + 1 :], "void", f"{name} was refused, so it was not sent")
             end_part(session, made, f"{name} could not be launched: {error.message}")
+            _clear_unmade(session, attempt)
             raise
         except LedgerUnavailable:  # that one is ended again
             end_part(session, made, f"{name} could not be recorded")
@@ -74,6 +76,7 @@ def _send_together(session: Session, attempts: Sequence[Attempt], deadline: date
             instances = provider.launch_together(attempts, deadline=deadline)  # type: ignore[attr-defined]
         except closed_by as error:
             _close(session, attempts, "refused", error.message)
+            _clear_unmade(session, first)
             raise
         except ProviderUnavailable as error:
             error.next = error.next or "Run the same up again: it first finds out what became of this launch."
@@ -106,6 +109,12 @@ def _close(session: Session, attempts: Sequence[Attempt], outcome: Outcome, why:
     session.ledger.append([launch_settled(one.machine, one.token, outcome, why, now) for one in attempts])
     for attempt in attempts:
         saved.forget(session.home.attempts, attempt.token)
+
+
+def _clear_unmade(session: Session, attempt: Attempt) -> None:
+    machine = session.ledger.machine(attempt.machine)
+    if machine is not None:
+        clear_unmade(session, machine)
 
 
 def end_part(session: Session, ids: Sequence[str], why: str) -> None:

@@ -7,7 +7,7 @@ renew-until, a schedule, a budget.
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -33,6 +33,7 @@ from cloudgpu.core.launch.plan import Lease, extended, hold_tags, run_cost
 from cloudgpu.core.launch.plan_cost import row_until
 from cloudgpu.core.model.machine import Machine, called, fact
 from cloudgpu.core.policies.endings import agreed, at_last, gentlest, only_warned
+from cloudgpu.core.policies.guards import guards_of
 from cloudgpu.core.policies.policy import Act, Do, Policy
 from cloudgpu.core.policies.schedule import next_off
 from cloudgpu.core.values.money import ZERO, Money
@@ -172,7 +173,7 @@ def admit_lease(
     """
     drafts = list[Draft]()
     for machine in machines:
-        _taggable(session, machine)
+        _tagger(session, machine)
         who, at = by(session, machine, "extend"), _after_all_known(session, machine)
         timers.check_reach(session, machine, lease.renew_until)
         drafts.append(lease_line(machine, lease, why, at, who=who))
@@ -191,10 +192,8 @@ def _moves(machine: Machine, lease: Lease) -> bool:
 
 def put_lease(session: Session, machine: Machine, lease: Lease, why: str) -> Machine:
     """Set on the machine the lease that was admitted, and return its new row."""
-    provider = _taggable(session, machine)
     try:
-        with gone_if_terminated(session, machine):
-            provider.tag(fact(machine.provider_id), lease.tags())
+        _tag(session, machine, lease.tags())
     except ProviderUnavailable:
         _read_back(session, machine)
         raise
@@ -251,10 +250,8 @@ def hold_held(session: Session, machine: Machine, until: datetime | None) -> Mac
     """Set or release a hold as `set_hold` does, under a lock that the caller holds; return the machine's new row."""
     until = until and until.replace(microsecond=0)  # as a tag can carry it
     machine = latest_of(session, session.ledger.machine(machine.id) or machine)
-    provider = _taggable(session, machine)
     with changing(f"The hold of {machine.name} may be set or not. Run the same command again."):
-        with gone_if_terminated(session, machine):
-            provider.tag(fact(machine.provider_id), hold_tags(until))
+        _tag(session, machine, hold_tags(until))
         now, who = _after_all_known(session, machine), by(session, machine, "hold")
         line = hold_set(machine.id, until, "asked", now, host=platform.node(), who=who)
         return session.ledger.append_to(machine, [line])
@@ -285,13 +282,27 @@ def check_hold(name: str, until: object, *, release: bool) -> None:
         )
 
 
-def _taggable(session: Session, machine: Machine) -> Taggable:
-    provider = session.provider_of(machine)
-    if not isinstance(provider, Taggable):
-        raise InvalidRequest(
-            f"The lease of a machine on {machine.provider} cannot be changed.", field="name", value=machine.name
-        )
-    return provider
+def _tag(session: Session, machine: Machine, tags: Mapping[str, str]) -> None:
+    """Set what the machine's agent and timer go by; nothing where the ledger alone decides."""
+    provider = _tagger(session, machine)
+    if provider is not None:
+        with gone_if_terminated(session, machine):
+            provider.tag(fact(machine.provider_id), tags)
+
+
+def _tagger(session: Session, machine: Machine) -> Taggable | None:
+    """Return who sets a machine's tags; None where there is no such thing and nothing on the machine would end it.
+
+    Raises InvalidRequest where its agent or timer would end it by the lease of its launch, whatever the ledger says.
+    """
+    provider, found = session.provider_of(machine), guards_of(machine)
+    if isinstance(provider, Taggable):
+        return provider
+    if found is not None and found.only_passes:
+        return None
+    raise InvalidRequest(
+        f"The lease of a machine on {machine.provider} cannot be changed.", field="name", value=machine.name
+    )
 
 
 def latest_of(session: Session, machine: Machine) -> Machine:

@@ -12,12 +12,12 @@ from cloudgpu.control.budgets.admission import carried
 from cloudgpu.control.inventory.local_files import clean_up_local_files
 from cloudgpu.control.inventory.protection import note, stopped_instead
 from cloudgpu.control.inventory.settle import settle, settle_to_end
+from cloudgpu.control.inventory.shared import without_shared
 from cloudgpu.control.inventory.stop_proof import PROVED_WITHIN, is_stopped, prove
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.inventory.unrecorded_termination import Unrecorded, ended_unrecorded
 from cloudgpu.control.lifecycle import timers
 from cloudgpu.control.lifecycle.parking import park, put_back
-from cloudgpu.control.lifecycle.shared import without_shared
 from cloudgpu.control.outage.outage import without_ledger
 from cloudgpu.control.pricing.price_history import pin_to_the_end
 from cloudgpu.control.pricing.traffic import count_before_end

@@ -7,11 +7,13 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.budgets.admission import decided, look_first
+from cloudgpu.control.budgets.credit import check_credit, read_credit
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.lifecycle import timers
 from cloudgpu.control.lifecycle.lifecycle import all_carried, alone, lease_line, not_started, pausable, settled_row
 from cloudgpu.control.policies.resolve import check_renewable, lifetime_of_start, limits_of, policy_of
 from cloudgpu.control.pricing.price_history import available, price_again
+from cloudgpu.control.session.guarding import check_start_guarded, without_waiver
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.law import by, check_may, check_override
 from cloudgpu.core.budgets.refusal import Way, shorter_launch
@@ -21,8 +23,9 @@ from cloudgpu.core.launch.limit_checks import start_within
 from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.launch.plan_cost import row_until
 from cloudgpu.core.model.facts import HourlyPrice
-from cloudgpu.core.model.machine import Machine, and_billed, called, fact
+from cloudgpu.core.model.machine import Machine, and_billed, called, fact, scope_of_row
 from cloudgpu.core.policies.description import off_now
+from cloudgpu.core.policies.guards import needs_runs
 from cloudgpu.errors import (
     AuthFailed,
     CloudgpuError,
@@ -39,6 +42,8 @@ from cloudgpu.views.ended import gone
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
+
+    from cloudgpu.ledger.log.base import View
 
 AWAKE = ("running", "pending")
 
@@ -70,11 +75,14 @@ def _wished_lease(
     return Lease(now + min(usual.lease, renewable), now + renewable)
 
 
-def start(session: Session, machine: Machine, lease: Lease, *, override: str | None = None) -> Machine:
+def start(
+    session: Session, machine: Machine, lease: Lease, *, override: str | None = None, no_guard: bool = False
+) -> Machine:
     """Start a stopped machine under a new lease and return its row once the start is accepted.
 
     Raises InvalidRequest for a machine that cannot be started, InstanceNotFound for one that is gone, BudgetRefused
-    where a budget does not allow it; `override` says why to pass it. RoleNeeded where it is not theirs to start.
+    where a budget does not allow it; `override` says why to pass it. RoleNeeded where it is not theirs to start. Where
+    only scheduled runs of the reaper would end it and none is heard, InvalidRequest, unless `no_guard`.
     """
     check_start(session, [machine], override)
     with alone(session, machine), changing(may_start(machine, machine.name)):
@@ -82,7 +90,7 @@ def start(session: Session, machine: Machine, lease: Lease, *, override: str | N
         if latest.state in AWAKE:  # one that cannot be stopped, too: its comeback was interrupted
             session.tell(f"{machine.name} is {latest.state} already; extend makes its lease longer")
             return latest
-        admit_start(session, [latest], lease, override)
+        admit_start(session, [latest], lease, override, no_guard=no_guard)
         return start_held(session, latest, lease)
 
 
@@ -112,8 +120,15 @@ def to_start(session: Session, machine: Machine) -> Machine:
     return latest
 
 
-def admit_start(session: Session, machines: Sequence[Machine], lease: Lease, override: str | None) -> None:
-    """Write that the starts of these machines are asked, where the budgets carry all of them at the prices of now."""
+def admit_start(
+    session: Session, machines: Sequence[Machine], lease: Lease, override: str | None, *, no_guard: bool = False
+) -> None:
+    """Write that the starts of these machines are asked, where the budgets carry all of them at the prices of now.
+
+    Raises InvalidRequest where nothing would end one of them, unless `no_guard`.
+    """
+    if not no_guard:
+        check_start_guarded(session, machines)
     wanted, lines = list[Machine](), list[Draft]()
     now = session.clock()
     for machine in machines:
@@ -125,10 +140,25 @@ def admit_start(session: Session, machines: Sequence[Machine], lease: Lease, ove
         lines += [
             lease_line(machine, lease, "start", now, who=who),
             *prices,
-            requested("start", machine.id, "asked", now, host=platform.node(), who=who),
+            requested(
+                "start",
+                machine.id,
+                "asked",
+                now,
+                host=platform.node(),
+                who=who,
+                waived=no_guard and needs_runs(without_waiver(machine)),
+            ),
         ]
+    provider = session.provider_of(machines[0])
+    credit, lasts, scope = read_credit(provider), lease.expires - now, scope_of_row(machines[0])
+
+    def decision(view: View) -> Sequence[Draft]:
+        check_credit(session, view, credit, wanted, scope, lasts)
+        return [*lines, *all_carried(session, view, wanted, override)]
+
     until = shorter_launch(now, lease.expires - now, f"cloudgpu start {called(machines[0])}")
-    decided(session, lambda view: [*lines, *all_carried(session, view, wanted, override)], Way(until))
+    decided(session, decision, Way(until))
 
 
 def _priced(wanted: Machine, prices: Sequence[Draft]) -> Machine:

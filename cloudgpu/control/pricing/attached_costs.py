@@ -15,14 +15,17 @@ from cloudgpu.catalog.storage import disk_price, sort_of, storage_kinds
 from cloudgpu.core.billing.rates import Rate
 from cloudgpu.core.catalog.catalog import DiskPrice
 from cloudgpu.core.launch.plan_cost import Extra
-from cloudgpu.core.model.offers import Available, Market, Offer, Price
+from cloudgpu.core.model.offers import Available, Basis, Market, Offer, Price
 from cloudgpu.core.model.resources import ProviderResource
 from cloudgpu.core.model.usage import Per, Resource
+from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.abilities import AttachedResource, HasPrices, Resolved
 from cloudgpu.providers.base import Provider
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from cloudgpu.control.session.session import Session
 
 BY_CHANGED_BLOCKS = ("ebs_snapshot",)  # billed for what was ever written, not for the size of the disk
@@ -112,9 +115,15 @@ def egress_rate(provider: str, region: str, bytes_out: int) -> Rate | None:
     return Rate(Resource.TRAFFIC, listed.kind, bytes_out, Per.GB, listed.price, source, as_of, basis, why)
 
 
+def own_traffic_rate(provider: str, price: int, number: int, direction: str, source: str, as_of: datetime) -> Rate:
+    """Return what so many bytes cost in one direction (`out` or `in`) by the offer's own price, nano-dollars a GB."""
+    kind = f"{provider}_traffic_{direction}"
+    return Rate(Resource.TRAFFIC, kind, number, Per.GB, Money(price), source, as_of, Basis.ASKED)
+
+
 def extra(provider: str, region: str, item: AttachedResource) -> Extra:
     """Return what this costs per month there; a price that is not known is None, and never left out."""
-    found = rate(provider, region, item.stored_as, item.quantity)
+    found = item.rate or rate(provider, region, item.stored_as, item.quantity)
     dated = f", as of {found.as_of:%Y-%m-%d}" if found.as_of else ""
     return Extra(
         what=item.what,

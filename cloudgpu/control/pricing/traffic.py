@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.observed_lines import traffic_observed
 from cloudgpu.core.model.instances import State
-from cloudgpu.core.model.machine import Machine
+from cloudgpu.core.model.machine import Machine, fact
 from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import CloudgpuError
 
 if TYPE_CHECKING:
     from cloudgpu.access.ssh.connection import Connection
     from cloudgpu.control.session.session import Session
+    from cloudgpu.core.billing.rates import Rate
+    from cloudgpu.core.events.bodies import Received
 
 ASK = '"$HOME"/.cloudgpu/agent status'
 MOST_SAID = 1_000_000  # bytes of an answer
@@ -27,7 +29,9 @@ CONNECT_WITHIN_S, ANSWER_WITHIN_S = 1.0, 1.0  # before an end, which no counter 
 
 
 def is_charged(machine: Machine) -> bool:
-    """Say whether the cloud that a machine is on charges for bytes out, by the catalogue."""
+    """Say whether a machine's bytes cost: by its offer's own prices, or bytes out by the catalogue."""
+    if machine.traffic_prices is not None:
+        return True
     from cloudgpu.control.pricing.attached_costs import egress_rate
 
     return egress_rate(machine.provider or "", machine.region or "", 0) is not None
@@ -47,19 +51,17 @@ def line_of(machine: Machine, status: Mapping[str, Any], now: datetime) -> Draft
     A counter that is lower than it was has begun anew: all of it is new. Raises ValueError, KeyError or TypeError for
     what cannot be: anybody with the machine could have written it.
     """
-    from cloudgpu.control.pricing.attached_costs import egress_rate
-
     counter, last = status.get("sent") or {}, machine.traffic
     if not counter or not status.get("heartbeat"):
         return None
     latest = now.timestamp()
-    total, known = _number(counter["bytes"], MOST_BYTES), int(last.counted or 0) if last else 0
-    fresh = total - known if total >= known else total
+    total, fresh = _counted(counter, last.counted if last else 0)
+    received = _received(machine, status.get("received") or {})
     began = iso(datetime.fromtimestamp(_number(counter["since"], latest), UTC))
     since = (last.until if last else None) or max(began, machine.intended_at)
     until = max(iso(datetime.fromtimestamp(min(float(status["heartbeat"]), latest), UTC)), since)
-    rate = egress_rate(machine.provider, machine.region, fresh)
-    if fresh <= 0 or rate is None:
+    rate = _rate_out(machine, fresh)
+    if (fresh <= 0 and received is None) or rate is None:
         return None
     return traffic_observed(
         machine.id,
@@ -70,7 +72,41 @@ def line_of(machine: Machine, status: Mapping[str, Any], now: datetime) -> Draft
         counted=total,
         since=since,
         until=until,
+        received=received,
     )
+
+
+def _counted(counter: Mapping[str, object], known: int | None) -> tuple[int, int]:
+    """Return all that a counter says, and how much of it is new."""
+    total, before = _number(counter["bytes"], MOST_BYTES), int(known or 0)
+    return total, total - before if total >= before else total
+
+
+def _rate_out(machine: Machine, number: int) -> Rate | None:
+    from cloudgpu.control.pricing.attached_costs import egress_rate
+
+    own = machine.traffic_prices
+    return egress_rate(machine.provider, machine.region, number) if own is None else _own(machine, own.out, "out")
+
+
+def _own(machine: Machine, price: int, direction: str) -> Rate:
+    """Return the rate by the price of the machine's own offer, which is as old as the price of its launch."""
+    from cloudgpu.control.pricing.attached_costs import own_traffic_rate
+
+    said = fact(machine.price)
+    return own_traffic_rate(machine.provider, price, 0, direction, said.source, from_iso(said.as_of))
+
+
+def _received(machine: Machine, counter: Mapping[str, object]) -> Received | None:
+    """Return what a machine has received since the last count, where that costs; None for nothing new."""
+    own, last = machine.traffic_prices, machine.traffic
+    if own is None or not counter:
+        return None
+    total, fresh = _counted(counter, last.received if last else 0)
+    if fresh <= 0:
+        return None
+    rate = _own(machine, own.into, "in")
+    return {"bytes_in": fresh, "counted": total, "stored_as": rate.stored_as, **rate.terms()}
 
 
 def _number(said: Any, most: float) -> int:

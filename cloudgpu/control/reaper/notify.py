@@ -12,13 +12,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.alerts.alerts import budget_findings, deliver
+from cloudgpu.control.alerts.alerts import budget_findings, deliver, lasting_keys
 from cloudgpu.control.alerts.health import ping
 from cloudgpu.control.lifecycle.lease import latest_of, set_lease
 from cloudgpu.control.reaper.recheck import each_alone
 from cloudgpu.control.reaper.record import TOPIC, findings
 from cloudgpu.control.session.session import present
 from cloudgpu.core.alerts.alerts import Finding
+from cloudgpu.core.budgets.credit import TOPIC as CREDIT
+from cloudgpu.core.budgets.credit import credit_finding
 from cloudgpu.core.events.annotations import not_before_said
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.machine_lines import warning_cleared, warning_sent
@@ -201,12 +203,20 @@ def deliver_all(
     `rows` are all of the ledger as they are after the pass, things that are kept by name too. A receiver that fails
     keeps no machine on: it is tried again by the next pass.
     """
-    news = [*budget_findings(session, standings), *warning_findings(machines), *findings(session, found, machines)]
+    said = [one for known in found.credits if (one := credit_finding(known, session.clock())) is not None]
+    news = [
+        *said,
+        *budget_findings(session, standings),
+        *warning_findings(machines),
+        *findings(session, found, machines),
+    ]
     judged = {one.machine for one in found.decisions}
     elsewhere = [f"{TOPIC}:{machine.id}:" for machine in present(list(machines)) if machine.id not in judged]
+    read = {f"{CREDIT}:{known.scope}" for known in found.credits}
+    elsewhere += [key for key in lasting_keys(session, CREDIT) if key not in read]  # nobody here knows how it stands
     refused: list[str] = []
     try:
-        done = deliver(session, news, judged=("budget", WARNING, TOPIC), spared=elsewhere)
+        done = deliver(session, news, judged=("budget", WARNING, TOPIC, CREDIT), spared=elsewhere)
         refused += [f"{one.receiver}: {one.why}" for one in done.outcomes if one.why is not None]
     except LedgerUnavailable:
         raise

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from cloudgpu.config.policies.held import check_whole, unresolved
 from cloudgpu.config.policies.terms import changed_terms
+from cloudgpu.control.budgets.credit import read_credits
 from cloudgpu.control.budgets.store import pass_budgets, standings
 from cloudgpu.control.lifecycle.timers import Repaired, repair
 from cloudgpu.control.outage.notices import over
@@ -22,6 +23,7 @@ from cloudgpu.control.reaper.notify import deliver_all, renew, warn
 from cloudgpu.control.reaper.observe import Sight, gather, look, rehearse, seen_of
 from cloudgpu.control.reaper.recheck import LOCK, Judge, cluster_rows
 from cloudgpu.control.reaper.record import left_over, record_decisions, record_failure, record_pass
+from cloudgpu.control.session.guarding import own_run
 from cloudgpu.control.session.identity import judged_here
 from cloudgpu.control.session.session import living
 from cloudgpu.control.team.law import law_of
@@ -196,6 +198,9 @@ def _passed(session: Session, request: ReapOptions, begun: datetime) -> Pass:
         faults=(*found.faults, *(f"a timer in the cloud could not be set: {one.message}" for one in repaired.faults)),
         sentences=(*found.sentences, *_said(repaired), *(left_over(session) if request.sweep else ())),
     )
+    found = replace(found, credits=tuple(read_credits(session, found.asked)))
+    if request.cron:  # one by hand says nothing of the next
+        session.own_run = own_run(session, request.interval, found.asked, (*found.unanswered, *found.closed))
     refused = deliver_all(session, found, judged.standings, machines)
     found = replace(found, undelivered=refused, took=session.clock() - begun)
     record_pass(session, found, cron=request.cron, sweep=request.sweep)

@@ -11,8 +11,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.alerts.alerts import found_at_home
-from cloudgpu.control.session.last_run import carried
+from cloudgpu.control.session.guarding import heard_records
+from cloudgpu.control.session.last_run import carried, last_pass
 from cloudgpu.core.alerts.alerts import Finding
+from cloudgpu.core.budgets.credit import KnownCredit, newest
 from cloudgpu.core.events.annotations import not_before_said
 from cloudgpu.core.events.lab_lines import reap_failed, reap_finished
 from cloudgpu.core.events.log import Draft
@@ -27,6 +29,7 @@ from cloudgpu.errors import CloudgpuError, LedgerUnavailable
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
+    from cloudgpu.core.model.records import CreditRecord
 
 
 def left_over(session: Session) -> tuple[str, ...]:
@@ -106,15 +109,33 @@ def record_pass(session: Session, found: Pass, *, cron: bool, sweep: bool, verb:
         sweep=sweep,
         ok_at=ok_at,
         sweep_at=sweep_at,
+        heard=heard_records(session),
+        left=_credits(session, found.credits),
     )
     session.ledger.append([line])
+
+
+def _credits(session: Session, read: Iterable[KnownCredit] = ()) -> list[CreditRecord]:
+    """Return the credit of each account as it was last read, by this run or one before it."""
+    return [one.record() for one in newest([*last_pass(session.ledger).credits, *read])]
 
 
 def record_failure(session: Session, why: str, *, cron: bool, sweep: bool) -> None:
     """Write that a pass has broken off before it could judge anything."""
     now = session.clock()
     ok_at, sweep_at = carried(session.ledger, ok=False, sweep=sweep, now=now)
-    line = reap_failed("reap", why, now, host=platform.node(), cron=cron, sweep=sweep, ok_at=ok_at, sweep_at=sweep_at)
+    line = reap_failed(
+        "reap",
+        why,
+        now,
+        host=platform.node(),
+        cron=cron,
+        sweep=sweep,
+        ok_at=ok_at,
+        sweep_at=sweep_at,
+        heard=heard_records(session),
+        left=_credits(session),
+    )
     session.ledger.append([line])
 
 

@@ -79,8 +79,10 @@ READERS = {
     "aws": ("cloudgpu.providers.aws.ids", "aws_options"),
     "azure": ("cloudgpu.providers.azure.ids", "azure_options"),
     "gcp": ("cloudgpu.providers.gcp.options", "gcp_options"),
+    "runpod": ("cloudgpu.providers.runpod.options", "runpod_options"),
     "lambda": ("cloudgpu.providers.lambdalabs.options", "lambda_options"),
     "local": ("cloudgpu.providers.local.options", "local_options"),
+    "vast": ("cloudgpu.providers.vast.options", "vast_options"),
 }
 
 

@@ -6,18 +6,22 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.model.machine import Machine
+from cloudgpu.core.model.machine import Machine, scope_of_row
+from cloudgpu.core.policies.guards import needs_runs
 from cloudgpu.core.values.times import duration_text, from_iso, iso
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from cloudgpu.control.session.base import SessionBase
+    from cloudgpu.core.budgets.credit import KnownCredit
     from cloudgpu.core.events.log import Event
+    from cloudgpu.core.policies.runs import HeardRun
     from cloudgpu.ledger.log.base import Ledger
 
 SUBJECT, KIND = "reaper", "reap_finished"
 TOO_LONG = timedelta(hours=26)  # a nightly pass that is two hours late is not yet news
+NAMED = 3  # machines in a sentence
 _ASLEEP = frozenset({"stopped", "deallocated", "terminated"})
 
 
@@ -28,6 +32,26 @@ class LastPass:
     latest: Event | None = None
     ok_at: datetime | None = None
     sweep_at: datetime | None = None
+
+    @property
+    def heard(self) -> tuple[HeardRun, ...]:
+        """The latest scheduled run of each computer, with how often it makes one and what it runs on."""
+        said = () if self.latest is None else self.latest.body.get("heard", ())
+        if not said:
+            return ()
+        from cloudgpu.core.policies.runs import HeardRun
+
+        return tuple(map(HeardRun.of, said))
+
+    @property
+    def credits(self) -> tuple[KnownCredit, ...]:
+        """What was left in prepaid accounts, as a run last read it."""
+        said = () if self.latest is None else self.latest.body.get("credits", ())
+        if not said:
+            return ()
+        from cloudgpu.core.budgets.credit import known_credit
+
+        return tuple(map(known_credit, said))
 
     @property
     def at(self) -> datetime | None:
@@ -101,6 +125,38 @@ def runs(machine: Machine) -> bool:
 
 def _first(machines: Iterable[Machine]) -> datetime:
     return from_iso(min(machine.intended_at for machine in machines))
+
+
+def unguarded_machines(
+    session: SessionBase, machines: Iterable[Machine], last: LastPass | None = None
+) -> list[tuple[Machine, str]]:
+    """Return those of these machines that only scheduled runs end and that none guards now, each with why.
+
+    `last` is the last run, where the caller has it. Nothing is read where no machine needs such a run.
+    """
+    alone = [machine for machine in machines if runs(machine) and needs_runs(machine)]
+    if not alone:
+        return []
+    from cloudgpu.core.policies.runs import guarding_run, missing, with_run
+
+    now = session.clock()
+    known = with_run((last or last_pass(session.ledger)).heard, session.own_run, now)
+    scopes = ((machine, scope_of_row(machine)) for machine in alone)
+    return [(one, missing(known, scope, now)) for one, scope in scopes if guarding_run(known, scope, now) is None]
+
+
+def unguarded(session: SessionBase, machines: list[Machine] | None = None, last: LastPass | None = None) -> str | None:
+    """Return the sentence that a machine which only scheduled runs end is guarded by none; None where all is well.
+
+    `machines` are those that are there, where the caller has them. Raises LedgerUnavailable.
+    """
+    left = unguarded_machines(session, session.ledger.there() if machines is None else machines, last)
+    if not left:
+        return None
+    names = ", ".join(machine.name for machine, _ in left[:NAMED])
+    more = f" and {len(left) - NAMED} more" if len(left) > NAMED else ""
+    way = f"To check now: cloudgpu reap. To end it: cloudgpu down {left[0][0].name}"
+    return f"Only scheduled runs of the reaper can end {names}{more}, and {left[0][1]}. {way}"
 
 
 def _sentence(last: LastPass, now: datetime, awake: int) -> str:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.config.files.paths import Home, find_home
 from cloudgpu.config.settings import SHIPPED_KINDS
 from cloudgpu.control.alerts.health import alert_checks
+from cloudgpu.control.budgets.credit import credit_checks
 from cloudgpu.control.network import reachability as doors
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.outage.outage import LOOK_AGAIN, read_on, refused_sentence
@@ -52,6 +53,8 @@ SDKS = {
     "aws": ("boto3",),
     "gcp": ("google.cloud.compute_v1",),
     "azure": ("azure.mgmt.compute", "azure.identity"),
+    "runpod": ("urllib3",),
+    "vast": ("urllib3",),
     "lambda": ("urllib3",),
 }
 
@@ -304,6 +307,7 @@ def _accounts(session: Session, names: list[str], region: str | None, *, asked_a
             yield Check(f"account {name}", Verdict.FAIL, message, None, 8)
         else:
             yield Check(f"account {name}", Verdict.OK, f"answers; its machines: {len(listing.instances)}")
+        yield from credit_checks(session, name)
         yield from finding_checks(session, name, region)
         yield from permission_checks(session, name, region)
         yield from quota_checks(session, name, region)

@@ -29,7 +29,7 @@ from cloudgpu.errors import InvalidRequest, MissingExtra, WrongHostKey
 NAMED = "config.toml"
 TOP = ("owner", "project", "provider", "lease")
 FIGURES = ("watts", "usd_per_kwh")
-CLOUDS = ("aws", "azure", "gcp", "lambda")  # what `init` can prepare an account of
+CLOUDS = ("aws", "azure", "gcp", "lambda", "runpod", "vast")  # what `init` can prepare an account of
 HIGHEST_PORT = 65535
 _HOST = re.compile(
     r"(?P<name>[^=]*)=(?:(?P<user>[^@]*)@)?(?:\[(?P<six>[^\]]*)\]|(?P<host>[^:\[\]]*))(?::(?P<port>.*))?"

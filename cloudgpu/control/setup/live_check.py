@@ -288,7 +288,9 @@ _ELSE_ANY = (
     "azure",
     "gcp",
     "lambda",
-)  # where a small one may have no price that is known: then the cheapest of all, too
+    "runpod",
+    "vast",
+)  # a small one may have no known price: then the cheapest of all, too
 
 
 def planned(

@@ -19,8 +19,8 @@ from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.periods import Period, period
 from cloudgpu.core.values.times import duration_text, from_iso, minute
 
-ENDED, LOST, JOB, JOB_WAITS = "ended", "lost", "job", "job-waits"
-TOPICS = ("lease", "stop", "overdue", "unpriced", "launch", "price", "refused", ENDED, LOST, JOB, JOB_WAITS)
+ENDED, LOST, JOB, JOB_WAITS, GUARD = "ended", "lost", "job", "job-waits", "guard"
+TOPICS = ("lease", "stop", "overdue", "unpriced", "launch", "price", "refused", ENDED, LOST, JOB, JOB_WAITS, GUARD)
 ENDED_FOR = timedelta(days=3)  # no pass for a weekend, and the first one tells what ended meanwhile
 PATIENCE = timedelta(minutes=15)  # a large machine takes about ten to shut down (AWS, p3 and p4)
 FEW = 3  # prices that are named one by one
@@ -82,6 +82,20 @@ def _ended(machine: Machine, at: str) -> Finding:
         text=f"{asked} {known} Seen at {minute(at)}.{costs} To see what happened: cloudgpu show {name} --history",
         facts=_facts(machine),
         urgent=bool(machine.billed),
+    )
+
+
+def unguarded_finding(machine: Machine, why: str) -> Finding:
+    """Return that scheduled runs are all that ends a machine, and `why` there are none, as a half sentence."""
+    hourly = "" if machine.price is None else f" It costs {_hourly(Money(machine.price.nanos_per_hour))}."
+    return Finding(
+        key=f"{GUARD}:{machine.id}",
+        kind="nothing ends it",
+        title=f"Nothing ends {machine.name} by itself now",
+        text=f"Only scheduled runs of the reaper can end it, and {why}.{hourly} "
+        f"To end it: cloudgpu down {machine.name}",
+        facts=_facts(machine),
+        urgent=True,
     )
 
 

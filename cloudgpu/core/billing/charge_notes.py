@@ -16,7 +16,10 @@ from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import PriceInterval, Resource
 from cloudgpu.core.values.times import from_iso, iso
 
-CHARGING = frozenset(rule.provider for rule in RULES if rule.resource == Resource.TRAFFIC)  # reads no catalogue
+_FREE = "never"  # how the rule of a cloud begins that charges for no traffic
+CHARGING = frozenset(  # reads no catalogue
+    rule.provider for rule in RULES if rule.resource == Resource.TRAFFIC and not rule.states.startswith(_FREE)
+)
 DERIVED, RECALLED, ASSUMED, OLD = "~", "?", "^", "!"
 _MARK_OF = {"derived": DERIVED, "recalled": RECALLED, "assumed": ASSUMED}
 _ORDER = DERIVED + RECALLED + ASSUMED + OLD
@@ -116,13 +119,17 @@ def traffic_gaps(machines: Iterable[Machine]) -> list[TrafficGap]:
     ran = (
         machine
         for machine in machines
-        if not machine.is_named_resource and machine.provider_id and machine.provider in CHARGING
+        if not machine.is_named_resource and machine.provider_id and _is_charged(machine)
     )
     waiting = (machine for machine in ran if machine.billed or machine.terminated_at or not machine.traffic)
     found = [
         TrafficGap(machine.id, machine.name, _counted_until(machine), machine.terminated_at) for machine in waiting
     ]
     return [gap for gap in found if gap.until is None or gap.until > gap.since]
+
+
+def _is_charged(machine: Machine) -> bool:
+    return machine.provider in CHARGING or machine.traffic_prices is not None
 
 
 def gaps_within(machines: Iterable[Machine], since: datetime | None, until: datetime | None) -> list[TrafficGap]:

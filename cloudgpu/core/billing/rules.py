@@ -231,6 +231,33 @@ RULES = (
         "Bandwidth pricing; that a GB is 10^9 bytes is the costlier reading", "2019-04", "recalled",
     ),
     Rule(
+        "runpod", ANY, Resource.INSTANCE, SECOND, 0, None, "from the creation to a stop; not EXITED, TERMINATED",
+        "RunPod docs, Pods, Pricing: by the second; not charged while the host is down", "2026-08", "verified",
+    ),
+    Rule(
+        "runpod", ANY, Resource.DISK, SECOND, 0, None,
+        "the container disk while the pod runs; /workspace always, at twice the price while the pod is stopped",
+        "RunPod docs, Pods, Pricing: by the second, prices a month; that a month is the calendar's is unverified",
+        "2026-08", "verified; month: unverified", maybe_month_hours=730,
+    ),
+    Rule(
+        "vast", ANY, Resource.INSTANCE, SECOND, 0, None,
+        "while the container runs; not while it loads, is stopped, or its host is offline",
+        "vast.ai's guide to billing: GPUs by the second while running; that loading is free is recalled", "2026-08",
+        "verified; loading: recalled", from_running=True,
+    ),
+    Rule(
+        "vast", ANY, Resource.DISK, SECOND, 0, None,
+        "from the contract's making to its end, stopped too; not while its host is offline, which is not taken off",
+        "vast.ai's guide to billing: storage by the second for as long as the contract exists and its host is online; "
+        "the length of a month is not said", "2026-08", "verified; month: recalled", maybe_month_hours=730,
+    ),
+    Rule(
+        "vast", ANY, Resource.TRAFFIC, 1, 0, None, "both ways, in any state",
+        "vast.ai's guide to billing: bandwidth per byte; that a GB is 10^9 bytes is the costlier reading", "2026-08",
+        "verified; GB: recalled",
+    ),
+    Rule(
         "lambda", ANY, Resource.INSTANCE, MINUTE, 0, None,
         "active, unhealthy, terminating; not booting, terminated: a shutdown from inside ends nothing",
         "Lambda documentation, On-Demand Cloud billing: by the minute, no minimum; that a started minute counts whole, "

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from cloudgpu.core.catalog.matching import same_gpu
-from cloudgpu.core.model.offers import Accelerator, Basis, Market, Price
+from cloudgpu.core.model.offers import Accelerator, Basis, Market, Price, Trust
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.errors import InvalidRequest
@@ -113,6 +113,18 @@ class CatalogOffer:
     type: InstanceType
     listed: ListedPrice
     regions: int = 1
+
+    @property
+    def trust(self) -> Trust:
+        """Whose computers have this price: the provider's own, unless it lists somebody else's."""
+        known = _WHOSE.get(self.type.provider, {})
+        return known.get(self.listed.region, known.get(EVERYTHING, Trust.CLOUD))
+
+
+_WHOSE = {  # by provider and the region of its list; RunPod prices its two kinds apart, vast.ai's hosts are anybody's
+    "runpod": {"COMMUNITY": Trust.COMMUNITY, EVERYTHING: Trust.DATACENTER},
+    "vast": {EVERYTHING: Trust.COMMUNITY},
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,6 +53,8 @@ def fits(item: Available, want: Requirements) -> bool:
     )
     if any(request is not None and request != fact for request, fact in wishes) or item.market not in markets(want):
         return False
+    if not want.trust.accepts(item.trust):
+        return False
     # The very count: a machine with more GPUs than asked for would be a dearer one than was agreed to.
     return want.gpu is None or any(
         same_gpu(gpu.name, want.gpu) and gpu.count == want.gpu_count for gpu in item.accelerators

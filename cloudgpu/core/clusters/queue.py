@@ -7,6 +7,7 @@ it would keep a cluster for ever. Names of states and reasons are those of Slurm
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -55,6 +56,40 @@ _IMPOSSIBLE = (
     "perjob",  # a limit for each job, which waiting does not change: QOSMaxGRESPerJob, ...
     "requested node configuration is not available",
 )
+
+
+_IN_WORDS = {
+    "resources": "what it asks for is in use",
+    "priority": "other jobs come first",
+    "dependency": "a job that it follows is not over",
+    "dependencyneversatisfied": "the job that it follows has failed",
+    "jobarraytasklimit": "as many elements run as the array allows at once",
+    "begintime": "its time to begin has not come",
+    "licenses": "a licence that it needs is in use",
+    "reservation": "its reservation has not begun",
+    "jobheld": "it is held, and never starts unless somebody releases it",
+    "reqnodenotavail": "a node that it needs is down, drained or reserved",
+    "nodes required for job are down": "nodes that it needs are down, drained or reserved",
+    "partitiondown": "its partition is down",
+    "partitioninactive": "its partition is not in use",
+    "partitionnodelimit": "it asks for more nodes than its partition allows",
+    "partitiontimelimit": "it asks for more time than its partition allows",
+    "assoc": "a limit of its account is reached",
+    "qos": "a limit of its quality of service is reached",
+}  # what a reason begins with; the longest counts
+
+
+def waits_text(reasons: Iterable[str]) -> str:
+    """Return for what a job waits in Slurm's queue, in words, by Slurm's reasons: each once, with what it means."""
+    known = dict.fromkeys(one for one in reasons if one and one != "None")
+    said = ", ".join(f"{one}{_meaning(one)}" for one in known)
+    return f"waits in Slurm's queue{': ' * bool(said)}{said}"
+
+
+def _meaning(reason: str) -> str:
+    said = reason.lower().replace("_", " ").strip("()")
+    found = [one for one in _IN_WORDS if said.startswith(one)]
+    return f" ({_IN_WORDS[max(found, key=len)]})" if found else ""
 
 
 class QueuedJob(NamedTuple):

@@ -20,6 +20,7 @@ from cloudgpu.core.model.records import (
     RetainedRecord,
     SetupRecord,
     TermsRecord,
+    TrafficPricesRecord,
 )
 
 Time = str  # as `times.iso` writes it
@@ -73,7 +74,10 @@ class Placed(TypedDict):
 
 
 class LaunchIntended(Placed):
-    """A launch, before its call is sent; `terms` are the texts that it is under, `max_price` is for an hour."""
+    """A launch, before its call is sent; `terms` are the texts that it is under, `max_price` is for an hour.
+
+    `trust` is whose computer it is (`datacenter` or `community`); it is the cloud's own where none is said.
+    """
 
     attempt: int
     seq: int
@@ -100,6 +104,8 @@ class LaunchIntended(Placed):
     licence: str
     guards: NotRequired[GuardsRecord]
     cluster: NotRequired[ClusterRecord]
+    trust: NotRequired[str]
+    traffic_prices: NotRequired[TrafficPricesRecord]
 
 
 class LaunchSettled(TypedDict):
@@ -196,14 +202,26 @@ class PriceObserved(TypedDict):
     on_demand: NotRequired[PriceRecord]
 
 
+class Received(RateRecord):
+    """Bytes that a machine has received, where those cost; `counted` is all that it ever counted."""
+
+    bytes_in: int
+    counted: int
+    stored_as: str
+
+
 class TrafficObserved(RateRecord):
-    """Bytes that a machine has sent since they were last counted; `counted` is all that it ever counted."""
+    """Bytes that a machine has sent since they were last counted; `counted` is all that it ever counted.
+
+    `received` is there where its offer has a price for what it receives.
+    """
 
     bytes_out: int
     since: Time
     until: Time
     counted: int
     stored_as: str
+    received: NotRequired[Received]
 
 
 class TermsSet(TypedDict):
@@ -226,6 +244,12 @@ class TerminateRequested(Requested):
     """Written before an end is asked; `failed`: the machine never came up."""
 
     failed: NotRequired[Literal[True]]
+
+
+class StartRequested(Requested):
+    """Written before a start is asked; `waived`: with --no-guard, so that no run from outside guards it."""
+
+    waived: NotRequired[Literal[True]]
 
 
 class StartRefused(TypedDict):

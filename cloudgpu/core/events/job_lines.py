@@ -52,7 +52,8 @@ class SlurmRecord(TypedDict):
 
     `cluster` is that of ours whose Slurm it is, null for somebody else's; `members` are the ids of its machines, node 0
     first. `name` begins the name that the job has in Slurm. `once`: the command runs on the first node alone.
-    `usd_per_gpu_hour` is what somebody else asks for it, in nano-dollars.
+    `usd_per_gpu_hour` is what somebody else asks for it, in nano-dollars; `per_hour` is what an hour of it costs by its
+    plan, where --max-cost made its time limit.
     """
 
     cluster: str | None
@@ -67,6 +68,7 @@ class SlurmRecord(TypedDict):
     account: str | None
     once: bool
     usd_per_gpu_hour: NotRequired[Nanos]
+    per_hour: NotRequired[Nanos]
 
 
 class JobSpec(TypedDict):
@@ -252,13 +254,17 @@ class JobResumed(TypedDict):
 
 
 class SlurmTask(TypedDict):
-    """One job of Slurm, or one element of an array: on which machines it runs or ran, and when."""
+    """One job of Slurm, or one element of an array: on which machines it runs or ran, and when.
+
+    `reason` is why it waits, as Slurm calls it.
+    """
 
     id: str
     state: str
     machines: list[str]
     begin: Time | None
     end: Time | None
+    reason: NotRequired[str]
 
 
 class JobInSlurm(TypedDict):
@@ -290,6 +296,14 @@ class JobWaits(TypedDict):
     job: str
     attempt: int
     why: str
+
+
+class JobGangRefused(TypedDict):
+    """A launch of a gang was refused in part: `members` came up for this attempt, and were ended again."""
+
+    job: str
+    attempt: int
+    members: list[str]
 
 
 def job_requested(job: str, name: str, key: str | None, host: str, spec: JobSpec, now: datetime) -> Draft:
@@ -427,7 +441,8 @@ def job_in_slurm(job: str, attempt: int, id_: str, tasks: list[SlurmTask], now: 
     """Return the line that says where a job is in Slurm."""
     body: JobInSlurm = {"job": job, "attempt": attempt, "id": id_, "tasks": tasks}
     what = "+".join(f"{one['id']}{one['state']}{one['begin']}{one['end']}" for one in tasks)
-    return Draft("job_in_slurm", SUBJECT, body, now, f"job:{job}:{attempt}:slurm:{id_}:{what}")
+    again = f":{iso(now)}" * any("reason" in one for one in tasks)  # it may wait for the same once more
+    return Draft("job_in_slurm", SUBJECT, body, now, f"job:{job}:{attempt}:slurm:{id_}:{what}{again}")
 
 
 def slurm_job_recorded(record: SlurmJobRecorded, at: datetime) -> Draft:
@@ -440,6 +455,12 @@ def job_waits(job: str, attempt: int, why: str, now: datetime) -> Draft:
     """Return the line that an attempt waits for a machine: its launch was refused for the first time."""
     body: JobWaits = {"job": job, "attempt": attempt, "why": why}
     return Draft("job_waits", SUBJECT, body, now, f"job:{job}:{attempt}:waits")
+
+
+def job_gang_refused(job: str, attempt: int, members: Sequence[str], now: datetime) -> Draft:
+    """Return the line that names the machines that came up for an attempt, and were ended because others did not."""
+    body: JobGangRefused = {"job": job, "attempt": attempt, "members": list(members)}
+    return Draft("job_gang_refused", SUBJECT, body, now, f"job:{job}:{attempt}:refused:{'+'.join(sorted(members))}")
 
 
 def job_closed(job: str, why: str, now: datetime) -> Draft:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NotRequired, TypedDict
 
 from cloudgpu.core.events.bodies import Nanos, Time
+from cloudgpu.core.model.records import CreditRecord, HeardRunRecord
 
 # -- looks, runs and accounts
 
@@ -27,7 +28,7 @@ class AccountSynced(TypedDict):
 
 
 class ReapFinished(TypedDict):
-    """A run of the reaper: what it did, and when one last was ok; one that broke off says only `why`."""
+    """A run of the reaper: what it did, when one last was ok, and each computer's latest (`heard`); else only `why`."""
 
     verb: str
     ok: bool
@@ -44,6 +45,8 @@ class ReapFinished(TypedDict):
     unproved: NotRequired[int]
     unanswered: NotRequired[list[str]]
     took_s: NotRequired[float]
+    heard: NotRequired[list[HeardRunRecord]]
+    credits: NotRequired[list[CreditRecord]]
 
 
 class AccountForgotten(TypedDict):

@@ -28,7 +28,7 @@ from cloudgpu.core.model.instances import (
     Instance,
 )
 from cloudgpu.core.model.launch import Attempt, setup_to_json
-from cloudgpu.core.model.offers import Price, accelerator_to_json, price_to_json
+from cloudgpu.core.model.offers import Price, Trust, accelerator_to_json, price_to_json
 from cloudgpu.core.model.records import (
     GuardsRecord,
 )
@@ -92,6 +92,10 @@ def launch_intended(
     }
     if guards is not None:
         body["guards"] = guards
+    if item.trust is not Trust.CLOUD:
+        body["trust"] = str(item.trust)
+    if item.traffic is not None:
+        body["traffic_prices"] = {"out": item.traffic.out.nanos, "into": item.traffic.into.nanos}
     if request.cluster is not None:
         body["cluster"] = request.cluster.record()
     return Draft("launch_intended", attempt.machine, body, now, f"intent:{attempt.token}")

@@ -20,14 +20,27 @@ from cloudgpu.errors import EndRefused
 
 
 def requested(
-    what: Action, machine: str, why: str, now: datetime, *, host: str, who: RequestedBy, failed: bool = False
+    what: Action,
+    machine: str,
+    why: str,
+    now: datetime,
+    *,
+    host: str,
+    who: RequestedBy,
+    failed: bool = False,
+    waived: bool = False,
 ) -> Draft:
     """Return the line written before a stop, start, park or end is asked (`what`).
 
-    `who` says who asked, by which right. `failed`: it is ended because it never came up.
+    `who` says who asked, by which right. `failed`: it is ended because it never came up. `waived`: it is started though
+    nothing would end it.
     """
     plain: bodies.Requested = {"why": why, "host": host, **who}
-    body: bodies.Requested | bodies.TerminateRequested = {**plain, "failed": True} if failed else plain
+    body: bodies.Requested | bodies.TerminateRequested | bodies.StartRequested = plain
+    if failed:
+        body = {**plain, "failed": True}
+    elif waived:
+        body = {**plain, "waived": True}
     return Draft(f"{what}_requested", machine, body, now, f"{what}:{machine}:{iso(now)}")
 
 

@@ -141,18 +141,29 @@ def resource_vanished(state: Meter, _row: Record, line: Line, before: Mapping[st
 
 def traffic_counted(_state: Meter, row: Record, line: Line, _before: Mapping[str, Any]) -> Iterator[Made]:
     """Yield the bytes that were counted, as a use that has ended: no machine is billed for all of them."""
+    received = line.body.get("received")
+    if line.body["bytes_out"] or not received:
+        yield _bytes(row, line, "bytes out", line.body["bytes_out"])
+    if received:
+        yield _bytes(row, line, "bytes in", received["bytes_in"])
+
+
+def _bytes(row: Record, line: Line, what: str, number: int) -> Made:
+    """Return so many bytes of one direction as a use; only an offer's own price is sure to be of all of them."""
     body = line.body
-    priced = body.get("nanos") is not None
-    yield use_of(
+    rate = body["received"] if what == "bytes in" else body
+    own = bool(row.get("traffic_prices"))
+    return use_of(
         row,
         resource="traffic",
         id=row["provider_id"] or "",
-        what="bytes out",
-        kind=body.get("stored_as", ""),
-        quantity=body["bytes_out"],
+        what=what,
+        kind=rate.get("stored_as", ""),
+        quantity=number,
         per="gb",
         begin=body["since"],
         end=body["until"],
-        segments=[segment_of(body, body["since"])] if priced else [],
-        at_most=body.get("why_at_most") or "what leaves the region is not counted apart from what does not",
+        segments=[segment_of(rate, body["since"])] if rate.get("nanos") is not None else [],
+        at_most=rate.get("why_at_most")
+        or ("" if own else "what leaves the region is not counted apart from what does not"),
     )

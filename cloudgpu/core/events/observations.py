@@ -49,6 +49,8 @@ def is_news(machine: Machine, instance: Instance) -> bool:
         return True
     if _time(machine.since) != instance.since or has_moved_on(_time(machine.last_active), instance.last_active):
         return True
+    if machine.guards is not None and not machine.guards.tagged:
+        return False  # its tags are of its launch: no lease or hold since then is in them
     return any(_is_another(getattr(machine, name), instance.tags, key) for name, key in _ENDS.items())
 
 

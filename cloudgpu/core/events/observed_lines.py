@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import cast
 
 from cloudgpu.core.events import bodies
 from cloudgpu.core.events.bodies import RequestedBy
@@ -157,17 +158,25 @@ def _priced(machine: str, body: bodies.PriceObserved, at: datetime, on_demand: P
 
 
 def traffic_observed(
-    machine: str, rate: RateRecord, now: datetime, *, stored_as: str, sent: int, counted: int, since: str, until: str
+    machine: str,
+    rate: RateRecord,
+    now: datetime,
+    *,
+    stored_as: str,
+    sent: int,
+    counted: int,
+    since: str,
+    until: str,
+    received: bodies.Received | None = None,
 ) -> Draft:
-    """Return the line of the bytes that a machine sent from `since` to `until`; `counted` is all it ever counted."""
-    body: bodies.TrafficObserved = {
-        "bytes_out": sent,
-        "since": since,
-        "until": until,
-        "counted": counted,
-        "stored_as": stored_as,
-        **rate,
-    }
+    """Return the line of the bytes that a machine sent from `since` to `until`; `counted` is all it ever counted.
+
+    `received` is what it received meanwhile, where that costs.
+    """
+    said = {"bytes_out": sent, "since": since, "until": until, "counted": counted, "stored_as": stored_as, **rate}
+    body = cast("bodies.TrafficObserved", said)
+    if received is not None:
+        body["received"] = received
     return Draft("traffic_observed", machine, body, now, f"traffic:{machine}:{counted}:{until}", MACHINE)
 
 

@@ -166,6 +166,10 @@ def _intended(row: Record, line: Line) -> None:
     row["renew_s"] = line.body.get("renew_s")
     told.chosen(row, line)
     _of_cluster(row, line)
+    for name in ("trust", "traffic_prices"):
+        row.pop(name, None)
+        if line.body.get(name):
+            row[name] = line.body[name]
     row |= {"intended_at": line.occurred_at, "state": "unknown", "billed": False}
     row |= {"terminated_at": None, "pending_action": None}
     row |= {"discard": False, "launch_failed": False, "seq": line.body.get("seq", 0)} | dict.fromkeys(_OF_A_LIFE)
@@ -208,9 +212,8 @@ def _observed(row: Record, line: Line) -> None:
     for name in _SEEN:
         row[name] = body[name]
     row["state_reason"] = body["reason"]
-    for name in _LEASE:
-        if body.get(name) is not None:
-            row[name] = body[name]
+    if (row.get("guards") or {}).get("tagged", True):  # else its tags are of its launch
+        row |= {name: body[name] for name in _LEASE if body.get(name) is not None}
     if body.get("resized"):
         _resized(row, body["resized"])
     row["seen_at"], row["launch_status"] = line.occurred_at, "made"
@@ -247,8 +250,17 @@ def _requested(row: Record, line: Line) -> None:
     if what == "start":
         told.forget_warnings(row)
         row.pop("refused_action", None)
+        _guard_anew(row, waived=bool(line.body.get("waived")))
     if what in ("park", "terminate"):
         row |= {"parked": what == "park", "discard": what == "terminate"}
+
+
+def _guard_anew(row: Record, *, waived: bool) -> None:
+    """Note whether this start does without a run from outside; what was agreed to before counts no more."""
+    guards = row.get("guards")
+    if guards is not None and waived != guards.get("waived", False):
+        plain = {name: value for name, value in guards.items() if name != "waived"}
+        row["guards"] = {**plain, "waived": True} if waived else plain
 
 
 def _start_refused(row: Record, _line: Line) -> None:
@@ -274,6 +286,8 @@ def _priced(row: Record, line: Line) -> None:
 
 def _counted(row: Record, line: Line) -> None:
     row["traffic"] = {name: line.body.get(name) for name in ("until", "counted")}
+    if line.body.get("received"):
+        row["traffic"]["received"] = line.body["received"]["counted"]
 
 
 def _interruption(row: Record, line: Line) -> None:

@@ -70,7 +70,8 @@ def sentences(found: Sequence[tuple[Job, Carried]]) -> list[str]:
 def _word(job: Job) -> str:
     """Return a job's state in words, with where its results are once it is over."""
     state = str(job.state).replace("_", " ")
-    why = f" ({job.why})" if job.why else ""
+    says = job.why or job.queued
+    why = f" ({says})" if says else ""
     if job.is_living or job.fetched is None:
         return f"{state}{why}"
     whole = "" if job.fetched.whole else ", as far as they were copied"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from cloudgpu.core.clusters.queue import waits_text
 from cloudgpu.core.values.times import from_iso
 
 if TYPE_CHECKING:
@@ -17,35 +18,12 @@ if TYPE_CHECKING:
     from cloudgpu.core.events.log import Line
 
 Body = Mapping[str, Any]
-_NOTHING: JobSpec = {
-    "argv": [],
-    "workdir": "",
-    "snapshot": "",
-    "files": 0,
-    "bytes": 0,
-    "machine": None,
-    "launch": {},
-    "setup": None,
-    "environment": {},
-    "env_file": None,
-    "secrets": [],
-    "data": [],
-    "ports": [],
-    "results": "results",
-    "results_to": None,
-    "checkpoint": None,
-    "every_s": 600,
-    "timeout_s": None,
-    "max_cost": None,
-    "stall_s": None,
-    "retries": 0,
-    "restarts": 0,
-    "keep_s": 0,
-    "results_wait_s": 0,
-    "owner": "",
-    "project": "",
-    "dearest": None,
-}  # what is known of a job that was not asked for by `run`
+_NOTHING: JobSpec = {  # what is known of a job that was not asked for by `run`
+    "argv": [], "workdir": "", "snapshot": "", "files": 0, "bytes": 0, "machine": None, "launch": {}, "setup": None,
+    "environment": {}, "env_file": None, "secrets": [], "data": [], "ports": [], "results": "results",
+    "results_to": None, "checkpoint": None, "every_s": 600, "timeout_s": None, "max_cost": None, "stall_s": None,
+    "retries": 0, "restarts": 0, "keep_s": 0, "results_wait_s": 0, "owner": "", "project": "", "dearest": None,
+}  # fmt: skip
 
 
 class State(StrEnum):
@@ -53,6 +31,7 @@ class State(StrEnum):
 
     PENDING = "pending"  # it waits for a machine
     STARTING = "starting"  # its machine is launched; files travel, the setup runs
+    QUEUED = "queued"  # it waits in Slurm's queue
     RUNNING = "running"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
@@ -74,7 +53,8 @@ class Attempt:
     `waits` is since when that launch is refused, and why it was at first; None where it is not. The rest is of a job
     with a deadline. `market` is where it is launched; `turn` counts the launches of this attempt that made nothing;
     `base_s` is the work that it began with. `move` is there once its machine is to be ended under it; `moved`: that is
-    how the attempt ended. Of a gang, `machine` is node 0, and `members` are all nodes of `cluster`, in order.
+    how the attempt ended. Of a gang, `machine` is node 0, and `members` are all nodes of `cluster`, in order. `refused`
+    are nodes that came up for it, and were ended again because others were refused.
     """
 
     number: int
@@ -95,6 +75,7 @@ class Attempt:
     moved: bool = False
     cluster: str | None = None
     members: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,13 +112,22 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True)
 class SlurmRun:
-    """One job of Slurm, or one element of an array: `machines` are where it ran from `begin` to `end`."""
+    """One job of Slurm, or one element of an array: `machines` are where it ran from `begin` to `end`.
+
+    `reason` is why it waits, as Slurm calls it; empty for one that does not.
+    """
 
     id: str
     state: str
     machines: tuple[str, ...]
     begin: datetime | None
     end: datetime | None
+    reason: str = ""
+
+    @property
+    def waits(self) -> bool:
+        """Whether Slurm has not begun it yet."""
+        return self.state == "PENDING" and self.begin is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +156,7 @@ class Job:
     saved: Saved | None = None
     slurm_id: str | None = None  # of the last attempt
     runs: tuple[SlurmRun, ...] = ()  # of all attempts
+    slurm_at: datetime | None = None  # when the ledger was last told where it is in Slurm
 
     @property
     def in_slurm(self) -> SlurmRecord | None:
@@ -209,7 +200,16 @@ class Job:
             return self.outcome
         if self.attempt is None or self.attempt.machine is None:
             return State.PENDING
-        return State.STARTING if self.attempt.began_at is None else State.RUNNING
+        if self.attempt.began_at is not None:
+            return State.RUNNING
+        return State.QUEUED if any(one.waits for one in self.runs) else State.STARTING
+
+    @property
+    def queued(self) -> str:
+        """For what it waits in Slurm's queue, in words; empty where it does not wait there."""
+        if self.state is not State.QUEUED:
+            return ""
+        return waits_text(one.reason for one in self.runs if one.waits)
 
     @property
     def failed_tries(self) -> int:
@@ -230,7 +230,8 @@ class Job:
         tried = [(one.members, one.machine) for one in self.attempts if one.machine is not None]
         placed = tuple(dict.fromkeys(id_ for nodes, own in tried for id_ in (*_without(nodes, own), own)))
         nodes = (machine for one in self.runs for machine in one.machines if machine not in placed)
-        return (*dict.fromkeys(nodes), *placed)
+        refused = (machine for one in self.attempts for machine in one.refused)
+        return (*dict.fromkeys((*refused, *nodes)), *placed)
 
     @property
     def shell_status(self) -> int | None:
@@ -316,13 +317,16 @@ def _recorded(line: Line) -> Job:
 
 def _run(body: Body) -> SlurmRun:
     begin, end = (None if body[name] is None else from_iso(body[name]) for name in ("begin", "end"))
-    return SlurmRun(body["id"], body["state"], tuple(body["machines"]), begin, end)
+    return SlurmRun(body["id"], body["state"], tuple(body["machines"]), begin, end, body.get("reason", ""))
 
 
-def _in_slurm(job: Job, body: Body, _at: datetime) -> Job:
-    new = tuple(map(_run, body["tasks"]))
+def _in_slurm(job: Job, body: Body, at: datetime) -> Job:
+    over = {one.id for one in job.runs if one.end is not None}  # a look that is written late starts none of them again
+    told = map(_run, body["tasks"])
+    new = tuple(one for one in told if one.end is not None or one.id not in over)
     known = {one.id for one in new}
-    return replace(job, slurm_id=body["id"], runs=(*(one for one in job.runs if one.id not in known), *new))
+    runs = (*(one for one in job.runs if one.id not in known), *new)
+    return replace(job, slurm_id=body["id"], runs=runs, slurm_at=at)
 
 
 def _placed(job: Job, body: Body, at: datetime) -> Job:
@@ -337,6 +341,8 @@ def _placed(job: Job, body: Body, at: datetime) -> Job:
     there = next((one for one in job.attempts if one.machine is not None and one.machine == made.machine), None)
     if there is not None:  # it is tried again where it was
         made = replace(made, cluster=there.cluster, members=there.members)
+    if known is not None:
+        made = replace(made, refused=known.refused)
     return replace(job, attempts=(*(one for one in job.attempts if one.number != number), made), resumes=0)
 
 
@@ -404,6 +410,11 @@ def _resumed(job: Job, _body: Body, _at: datetime) -> Job:
     return replace(job, resumes=job.resumes + 1)
 
 
+def _gang_refused(job: Job, body: Body, _at: datetime) -> Job:
+    new = tuple(body["members"])
+    return _changed(job, body, lambda one: replace(one, refused=tuple(dict.fromkeys((*one.refused, *new)))))
+
+
 def _waits(job: Job, body: Body, at: datetime) -> Job:
     return _changed(job, body, lambda one: replace(one, waits=one.waits or (at, body["why"])))
 
@@ -425,6 +436,7 @@ _STEPS: Mapping[str, Callable[[Job, Body, datetime], Job]] = {
     "job_results_fetched": _fetched,
     "job_resumed": _resumed,
     "job_waits": _waits,
+    "job_gang_refused": _gang_refused,
     "job_in_slurm": _in_slurm,
     "job_closed": _closed,
 }

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from cloudgpu.core.clusters.queue import waits_text
+
 
 class Phase(StrEnum):
     """How far an attempt is on its machine."""
@@ -71,8 +73,10 @@ class EngineState:
 
     @property
     def text(self) -> str:
-        """Where it is in Slurm, in words: `Slurm job 12: PENDING (Resources)`."""
-        states = dict.fromkeys(f"{one.state}{f' ({one.reason})' * bool(one.reason)}" for one in self.tasks)
+        """Where it is in Slurm, in words: `Slurm job 12 waits in Slurm's queue: Resources (...)`."""
+        if self.tasks and all(one.state == "PENDING" for one in self.tasks):
+            return f"Slurm job {self.id} {waits_text(one.reason for one in self.tasks)}"
+        states = dict.fromkeys(one.state for one in self.tasks)
         return f"Slurm job {self.id}{': ' * bool(states)}{', '.join(states)}"
 
 

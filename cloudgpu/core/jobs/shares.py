@@ -4,7 +4,7 @@ A machine that was launched for a job is that job's from its launch to its end, 
 machine that was there before costs a job only while the job is on it; the time of two jobs at once is `shared`, the
 time of none is `idle`. A job in a cluster's Slurm is on the machines that Slurm gave it, as long as Slurm says; those
 of that cluster that had none are `idle`. Somebody else's Slurm costs nothing of these machines. All nodes of a gang
-that was launched for a job are that job's.
+that was launched for a job are that job's. What somebody else's Slurm asks for a job is in a row of that job's alone.
 """
 
 from __future__ import annotations
@@ -16,13 +16,12 @@ from operator import itemgetter
 
 from cloudgpu.core.billing.assignments import NOBODY, Assigned, Assignment, charges_by_key
 from cloudgpu.core.billing.charges import charge, money
-from cloudgpu.core.billing.granularity import MICRO
 from cloudgpu.core.jobs.job import Attempt, Job, SlurmRun
+from cloudgpu.core.jobs.tariff import has_tariff, row_id
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import Usage
 from cloudgpu.core.values.money import Money
 
-MICROS_OF_AN_HOUR = 3_600_000_000
 SHARED, IDLE = "shared", "idle"  # keys beside the ids of jobs, which begin with `job-`
 Ended = tuple[str, Usage]
 Visit = tuple[datetime, datetime | None, str]  # from when to when which job was on a machine; None: it still is
@@ -44,6 +43,7 @@ def assigned(jobs: Iterable[Job]) -> dict[str, tuple[Assignment, ...]]:
     for machine in (one for job in known if job.in_slurm and job.runs for one in job.in_slurm["members"]):
         if machine not in launched:
             visits.setdefault(machine, [])
+    found |= {row_id(job): (Assignment(None, None, job.id),) for job in known if has_tariff(job)}
     return found | {machine: tuple(_laid(there)) for machine, there in visits.items()}
 
 
@@ -55,6 +55,8 @@ def launched_for(jobs: Iterable[Job]) -> dict[str, str]:
             if one.key is not None and one.machine is not None:
                 for machine in one.members or (one.machine,):
                     found.setdefault(machine, job.id)
+            for machine in one.refused:
+                found.setdefault(machine, job.id)
     return found
 
 
@@ -80,21 +82,6 @@ def job_cost(job: str, shares: Assigned, machines: Iterable[Machine], ended: Ite
             guest[machine.id] = there
             exact += sum(_of(job, use, there, now) for use in machine.open_usage)
     return money(exact + sum(_of(job, use, guest[where], now) for where, use in ended if where in guest))
-
-
-def tariff_cost(job: Job, now: datetime) -> Money | None:
-    """Return what somebody else's Slurm asks for a job up to `now`: GPUs x hours x tariff; None where it asks nothing.
-
-    It is on no machine's bill, so it is in no row of costs.
-    """
-    asked = job.in_slurm
-    price = None if asked is None else asked.get("usd_per_gpu_hour")
-    if asked is None or price is None:
-        return None
-    spans = ((one.begin, one.end or job.ended_at or now) for one in job.runs)
-    micros = sum(max(0, (end - begin) // MICRO) for begin, end in spans if begin is not None)
-    gpus = asked["nodes"] * (asked["gpus_per_node"] or 0)
-    return Money(-(-price * gpus * micros // MICROS_OF_AN_HOUR))
 
 
 def _of(job: str, use: Usage, there: Sequence[Assignment], now: datetime) -> int:

@@ -11,7 +11,16 @@ from typing import Any
 from cloudgpu.core.model.facts import ClusterNode
 from cloudgpu.core.model.identity import AccountIdentity
 from cloudgpu.core.model.launch import Attempt, Boot, LaunchRequest, Network, Part, Setup, Volume
-from cloudgpu.core.model.offers import Accelerator, Available, Market, Offer, Requirements, Trust, price_from_json
+from cloudgpu.core.model.offers import (
+    Accelerator,
+    Available,
+    Market,
+    Offer,
+    Requirements,
+    TrafficPrices,
+    Trust,
+    price_from_json,
+)
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import from_iso, iso
 
@@ -66,14 +75,18 @@ def _plain(value: Any) -> Any:
 
 def _want(data: Mapping[str, Any]) -> Requirements:
     limit = data["max_price"]
-    return Requirements(**{**data, "market": Market(data["market"]), "max_price": limit and Money(limit["nanos"])})
+    words = {"market": Market(data["market"]), "trust": Trust(data["trust"])}
+    return Requirements(**{**data, **words, "max_price": limit and Money(limit["nanos"])})
 
 
 def _available(data: Mapping[str, Any]) -> Available:
     gpus = tuple(Accelerator(**gpu) for gpu in data["accelerators"])
     said = {name: tuple(data[name]) for name in ("after", "gpus_now")}
     words = {"market": Market(data["market"]), "trust": Trust(data["trust"])}
-    return Available(**{**data, **said, **words, "accelerators": gpus})
+    costs = data["traffic"] and TrafficPrices(
+        Money(data["traffic"]["out"]["nanos"]), Money(data["traffic"]["into"]["nanos"])
+    )
+    return Available(**{**data, **said, **words, "accelerators": gpus, "traffic": costs})
 
 
 def _boot(data: Mapping[str, Any]) -> dict[str, Any]:

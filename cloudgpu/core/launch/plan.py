@@ -16,6 +16,7 @@ from cloudgpu.core.policies.description import Says, off_now
 from cloudgpu.core.policies.endings import agreed, at_last, gentlest, of_offer
 from cloudgpu.core.policies.guards import Agent, Guards, Timer, guarded_offer, lease_ends
 from cloudgpu.core.policies.policy import Act, Do, Origin, Policy, Unpausable
+from cloudgpu.core.policies.runs import HeardRun
 from cloudgpu.core.values.money import Money, charge
 from cloudgpu.core.values.times import epoch
 
@@ -91,6 +92,8 @@ class LaunchPlan:
     guarded: Guards = ALL_GUARDS
     lease_ends: bool = True
     idle: IdleEnd | None = None  # None: idle time does nothing to it
+    run: HeardRun | None = None  # the scheduled run that it relies on, where nothing else ends it
+    waived: bool = False  # nothing else ends it, and --no-guard was typed
 
     @property
     def nodes(self) -> int:
@@ -119,12 +122,15 @@ def launch_plan(
     any_provider: bool = False,
     policy: Policy | None = None,
     guarded: Guards = ALL_GUARDS,
+    run: HeardRun | None = None,
+    waived: bool = False,
 ) -> LaunchPlan:
     """Return the plan for the first of `offers` (in the order of trying, at least one), as of `now`.
 
     `said_by` is who said how long the lease is, and how far it may be renewed. `licence` is that of the image's system
     where it changes how the machine is billed. `volume_there`: its volume is there and billed already. `any_provider`:
     the offers are of all accounts that have any. `policy` is what it is under; None: its name cannot be resolved.
+    `run` is the scheduled run that is to end it where nothing else does; `waived`: the user does without.
     """
     offer = offers[0]
     ends, row = ends_of(request, offer, policy), of_offer(offer.available, request.setup)
@@ -153,6 +159,8 @@ def launch_plan(
         guarded=guarded,
         lease_ends=lease_ends(guarded_offer(offer.available, request.setup, guarded), policy),
         idle=idle_of(policy, guarded, ends),
+        run=run,
+        waived=waived,
     )
 
 

@@ -12,6 +12,7 @@ from cloudgpu.core.events.log import Draft, Event
 from cloudgpu.core.events.projection import machine_of
 from cloudgpu.core.model.facts import AttachedCost
 from cloudgpu.core.model.machine import Machine, fact
+from cloudgpu.core.model.offers import Note, NoteKind
 from cloudgpu.core.model.usage import Per, PriceInterval, Resource, Usage
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import iso
@@ -137,6 +138,14 @@ def beside_entry(extra: Extra) -> AttachedCost:
         return entry
     of_it = entry._replace(resource=str(rate.resource), stored_as=rate.stored_as, quantity=rate.quantity)
     return of_it._replace(**rate.terms())
+
+
+def traffic_remarks(offer: Offer) -> Iterator[str]:
+    """Yield what the bytes cost that the machine of an offer sends and receives, where that has prices of its own."""
+    own = offer.available.traffic
+    if own is not None:
+        message = f"traffic costs, too: {own.into.text(4)} for each GB it receives, {own.out.text(4)} for each it sends"
+        yield Note(message, NoteKind.MONEY)
 
 
 def row_of(draft: Draft, before: Machine | None = None) -> Machine:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from cloudgpu.core.model.offers import Market
@@ -82,3 +83,18 @@ class BudgetAlert:
 
     per_month: Money
     emails: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Credit:
+    """What is left of the money that was paid into an account in advance, by the provider's word of `as_of` (UTC).
+
+    `hourly` is what the whole account spends an hour by that word, None where it says nothing of that. Where
+    `threshold` is left, the provider deletes what is there. `page` is where a person pays in more.
+    """
+
+    left: Money
+    as_of: datetime
+    hourly: Money | None
+    page: str
+    threshold: Money = Money(0)  # noqa: RUF009  (a frozen value)

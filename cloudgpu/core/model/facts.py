@@ -19,6 +19,7 @@ from cloudgpu.core.model.records import (
     RetainedRecord,
     SetupRecord,
     TermsRecord,
+    TrafficPricesRecord,
 )
 from cloudgpu.core.model.usage import PriceInterval, Usage
 
@@ -224,11 +225,15 @@ class MachineGuards(NamedTuple):
     agent: str
     timer: str
     follows: bool
+    tagged: bool = True  # its tags can be changed: else they tell of its launch alone, and the ledger has its lease
+    alone: bool = False  # nothing but scheduled runs of the reaper ends what it costs, by what its place has
+    waived: bool = False  # launched or started with --no-guard: no run from outside was asked for
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Self:
         """Return the value of a record."""
-        return cls(record["agent"], record["timer"], record["follows"])
+        more = (record.get("tagged", True), record.get("alone", False), record.get("waived", False))
+        return cls(record["agent"], record["timer"], record["follows"], *more)
 
 
 class SentWarning(NamedTuple):
@@ -264,15 +269,28 @@ class LastDecision(NamedTuple):
 
 
 class CountedTraffic(NamedTuple):
-    """Until when the bytes out are counted, and what the machine's own counter said then."""
+    """Until when bytes are counted, and what the machine's own counters said then; `received` where those cost."""
 
     until: str
     counted: int
+    received: int | None = None
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Self:
         """Return the value of a record."""
-        return cls(record["until"], record["counted"])
+        return cls(record["until"], record["counted"], record.get("received"))
+
+
+class RecordedTrafficPrices(NamedTuple):
+    """Nano-dollars for a GB (10^9 bytes) that a machine sends and receives, by its offer's own prices."""
+
+    out: int
+    into: int
+
+    @classmethod
+    def of(cls, record: TrafficPricesRecord) -> Self:
+        """Return the value of a record."""
+        return cls(record["out"], record["into"])
 
 
 class RefusedAction(NamedTuple):

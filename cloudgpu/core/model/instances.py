@@ -88,6 +88,7 @@ class Listing:
         return not self.unanswered or region in self.identities
 
 
+REFUSED = "refused: "  # begins the reason of a machine that a refused launch left, and that was ended at once
 TAG_ID = "cloudgpu-id"
 TAG_NAME = "cloudgpu-name"
 TAG_LEDGER = "cloudgpu-ledger"

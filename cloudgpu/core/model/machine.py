@@ -20,6 +20,7 @@ from cloudgpu.core.model.facts import (
     MachineGuards,
     MachineSetup,
     RecordedIdentity,
+    RecordedTrafficPrices,
     RefusedAction,
     Retained,
     SentWarning,
@@ -116,6 +117,8 @@ class Machine(NamedTuple):
     rehearsed, and this is when the machine is taken. `shared` are the keys that were let in, by fingerprint.
     `unrequested_stop`: it was seen not to run any more, and nobody had asked for that. `interrupted_at`: its provider
     took it then, and that is written down. `cluster` says which node it is of which; None for a machine of its own.
+    `trust` says whose computer it is, a `core.model.offers.Trust`; None: its cloud's own, as far as is known.
+    `traffic_prices` are those of its own offer, where it has some: then the bytes that it receives cost, too.
     """
 
     id: str
@@ -188,6 +191,8 @@ class Machine(NamedTuple):
     terms: Terms | None = None
     interrupted_at: str | None = None
     cluster: ClusterNode | None = None
+    trust: str | None = None
+    traffic_prices: RecordedTrafficPrices | None = None
 
     @property
     def gang(self) -> ClusterNode | None:
@@ -260,6 +265,7 @@ _PARTS = [
         "unrequested_stop": UnrequestedStop.of,
         "terms": Terms.of,
         "cluster": ClusterNode.of,
+        "traffic_prices": RecordedTrafficPrices.of,
     }.items()
 ]
 

@@ -57,9 +57,32 @@ class Price:
     basis: Basis
 
 
+class Trust(StrEnum):
+    """Who owns the computer that an offer is on, by what they could read of it; in the order of trust."""
+
+    CLOUD = "cloud"  # the provider itself
+    DATACENTER = "datacenter"  # somebody else, in a data centre that the provider has examined
+    COMMUNITY = "community"  # anybody: the computer's owner can read everything in it
+
+    @property
+    def rank(self) -> int:
+        """Where it stands in the order of trust, from 0 for the most."""
+        return list(Trust).index(self)
+
+    def accepts(self, other: Trust) -> bool:
+        """Say whether whoever accepts at least this much trust accepts `other`, too."""
+        return other.rank <= self.rank
+
+
+USUAL_TRUST = Trust.DATACENTER  # the least that is accepted where nobody says; a community host is never unasked
+
+
 @dataclass(frozen=True, slots=True)
 class Requirements:
-    """What the machine has to be; None: any."""
+    """What the machine has to be; None: any.
+
+    A provider may show offers of less `trust` than is accepted: none of them is launched, they are only spoken of.
+    """
 
     gpu: str | None = None
     gpu_count: int = 1
@@ -70,14 +93,15 @@ class Requirements:
     max_price: Money | None = None
     or_on_demand: bool = False  # on demand too, where spot has no capacity
     persistent: bool = False  # a spot machine that can be stopped, where the provider has such
+    trust: Trust = USUAL_TRUST  # the least that is accepted
 
 
-class Trust(StrEnum):
-    """Who owns the computer that an offer is on, by what they could read of it; in the order of trust."""
+@dataclass(frozen=True, slots=True)
+class TrafficPrices:
+    """What a GB (10^9 bytes) costs that a machine sends and receives, where its offer has prices of its own."""
 
-    CLOUD = "cloud"  # the provider itself
-    DATACENTER = "datacenter"  # somebody else, in a data centre that the provider has examined
-    COMMUNITY = "community"  # anybody: the computer's owner can read everything in it
+    out: Money
+    into: Money
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +123,7 @@ class Available:
     after: tuple[str, ...] = ()  # why it is tried after all others: somebody uses it, say
     gpus_now: tuple[str, ...] = ()  # who uses the GPUs of that computer now, in words, where the provider can tell
     trust: Trust = Trust.CLOUD
+    traffic: TrafficPrices | None = None  # None: as the catalogue says of its provider, and bytes in are free
 
 
 @dataclass(frozen=True, slots=True)

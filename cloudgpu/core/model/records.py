@@ -164,6 +164,32 @@ class GuardsRecord(TypedDict):
     agent: str
     timer: str
     follows: bool
+    tagged: NotRequired[bool]
+    alone: NotRequired[bool]
+    waived: NotRequired[bool]
+
+
+class HeardRunRecord(TypedDict):
+    """The latest scheduled run of the reaper on one computer: `core.policies.runs.HeardRun`."""
+
+    host: str
+    at: str
+    every_s: float
+    battery: bool | None
+    accounts: list[str]
+
+
+class CreditRecord(TypedDict):
+    """What was left in a prepaid account when a run read it: `core.budgets.credit.KnownCredit`. In nano-dollars."""
+
+    scope: str
+    account: str
+    provider: str
+    left: int
+    as_of: str
+    hourly: int
+    page: str
+    threshold: int
 
 
 class WarningRecord(TypedDict):
@@ -189,10 +215,18 @@ class DecisionRecord(TypedDict):
 
 
 class TrafficRecord(TypedDict):
-    """Until when the bytes out are counted, and what the machine's own counter said then."""
+    """Until when bytes are counted, and what the machine's own counters said then; `received` where those cost."""
 
     until: str
     counted: int
+    received: NotRequired[int]
+
+
+class TrafficPricesRecord(TypedDict):
+    """Nano-dollars for a GB (10^9 bytes) that a machine sends and receives, by its offer's own prices."""
+
+    out: int
+    into: int
 
 
 class RefusedRecord(TypedDict):
@@ -319,3 +353,5 @@ class MachineRecord(TypedDict):
     terms: NotRequired[TermsRecord]
     interrupted_at: NotRequired[str]
     cluster: NotRequired[ClusterRecord]
+    trust: NotRequired[str]
+    traffic_prices: NotRequired[TrafficPricesRecord]

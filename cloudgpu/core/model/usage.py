@@ -18,6 +18,7 @@ class Resource(StrEnum):
     IMAGE = "image"
     ADDRESS = "address"
     TRAFFIC = "traffic"
+    SLURM = "slurm"  # GPUs of somebody else's Slurm, by a tariff
 
 
 class Per(StrEnum):

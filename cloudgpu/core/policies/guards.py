@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from cloudgpu.core.model.facts import MachineGuards
-from cloudgpu.core.model.machine import BudgetSubject, Endable, EndSubject, Machine
+from cloudgpu.core.model.machine import BudgetSubject, Endable, EndSubject, Machine, is_owned
 from cloudgpu.core.model.records import GuardsRecord
 from cloudgpu.core.policies.endings import agreed, of_offer
 from cloudgpu.core.policies.policy import Policy, Unknown
@@ -40,12 +40,16 @@ class Timer(StrEnum):
 class Guards:
     """What can end a machine beside passes from outside.
 
-    `follows`: the timer follows renew-until by itself, and is set by nobody.
+    `follows`: the timer follows renew-until by itself, and is set by nobody. `tagged`: a lease or a hold can be set on
+    the machine's tags after its launch; else those tell of the launch alone, and the ledger decides. `alone`: its place
+    has no such layer, whatever is set up there, so a launch there asks for a scheduled run of the reaper.
     """
 
     agent: Agent
     timer: Timer = Timer.NONE
     follows: bool = True
+    tagged: bool = True
+    alone: bool = False
 
     @property
     def only_passes(self) -> bool:
@@ -54,13 +58,34 @@ class Guards:
 
     def to_json(self) -> GuardsRecord:
         """Return it as a ledger line carries it."""
-        return {"agent": str(self.agent), "timer": str(self.timer), "follows": self.follows}
+        found: GuardsRecord = {"agent": str(self.agent), "timer": str(self.timer), "follows": self.follows}
+        if not self.tagged:
+            found["tagged"] = False
+        if self.alone:
+            found["alone"] = True
+        return found
 
 
 def guards_of(row: Machine | BudgetSubject | EndSubject) -> Guards | None:
     """Return what guards a machine, by its launch; None where that is not known."""
     said = row.guards
-    return None if said is None else Guards(Agent(said.agent), Timer(said.timer), said.follows)
+    return None if said is None else Guards(Agent(said.agent), Timer(said.timer), *said[2:5])
+
+
+def needs_runs(machine: Machine) -> bool:
+    """Say whether only scheduled runs of the reaper end what a machine costs, and nobody agreed to do without them.
+
+    At a place where a layer can be set up (`init azure`) no run is asked for: there the plan says what is missing.
+    """
+    found = machine.guards
+    if found is None or found.waived or not found.alone:
+        return False
+    return costs(machine.provider, None if machine.price is None else machine.price.nanos_per_hour)
+
+
+def costs(provider: str, nanos_per_hour: int | None) -> bool:
+    """Say whether somebody bills such a machine: it is rented, and not known to be free."""
+    return not is_owned(provider) and nanos_per_hour != 0
 
 
 def has_no_agent(row: Endable) -> bool:
@@ -81,4 +106,4 @@ def lease_ends(row: Endable, policy: Policy | None) -> bool:
 
 def guarded_offer(item: Available, setup: Setup, guards: Guards) -> EndSubject:
     """Return how a machine that is to be launched can end, and what guards it."""
-    return of_offer(item, setup)._replace(guards=MachineGuards(str(guards.agent), str(guards.timer), guards.follows))
+    return of_offer(item, setup)._replace(guards=MachineGuards.of(guards.to_json()))

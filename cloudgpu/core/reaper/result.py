@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from cloudgpu.core.budgets.credit import KnownCredit
 from cloudgpu.core.model.identity import Elsewhere, QueriedAccount, Unanswered
 from cloudgpu.core.policies.policy import Do, Rule
 from cloudgpu.core.reaper.decisions import Decision, Seen
@@ -58,8 +59,9 @@ class Pass:
     `renewed` and `warned` are what was done, `spared` what was left in the end. `unproved` may still be billed.
     `unanswered` are parts of the providers that said nothing, `faults` what else keeps the answer from being whole (a
     policy that cannot be resolved). `sentences` say what the look has put right. `undelivered` are receivers of alerts
-    that did not take theirs. `asked` are the accounts that were asked; `closed` are those that only a credential on
-    this computer names, and that it does not open.
+    that did not take theirs. `credits` are those of accounts that are paid in advance, as they were read. `asked` are
+    the accounts that were asked; `closed` are those that only a credential on this computer names, and that it does not
+    open.
     """
 
     begun_at: datetime
@@ -79,6 +81,7 @@ class Pass:
     undelivered: tuple[str, ...] = ()
     asked: tuple[QueriedAccount, ...] = ()
     closed: tuple[Unanswered, ...] = ()
+    credits: tuple[KnownCredit, ...] = ()
 
     @property
     def exit_code(self) -> int:

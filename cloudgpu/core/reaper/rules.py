@@ -18,9 +18,10 @@ from cloudgpu.core.policies import endings
 from cloudgpu.core.policies.description import HOLD
 from cloudgpu.core.policies.policy import Act, Do, Policy, Retention, Rule, Unknown
 from cloudgpu.core.policies.schedule import missed_off, next_off, off_until
-from cloudgpu.core.reaper.cases import LAST, Case, Found, Stage, before, clock, notify_again, waited, warned
+from cloudgpu.core.reaper.cases import LAST, Case, Found, Stage, before, clock, erasing, notify_again, waited, warned
 from cloudgpu.core.reaper.decisions import ACTIVE, IDLE, UNKNOWN, Warned
 from cloudgpu.core.reaper.evidence import SHUT_DOWN, window
+from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import duration_text, from_iso
 
 NOTICE = timedelta(days=1)  # what is deleted does not come back, and costs little meanwhile
@@ -36,7 +37,33 @@ def stopped_since(machine: Machine) -> datetime:
 def stopped(case: Case) -> Found | None:
     """Tell of a machine that is stopped for long, or keep it as an image, or terminate it."""
     rule = case.policy and case.policy.stopped
-    return _kept(case, Rule.STOPPED, rule, case.started, "it is stopped") if rule else None
+    found = _kept(case, Rule.STOPPED, rule, case.started, "it is stopped") if rule else None
+    return found or _costly_stop(case)
+
+
+def _costly_stop(case: Case) -> Found | None:
+    """Tell daily of a stopped machine that costs what it does not cost while it runs; terminate it at its renew-until.
+
+    A disk that is dearer while its machine is stopped (RunPod's) has a price of its own for that. The end deletes the
+    disk: it comes a day after it was announced at the earliest.
+    """
+    machine, rule = case.seen.machine, Rule.STOPPED
+    dearer = [one for one in machine.attached_costs or () if one.kept and not one.running]
+    at = case.time("renew_until")
+    if not dearer or at is None:
+        return None
+    cost = " and ".join(f"{one.what} costs {_monthly(one.nanos_per_month)} a month" for one in dearer)
+    why = f"it is stopped, and {cost} until it is started or ended"
+    given = case.given(rule)
+    if given is not None and given[2] is not None:
+        return waited(case, rule, given[2], why, Do.TERMINATE)
+    if case.now >= at - NOTICE:
+        return warned(case, rule, max(at, case.now + NOTICE), why, Do.TERMINATE)
+    return notify_again(case, rule, f"{why}; its renew-until ends it {clock(at, case.now)}{erasing(Do.TERMINATE)}")
+
+
+def _monthly(nanos: int | None) -> str:
+    return "an unknown amount" if nanos is None else Money(nanos).text()
 
 
 def image_since(machine: Machine) -> datetime | None:
@@ -317,7 +344,8 @@ RULES = (
     ReaperRule(
         Rule.STOPPED,
         "makes an image of a machine that is stopped for longer than the policy allows, or terminates it, "
-        "a day after a warning",
+        "a day after a warning; if its disk has a higher price while it is stopped, it warns daily and terminates the "
+        "machine at its renew-until",
         (stopped,),
         stages=(Stage.STOPPED,),
         waits=True,

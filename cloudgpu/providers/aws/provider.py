@@ -32,7 +32,7 @@ class AwsProvider:
     """
 
     kind = KIND
-    runs_parts = frozenset({"cloud_init", "disk_gb", "image", "on_start", "packages"})
+    runs_parts = frozenset({"cloud_init", "container", "disk_gb", "image", "on_start", "packages"})
     token_rule = TokenRule(
         lifetime=timedelta(hours=23),
         listing_proves_after=timedelta(minutes=10),

@@ -6,7 +6,7 @@ resource providers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.providers.azure import ids
@@ -27,19 +27,31 @@ _FREE = frozenset(
 )
 
 
-def launched(azure: Azure) -> list[Raw]:
-    """Return the groups of launches, of any ledger, but those that are just being deleted. A call per page."""
-    listed = azure.resources.resource_groups.list
-    found: list[Raw] = ask(azure, READ, lambda: [one.as_dict() for one in listed()])
-    ours = (one for one in found if ids.GROUP.fullmatch(str(one["name"]).lower()))
-    return [one for one in ours if _state(one) != "deleting"]
+def of_launches(found: Sequence[Raw]) -> list[Raw]:
+    """Return those among groups that are a launch's, of any ledger, but those that are just being deleted."""
+    return [one for one in found if ids.GROUP.fullmatch(str(one["name"]).lower()) and not is_going(one)]
+
+
+def of_clusters(azure: Azure) -> list[Raw]:
+    """Return the groups with the network of a cluster, of any ledger, also while they are deleted. A call per page."""
+    return [one for one in listed(azure) if ids.CLUSTER_GROUP.fullmatch(str(one["name"]).lower())]
+
+
+def listed(azure: Azure) -> list[Raw]:
+    """Return all groups of the subscription, whoever made them. A call per page."""
+    of = azure.resources.resource_groups.list
+    found: list[Raw] = ask(azure, READ, lambda: [one.as_dict() for one in of()])
+    return found
+
+
+def is_going(found: Raw) -> bool:
+    """Say whether a group is just being deleted."""
+    return _state(found) == "deleting"
 
 
 def tags_of_all(azure: Azure) -> dict[str, Mapping[str, str]]:
     """Return the tags of each launch's group by its name, and of that of volumes and images. A call per page."""
-    listed = azure.resources.resource_groups.list
-    found: list[Raw] = ask(azure, READ, lambda: [one.as_dict() for one in listed()])
-    ours = [one for one in found if _is_ours(str(one["name"]).lower()) and _state(one) != "deleting"]
+    ours = [one for one in listed(azure) if _is_ours(str(one["name"]).lower()) and not is_going(one)]
     return {str(one["name"]).lower(): one.get("tags") or {} for one in ours}
 
 
@@ -81,8 +93,8 @@ def drop_empty(azure: Azure, region: str, group: str, *, but: str) -> None:
 
 def inside(azure: Azure, region: str, group: str) -> list[Raw] | None:
     """Return what lies in a group, as Resource Manager lists it; None for no group. One call."""
-    listed = azure.resources.resources.list_by_resource_group
-    return look(azure, LIST, lambda: [one.as_dict() for one in listed(group)], region=region, value=group)
+    of = azure.resources.resources.list_by_resource_group
+    return look(azure, LIST, lambda: [one.as_dict() for one in of(group)], region=region, value=group)
 
 
 def _is_free(one: tuple[str, str], group: str) -> bool:

@@ -19,6 +19,7 @@ GUID = "[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 SUBSCRIPTION = re.compile(GUID)
 LOCATION = re.compile(r"[a-z][a-z0-9]{2,39}")
 GROUP = re.compile(r"cloudgpu-[0-9a-f]{20}")
+CLUSTER_GROUP = re.compile(r"cloudgpu-net-[0-9a-f]{20}")  # the network that the machines of a cluster share
 SHARED_GROUP = "cloudgpu"  # volumes and images, which outlive machines
 ZONE = re.compile(r"([a-z][a-z0-9]{2,39})-([1-9])")
 _MACHINE = re.compile(rf"({LOCATION.pattern})/({GROUP.pattern})")
@@ -60,6 +61,14 @@ def group_of(token: str) -> str:
     A name that is there already is a second proof that the token has been used.
     """
     return f"cloudgpu-{digest('azure', token)[:20]}"
+
+
+def cluster_group(cluster: str, number: int) -> str:
+    """Return the name of the group with the network of a cluster (`ClusterNode.id`), one for each attempt to launch it.
+
+    So what takes an earlier one's away late takes nothing from the next.
+    """
+    return f"cloudgpu-net-{digest('azure', cluster, str(number))[:20]}"
 
 
 def joined(region: str, group: str) -> str:

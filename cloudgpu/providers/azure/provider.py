@@ -33,7 +33,7 @@ class AzureProvider:
 
     kind = KIND
     saves_running = True  # an image is made of a disk that is in use, as if the power had gone
-    runs_parts = frozenset({"cloud_init", "disk_gb", "image", "on_start", "packages"})
+    runs_parts = frozenset({"cloud_init", "container", "disk_gb", "image", "on_start", "packages"})
     token_rule = TokenRule(
         lifetime=timedelta(hours=23),
         listing_proves_after=timedelta(minutes=10),
@@ -82,6 +82,12 @@ class AzureProvider:
         from cloudgpu.providers.azure.compute import launch
 
         return launch.launch(self._azure, attempt, deadline=deadline)
+
+    def clear_shared(self, cluster: str, region: str) -> bool:
+        """Ask to delete the network that the machines of a cluster share, with its group."""
+        from cloudgpu.providers.azure.network import shared
+
+        return shared.clear_shared(self._azure, cluster, region)
 
     def get(self, id: str) -> Instance:  # noqa: A002
         """Return the machine now; raise InstanceNotFound when Azure has neither it nor its group."""

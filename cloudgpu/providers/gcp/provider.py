@@ -34,7 +34,7 @@ class GcpProvider:
 
     kind = KIND
     saves_running = True  # an image is made of a disk that is in use, as if the power had gone
-    runs_parts = frozenset({"cloud_init", "disk_gb", "image", "on_start", "packages"})
+    runs_parts = frozenset({"cloud_init", "container", "disk_gb", "image", "on_start", "packages"})
     token_rule = TokenRule(
         lifetime=timedelta(minutes=50),
         listing_proves_after=timedelta(minutes=10),
@@ -88,6 +88,12 @@ class GcpProvider:
         from cloudgpu.providers.gcp.compute import launch
 
         return launch.launch(self._gcp, attempt, deadline=deadline)
+
+    def clear_shared(self, cluster: str, region: str) -> bool:
+        """Ask to take away the firewall rule by which the machines of a cluster reach each other."""
+        from cloudgpu.providers.gcp.network import shared
+
+        return shared.clear_shared(self._gcp, cluster, region)
 
     def get(self, id: str) -> Instance:  # noqa: A002
         """Return the machine now; raise InstanceNotFound when Google has none."""

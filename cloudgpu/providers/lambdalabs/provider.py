@@ -31,7 +31,7 @@ class LambdaProvider:
     """
 
     kind = KIND
-    runs_parts = frozenset({"cloud_init", "on_start", "packages"})
+    runs_parts = frozenset({"cloud_init", "container", "on_start", "packages"})
     token_rule = TOKEN_RULE
 
     def __init__(self, settings: ProviderSettings) -> None:

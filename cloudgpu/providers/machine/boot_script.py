@@ -10,7 +10,7 @@ from cloudgpu.core.model.instances import TAG_EXPIRES, TAG_RENEW_UNTIL
 from cloudgpu.core.model.launch import Attempt
 from cloudgpu.core.model.offers import Market
 from cloudgpu.providers.machine import source
-from cloudgpu.providers.machine.files import HERE, USUAL_PORT, File, Given, is_watched, pip
+from cloudgpu.providers.machine.files import HERE, USUAL_PORT, File, Given, container, is_watched, pip
 
 FIRST = "cloudgpu-lease.timer"
 _END = "CLOUDGPU-END"
@@ -57,6 +57,11 @@ _START = (
 _VOLUME = (
     f"[Unit]\nDescription=cloudgpu: the data volume\n{_AFTER_USERS}"
     f"[Service]\nType=oneshot\nExecStart={HERE}/volume{{volume}}\nTimeoutStartSec=infinity\n"
+    "[Install]\nWantedBy=multi-user.target\n"
+)
+_CONTAINER = (
+    "[Unit]\nDescription=cloudgpu: the container\nAfter=network-online.target docker.service cloudgpu-agent.service\n"
+    f"[Service]\nType=oneshot\nExecStart={HERE}/container\nTimeoutStartSec=infinity\n"
     "[Install]\nWantedBy=multi-user.target\n"
 )
 
@@ -120,6 +125,7 @@ def _launch_file(attempt: Attempt, given: Given) -> str:
         "jupyter": pip(attempt.boot.jupyter),
         "user": given.user,
         "deallocates": "yes" if given.can_deallocate else "",
+        **({"container": image} if (image := container(attempt)) else {}),
     }
     return "".join(f"{name}={shlex.quote(value)}\n" for name, value in facts.items())
 
@@ -134,6 +140,8 @@ def _units(attempt: Attempt, given: Given) -> Mapping[str, str]:
     }
     if is_watched(attempt):
         units["cloudgpu-notice.service"] = _WATCH
+    if container(attempt):
+        units["cloudgpu-container.service"] = _CONTAINER
     if attempt.request.setup.volume is not None:
         units["cloudgpu-volume.service"] = _VOLUME.format(volume=f" {given.volume}".rstrip())
     return units

@@ -74,6 +74,7 @@ def _module(command: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
 AGENT_INTERVAL_S = 30
 AGENT_INTERVAL_OF_SPOT_S = 10  # where a notice comes, and the user's hook has to run yet
 _AGENT = '#!/bin/sh\nexec /usr/bin/python3 "$HOME/.cloudgpu/agent.py" "$@"\n'
+_INSIDE = 'install -m 755 "$here/inside" "$base/inside"\n'
 
 
 class File(NamedTuple):
@@ -90,7 +91,7 @@ def files(attempt: Attempt, given: Given) -> Iterable[File]:
     yield _here("agent.py", boot.agent_source, "0644")
     yield _here("agent.json", json.dumps(_agent_settings(attempt, given)), "0644")
     yield _here("agent", _AGENT, "0755")
-    yield _here("settle", source("settle.sh"), "0755")
+    yield _here("settle", _settle(attempt), "0755")
     yield _here("start", source("start.sh"), "0755")
     if boot.jupyter:
         yield _here("jupyter", source("jupyter.sh"), "0755")
@@ -101,11 +102,25 @@ def files(attempt: Attempt, given: Given) -> Iterable[File]:
         yield _here("report.py", source("report_aws.py"), "0644")
     if attempt.request.setup.volume is not None:
         yield _here("volume", source("volume.sh"), "0755")
+    if container(attempt):
+        yield _here("container", source("container_run.sh"), "0755")
+        yield _here("inside", source("inside.sh"), "0755")
+
+
+def _settle(attempt: Attempt) -> str:
+    """Return what prepares the home; the way into a container is there before the agent, through which jobs begin."""
+    before, agent, after = source("settle.sh").partition("install -m 600")
+    return before + (_INSIDE if container(attempt) else "") + agent + after
 
 
 def on_start(attempt: Attempt) -> str:
     """Return the template's script for each start of the machine; empty for none."""
     return "\n".join(part.text for part in attempt.boot.parts if part.kind == "on_start")
+
+
+def container(attempt: Attempt) -> str:
+    """Return the image of the template's container; empty for none."""
+    return next((part.text for part in attempt.boot.parts if part.kind == "container"), "")
 
 
 def packages(attempt: Attempt) -> list[str]:

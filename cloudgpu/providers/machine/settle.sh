@@ -9,7 +9,8 @@ install -d -m 700 -o "$user" -g "$group" "$base"
 # From an image: what another machine knew of its lease and its activity is not this one's.
 if [ "$(cat "$base/launch" 2>/dev/null)" != "$token" ]; then
   rm -f "$base/state.json" "$base/heartbeat.json" "$base/expires" "$base/last-active" "$base/notice" \
-    "$base/samples" "$base/samples.old" "$base/sample" "$base/jupyter/server.json" "$base/on_start.status"
+    "$base/samples" "$base/samples.old" "$base/sample" "$base/jupyter/server.json" "$base/on_start.status" \
+    "$base/inside"
 fi
 install -m 600 -o "$user" -g "$group" "$here/agent.py" "$here/agent.json" "$base"
 install -m 700 -o "$user" -g "$group" "$here/agent" "$base/agent"

@@ -183,22 +183,12 @@ def region(requirements: Requirements, region_of: Callable[[str], str | None], n
     return found
 
 
-def apart(request: LaunchRequest, cloud: str) -> Sequence[str]:
-    """Return what the plan of a cluster says where cloudgpu opens no ports between its machines; nothing for one.
+def by_their_rules(request: LaunchRequest, have: str) -> Sequence[str]:
+    """Return what the plan of a cluster says where somebody else's rules decide who reaches its machines.
 
-    Raises InvalidRequest for one with an engine, whose daemons could not reach each other: nothing is launched for it.
-    Somebody else's security group may let them, so that is taken.
+    `have` is the clause's end of who has to let them, with a verb: "firewall rules for that tag have".
     """
     cluster = request.cluster
-    if cluster is None or cluster.nodes == 1 or request.setup.network.security_group is not None:
+    if cluster is None or cluster.nodes == 1 or request.setup.network.security_group is None:
         return ()
-    if cluster.engine != "none":
-        raise InvalidRequest(
-            f"On {cloud}, cloudgpu does not open the ports between the {cluster.nodes} machines of a cluster yet, and "
-            f"{cluster.engine} needs them.",
-            field="--engine",
-            value=cluster.engine,
-            next="Launch with --engine none, on AWS, or with a --security-group of yours that lets them reach each "
-            "other.",
-        )
-    return (f"the {cluster.nodes} machines cannot reach each other: on {cloud}, cloudgpu opens no ports between them",)
+    return (f"your {have} to let the {cluster.nodes} machines reach each other on every port: cloudgpu opens none",)

@@ -18,7 +18,6 @@ from cloudgpu.providers.abilities import (
     HasVolumes,
     Imageable,
     KnowsHostKeys,
-    LaunchesTogether,
     LeavesFiles,
     Pausable,
     Reachable,
@@ -41,7 +40,9 @@ from cloudgpu.providers.account_abilities import (
     HasTimerRole,
     NarrowsSsh,
     RaisesQuota,
+    ReadsCredit,
 )
+from cloudgpu.providers.cluster_abilities import ClearsShared, LaunchesTogether
 from cloudgpu.testing.contract.accounts import (
     ChecksPermissionsContract,
     HasBudgetAlertContract,
@@ -51,6 +52,7 @@ from cloudgpu.testing.contract.accounts import (
     HasRegionsContract,
     HasTimerRoleContract,
     RaisesQuotaContract,
+    ReadsCreditContract,
 )
 from cloudgpu.testing.contract.base import ContractBase
 from cloudgpu.testing.contract.bulk import BulkStopContract
@@ -80,7 +82,7 @@ from cloudgpu.testing.contract.running import (
     WritesAtHomeContract,
 )
 from cloudgpu.testing.contract.timers import SetsTimerContract
-from cloudgpu.testing.contract.together import LaunchesTogetherContract
+from cloudgpu.testing.contract.together import ClearsSharedContract, LaunchesTogetherContract
 from cloudgpu.testing.contract.volumes import HasVolumesContract
 
 __all__ = [
@@ -88,6 +90,7 @@ __all__ = [
     "BulkStopContract",
     "CanRehearseInterruptionContract",
     "ChecksPermissionsContract",
+    "ClearsSharedContract",
     "ExaminesContract",
     "HasBudgetAlertContract",
     "HasLoginContract",
@@ -111,6 +114,7 @@ __all__ = [
     "PausableContract",
     "RaisesQuotaContract",
     "ReachableContract",
+    "ReadsCreditContract",
     "ReadsHostKeysContract",
     "ReportsActivityContract",
     "ReportsProcessesContract",
@@ -123,6 +127,7 @@ __all__ = [
 ABILITY_SUITES: Mapping[type[Any], type[ContractBase]] = {
     Pausable: PausableContract,
     LaunchesTogether: LaunchesTogetherContract,
+    ClearsShared: ClearsSharedContract,
     BulkStop: BulkStopContract,
     Taggable: TaggableContract,
     HasPrices: HasPricesContract,
@@ -150,6 +155,7 @@ ABILITY_SUITES: Mapping[type[Any], type[ContractBase]] = {
     HasMachineRole: HasMachineRoleContract,
     HasTimerRole: HasTimerRoleContract,
     HasBudgetAlert: HasBudgetAlertContract,
+    ReadsCredit: ReadsCreditContract,
     ReportsActivity: ReportsActivityContract,
     ReadsHostKeys: ReadsHostKeysContract,
     Examines: ExaminesContract,

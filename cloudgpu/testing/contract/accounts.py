@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import cast
 
 import pytest
@@ -21,6 +22,7 @@ from cloudgpu.providers.account_abilities import (
     HasRegions,
     HasTimerRole,
     RaisesQuota,
+    ReadsCredit,
 )
 from cloudgpu.providers.base import Provider
 from cloudgpu.testing.contract.base import ContractBase
@@ -217,3 +219,23 @@ class HasTimerRoleContract(ContractBase):
         for _ in range(2):
             role.remove_timer_role()
             assert not any(part.there for part in role.timer_role(self.allows).parts)
+
+
+class ReadsCreditContract(ContractBase):
+    """What is left of an account that was paid in advance is read without a change."""
+
+    def test_the_credit_says_what_is_left_since_when_and_where_to_pay(self, provider: Provider) -> None:
+        """The time is aware UTC and not ahead; an hour costs nothing less than nothing; a person finds the page."""
+        found = cast("ReadsCredit", provider).credit()
+        assert found.as_of.utcoffset() == timedelta(0)
+        assert found.hourly is None or found.hourly >= Money(0)
+        assert found.threshold <= Money(0) or found.threshold <= found.left
+        assert found.page.startswith("https://")
+
+    def test_reading_the_credit_twice_spends_nothing_of_it(self, provider: Provider) -> None:
+        """It is read at each plan, launch and run of the reaper; machines that run may cost meanwhile."""
+        able = cast("ReadsCredit", provider)
+        first, second = able.credit(), able.credit()
+        assert second.left <= first.left
+        assert second.page == first.page
+        assert second.as_of >= first.as_of

@@ -1,4 +1,4 @@
-"""What a provider promises that launches the nodes of a cluster in one call: all of them or none, and each its own."""
+"""What a provider promises of the nodes of a cluster: one call makes all or none, and what they share goes last."""
 
 # ruff: noqa: S101  (a suite is asserts)
 
@@ -16,20 +16,17 @@ from cloudgpu.core.model.instances import TAG_ID, Instance, State
 from cloudgpu.core.model.launch import Attempt
 from cloudgpu.core.model.offers import Available
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LaunchUncertain, NoCapacity
-from cloudgpu.providers.abilities import HasOrphans, HasResources, LaunchesTogether, Resolves
+from cloudgpu.providers.abilities import HasOrphans, HasResources, Resolves
 from cloudgpu.providers.base import Factory, Provider, ProviderSettings
+from cloudgpu.providers.cluster_abilities import ClearsShared, LaunchesTogether
 from cloudgpu.testing.contract.base import DEADLINE_S, ContractBase, MakeAttempt
 from cloudgpu.testing.helpers import as_nodes
 
 NODES = 3
 
 
-class LaunchesTogetherContract(ContractBase):
-    """One call makes all nodes of a cluster or none; each of them is a machine of its own afterwards."""
-
-    def leave_room(self, provider: Provider, item: Available, count: int) -> None:
-        """Let the zone of this offer have capacity for so many more machines; every suite has to."""
-        raise NotImplementedError
+class OfCluster(ContractBase):
+    """What the suites about nodes of a cluster have in common."""
 
     def nodes(self, provider: Provider, attempt: Attempt, count: int = NODES) -> list[Attempt]:
         """Return the attempts of a cluster, with what its provider looks up for one."""
@@ -39,20 +36,11 @@ class LaunchesTogetherContract(ContractBase):
         call = provider.resolve(nodes[0].request, attempt.offer.available).call
         return [replace(one, call=call) for one in nodes]
 
-    def together(self, provider: Provider, attempts: Sequence[Attempt]) -> Sequence[Instance]:
-        """Launch with a deadline that is far enough."""
-        deadline = attempts[0].made_at + timedelta(seconds=DEADLINE_S)
-        return cast("LaunchesTogether", provider).launch_together(attempts, deadline=deadline)
-
-    def all_running(self, provider: Provider, attempts: Sequence[Attempt]) -> list[Instance]:
-        """Launch, and return the machines once they run."""
-        return [self.settle(provider, one.id, State.RUNNING) for one in self.together(provider, attempts)]
-
     def cleared(self, provider: Provider, attempts: Sequence[Attempt]) -> bool:
         """Ask for the removal of what these nodes share; say whether nothing of it is there."""
         found = node_of_tags(attempts[0].tags)
         assert found is not None
-        return cast("LaunchesTogether", provider).clear_shared(found.id, attempts[0].offer.available.region)
+        return cast("ClearsShared", provider).clear_shared(found.id, attempts[0].offer.available.region)
 
     def shared(self, provider: Provider, attempts: Sequence[Attempt]) -> list[str]:
         """Return the ids of what is there under the first node's id beside disks; none where nobody tells of such."""
@@ -61,6 +49,23 @@ class LaunchesTogetherContract(ContractBase):
         found = provider.orphans(attempts[0].offer.available.region)
         assert found.unanswered == ()
         return [one.id for one in found.items if one.tags.get(TAG_ID) == attempts[0].machine]
+
+
+class LaunchesTogetherContract(OfCluster):
+    """One call makes all nodes of a cluster or none; each of them is a machine of its own afterwards."""
+
+    def leave_room(self, provider: Provider, item: Available, count: int) -> None:
+        """Let the zone of this offer have capacity for so many more machines; every suite has to."""
+        raise NotImplementedError
+
+    def together(self, provider: Provider, attempts: Sequence[Attempt]) -> Sequence[Instance]:
+        """Launch with a deadline that is far enough."""
+        deadline = attempts[0].made_at + timedelta(seconds=DEADLINE_S)
+        return cast("LaunchesTogether", provider).launch_together(attempts, deadline=deadline)
+
+    def all_running(self, provider: Provider, attempts: Sequence[Attempt]) -> list[Instance]:
+        """Launch, and return the machines once they run."""
+        return [self.settle(provider, one.id, State.RUNNING) for one in self.together(provider, attempts)]
 
     def test_all_nodes_come_in_order_and_each_bears_its_own_tags(
         self, provider: Provider, make_attempt: MakeAttempt
@@ -107,7 +112,8 @@ class LaunchesTogetherContract(ContractBase):
         with pytest.raises(NoCapacity):
             self.together(provider, attempts)
         assert self.listed(provider) == []
-        self.wait_until(lambda: self.cleared(provider, attempts))
+        if isinstance(provider, ClearsShared):
+            self.wait_until(lambda: self.cleared(provider, attempts))
         assert self.shared(provider, attempts) == []
         self.leave_room(provider, item, NODES)
         again = self.nodes(provider, make_attempt(number=2))
@@ -121,23 +127,6 @@ class LaunchesTogetherContract(ContractBase):
             with pytest.raises((InvalidRequest, LaunchUncertain)):
                 self.together(provider, other)
         self.wait_until(lambda: {one.id for one in self.listed(provider)} == made)
-
-    def test_nodes_end_one_by_one_and_what_they_share_after_the_last(
-        self, provider: Provider, make_attempt: MakeAttempt
-    ) -> None:
-        """The others run on, with what they use, until each has ended; then nothing of the launch is left."""
-        attempts = self.nodes(provider, make_attempt())
-        machines = self.all_running(provider, attempts)
-        shared = self.shared(provider, attempts)
-        while machines:
-            provider.terminate(machines.pop().id)
-            assert not shared or not self.cleared(provider, attempts)
-            assert all(provider.get(one.id).state is State.RUNNING for one in machines)
-            assert not machines or self.shared(provider, attempts) == shared
-        self.wait_until(lambda: self.listed(provider) == [])
-        self.wait_until(lambda: self.cleared(provider, attempts))
-        assert self.shared(provider, attempts) == []
-        assert self.cleared(provider, attempts), "asked again, it is no error"
 
     def test_each_disk_is_its_own_nodes(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """What a node has is told under that node's id, and under nobody else's."""
@@ -157,3 +146,49 @@ class LaunchesTogetherContract(ContractBase):
         with pytest.raises(CloudgpuError):
             self.together(provider, [replace(one, offer=offer) for one in attempts])
         assert self.listed(provider) == []
+
+
+class ClearsSharedContract(OfCluster):
+    """What the nodes of a cluster share is there as long as one of them is, and can be taken away after the last."""
+
+    def all_made(self, provider: Provider, attempts: Sequence[Attempt]) -> list[Instance]:
+        """Launch these nodes as `up` does, and return them once they run."""
+        if isinstance(provider, LaunchesTogether):
+            deadline = attempts[0].made_at + timedelta(seconds=DEADLINE_S)
+            launched = list(provider.launch_together(attempts, deadline=deadline))
+        else:
+            launched = [self.launch(provider, one) for one in attempts]
+        return [self.settle(provider, one.id, State.RUNNING) for one in launched]
+
+    def test_nodes_end_one_by_one_and_what_they_share_after_the_last(
+        self, provider: Provider, make_attempt: MakeAttempt
+    ) -> None:
+        """The others run on, with what they use, until each has ended; then nothing of the launch is left."""
+        attempts = self.nodes(provider, make_attempt())
+        machines = self.all_made(provider, attempts)
+        shared = self.shared(provider, attempts)
+        while machines:
+            provider.terminate(machines.pop().id)
+            assert not shared or not self.cleared(provider, attempts)
+            assert all(provider.get(one.id).state is State.RUNNING for one in machines)
+            assert not machines or self.shared(provider, attempts) == shared
+        self.wait_until(lambda: self.listed(provider) == [])
+        self.wait_until(lambda: self.cleared(provider, attempts))
+        assert self.shared(provider, attempts) == []
+        assert self.cleared(provider, attempts), "asked again, it is no error"
+
+    def test_what_one_cluster_shares_is_not_another_ones(self, provider: Provider, make_attempt: MakeAttempt) -> None:
+        """To clear one that has ended takes nothing from one that runs."""
+        first = self.nodes(provider, make_attempt(), 2)
+        second = self.nodes(provider, make_attempt(key="another"), 2)
+        running, ended = self.all_made(provider, first), self.all_made(provider, second)
+        shared = self.shared(provider, first)
+        for one in ended:
+            provider.terminate(one.id)
+        self.wait_until(lambda: len(self.listed(provider)) == len(running))
+        self.wait_until(lambda: self.cleared(provider, second))
+        assert (self.shared(provider, first), self.shared(provider, second)) == (shared, [])
+
+    def test_a_cluster_that_never_was_has_nothing_to_clear(self, provider: Provider, make_attempt: MakeAttempt) -> None:
+        """Neither is anything found, nor is that an error."""
+        assert self.cleared(provider, self.nodes(provider, make_attempt()))

@@ -115,7 +115,12 @@ def make(settings: ProviderSettings) -> FakeProvider:
     """Return a fake cloud, as `reachable`, `tells` and `lacks` of its settings say: what an entry point names."""
     kind: type[FakeProvider] = ReachableFakeProvider if settings.options.get("reachable") is True else FakeProvider
     kind = FullFakeProvider if settings.options.get("tells") is True else kind
-    lacks = read_options(settings).lacks
+    options = read_options(settings)
+    lacks = options.lacks
+    if options.credit is not None:
+        from cloudgpu.testing.fake.prepaid import PrepaidFakeProvider
+
+        kind = type(kind.__name__, (PrepaidFakeProvider, kind), {}) if kind is not FakeProvider else PrepaidFakeProvider
     return _without(kind, lacks)(settings) if lacks else kind(settings)
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 
 from cloudgpu.core.catalog.matching import fits
-from cloudgpu.core.model.offers import Accelerator, Available, Market, Requirements
+from cloudgpu.core.model.offers import Accelerator, Available, Market, Requirements, Trust
 from cloudgpu.core.values.money import Money
 
 REGIONS: Mapping[str, tuple[str, ...]] = {"north": ("north-a", "north-b"), "south": ("south-a", "south-b")}
@@ -40,8 +40,12 @@ TYPES: Mapping[str, FakeType] = {
 }
 
 
-def offered(account: str, requirements: Requirements) -> list[Available]:
-    """Return all that the fake cloud has of what is wanted, whether it has capacity now or not."""
+def offered(account: str, requirements: Requirements, trust: Mapping[str, Trust] | None = None) -> list[Available]:
+    """Return all that the fake cloud has of what is wanted, whether it has capacity now or not.
+
+    Offers of less trust than is wanted are among them. `trust` says of a type or of a zone whose computers those are.
+    """
+    whose, anybodys = trust or {}, replace(requirements, trust=Trust.COMMUNITY)
     everything = (
         _available(account, region, zone, kind, market, persistent=requirements.persistent)
         for region, zones in REGIONS.items()
@@ -49,7 +53,10 @@ def offered(account: str, requirements: Requirements) -> list[Available]:
         for kind in TYPES.values()
         for market in Market
     )
-    return [item for item in everything if fits(item, requirements)]
+    found = (
+        replace(item, trust=whose.get(item.instance_type, whose.get(item.zone, item.trust))) for item in everything
+    )
+    return [item for item in found if fits(item, anybodys)]
 
 
 def usd_per_hour(item: Available, prices: Mapping[str, Decimal]) -> Money | None:

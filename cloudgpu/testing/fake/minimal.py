@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -26,7 +27,7 @@ class MinimalFakeProvider(FaultyCloud):
     """The fake cloud with what every provider can do, and no further ability."""
 
     kind = "fake"
-    runs_parts = frozenset({"on_start", "packages", "cloud_init"})
+    runs_parts = frozenset({"on_start", "packages", "cloud_init", "container"})
 
     def __init__(self, settings: ProviderSettings) -> None:
         super().__init__(settings)
@@ -52,9 +53,9 @@ class MinimalFakeProvider(FaultyCloud):
     def available(self, requirements: Requirements) -> Availability:
         """Return what the fake cloud sells of it, where there is capacity."""
         with self._call("available") as cloud:
-            return Availability(
-                tuple(item for item in offered(self.account, requirements) if item.zone not in cloud.exhausted)
-            )
+            sold = offered(self.account, requirements, self.options.trust)
+            there = (item for item in sold if item.zone not in cloud.exhausted)
+            return Availability(tuple(replace(item, traffic=self.options.traffic) for item in there))
 
     def launch(self, attempt: Attempt, *, deadline: datetime) -> Instance:  # noqa: ARG002  (it answers at once)
         """Make the machine, or return the one that this token has made."""

@@ -8,7 +8,9 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
 
+from cloudgpu.core.model.offers import TrafficPrices, Trust
 from cloudgpu.core.policies.guards import Agent
+from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.base import ProviderSettings
@@ -19,7 +21,8 @@ LACKS: Mapping[str, tuple[str, ...]] = {  # what a fake cloud can be made withou
     "Pausable": ("stop", "start", "stop_many"),
     "Imageable": ("save_image", "end_keeping_disk"),
     "Taggable": ("tag",),
-    "LaunchesTogether": ("launch_together", "clear_shared"),
+    "LaunchesTogether": ("launch_together",),
+    "ClearsShared": ("clear_shared",),
     "HasTimer": ("timer", "no_timer", "timer_limit", "set_timer", "drop_timer", "timers"),
 }
 
@@ -36,6 +39,8 @@ class FakeOptions:
     image_s: float = 0.0  # how long an image takes until it can be used
     token_s: float = 86400.0  # how long a token is remembered
     prices: Mapping[str, Decimal] | None = None
+    trust: Mapping[str, Trust] | None = None  # whose computers those of a type, or in a zone, are; None: its own
+    traffic: TrafficPrices | None = None  # USD for a GB that a machine sends and receives; None: nothing
     host: str | None = None  # where every running machine says its SSH server answers; None: no address
     port: int = 22
     host_key: str | None = None  # the OpenSSH public line of that server; None: it has the key of the launch
@@ -44,6 +49,7 @@ class FakeOptions:
     tells: bool = False  # machines are asked for their activity and host keys, and the provider says who may connect
     timer: str = "tag"  # tag: follows renew-until by itself; moves: a thing of its own; fixed: at the launch, for life
     agent: str = "ends"  # what the agent on its machines can do: ends, tells or none
+    credit: Decimal | None = None  # USD that were paid in; None: the account is not paid in advance
     lacks: tuple[str, ...] = ()  # abilities that this cloud does not have, of those in LACKS
     state_file: Path | None = None  # shared by several processes; None: in memory
 
@@ -87,6 +93,26 @@ def _prices(value: Any) -> Mapping[str, Decimal]:
         message = "a price is a number of dollars from 0"
         raise ValueError(message)
     return prices
+
+
+def _dollars(value: Any) -> Decimal:
+    amount = Decimal(str(value))
+    if not amount.is_finite():
+        message = "it takes a number of dollars"
+        raise ValueError(message)
+    return amount
+
+
+def _trust(value: Any) -> Mapping[str, Trust]:
+    return {name: Trust(whose) for name, whose in value.items()}
+
+
+def _traffic(value: Any) -> TrafficPrices:
+    prices = _prices(value)
+    if prices.keys() != {"out", "into"}:
+        message = "it takes the two prices out and into"
+        raise ValueError(message)
+    return TrafficPrices(Money.usd(prices["out"]), Money.usd(prices["into"]))
 
 
 def _port(value: Any) -> int:
@@ -133,6 +159,8 @@ def _lacks(value: Any) -> tuple[str, ...]:
 _READERS: Mapping[str, Callable[[Any], Any]] = {
     "timer": _timer,
     "prices": _prices,
+    "trust": _trust,
+    "traffic": _traffic,
     "port": _port,
     "host": str,
     "host_key": str,
@@ -141,5 +169,6 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {
     "tells": _yes_or_no,
     "agent": _agent,
     "lacks": _lacks,
+    "credit": _dollars,
     "state_file": Path,
 }

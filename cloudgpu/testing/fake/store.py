@@ -61,6 +61,7 @@ class Cloud:
     spot: dict[str, list[list[str]]] = field(default_factory=dict)  # per type and zone: since when, and USD per hour
     role: str | None = None  # the document of the machines' role
     budget: tuple[int, tuple[str, ...]] | None = None  # the account's own: nano-dollars a month, and who is told
+    credit: int | None = None  # nano-dollars that are left, where a test has set that
     timers: dict[str, list[str]] = field(default_factory=dict)  # per machine: when it fires, and what it does then
     timer_role: str | None = None  # the document of the timers' role
     host_keys: dict[str, list[str]] = field(default_factory=dict)  # per machine: what it has said of its own
@@ -161,6 +162,7 @@ def _to_json(cloud: Cloud) -> dict[str, Any]:
         "spot": cloud.spot,
         "role": cloud.role,
         "budget": cloud.budget,
+        "credit": cloud.credit,
         "timers": cloud.timers,
         "timer_role": cloud.timer_role,
         "host_keys": cloud.host_keys,
@@ -184,6 +186,7 @@ def _from_json(data: Mapping[str, Any]) -> Cloud:
         spot=data["spot"],
         role=data["role"],
         budget=None if data["budget"] is None else (data["budget"][0], tuple(data["budget"][1])),
+        credit=data.get("credit"),
         timers=data["timers"],
         timer_role=data["timer_role"],
         host_keys=data["host_keys"],

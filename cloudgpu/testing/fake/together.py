@@ -1,6 +1,6 @@
 """The fake cloud that launches the nodes of a cluster in one call: all of them, or none where a zone has too few.
 
-They share a placement group, which stays until it is asked to go and no machine uses it.
+However they are launched, they share a placement group, which stays until it is asked to go and no machine uses it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from cloudgpu.core.model.cluster import node_name
+from cloudgpu.core.model.cluster import node_name, node_of_tags
 from cloudgpu.core.model.instances import TAG_CLUSTER, TAG_ID, TAG_LEDGER, TAG_OWNER, Instance, State
 from cloudgpu.core.model.launch import Attempt
 from cloudgpu.core.model.resources import Kind
@@ -33,7 +33,6 @@ class TogetherFakeProvider(MinimalFakeProvider):
             if not made:
                 self._check_together(cloud, attempts)
                 made = [self._make_node(cloud, attempts, node) for node in range(len(attempts))]
-                _need_group(cloud, attempts[0], made[0], self.clock())
             return [self._shown(machine) for machine in made]
 
     def clear_shared(self, cluster: str, region: str) -> bool:
@@ -44,6 +43,13 @@ class TogetherFakeProvider(MinimalFakeProvider):
                 if one.region == region and not self._users(cloud, one):
                     del cloud.resources[one.id]
             return not found
+
+    def share(self, attempt: Attempt) -> None:
+        """Let a launch have made what the nodes of this attempt's cluster share, and no machine: it broke off there."""
+        item, node, now = attempt.offer.available, node_of_tags(attempt.tags), self.clock()
+        if node is not None:
+            with self._store.open() as cloud:
+                _need_group(cloud, attempt, node_name(node.id, 0), item.region, now)
 
     def _let_go(self, cloud: Cloud) -> None:
         """Say of each placement group which machine uses it."""
@@ -56,6 +62,12 @@ class TogetherFakeProvider(MinimalFakeProvider):
         nodes = [one for one in cloud.machines.values() if TAG_CLUSTER in one.tags]
         mine = [one for one in nodes if one.tags[TAG_ID].rpartition("-")[0] == cluster]
         return [one.id for one in mine if one.region == group.region and self._state(one) is not State.TERMINATED]
+
+    def _make(self, cloud: Cloud, attempt: Attempt) -> FakeMachine:
+        machine, node = super()._make(cloud, attempt), node_of_tags(attempt.tags)
+        if node is not None and node.nodes > 1:
+            _need_group(cloud, attempt, node_name(node.id, 0), machine.region, self.clock())
+        return machine
 
     def _check_together(self, cloud: Cloud, attempts: Sequence[Attempt]) -> None:
         """Raise where one of these cannot be made, or not so many."""
@@ -89,6 +101,8 @@ def _groups(cloud: Cloud) -> list[FakeResource]:
     return [one for one in cloud.resources.values() if one.kind is Kind.PLACEMENT_GROUP and TAG_CLUSTER in one.tags]
 
 
-def _need_group(cloud: Cloud, first: Attempt, machine: FakeMachine, now: datetime) -> None:
-    tags = {key: first.tags[key] for key in (TAG_ID, TAG_LEDGER, TAG_OWNER, TAG_CLUSTER)}
-    add(cloud, FakeResource("", Kind.PLACEMENT_GROUP, machine.region, "", "", 0, tags, now, now, machine.id))
+def _need_group(cloud: Cloud, attempt: Attempt, first: str, region: str, now: datetime) -> None:
+    """Make the placement group of a cluster, which bears the id of its node 0, where it is not."""
+    if not any(one.tags[TAG_ID] == first and one.region == region for one in _groups(cloud)):
+        tags = {TAG_ID: first} | {key: attempt.tags[key] for key in (TAG_LEDGER, TAG_OWNER, TAG_CLUSTER)}
+        add(cloud, FakeResource("", Kind.PLACEMENT_GROUP, region, "", "", 0, tags, now, now))

@@ -60,6 +60,7 @@ def _value(one: Estimate, shown: Shown, speeds: Speeds) -> EstimateValue:
         "region": listed.region,
         "instance_type": shape.name,
         "market": str(listed.market),
+        "trust": str(buy.offer.trust),
         "number": buy.number,
         "gpu": shape.gpu.name,
         "count": shape.gpu.count,

@@ -124,6 +124,7 @@ def _machine(machine: Machine, answer: Answer, now: datetime) -> RentableMachine
         "region": listed.region,
         "instance_type": shape.name,
         "market": str(listed.market),
+        "trust": str(machine.offer.trust),
         "gpu": shape.gpu.name,
         "count": shape.gpu.count,
         "share": shape.gpu.share,

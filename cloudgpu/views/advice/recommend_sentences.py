@@ -66,7 +66,7 @@ def _dated(text: str, ground: Ground) -> Source:
     return Source(text, as_of, ground)
 
 
-PLACES = {"aws": "AWS", "gcp": "Google", "azure": "Azure", "lambda": "Lambda"}
+PLACES = {"aws": "AWS", "gcp": "Google", "azure": "Azure", "lambda": "Lambda", "runpod": "RunPod", "vast": "vast.ai"}
 _DEAR = Money.usd(10)  # an hour; from here on two decimals
 
 

@@ -1,11 +1,12 @@
 """What documents of many verbs have in common: units of text, prices, GPUs, accounts, faults."""
 
-from typing import Annotated, NamedTuple, TypedDict
+from typing import Annotated, Literal, NamedTuple, TypedDict
 
 from cloudgpu.core.catalog.gpus import Work as _Work
 from cloudgpu.core.model.instances import State as _State
 from cloudgpu.core.model.offers import Basis as _Basis
 from cloudgpu.core.model.offers import Market as _Market
+from cloudgpu.core.model.offers import Trust as _Trust
 from cloudgpu.core.policies.guards import Agent as _Agent
 from cloudgpu.core.policies.guards import Timer as _Timer
 from cloudgpu.core.policies.policy import Do as _Do
@@ -24,6 +25,8 @@ Day = Annotated[str, Unit("day", r"^\d{4}-\d\d-\d\d$")]
 Usd = Annotated[str, Unit("US dollars", r"^-?\d+(\.\d+)?$")]
 DecimalText = Annotated[str, Unit("decimal text", r"^-?\d+(\.\d+)?$")]
 Market = Annotated[str, _Market]
+Trust = Annotated[str, _Trust]
+PendingAction = Annotated[str, Literal["stop", "start", "park", "terminate"]]
 PriceBasis = Annotated[str, _Basis]
 State = Annotated[str, _State]
 Work = Annotated[str, _Work]

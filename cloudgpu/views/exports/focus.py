@@ -39,6 +39,8 @@ _NAMES = {
     "aws": ("AWS", "Amazon Web Services, Inc."),
     "gcp": ("Google Cloud", "Google Cloud"),
     "azure": ("Microsoft", "Microsoft"),
+    "runpod": ("RunPod", "RunPod"),
+    "vast": ("Vast.ai", "Vast.ai"),
     "lambda": ("Lambda Cloud", "Lambda"),
 }
 _SERVICES: dict[str, dict[Resource | None, str]] = {
@@ -47,6 +49,8 @@ _SERVICES: dict[str, dict[Resource | None, str]] = {
         None: "Amazon Elastic Compute Cloud",
     },
     "gcp": {None: "Compute Engine"},
+    "runpod": {None: "Pods"},
+    "vast": {Resource.TRAFFIC: "Bandwidth", Resource.INSTANCE: "Instances", None: "Storage"},
     "lambda": {None: "On-Demand Cloud"},
     "azure": {
         Resource.INSTANCE: "Virtual Machines",
@@ -55,7 +59,12 @@ _SERVICES: dict[str, dict[Resource | None, str]] = {
         None: "Storage",
     },
 }
-_CATEGORIES = {Resource.INSTANCE: "Compute", Resource.ADDRESS: "Networking", Resource.TRAFFIC: "Networking"}
+_CATEGORIES = {
+    Resource.INSTANCE: "Compute",
+    Resource.ADDRESS: "Networking",
+    Resource.TRAFFIC: "Networking",
+    Resource.SLURM: "Compute",
+}
 _TYPES = {
     Resource.INSTANCE: "Virtual machine",
     Resource.DISK: "Disk",
@@ -63,6 +72,7 @@ _TYPES = {
     Resource.IMAGE: "Image",
     Resource.ADDRESS: "IP address",
     Resource.TRAFFIC: "Virtual machine",
+    Resource.SLURM: "Slurm job",
 }
 _TIER = re.compile(r"(Premium|Standard)?_?[PES]\d{1,2}\b.*", re.IGNORECASE)  # Azure's disks are billed whole
 TAG_JOB = "cloudgpu-job"  # on no resource: a machine that was there before is for one job after another

@@ -9,7 +9,7 @@ import copy
 from typing import Any
 
 from tests.clouds.azure.handlers import answers, check_tags, fits, pages, patch
-from tests.clouds.azure.model import GROUPS, MACHINES, SUBSCRIPTION, TENANT, Ask, Model, Thing, group_id
+from tests.clouds.azure.model import GROUPS, INTERFACES, MACHINES, SUBSCRIPTION, TENANT, Ask, Model, Thing, group_id
 from tests.clouds.azure.operations import begin, overtake
 from tests.clouds.rest import Refusal, Reply
 
@@ -101,6 +101,12 @@ def _refuse_when_used_from_outside(model: Model, group: Thing) -> None:
         owner = one.body.get("managedBy")
         if one.group == group.name.lower() and owner and owner.lower().split("/")[4] != group.name.lower():
             raise Refusal("ResourceGroupDeletionBlocked", f"'{one.name}' is used by '{owner}'.", 409)
+    inside = f"{group.id.lower()}/providers/microsoft.network/virtualnetworks/"
+    for one in model.of_kind(INTERFACES):  # Azure says so inside the operation, or at once: unverified
+        parts = [part.get("properties") or {} for part in one.facts.get("ipConfigurations", [])]
+        used = any(part.get("subnet", {}).get("id", "").lower().startswith(inside) for part in parts)
+        if used and one.group != group.name.lower():
+            raise Refusal("InUseSubnetCannotBeDeleted", f"A subnet of '{group.name}' is in use by '{one.id}'.", 409)
 
 
 def _machine_goes(model: Model, machine: Thing) -> None:

@@ -111,6 +111,12 @@ class Looks:
             found = self._interfaces(self.resource(machine))
             return any(networks.allows(self.model, one, address, port) for one in found)
 
+    def reaches(self, source: str, target: str, port: int) -> bool:
+        """Say whether one machine gets to a port of another by its private address."""
+        with self.lock:
+            ends = [self._interfaces(self.resource(one)) for one in (source, target)]
+            return any(networks.reaches(self.model, one, other, port) for one in ends[0] for other in ends[1])
+
     def interrupt(self, machine: str) -> None:
         """Evict a spot machine as its policy says; the notice is over."""
         with self.lock:

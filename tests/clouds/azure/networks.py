@@ -250,6 +250,25 @@ def allows(model: Model, interface: Thing, address: str, port: int) -> bool:
     return bool(named) and all(_through(model, one, address, port) for one in named)
 
 
+def reaches(model: Model, source: Thing, target: Thing, port: int) -> bool:
+    """Say whether one interface gets to a port of another by its private address: only inside one virtual network.
+
+    Nothing here is peered. What no rule decides, AllowVnetInBound lets in.
+    """
+    one, other = ({subnet.partition("/subnets/")[0] for subnet in _subnets(each)} for each in (source, target))
+    groups = [(target.facts.get("networkSecurityGroup") or {}).get("id")]
+    return bool(one & other) and all(_lets_network_in(model, group, port) for group in groups if group)
+
+
+def _lets_network_in(model: Model, group: str, port: int) -> bool:
+    for rule in sorted((one.facts for one in _rules(model, group)), key=lambda one: one["priority"]):
+        sources = [rule.get("sourceAddressPrefix") or "", *(rule.get("sourceAddressPrefixes") or [])]
+        whole = any(one.lower() in {"*", "any", "virtualnetwork"} for one in sources)
+        if rule["direction"] == "Inbound" and whole and _has_port(rule, port):
+            return rule["access"] == "Allow"
+    return True
+
+
 def _through(model: Model, group: str, address: str, port: int) -> bool:
     facts = [one.facts for one in _rules(model, group)]
     for rule in sorted(facts, key=lambda one: one["priority"]):

@@ -8,6 +8,7 @@ rules, Priority).
 from __future__ import annotations
 
 import ipaddress
+import re
 from typing import Any
 
 from tests.clouds.gcp import operations, resources
@@ -18,6 +19,7 @@ from tests.clouds.rest import Refusal
 
 DEFAULT = Key("networks", PROJECT, "global", "default")
 HIGHEST, USUAL = 65535, 1000
+_TAG = re.compile("[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 def furnish(model: Model) -> None:
@@ -42,17 +44,38 @@ def allows(model: Model, machine: Thing, address: str, port: int) -> bool:
     """Say whether TCP from an address reaches a port of a machine."""
     tags = set(machine.get("tags", {}).get("items", []))
     networks = {one["network"] for one in machine["networkInterfaces"]}
-    rules = [one for one in model.of("firewalls").values() if one["network"] in networks and _means(one, tags, address)]
+    rules = [
+        one
+        for one in model.of("firewalls").values()
+        if one["network"] in networks and _means(model, one, tags, address)
+    ]
     told = [one for one in rules if any(_covers(part, port) for part in _parts(one))]
     first = min(told, key=lambda one: (one["priority"], "denied" not in one), default=None)
     return first is not None and "allowed" in first
 
 
-def _means(rule: Thing, tags: set[str], address: str) -> bool:
+def _means(model: Model, rule: Thing, tags: set[str], address: str) -> bool:
     aimed = not rule.get("targetTags") or bool(tags & set(rule["targetTags"]))
     ranges = [ipaddress.ip_network(one) for one in rule.get("sourceRanges", [])]
     from_there = any(one.version == 4 and ipaddress.ip_address(address) in one for one in ranges)
-    return rule["direction"] == "INGRESS" and not rule["disabled"] and aimed and from_there
+    return (
+        rule["direction"] == "INGRESS"
+        and not rule["disabled"]
+        and aimed
+        and (from_there or _bears(model, rule, address))
+    )
+
+
+def _bears(model: Model, rule: Thing, address: str) -> bool:
+    """Say whether an inside address is a machine's with a source tag, in the rule's network (source tags)."""
+    wanted = set(rule.get("sourceTags", []))
+    return any(
+        wanted & set(one.get("tags", {}).get("items", []))
+        and any(
+            card["networkIP"] == address and card["network"] == rule["network"] for card in one["networkInterfaces"]
+        )
+        for one in (model.of("instances").values() if wanted else ())
+    )
 
 
 def _parts(rule: Thing) -> list[dict[str, Any]]:
@@ -90,6 +113,9 @@ def _rule(model: Model, body: dict[str, Any]) -> Thing:
         made["sourceRanges"] = ["0.0.0.0/0"]
     for one in made.get("sourceRanges", []):
         _check_range(one)
+    for name, most in (("sourceTags", 30), ("targetTags", 70)):  # VPC quotas and limits, per firewall rule
+        if len(made.get(name, [])) > most or any(not _TAG.fullmatch(one) for one in made.get(name, [])):
+            raise Refusal("invalid", f"Invalid value for field 'resource.{name}': '{made[name]}'")
     return made
 
 

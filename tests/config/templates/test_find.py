@@ -98,11 +98,25 @@ def test_the_first_directory_wins_and_the_shipped_comes_last(tmp_path):
     assert load_template("jupyter", search=(tmp_path / "none", second)).description == "user's"
     (second / "own.yaml").write_text("description: mine")
     (second / "Not A Name.yaml").write_text("")
-    assert template_names(search=(first, second)) == ("bare", "cuda", "d2l", "jupyter", "own", "pytorch")
+    assert template_names(search=(first, second)) == (
+        "bare",
+        "cuda",
+        "d2l",
+        "jupyter",
+        "ngc",
+        "ngc-rapids",
+        "ngc-tensorflow",
+        "own",
+        "pytorch",
+    )
 
 
 @pytest.mark.parametrize(
-    ("name", "says"), [("jupiter", "did you mean 'jupyter'?"), ("zzz", "Use one of: bare, cuda, d2l, jupyter, pytorch")]
+    ("name", "says"),
+    [
+        ("jupiter", "did you mean 'jupyter'?"),
+        ("zzz", "Use one of: bare, cuda, d2l, jupyter, ngc, ngc-rapids, ngc-tensorflow, pytorch"),
+    ],
 )
 def test_an_unknown_name_is_answered_with_the_near_one_and_all_there_are(tmp_path, name, says):
     with pytest.raises(InvalidRequest) as caught:

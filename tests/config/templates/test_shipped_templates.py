@@ -41,7 +41,7 @@ def fault(text, settings=""):
 
 
 def test_the_shipped_templates_are_these():
-    assert SHIPPED == ("bare", "cuda", "d2l", "jupyter", "pytorch")
+    assert SHIPPED == ("bare", "cuda", "d2l", "jupyter", "ngc", "ngc-rapids", "ngc-tensorflow", "pytorch")
 
 
 @pytest.mark.parametrize("name", SHIPPED)

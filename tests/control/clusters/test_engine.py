@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import re
 import shutil
+import socket
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -12,13 +14,15 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cloudgpu.access.slurm.node import EngineNode
+from cloudgpu.access.slurm.node import EVERY, EngineNode
+from cloudgpu.access.slurm.remote_processes import ours
 from cloudgpu.control.access.reach import reached
 from cloudgpu.control.clusters.engine import engine_of, set_up, tear_down
-from cloudgpu.core.clusters.conf import Files
+from cloudgpu.core.clusters.conf import Files, mark_of
 from cloudgpu.core.clusters.layout import engine_files
 from cloudgpu.errors import InvalidRequest, Unreachable
 from tests.control.clusters.gang import Gang, needs_slurm, until
+from tests.control.clusters.outside import answer_to_garbage, asked, is_open_elsewhere, listening, stranger
 
 NODES = 4
 EXAMPLES = Path(__file__).parents[3] / "examples" / "cluster"
@@ -175,6 +179,64 @@ def test_a_rank_that_exits_7_ends_the_others_and_says_so(gang):
     assert status == 143  # of those that were ended: SIGTERM
 
 
+@pytest.fixture
+def busy(gang):
+    """What listens while a job runs on all nodes: (kind, address, port) with the program's name."""
+    gang.sh("cd; sbatch --time=5 -N4 -o /dev/null --wrap 'srun sleep 200'")
+    until(lambda: all(_sleeping(gang, n, "200") for n in range(NODES)))
+    yield listening(_all_processes(gang))
+    gang.sh("scancel --full -u $(id -un)")
+    until(lambda: engine_of(gang.session, gang.machines).running == 0)
+
+
+def _all_processes(gang):
+    found = {one.pid: one for node in range(NODES) for one in gang.processes(node)}
+    for node in range(NODES):
+        files = engine_files("cg-test", node)
+        whole = gang.sh(f'echo -n "$HOME/{files.directory}"', node=node)[1]
+        for pid in ours(Path(whole), Path(files.short), mark_of("cg-test", node)):
+            with suppress(psutil.Error):
+                found.setdefault(pid, psutil.Process(pid))
+    return list(found.values())
+
+
+def test_no_port_of_a_cluster_is_open_to_other_computers_where_slurm_can_be_told(gang, busy):
+    """It can where the host's name means the address at which the nodes reach each other, as it does on a cloud."""
+    assert {"slurmctld", "slurmd", "srun"} < set(busy.values()), busy  # and the SSH servers of the machines
+    slurms = {place for place, name in busy.items() if name.startswith(("slurm", "srun"))}
+    narrow = socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)[0][4][0] == "127.0.0.1"
+    wide = {place for place in busy if not place[1].startswith("127.") and place[1] != "::1"}
+    assert wide == (set() if narrow else slurms), busy
+    for kind, address, port in busy:
+        assert kind is socket.SOCK_STREAM
+        assert is_open_elsewhere(port) == ((kind, address, port) in wide), (port, busy)
+
+
+def test_whoever_has_another_munge_key_gets_nothing_from_slurm(gang, busy, tmp_path):
+    """Somebody who knows every port and slurm.conf itself: neither the controller nor a node's daemon takes a word."""
+    _, conf, _ = gang.sh(f'cat "$HOME/{gang.files.conf}"')
+    _, key, _ = gang.sh(f'base64 -w0 "$HOME/{gang.files.directory}/munge.key"')
+    does = {
+        "queue": ("squeue", "-h"),
+        "a job": ("sbatch", "--time=1", "-o", "/dev/null", "--wrap", "true"),
+        "an end": ("scancel", "--full", "--state=RUNNING"),
+        "a node": ("scontrol", "show", "slurmd"),
+    }
+    with stranger(conf, os.urandom(128), tmp_path / "stranger") as other:
+        for what, words in does.items():
+            status, said = asked({**other, "SLURMD_NODENAME": "train-1"}, *words)
+            assert status != 0, (what, said)
+            assert re.search("authentication|Zero Bytes|Unable to contact|credential", said), (what, said)
+    with stranger(conf, base64.b64decode(key), tmp_path / "friend") as own:  # the same words with the cluster's key
+        for what in ("queue", "a node"):
+            status, said = asked({**own, "SLURMD_NODENAME": "train-1"}, *does[what])
+            assert (status, said.count("train-")) != (0, 0), (what, said)
+    for kind, address, port in (place for place, name in busy.items() if name.startswith(("slurm", "srun"))):
+        assert kind is socket.SOCK_STREAM
+        assert answer_to_garbage("127.0.0.1" if address == EVERY else address, port) == b""
+    assert all(_sleeping(gang, n, "200") for n in range(NODES))
+
+
 @pytest.mark.soak
 def test_a_controller_that_was_killed_comes_back_and_the_job_goes_on(gang):
     gang.sh("cd; rm -f done; sbatch --time=5 -N4 -o /dev/null --wrap 'srun sleep 6 && touch $HOME/done'")
@@ -200,10 +262,10 @@ def test_a_node_that_is_killed_takes_its_tasks_along_and_no_others(gang):
     until(lambda: not list(gang.processes(3)))
 
 
-def _sleeping(gang, node):
+def _sleeping(gang, node, seconds="300"):
     for one in gang.processes(node):
         with suppress(psutil.Error):
-            if one.cmdline()[-1:] == ["300"] and one.name() == "sleep":
+            if one.cmdline()[-1:] == [seconds] and one.name() == "sleep":
                 return one.pid
     return None
 

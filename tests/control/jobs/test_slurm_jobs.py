@@ -5,18 +5,24 @@ All jobs of the module are asked for at once, so that they queue, and are carrie
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import signal
 import subprocess
+from contextlib import suppress
 from datetime import timedelta
+from decimal import Decimal
 from io import BytesIO
 from pathlib import Path
 
+import psutil
 import pytest
 
 from cloudgpu.access.ssh.execute import run
-from cloudgpu.cli.jobs.text import state_text
+from cloudgpu.cli.jobs.jobs import table_text
+from cloudgpu.cli.jobs.planned import plan_text
+from cloudgpu.cli.jobs.text import job_text, state_text
 from cloudgpu.control.access.reach import open_connection
 from cloudgpu.control.clusters.engine import set_up
 from cloudgpu.control.cost.job_cost import all_jobs
@@ -24,6 +30,7 @@ from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.jobs.cancel import cancel
 from cloudgpu.control.jobs.follow import carry_until_begun
 from cloudgpu.control.jobs.listing import job_value
+from cloudgpu.control.jobs.plan import plan_run
 from cloudgpu.control.jobs.watch import carry_to_end
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
@@ -67,6 +74,11 @@ class Train(Bench):
         return subprocess.run(
             words, env=self.slurm_environ, capture_output=True, text=True, timeout=60, check=True
         ).stdout
+
+    def slurm_place(self):
+        """Where Slurm writes down what it has: its jobs, its steps, its logs."""
+        said = self.slurm("scontrol", "show", "config")
+        return Path(next(line.split("=")[1].strip() for line in said.splitlines() if line.startswith("StateSave")))
 
     def asked(self, text, **options):
         return self.begun("sh", "-c", text, on="train", **{"timeout": "5m", **options})
@@ -153,9 +165,15 @@ def test_a_cancelled_job_leaves_the_queue(train, done):
     job = train.running(train.asked("sleep 100", name="long")).job
     queued = train.asked("true", name="late", nodes=2)
     found = train.carried(queued, lambda found: found.why.startswith("Slurm job"))
-    assert "PENDING" in found.why
+    assert "waits in Slurm's queue" in found.why
     assert carry_until_begun(train.session, queued, train.environ).slurm_id  # --detach does not wait for its turn
-    assert state_text(job_value(train.session, train.now(queued))) == "queued"
+    value = job_value(train.session, train.now(queued))
+    assert (value["state"], state_text(value)) == ("queued", "queued")
+    assert value["slurm"]["reason"] in ("Resources", "Priority")
+    assert value["why"].startswith(f"waits in Slurm's queue: {value['slurm']['reason']} (")
+    table = table_text({"jobs": [value]}, train.session.clock(), ended=False)
+    assert f"late {value['why']}" in " ".join(table.split())
+    assert "queued: waits in Slurm's queue" in " ".join(job_text(value, train.session.clock()).split())
     assert cancel(train.session, "late", train.environ)["job"]["state"] == "cancelled"
     assert cancel(train.session, "long", train.environ)["job"]["state"] == "cancelled"
     assert train.slurm("squeue", "-h").split() == []
@@ -182,8 +200,10 @@ def test_a_submission_whose_answer_was_lost_is_not_made_again(train, done):
     ("options", "field"),
     [
         ({"nodes": 3}, "--nodes"),
-        ({"max_cost": "5"}, "--max-cost"),
+        ({"max_cost": "0.000001"}, "--max-cost"),
         ({"data": ["s3://lab/x:data"]}, "--data"),
+        ({"results_to": "s3://lab/x"}, "--results-to"),
+        ({"port": [8888]}, "--port"),
         ({"timeout": "400d"}, "--timeout"),
         ({"after": "nobody"}, "--after"),
     ],
@@ -192,3 +212,71 @@ def test_what_slurm_cannot_do_is_refused_before_anything_is_sent(train, options,
     with pytest.raises(InvalidRequest) as refused:
         train.asked("true", name="refused", **options)
     assert refused.value.field == field
+    assert refused.value.next
+
+
+def test_max_cost_becomes_slurms_time_limit_rounded_down(train, done):
+    hour = sum(one.price.nanos_per_hour for one in train.nodes)
+    limit = Decimal(hour * 5) / Decimal(60 * 10**9)  # pays five minutes of both
+    asked = {"on": "train", "nodes": 2, "max_cost": str(limit), "timeout": "1h"}
+    planned = plan_run(train.session, train.request("true", **asked), train.environ)
+    slurm = planned.spec["slurm"]
+    assert (slurm["per_hour"], slurm["minutes"]) == (hour, 5 if limit * 10**9 * 60 // hour == 5 else 4)
+    assert f"Slurm ends it after {slurm['minutes']}m" in " ".join(
+        plan_text(planned, None, train.session.clock(), verbose=False).split()
+    )
+    shorter = train.request("true", **{**asked, "timeout": "2m"})
+    assert plan_run(train.session, shorter, train.environ).spec["slurm"]["minutes"] == 2
+    array = train.request("true", **{**asked, "array": "0-1"})
+    assert plan_run(train.session, array, train.environ).spec["slurm"]["minutes"] == slurm["minutes"] // 2
+
+
+SECRET, IN_FILE = "xyzzy-4711-of-nobody", "plugh-4712-of-nobody"
+KEEPS = """
+echo "$CLOUDGPU_NODE_RANK $(printf %s "$PIN $TOKEN" | sha256sum)" >> "$CLOUDGPU_RESULTS/seen"
+until test -e "$CLOUDGPU_RESULTS/go"; do sleep 0.1; done
+"""
+
+
+def test_secrets_reach_every_rank_and_stand_in_no_file_and_no_command_line(train, done):
+    (train.work.parent / "job.env").write_text(f"TOKEN={IN_FILE}\n")
+    train.environ = {**train.environ, "PIN": SECRET}
+    asked = {"secret": ["PIN"], "env_file": str(train.work.parent / "job.env"), "nodes": 2, "name": "secret"}
+    job = train.asked(KEEPS, **asked)
+    results = train.there / ".cloudgpu" / "jobs" / job.id / "1" / "work" / "results"
+    ranks = lambda: len((results / "seen").read_text().splitlines()) if (results / "seen").exists() else 0  # noqa: E731
+    train.carried(job, lambda _: ranks() == 2)
+    said = train.slurm("scontrol", "show", "job", train.now(job).slurm_id)
+    assert "secret-" in said
+    assert [
+        path for path in files_below(train.slurm_place()) if holds(path, "CLOUDGPU_SLURM=")
+    ]  # what sbatch was given
+    assert not [path for path in files_below(train.home, train.slurm_place()) if holds(path, SECRET, IN_FILE)]
+    lines = [" ".join(words) for words in command_lines()]
+    assert not [one for one in lines if SECRET in one or IN_FILE in one]
+    (results / "go").touch()
+    job, out, err = train.followed(train.now(job))
+    assert job.state is State.SUCCEEDED, (job.why, err)
+    digest = hashlib.sha256(f"{SECRET} {IN_FILE}".encode()).hexdigest()
+    seen = sorted((train.work / "results" / "secret" / "seen").read_text().split())
+    assert seen == sorted(["0", "1", digest, digest, "-", "-"])
+    assert SECRET.encode() not in out + err
+    assert not [one for one in train.session.ledger.events("jobs") if SECRET in json.dumps(one.body)]
+
+
+def files_below(*places):
+    """Every file there, as far as it is there still."""
+    return [path for place in places for path in place.rglob("*") if path.is_file() and not path.is_symlink()]
+
+
+def holds(path, *words):
+    with suppress(OSError):
+        data = path.read_bytes()
+        return any(word.encode() in data for word in words)
+    return False
+
+
+def command_lines():
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            yield process.cmdline()

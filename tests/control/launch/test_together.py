@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from cloudgpu.control.inventory.settle import settle_others
 from cloudgpu.control.lifecycle.lifecycle import end
 from cloudgpu.core.model.instances import TAG_ID
 from cloudgpu.core.model.resources import Kind
@@ -90,3 +91,51 @@ def test_a_saved_call_of_each_node_is_there_before_the_call_for_all(lab):
     with pytest.raises(ProviderUnavailable):
         up(lab)
     assert all(saved.load(lab.session.home.attempts, row.token).machine == row.id for row in lab.rows())
+
+
+def broken_off(lab, method):
+    """A launch that made what its nodes share, and then went silent."""
+    lab.cloud.fail_next(method, ProviderUnavailable("silence", field="provider"))
+    with pytest.raises(ProviderUnavailable):
+        up(lab)
+    first = min(lab.rows(), key=lambda row: row.name)
+    lab.cloud.share(saved.load(lab.session.home.attempts, first.token))
+    assert len(shared(lab)) == 1
+
+
+@pytest.mark.parametrize(
+    ("lacks", "method"), [("", "launch_together"), ('lacks = ["LaunchesTogether"]', "launch")], ids=["at once", "each"]
+)
+def test_what_a_launch_shared_that_a_listing_proves_was_never_made_goes_with_the_last_of_its_rows(
+    make_lab, lacks, method
+):
+    lab = make_lab(lacks)
+    broken_off(lab, method)
+    for file in lab.session.home.attempts.iterdir():
+        file.unlink()
+    lab.later(hours=1)
+    settle_others(lab.session)
+    assert [row.launch_status for row in lab.session.ledger.machines()] == ["void"] * 4
+    assert (shared(lab), lab.cloud.calls["clear_shared"]) == ([], 1)
+
+
+def test_what_a_launch_shared_goes_where_its_first_node_is_refused_and_stays_where_one_was_made(make_lab):
+    lab = make_lab('lacks = ["LaunchesTogether"]')
+    broken_off(lab, "launch")
+    lab.cloud.fail_next("launch", NoCapacity("nothing left here", field="zone"))
+    done = up(lab)
+    assert [one.tags[TAG_ID] for one in shared(lab)] == [done.nodes[0].id]
+    for row in reversed(done.nodes):
+        end(lab.session, row, why="a test")
+    assert shared(lab) == []
+
+
+def test_a_silence_about_what_is_shared_keeps_no_launch_from_being_settled(lab):
+    broken_off(lab, "launch_together")
+    for file in lab.session.home.attempts.iterdir():
+        file.unlink()
+    lab.later(hours=1)
+    lab.cloud.fail_next("clear_shared", ProviderUnavailable("silence", field="provider"))
+    settle_others(lab.session)
+    assert [row.launch_status for row in lab.session.ledger.machines()] == ["void"] * 4
+    assert len(shared(lab)) == 1

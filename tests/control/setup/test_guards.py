@@ -34,9 +34,11 @@ def shown(lab):
 
 
 def test_without_an_agent_and_a_timer_the_plan_names_neither(make_lab):
-    value, said = text(make_lab(UNGUARDED))
+    value, said = text(make_lab(UNGUARDED), no_guard=True)
     assert value["guards"] == ["only cloudgpu reap or watch ends it"]
-    assert (value["guarded"], value["lease_ends"]) == ({"agent": "none", "timer": "none"}, False)
+    none = {"agent": "none", "timer": "none", "run": None, "waived": True}
+    assert (value["guarded"], value["lease_ends"]) == (none, False)
+    assert "nothing ends this machine by itself: no scheduled run of the reaper is relied on" in said
     assert "idle never: no agent runs on it, so its use is not known" in said
     assert "which does not end it: it runs until" in said
     assert "to the end of the lease" not in said
@@ -48,7 +50,7 @@ def test_a_policy_that_ends_what_nobody_knows_ends_it_with_its_lease(make_lab):
     lab = make_lab(UNGUARDED)
     lab.session.home.policies.mkdir(parents=True)
     (lab.session.home.policies / "own.yaml").write_text("lease: 1h\nrenew_until: 4h\nunknown: end\n")
-    value, said = text(lab, policy="own")
+    value, said = text(lab, policy="own", no_guard=True)
     assert value["lease_ends"]
     assert "to the end of the lease" in said
 
@@ -56,19 +58,20 @@ def test_a_policy_that_ends_what_nobody_knows_ends_it_with_its_lease(make_lab):
 NO_AGENT = "the agent: none, as cloudgpu's agent does not run on it"
 NO_END = "the agent: none, as a shutdown from inside does not end billing"
 REST = "; the timer in the cloud: none; the reaper: nothing decided; only cloudgpu reap or watch ends it"
+WAIVED = ", and it was launched or started with --no-guard"
 
 
 @pytest.mark.parametrize(
     ("options", "agent", "expected"),
     [
         ("", "ends", "the agent in 8h; the timer in the cloud in 3d; the reaper: nothing decided"),
-        (UNGUARDED, "none", NO_AGENT + REST),
-        (TOLD, "tells", NO_END + REST),
+        (UNGUARDED, "none", NO_AGENT + REST + WAIVED),
+        (TOLD, "tells", NO_END + REST + WAIVED),
     ],
 )
 def test_show_and_doctor_say_what_there_is(make_lab, options, agent, expected):
     lab = make_lab(options)
-    lab.up()
+    lab.up(no_guard=True)
     assert shown(lab) == expected
     (row,) = lab.rows()
     assert machine_value(row, lab.clock())["guards"]["agent_is"] == agent
@@ -87,10 +90,10 @@ def month(lab, usd):
 def test_a_budget_reserves_to_the_end_of_its_period_what_nothing_ends(make_lab):
     lab = make_lab(UNGUARDED)
     month(lab, "100000")
-    (alone,) = budget_question(lab.session, lab.prepare()).admission().verdicts
+    (alone,) = budget_question(lab.session, lab.prepare(no_guard=True)).admission().verdicts
     reap(lab.session, ReapOptions())  # passes are made: one of them ends it at its renew-until
-    (watched,) = budget_question(lab.session, lab.prepare()).admission().verdicts
-    three_days = lab.prepare().plan.to_renew_until.amount.nanos  # without its disk, of which no price is known
+    (watched,) = budget_question(lab.session, lab.prepare(no_guard=True)).admission().verdicts
+    three_days = lab.prepare(no_guard=True).plan.to_renew_until.amount.nanos
     assert three_days <= watched.tightest.wanted.nanos < 1.1 * three_days
     assert alone.tightest.wanted.nanos > 2 * three_days
 
@@ -105,13 +108,13 @@ def test_a_budget_that_carries_three_days_refuses_what_nothing_would_end_then(ma
 
 def test_the_same_budget_refuses_it_without_guards(make_lab):
     lab = make_lab(UNGUARDED)
-    limit = lab.prepare().plan.to_renew_until.amount.nanos * 11 // 10
+    limit = lab.prepare(no_guard=True).plan.to_renew_until.amount.nanos * 11 // 10
     month(lab, str(limit / 10**9))
     with pytest.raises(BudgetRefused, match="Only cloudgpu reap or watch ends such a machine") as refused:
-        launch(lab.session, lab.prepare(), wait=False)
+        launch(lab.session, lab.prepare(no_guard=True), wait=False)
     assert "cloudgpu cron install" in refused.value.next
     reap(lab.session, ReapOptions())
-    launch(lab.session, lab.prepare(), wait=False)
+    launch(lab.session, lab.prepare(no_guard=True), wait=False)
 
 
 def test_the_timer_of_a_local_machine_is_named_as_what_it_is(tmp_path, monkeypatch):
@@ -134,7 +137,7 @@ def test_a_machine_without_an_agent_is_asked_nothing_and_says_why(make_lab):
     from cloudgpu.control.policies.commands import explained
 
     lab = make_lab(f'{UNGUARDED}host = "127.0.0.1"\nport = 9\n')
-    row = lab.up(name="fox").machine
+    row = lab.up(name="fox", no_guard=True).machine
     lab.later(hours=7, minutes=55)
     found = reap(lab.session, ReapOptions())
     (decision,) = found.decisions

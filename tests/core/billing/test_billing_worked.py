@@ -272,6 +272,26 @@ def test_azure_a_disk_that_was_deleted_after_20_hours():
     ]
 
 
+def test_runpod_a_pod_is_billed_by_the_second_until_it_stops():
+    """Docs, Pods, Pricing: "billed by the second". An H100 at 3.99: 10 h 00 min 01 s are 39.90 and 3.99 / 3600."""
+    assert cost(use("runpod", "2026-11-20 08:00", "2026-11-20 18:00:01", "3.99")) == Decimal("39.901108333")
+
+
+def test_runpod_a_workspace_costs_twice_as_much_while_its_pod_is_stopped():
+    """Docs, Storage types: 0.10 a GB-month while the pod runs, 0.20 while it is stopped; a month of 720 or 730 hours.
+
+    50 GB: 10 h of running are 5 x 10/720, 20 h of a stop are 10 x 20/720; with 730 hours a little less.
+    """
+    ran = monthly("runpod", "2026-11-20 08:00", "2026-11-20 18:00", 50, "0.10", kind="volume_running")
+    stopped = monthly("runpod", "2026-11-20 18:00", "2026-11-21 14:00", 50, "0.20", kind="volume_stopped")
+    low, amount, high = (sum(each) for each in zip(spread(ran), spread(stopped), strict=True))
+    assert [cents(each, 5) for each in (low, amount, high)] == [
+        Decimal("0.34247"),
+        Decimal("0.34722"),
+        Decimal("0.34722"),
+    ]
+
+
 def test_azure_a_machine_that_was_shut_down_from_inside_is_billed_on():
     """Learn, States and billing: Stopped is billed, Deallocated is not. NC6 at 0.90: up 2 h, stopped 10 h: 10.80."""
     assert cost(use("azure", "2026-11-20 08:00", "2026-11-20 20:00", "0.90")) == Decimal("10.80")
@@ -376,3 +396,34 @@ def test_a_run_that_goes_on_counts_its_minimum_at_once():
     begun = use("aws", "2026-11-20 11:00", None, "3.60")
     assert cost(begun, "2026-11-20 11:00") == Decimal("0.06")
     assert cost(begun, "2026-11-20 11:02") == Decimal("0.12")
+
+
+# --- vast.ai -------------------------------------------------------------------------------------------------------
+
+
+def test_vast_gpus_are_billed_by_the_second_without_a_minimum():
+    """$0.36 an hour are $0.0001 a second: 1 s, and 90 min."""
+    assert cost(use("vast", "2026-11-20 11:00", "2026-11-20 11:00:01", "0.36")) == Decimal("0.0001")
+    assert cost(use("vast", "2026-11-20 11:00", "2026-11-20 12:30", "0.36")) == Decimal("0.54")
+
+
+def test_vast_storage_is_billed_by_the_second_whether_it_runs_or_not():
+    """40 GB at $0.219 a GB and month: 8.76 / 730 = $0.012 an hour, or 8.76 / 720 in a month of 30 days."""
+    low, amount, high = spread(monthly("vast", "2026-11-20 00:00", "2026-11-20 10:00", 40, "0.219"))
+    assert low == Decimal("0.12")
+    assert amount == high == round(Decimal("8.76") / 72, 9)
+
+
+def test_vast_traffic_is_billed_by_the_byte():
+    """2.5 GB at $0.004 a GB."""
+    begin, end = "2026-11-20 00:00", "2026-11-21 00:00"
+    sent = use("vast", begin, end, "0.004", resource=TRAFFIC, quantity=2_500_000_000, per=Per.GB)
+    assert cost(sent) == Decimal("0.01")
+
+
+def test_vast_a_day_of_which_eight_hours_run():
+    """8 h of GPUs at $0.34, and 24 h of 64 GB at $0.2 in a month of 30 days: 2.72 + 12.8 / 30."""
+    gpus = cost(use("vast", "2026-11-20 09:00", "2026-11-20 17:00", "0.34"))
+    _, disk, _ = spread(monthly("vast", "2026-11-20 00:00", "2026-11-21 00:00", 64, "0.2"))
+    assert gpus == Decimal("2.72")
+    assert disk == round(Decimal("12.8") / 30, 9)

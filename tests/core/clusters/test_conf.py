@@ -45,6 +45,16 @@ def test_the_paths_of_sockets_are_short_whatever_the_cluster_is_called():
     assert len(f"{short_directory('c' * 200, 63)}/spool/{'n' * 40}_4294967295.4294967295") <= 107
 
 
+def test_slurm_listens_at_the_nodes_addresses_alone_where_each_name_means_them():
+    own = [node(0, named="10.0.0.5"), node(1, named="10.0.0.6")]
+    line = "CommunicationParameters=NoInAddrAny,NoCtldInAddrAny"
+    assert line in slurm_conf("cg-1", gang(*own), 1).splitlines()
+    for other in ("127.0.1.1", "", "10.0.0.5"):  # as Debian writes it into /etc/hosts; not known; somebody else's
+        mixed = [own[0], node(1, named=other)]
+        assert "CommunicationParameters" not in slurm_conf("cg-1", gang(*mixed), 0)
+        assert plan_digest("cg-1", own) != plan_digest("cg-1", mixed)
+
+
 def test_another_address_is_another_plan_and_what_was_planned_before_is_no_part_of_it():
     one = plan_digest("cg-1", [node(0), node(1)])
     assert one == plan_digest("cg-1", [node(0, planned="x", alive=["slurmd"]), node(1)])

@@ -6,12 +6,15 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
-from cloudgpu.core.events.job_lines import job_in_slurm, job_requested, slurm_job_recorded
+from cloudgpu.core.jobs.tariff import elements_of, minutes_within, tariff_cost
+
+from cloudgpu.control.jobs.slurm.lines import in_slurm as line_of
+from cloudgpu.core.clusters.queue import waits_text
+from cloudgpu.core.events.job_lines import job_began, job_in_slurm, job_placed, job_requested, slurm_job_recorded
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.jobs.carried import waiting_text
 from cloudgpu.core.jobs.job import State, jobs_of
 from cloudgpu.core.jobs.remote_state import EngineState, EngineTask, Phase, RemoteState
-from cloudgpu.core.jobs.shares import tariff_cost
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import iso
 from tests.core.costing import START
@@ -62,7 +65,7 @@ def test_a_job_that_somebody_gave_to_slurm_is_over_and_is_theirs() -> None:
 def test_a_job_that_waits_in_slurm_says_for_what() -> None:
     waiting = EngineTask("12", "", "PENDING", "Resources", (), None, None)
     seen = RemoteState(Phase.RUNNING, 0.0, engine=EngineState("12", "lr-1", (waiting,)))
-    assert waiting_text(seen) == "Slurm job 12: PENDING (Resources)"
+    assert waiting_text(seen) == "Slurm job 12 waits in Slurm's queue: Resources (what it asks for is in use)"
     running = EngineTask("12", "", "RUNNING", "", ("train-0",), 1.0, None)
     assert waiting_text(RemoteState(Phase.RUNNING, 2.0, 1.0, engine=EngineState("12", "lr-1", (running,)))) == ""
 
@@ -74,3 +77,57 @@ def test_a_tariff_counts_the_hours_of_gpus_to_the_nano_dollar() -> None:
     assert tariff_cost(one, START) is None
     asked = {**one.in_slurm, "usd_per_gpu_hour": 250_000_001, "nodes": 2, "gpus_per_node": 4}
     assert tariff_cost(replace(one, spec=spec(slurm=asked)), START) == Money(2_000_000_008)
+
+
+def test_a_job_that_slurm_has_not_begun_is_queued_and_says_why() -> None:
+    asked = in_slurm(1, members=("cg-0",)).in_slurm
+    waiting = {**task("12", "PENDING", None, None), "reason": "Priority"}
+    lines = [job_requested("job-1", "lr", None, "tower", spec(slurm=asked, machine="cg-0"), START)]
+    lines += [job_placed("job-1", 1, START, key=None, machine="cg-0"), job_in_slurm("job-1", 1, "12", [waiting], START)]
+    job = folded(*lines)["job-1"]
+    assert (job.state, job.queued) == (State.QUEUED, "waits in Slurm's queue: Priority (other jobs come first)")
+    runs = job_in_slurm("job-1", 1, "12", [task("12", "RUNNING", 5, None)], START + timedelta(seconds=5))
+    began = job_began("job-1", 1, None, START + timedelta(seconds=5))
+    job = folded(*lines, runs, began)["job-1"]
+    assert (job.state, job.queued) == (State.RUNNING, "")
+
+
+def test_a_reason_that_nobody_knows_is_said_as_slurm_says_it() -> None:
+    assert waits_text(["None", ""]) == "waits in Slurm's queue"
+    assert waits_text(["BurstBufferOperation", "JobHeldUser"]) == (
+        "waits in Slurm's queue: BurstBufferOperation, "
+        "JobHeldUser (it is held, and never starts unless somebody releases it)"
+    )
+
+
+def test_why_a_job_waits_is_a_line_every_ten_minutes_at_most_and_that_it_begins_is_one_at_once() -> None:
+    asked = in_slurm(1, members=("cg-0",)).in_slurm
+    job = folded(
+        job_requested("job-1", "lr", None, "tower", spec(slurm=asked, machine="cg-0"), START),
+        job_placed("job-1", 1, START, key=None, machine="cg-0"),
+        job_in_slurm("job-1", 1, "12", [{**task("12", "PENDING", None, None), "reason": "Priority"}], START),
+    )["job-1"]
+
+    def line(state: str, reason: str, minutes: int, begin: float | None = None) -> Draft | None:
+        seen = EngineTask("12", "", state, reason, ("n-0",) if begin else (), begin, None)
+        return line_of(job, EngineState("12", "lr-1", (seen,)), {"n-0": "cg-0"}, START + timedelta(minutes=minutes))
+
+    assert line("PENDING", "Priority", 60) is None
+    assert line("PENDING", "Resources", 9) is None
+    changed = line("PENDING", "Resources", 10)
+    assert changed is not None
+    assert changed.body["tasks"][0]["reason"] == "Resources"
+    assert line("RUNNING", "", 1, START.timestamp()) is not None
+    assert line("CANCELLED", "", 1) is not None
+
+
+def test_what_a_job_may_cost_pays_whole_minutes_of_every_element() -> None:
+    assert minutes_within(Money(999_999_999), Money(6_000_000_000)) == 9
+    assert minutes_within(Money(1_000_000_000), Money(6_000_000_000)) == 10
+    assert minutes_within(Money(1_000_000_000), Money(6_000_000_000), elements=4) == 2
+    assert minutes_within(Money(99), Money(6_000)) == 0
+
+
+def test_an_array_has_as_many_elements_as_indexes() -> None:
+    said = {None: 1, "0-9%4": 10, "1,3,5": 3, "0-9:3": 4, "1,1-3": 3, "7": 1}
+    assert {one: elements_of(one) for one in said} == said

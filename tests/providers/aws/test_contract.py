@@ -11,6 +11,7 @@ from cloudgpu.providers.base import Factory, ProviderSettings
 from cloudgpu.testing import (
     BulkStopContract,
     ChecksPermissionsContract,
+    ClearsSharedContract,
     ExaminesContract,
     HasBudgetAlertContract,
     HasLoginContract,
@@ -59,6 +60,7 @@ class TestAws(
     RaisesQuotaContract,
     HasRegionsContract,
     ChecksPermissionsContract,
+    ClearsSharedContract,
     ExaminesContract,
     HasLoginContract,
     HasMachineRoleContract,

@@ -7,7 +7,7 @@ import inspect
 import pytest
 
 from cloudgpu.providers import abilities as further
-from cloudgpu.providers import account_abilities, base
+from cloudgpu.providers import account_abilities, base, cluster_abilities
 from cloudgpu.testing import (
     FullFakeProvider,
     ManualClock,
@@ -444,7 +444,7 @@ def abilities() -> set[type]:
     """Return the ability protocols of the seam: those that are asked for by isinstance."""
     return {
         kind
-        for module in (base, further, account_abilities)
+        for module in (base, further, account_abilities, cluster_abilities)
         for _, kind in inspect.getmembers(module, inspect.isclass)
         if kind.__module__ == module.__name__ and getattr(kind, "_is_runtime_protocol", False)
     }

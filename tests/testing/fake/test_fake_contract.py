@@ -17,6 +17,7 @@ from cloudgpu.testing import (
     BulkStopContract,
     CanRehearseInterruptionContract,
     ChecksPermissionsContract,
+    ClearsSharedContract,
     ExaminesContract,
     HasBudgetAlertContract,
     HasLoginContract,
@@ -42,6 +43,7 @@ from cloudgpu.testing import (
     ProviderContract,
     RaisesQuotaContract,
     ReachableContract,
+    ReadsCreditContract,
     ReadsHostKeysContract,
     ReportsActivityContract,
     ReportsProcessesContract,
@@ -110,6 +112,7 @@ class OnTheWholeFake(
     RaisesQuotaContract,
     HasRegionsContract,
     ChecksPermissionsContract,
+    ClearsSharedContract,
     HasLoginContract,
     HasMachineRoleContract,
     HasBudgetAlertContract,
@@ -172,10 +175,10 @@ class TestFakeInAFile(
         return [one.id for one in self.together(other, attempts)]
 
 
-class TestFakeWithTimersFixedAtLaunch(OnTheWholeFake):
-    """A timer that is the machine's for life: it cannot be moved later, and says until when it goes."""
+class TestFakeWithTimersFixedAtLaunch(OnTheWholeFake, ReadsCreditContract):
+    """A timer that is the machine's for life; and an account that is paid in advance, in the same run."""
 
-    options: dict[str, object] = {**OnManualClock.options, "timer": "fixed"}  # noqa: RUF012
+    options: dict[str, object] = {**OnManualClock.options, "timer": "fixed", "credit": "250"}  # noqa: RUF012
 
 
 class TestBareFake(OnManualClock):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.config.files.text import shown
 from cloudgpu.control.inputs.launch_request import UpOptions, duration, parse_request, validate_request
+from cloudgpu.control.inputs.trust import check_exposure, parse_trust
 from cloudgpu.control.jobs.inputs.command import check_command
 from cloudgpu.control.jobs.inputs.data import inside, parse_data, parse_results_to, volume_for
 from cloudgpu.control.jobs.inputs.deadline import DeadlineRequest, parse_deadline
@@ -34,7 +35,11 @@ _PORT = re.compile(r"[1-9][0-9]{0,4}")
 USUAL_RESTARTS = 5
 USUAL_EVERY, USUAL_RESULTS_WAIT = timedelta(minutes=10), timedelta(hours=2)
 USUAL_RESULTS = "results"
-_OF_A_JOB_TOO = frozenset({"owner", "project"})  # options of `up` that mean something on a machine that is there, too
+_OF_A_JOB_TOO = frozenset(
+    {"owner", "project", "expose"}
+)  # options of `up` that mean something on a machine that is there, too
+
+_EXPOSED = {"--secret": "secret", "--env-file": "env_file"}  # a volume is a launch's, and refused with it
 
 _NOT_OF_A_LAUNCH = {"name", "key", "new", *SlurmOptions.__annotations__}
 
@@ -110,6 +115,11 @@ class RunRequest:
     slurm: SlurmRequest = field(default_factory=SlurmRequest)
     detach: bool = False
 
+    @property
+    def is_exposed(self) -> bool:
+        """Whether a stranger's computer may be given secrets and volumes."""
+        return bool(self.launch.get("expose"))
+
 
 def parse_run(*, environ: Mapping[str, str] | None = None, **asked: Unpack[RunOptions]) -> RunRequest:
     """Return what `run` was asked for as one value; raise InvalidRequest for the first word that cannot be meant.
@@ -127,6 +137,7 @@ def parse_run(*, environ: Mapping[str, str] | None = None, **asked: Unpack[RunOp
     volume = volume_for(results_to, data, asked.get("volume"))
     if volume is not None and on is None:
         launch["volume"] = volume
+    check_exposure(parse_trust(asked.get("trust")), shown_to_its_owner(asked), expose=bool(asked.get("expose")))
     results, checkpoint = _directories(asked, workdir)
     setup = _line(asked.get("setup"), "--setup", "pip install -r requirements.txt")
     env_file = asked.get("env_file")
@@ -162,6 +173,11 @@ def parse_run(*, environ: Mapping[str, str] | None = None, **asked: Unpack[RunOp
         slurm=slurm,
         detach=bool(asked.get("detach")),
     )
+
+
+def shown_to_its_owner(options: Mapping[str, object]) -> list[str]:
+    """Return the options given whose values or files the owner of a stranger's computer could read."""
+    return [option for option, word in _EXPOSED.items() if options.get(word)]
 
 
 def _name(name: str | None) -> str | None:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from cloudgpu.core.model.machine import Machine
 
 CONNECT_WITHIN_S = 3.0  # before an end
+REASON_EVERY = timedelta(minutes=10)  # at most, a line that says nothing new but why a job waits
+_ON_THE_WAY = ("CONFIGURING", "COMPLETING", "STAGE_OUT", "SIGNALING")
 MOST_BYTES = 4_000_000  # of Slurm's record: the newest jobs
 
 
@@ -32,12 +34,20 @@ def in_slurm(job: Job, seen: EngineState, names: Mapping[str, str], now: datetim
 
     `names` has the ids of the cluster's machines by name.
     """
-    known = {(one.id, one.begin, one.end) for one in job.runs}
-    told = [_task(one.id, one.state, one.nodes, (one.begin, one.end), names) for one in seen.tasks]
-    new = {(one.id, _moment(one.begin), _moment(one.end)) for one in seen.tasks}
-    if job.slurm_id == seen.id and new <= known:
+    known = {(one.id, _stage(one.state), one.begin, one.end) for one in job.runs}
+    reasons = {(one.id, one.reason) for one in job.runs}
+    told = [_task(one.id, one.state, one.nodes, (one.begin, one.end), names, one.reason) for one in seen.tasks]
+    new = {(one.id, _stage(one.state), _moment(one.begin), _moment(one.end)) for one in seen.tasks}
+    is_due = job.slurm_at is None or now - job.slurm_at >= REASON_EVERY
+    moved = is_due and any((one["id"], one.get("reason", "")) not in reasons for one in told)
+    if job.slurm_id == seen.id and new <= known and not moved:
         return None
     return lines.job_in_slurm(job.id, job.attempts[-1].number, seen.id, told, now)
+
+
+def _stage(state: str) -> str:
+    """Return a state of Slurm's without the steps on its way, which need no line of their own."""
+    return "RUNNING" if state in _ON_THE_WAY else state
 
 
 def _task(
@@ -46,15 +56,19 @@ def _task(
     nodes: Iterable[str],
     span: tuple[float | None, float | None],
     names: Mapping[str, str],
+    reason: str = "",
 ) -> SlurmTask:
     begin, end = (_moment(one) for one in span)
-    return {
+    task: SlurmTask = {
         "id": id_,
         "state": state,
         "machines": [names[one] for one in nodes if one in names],
         "begin": None if begin is None else iso(begin),
         "end": None if end is None else iso(end),
     }
+    if reason not in ("", "None"):
+        task["reason"] = reason
+    return task
 
 
 def _moment(seconds: float | None) -> datetime | None:

@@ -9,12 +9,15 @@ import secrets
 from datetime import timedelta
 from decimal import Decimal
 from io import BytesIO
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from cloudgpu.access.jobs.program import slurm_program
 from cloudgpu.control.access.reach import open_connection
 from cloudgpu.control.cost.job_cost import all_jobs
+from cloudgpu.core.billing.charges import money
+from cloudgpu.core.billing.forecast import burn, running
 from cloudgpu.core.clusters.layout import cluster_id, engine_files, engine_of_machine, in_order
+from cloudgpu.core.jobs.tariff import elements_of, minutes_within
 from cloudgpu.core.model.machine import called
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import tag_value
@@ -22,7 +25,7 @@ from cloudgpu.core.values.times import duration_text, from_iso
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Sequence
     from datetime import datetime
 
     from cloudgpu.control.jobs.inputs.request import RunRequest
@@ -64,17 +67,20 @@ def slurm_of(session: Session, machine: Machine, request: RunRequest) -> SlurmRe
     tariff = None if ours else _tariff(session, machine)
     if tariff is not None:
         record["usd_per_gpu_hour"] = tariff
+    if request.max_cost is not None:
+        per_hour = _hour_of_nodes(session, machine, nodes, record) if ours else _hour_of_gpus(machine, record)
+        record["minutes"] = _within_cost(request.max_cost, per_hour, record)
+        record["per_hour"] = per_hour.nanos
     return record
 
 
 def slurm_of_gang(request: RunRequest) -> SlurmRecord:
     """Return what a job asks of the Slurm of the machines that each of its attempts launches; the rest is known then.
 
-    Raises InvalidRequest for what Slurm cannot do, or would write down, and for what one machine alone can do.
+    Raises InvalidRequest for what Slurm cannot do, and for what one machine alone can do.
     """
-    refused = {**_refused(request), "--keep": (bool(request.keep), "all machines of a job of its own end with it")}
-    del refused["--max-cost"]
-    _check_refused(refused)
+    ends = "all machines of a job of its own end with it"
+    _check_refused([*_refused(request), Refused("--keep", bool(request.keep), ends, "Leave --keep out.")])
     return _record(request, 0)
 
 
@@ -123,7 +129,7 @@ def _has_slurm(session: Session, machine: Machine) -> bool:
 
 
 def _check(request: RunRequest, nodes: Sequence[Machine]) -> None:
-    """Raise InvalidRequest for what Slurm cannot do, or would write down."""
+    """Raise InvalidRequest for what Slurm cannot do."""
     asked = request.slurm
     if nodes and asked.nodes > len(nodes):
         raise InvalidRequest(
@@ -135,23 +141,90 @@ def _check(request: RunRequest, nodes: Sequence[Machine]) -> None:
     _check_refused(_refused(request))
 
 
-def _refused(request: RunRequest) -> dict[str, tuple[bool, str]]:
-    """Return whether each option was given that does not go with a job in Slurm, and why it does not."""
-    return {
-        "--secret": (bool(request.secrets), "Slurm keeps the environment of its jobs in files of its own"),
-        "--env-file": (request.env_file is not None, "Slurm keeps the environment of its jobs in files of its own"),
-        "--results-to": (request.results_to is not None, "results of a job in Slurm come to this computer"),
-        "--data": (bool(request.data), "data is fetched to one machine, and Slurm may run the job on others"),
-        "--port": (bool(request.ports), "Slurm may run the job on a node that the port does not lead to"),
-        "--max-cost": (request.max_cost is not None, "the machines cost the same with and without it"),
-    }
+class Refused(NamedTuple):
+    """An option that does not go with a job in Slurm: whether it was given, why it does not, and the way out."""
+
+    option: str
+    given: bool
+    why: str
+    next: str
 
 
-def _check_refused(refused: Mapping[str, tuple[bool, str]]) -> None:
-    for option, (given, why) in refused.items():
-        if given:
-            says = f"{option} does not go with a job in Slurm: {why}."
-            raise InvalidRequest(says, field=option, value=None, next=f"Leave {option} out.")
+def _refused(request: RunRequest) -> list[Refused]:
+    """Return the options that do not go with a job in Slurm."""
+    return [
+        Refused(
+            "--results-to",
+            request.results_to is not None,
+            "its results come to this computer",
+            f"Leave --results-to out. They come to {request.results}/{request.name}: copy them on from there.",
+        ),
+        Refused(
+            "--data",
+            bool(request.data),
+            "data is fetched to one machine, and Slurm may run the job on others",
+            "Leave --data out, and have the command, or --setup, fetch it on each node: aws s3 cp, say.",
+        ),
+        Refused(
+            "--port",
+            bool(request.ports),
+            "Slurm may run the job on a node that the port does not lead to",
+            "Leave --port out. For a page to look at, run the command on one machine, without --on and --nodes.",
+        ),
+    ]
+
+
+def _check_refused(refused: Iterable[Refused]) -> None:
+    for one in refused:
+        if one.given:
+            says = f"{one.option} does not go with a job in Slurm: {one.why}."
+            raise InvalidRequest(says, field=one.option, value=None, next=one.next)
+
+
+def _hour_of_nodes(session: Session, machine: Machine, nodes: Sequence[Machine], record: SlurmRecord) -> Money:
+    """Return what so many nodes of a cluster cost for an hour, the dearest of them: a job pays them whole.
+
+    Raises InvalidRequest where a price is missing, or there is none.
+    """
+    now, ids = session.clock(), {one.id for one in nodes}
+    rows = [one for one in session.ledger.read(lambda view: view.bills()) if one.id in ids]
+    hours = [burn(running([one], now), now) for one in rows]
+    dearest = sorted((money(one.total).nanos for one in hours), reverse=True)
+    found = Money(sum(dearest[: record["nodes"]]))
+    if any(one.without_price for one in hours) or not found.nanos:
+        why = f"and {machine.cluster.name if machine.cluster else machine.name} has none"
+        raise _no_price(why, "Leave it out, or limit the time: --timeout 2h")
+    return found
+
+
+def _hour_of_gpus(machine: Machine, record: SlurmRecord) -> Money:
+    """Return what an hour of a job costs in somebody else's Slurm. Raises InvalidRequest where that is free."""
+    price = record.get("usd_per_gpu_hour")
+    if not price:
+        way = f"Set usd_per_gpu_hour for {machine.name} in config.toml, or limit the time: --timeout 2h"
+        raise _no_price(f"and hours on {machine.name} are free", way)
+    if record["gpus_per_node"] is None:
+        raise _no_price("which is for GPUs there, and the job asks for none", "Add --gpus-per-node, or use --timeout.")
+    return Money(price * record["nodes"] * record["gpus_per_node"])
+
+
+def _no_price(why: str, way_out: str) -> InvalidRequest:
+    return InvalidRequest(f"--max-cost needs a price, {why}.", field="--max-cost", value=None, next=way_out)
+
+
+def _within_cost(limit: Money, per_hour: Money, record: SlurmRecord) -> int:
+    """Return the time limit, in minutes, that --max-cost pays; the limit that there is where that is shorter."""
+    elements = elements_of(record["array"])
+    minutes = minutes_within(limit, per_hour, elements)
+    if minutes:
+        return min(minutes, record["minutes"])
+    each = f"each of {elements} elements" if elements > 1 else "the job"
+    raise InvalidRequest(
+        f"--max-cost {limit.text(2)} does not pay a minute of {each}, at {per_hour.text(2)} an hour.",
+        field="--max-cost",
+        value=limit.text(2),
+        next=f"Allow at least {Money(-(-per_hour.nanos * elements // 60)).text(2)}, or ask for fewer nodes.",
+    )
 
 
 def _minutes(session: Session, request: RunRequest, machine: Machine) -> int:

@@ -51,7 +51,8 @@ def launch_together(aws: Aws, attempts: Sequence[Attempt], *, deadline: datetime
 def _asked(aws: Aws, attempts: Sequence[Attempt], call: Call) -> dict[str, Any]:
     """Return the call's parameters; what it needs in the region is made sure of side by side."""
     first = attempts[0]
-    data = user_data(first)  # a fault in it is said before anything is made
+    # All nodes read the same, so the agent's settings name their cluster. A fault is said before anything is made.
+    data = user_data(replace(first, machine=first.machine.removesuffix("-0")))
     line = first.boot.client_public_keys[0]
     with Pool(3) as pool:
         key = pool.submit(network.key_pair, aws, call.region, line, first.tags[TAG_OWNER], first.ledger)

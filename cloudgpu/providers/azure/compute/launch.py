@@ -34,6 +34,7 @@ from cloudgpu.providers.azure.compute.machine import WRITE
 from cloudgpu.providers.azure.error_codes import BUSY, MEANINGS, ONLY_INSIDE
 from cloudgpu.providers.azure.errors import code_of
 from cloudgpu.providers.azure.network import security_rules as rules
+from cloudgpu.providers.azure.network.shared import make_shared
 from cloudgpu.providers.machine.user_data import too_large, user_data
 from cloudgpu.providers.shared.calls import Waiting
 
@@ -156,7 +157,9 @@ class _Launch:
             if call.group is None:
                 body = rules.security_group(call.region, tags, call.callers, call.ssh_port)
                 made.append(pool.submit(self._put, network.network_security_groups, "networkSecurityGroups", body))
-            if call.subnet is None:
+            if call.subnet is None and request.network_group(self._attempt, call) != self._group:
+                made.append(pool.submit(make_shared, self._azure, self._attempt, call, deadline=self._deadline))
+            elif call.subnet is None:
                 body = request.network(self._attempt, call, self._group)
                 made.append(pool.submit(self._put, network.virtual_networks, "virtualNetworks", body))
             for one in made:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from cloudgpu.core.model.cluster import node_of_tags
 from cloudgpu.core.model.launch import Attempt
 from cloudgpu.core.model.offers import Market
 from cloudgpu.providers.azure import ids
@@ -83,6 +84,17 @@ def network(attempt: Attempt, call: Call, name: str) -> Body:
     return {"location": call.region, "tags": dict(attempt.tags), "properties": properties}
 
 
+def network_group(attempt: Attempt, call: Call) -> str:
+    """Return the group with the network of an attempt's machine: its own, or that which its cluster's machines share.
+
+    The network is called as the group. It means nothing where a subnet was named.
+    """
+    node = node_of_tags(attempt.tags)
+    if node is None or node.nodes == 1 or call.subnet is not None:
+        return ids.group_of(attempt.token)
+    return ids.cluster_group(node.id, attempt.number)
+
+
 def machine(attempt: Attempt, call: Call, subscription: str, boot: bytes) -> Body:
     """Return the machine's body; `boot` are its boot data, which Azure calls custom data."""
     name = ids.group_of(attempt.token)
@@ -144,9 +156,10 @@ def _system(attempt: Attempt, name: str, boot: bytes) -> Body:
 
 
 def _interface(attempt: Attempt, call: Call, subscription: str, name: str) -> Body:
-    own = ids.resource_id(subscription, name, _NETWORKS, name)
+    network = network_group(attempt, call)
+    own = ids.resource_id(subscription, network, _NETWORKS, network)
     rules = call.group or ids.resource_id(subscription, name, _SECURITY, name)
-    inside: Body = {"primary": True, "subnet": {"id": call.subnet or f"{own}/subnets/{name}"}}
+    inside: Body = {"primary": True, "subnet": {"id": call.subnet or f"{own}/subnets/{network}"}}
     if attempt.request.setup.network.public_ip:
         inside["publicIPAddressConfiguration"] = _address(attempt, name)
     properties = {

@@ -67,7 +67,7 @@ def resolve(azure: Azure, request: LaunchRequest, item: Available) -> Resolved:
     Raises NoCapacity (withheld there), QuotaExceeded, AuthFailed, and InvalidRequest for an image, a disk, a network or
     a volume that cannot be.
     """
-    said = layers.apart(request, "Azure")
+    said = layers.by_their_rules(request, "security group has")
     found = _looked_up(azure, request, item)
     call = _call(azure, request, item, found)
     return Resolved(
@@ -82,11 +82,11 @@ def resolve(azure: Azure, request: LaunchRequest, item: Available) -> Resolved:
 
 
 def _looked_up(azure: Azure, request: LaunchRequest, item: Available) -> _Found:
-    setup, sku = request.setup, _sku(azure, item)
+    setup, sku, nodes = request.setup, _sku(azure, item), request.cluster.nodes if request.cluster else 1
     with Pool(5) as pool:
         choice = pool.submit(images.chosen, azure, item, sku, setup.image, request.template)
         place = pool.submit(network.place, azure, item.region, setup.network)
-        limits = pool.submit(usage.check, azure, item.region, sku, item.market)
+        limits = pool.submit(usage.check, azure, item.region, sku, item.market, nodes)
         volume = pool.submit(data_volume, azure, item, setup.volume)
         role = pool.submit(_gives_roles, azure)
         # the first fault in this order is said, whichever came first

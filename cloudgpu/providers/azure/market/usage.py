@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 Raw = Mapping[str, Any]
 
 
-def check(azure: Azure, region: str, sku: Sku, market: Market) -> str | None:
-    """Return what could not be checked, as a remark for the plan; None where there is room. One call.
+def check(azure: Azure, region: str, sku: Sku, market: Market, machines: int = 1) -> str | None:
+    """Return what could not be checked, as a remark for the plan; None where there is room for so many. One call.
 
     A machine counts for its family and for the region's total, one on spot for `lowPriorityCores` alone ("Check vCPU
     quotas", Azure Virtual Machines). Raises QuotaExceeded, with the page where a person asks for more.
@@ -31,7 +31,7 @@ def check(azure: Azure, region: str, sku: Sku, market: Market) -> str | None:
     codes = (quotas.SPOT,) if market is Market.SPOT else (sku.family, quotas.TOTAL)
     missing = [code for code in codes if code.lower() not in found]
     for one in _of(found, codes):
-        _refuse_full(azure, region, one, sku)
+        _refuse_full(azure, region, one, sku, machines)
     return f"Azure tells no limit {' or '.join(missing)} in {region}, so that was not checked" if missing else None
 
 
@@ -39,16 +39,17 @@ def _of(found: Mapping[str, Raw], codes: Iterable[str]) -> list[Raw]:
     return [found[code.lower()] for code in codes if code.lower() in found]
 
 
-def _refuse_full(azure: Azure, region: str, one: Raw, sku: Sku) -> None:
-    used, needed = int(one.get("currentValue") or 0), sku.vcpus or 0
+def _refuse_full(azure: Azure, region: str, one: Raw, sku: Sku, machines: int) -> None:
+    used, needed = int(one.get("currentValue") or 0), machines * (sku.vcpus or 0)
+    what = f"{sku.name} needs" if machines == 1 else f"{machines} x {sku.name} need"
     limit = one.get("limit")
     if limit is None or used + needed <= int(limit):
         return
     name, words = _name(one), (one.get("name") or {}).get("localizedValue") or _name(one)
     page = quotas.page(region, name)
     raise QuotaExceeded(
-        f"The limit {words!r} ({name}) in {region} allows {limit} vCPUs, of which {used} are used, and {sku.name} "
-        f"needs {needed}.",
+        f"The limit {words!r} ({name}) in {region} allows {limit} vCPUs, of which {used} are used, and {what} "
+        f"{needed}.",
         field="quota",
         value=name,
         next=f"Run: cloudgpu quota --provider azure --account {azure.account} --region {region} "

@@ -18,6 +18,7 @@ from cloudgpu.providers.azure import groups, ids
 from cloudgpu.providers.azure.account import identity
 from cloudgpu.providers.azure.calls import ask, look
 from cloudgpu.providers.azure.compute import machine, power
+from cloudgpu.providers.azure.network import shared
 from cloudgpu.providers.azure.storage import disks as storage
 from cloudgpu.providers.azure.storage import resources as refs
 
@@ -38,14 +39,17 @@ def orphans(azure: Azure, region: str | None) -> ResourceListing:
     """
     network = azure.network
     with Pool(6) as pool:
-        launched, machines = pool.submit(groups.launched, azure), pool.submit(machine.listed, azure)
+        listed, machines = pool.submit(groups.listed, azure), pool.submit(machine.listed, azure)
         interfaces = pool.submit(_listed, azure, "networkInterfaces", network.network_interfaces.list_all)
         addresses = pool.submit(_listed, azure, "publicIPAddresses", network.public_ip_addresses.list_all)
         disks = pool.submit(_disks, azure)
         given = pool.submit(_given, azure)
-        known = _Account(azure, launched.result(), machines.result(), disks.result(), interfaces.result())
+        launched = groups.of_launches(listed.result())
+        networks = [one for one in listed.result() if ids.CLUSTER_GROUP.fullmatch(str(one["name"]).lower())]
+        known = _Account(azure, launched, machines.result(), disks.result(), interfaces.result())
         found = [
-            *(known.group(one) for one in launched.result()),
+            *(known.group(one) for one in launched),
+            *(known.network(one) for one in networks if not groups.is_going(one)),
             *(known.interface(one) for one in interfaces.result() if known.tags_of(one)),
             *(known.address(one) for one in addresses.result() if known.tags_of(one)),
             *filter(None, map(known.given, given.result())),
@@ -78,6 +82,7 @@ class _Account:
         self._regions = {str(one["name"]).lower(): str(one["location"]) for one in launched}
         self._machines = {str(one["name"]).lower(): machine.id_of(one) for one in machines}
         self._disks = {storage.group_of(one): str(one["name"]) for one in disks}
+        self._inside = shared.users_among(interfaces)
         self._holders = {address: self._user(one) for one in interfaces for address in _addresses_of(one)}
 
     def tags_of(self, found: Raw) -> dict[str, str]:
@@ -89,6 +94,14 @@ class _Account:
         name, region = str(found["name"]).lower(), str(found["location"])
         disk = self._disks.get(name) if groups.KEPT in (found.get("tags") or {}) else None
         user = self._machines.get(name) or (refs.ResourceRef(region, name, "disks", disk).id if disk else None)
+        orphan = refs.ResourceRef(region, name, "resourceGroups", name)
+        return self._orphan(orphan, Kind.GROUP, found.get("tags") or {}, attached_to=user)
+
+    def network(self, found: Raw) -> ProviderResource:
+        """Return the group with a cluster's network: it is used as long as something hangs in that."""
+        name, region = str(found["name"]).lower(), str(found["location"])
+        of = ids.resource(self._inside.get(name, ""))
+        user = None if of is None else self._machines.get(of.name.lower(), self._inside[name])
         orphan = refs.ResourceRef(region, name, "resourceGroups", name)
         return self._orphan(orphan, Kind.GROUP, found.get("tags") or {}, attached_to=user)
 
@@ -168,6 +181,8 @@ def _remove_group(azure: Azure, named: refs.ResourceRef) -> None:
     """Delete a launch's group; first Compute itself is asked whether its machine is there. Three calls or four."""
     region = named.region
     _refuse_living(azure, named)
+    if ids.CLUSTER_GROUP.fullmatch(named.group) and (user := shared.users(azure).get(named.group)):
+        raise _used(named, user)
     inside = groups.inside(azure, region, named.group)
     if inside is None:
         return

@@ -31,6 +31,7 @@ from cloudgpu.providers.gcp.error_codes import THERE_ALREADY
 from cloudgpu.providers.gcp.errors import code_of
 from cloudgpu.providers.gcp.network import firewall as access
 from cloudgpu.providers.gcp.network import firewall_rules as rules
+from cloudgpu.providers.gcp.network.shared import make_shared
 from cloudgpu.providers.shared.calls import Waiting
 
 if TYPE_CHECKING:
@@ -66,10 +67,11 @@ def launch(gcp: Gcp, attempt: Attempt, *, deadline: datetime) -> Instance:
 
 
 def _doors(gcp: Gcp, attempt: Attempt, call: Call, machine: str) -> None:
-    """Let the callers in and nobody else, before there is a machine: not for a moment is it open to all."""
+    """Let the callers in, its cluster and nobody else, before there is a machine: it is never open to all."""
     if call.tag is None:
         access.shut(gcp, call.network)
         access.admit(gcp, call.network, machine, call.callers, attempt.tags)
+        make_shared(gcp, attempt, call)
 
 
 def _is_there(gcp: Gcp, call: Call, machine: str) -> bool:

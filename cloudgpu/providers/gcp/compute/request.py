@@ -9,9 +9,11 @@ from datetime import timedelta
 from typing import Any
 
 from cloudgpu.core.launch.plan import Lease
+from cloudgpu.core.model.cluster import node_of_tags
 from cloudgpu.core.model.instances import TAG_EXPIRES, TAG_RENEW_UNTIL
 from cloudgpu.core.model.launch import Attempt
 from cloudgpu.core.model.offers import Market
+from cloudgpu.core.values.naming import digest
 from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.machine.user_data import Given, startup_script, too_large, user_data
 
@@ -82,7 +84,7 @@ def body(attempt: Attempt) -> dict[str, Any]:
         "description": f"cloudgpu: {attempt.request.name}",
         "machineType": f"zones/{call.zone}/machineTypes/{call.machine_type}",
         "labels": dict(attempt.tags),
-        "tags": {"items": [call.tag] if call.tag else [NETWORK_TAG, name]},
+        "tags": {"items": [call.tag] if call.tag else [NETWORK_TAG, name, *filter(None, [cluster_tag(attempt, call)])]},
         "disks": [_system_disk(attempt, call)],
         "networkInterfaces": [_interface(attempt, call)],
         "scheduling": scheduling(attempt),
@@ -100,6 +102,17 @@ def body(attempt: Attempt) -> dict[str, Any]:
     if call.service_account:
         made["serviceAccounts"] = [{"email": call.service_account, "scopes": [ALL_SCOPES]}]
     return made
+
+
+def cluster_tag(attempt: Attempt, call: Call) -> str | None:
+    """Return the network tag that the machines of an attempt's cluster have; None for a machine of its own.
+
+    Each attempt has one of its own, which a replay has, too. Nobody has one where somebody else's rules decide.
+    """
+    node = node_of_tags(attempt.tags)
+    if node is None or node.nodes == 1 or call.tag is not None:
+        return None
+    return f"cloudgpu-in-{digest(node.id, str(attempt.number))[:12]}"
 
 
 def scheduling(attempt: Attempt) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from cloudgpu.providers.gcp.storage import images
 from cloudgpu.providers.gcp.storage.images import Choice, Image
 from cloudgpu.providers.gcp.storage.volumes import DEVICE, LARGEST_GB
 from cloudgpu.providers.shared.named_volumes import attached
-from cloudgpu.providers.shared.rules import AGENT, TIMER, apart, disk_gb, in_the_cloud
+from cloudgpu.providers.shared.rules import AGENT, TIMER, by_their_rules, disk_gb, in_the_cloud
 
 if TYPE_CHECKING:
     from cloudgpu.providers.gcp.client import Gcp
@@ -53,7 +53,7 @@ def resolve(gcp: Gcp, request: LaunchRequest, item: Available) -> Resolved:
     Raises NoCapacity where the zone does not have the machine type, QuotaExceeded, AuthFailed, and InvalidRequest for
     an image, a disk, a network or a volume that cannot be.
     """
-    said = apart(request, "Google Cloud")
+    said = by_their_rules(request, "firewall rules for that tag have")
     wanted = named(item.instance_type)
     found = _looked_up(gcp, request, item, wanted)
     image = found.choice.image
@@ -95,12 +95,12 @@ def resolve(gcp: Gcp, request: LaunchRequest, item: Available) -> Resolved:
 
 
 def _looked_up(gcp: Gcp, request: LaunchRequest, item: Available, wanted: Shape) -> _Found:
-    setup = request.setup
+    setup, nodes = request.setup, request.cluster.nodes if request.cluster else 1
     with Pool(5) as pool:
         offered = pool.submit(_check_offered, gcp, item, wanted)
         choice = pool.submit(images.chosen, gcp, item, setup.image, request.template)
         place = pool.submit(_place, gcp, request, item)
-        quota = pool.submit(quotas.check, gcp, item.region, item.instance_type, item.market)
+        quota = pool.submit(quotas.check, gcp, item.region, item.instance_type, item.market, nodes)
         volume = pool.submit(data_volume, gcp, item, setup.volume)
         unasked = offered.result()  # the first fault in this order is said, whichever came first
         where, callers, risks = place.result()

@@ -35,10 +35,10 @@ _CODE = re.compile(r"[A-Za-z0-9_-]+(?::[A-Z0-9_]+)?")
 Limits = Mapping[str, tuple[float, float]]  # the limit and the usage of each metric
 
 
-def check(gcp: Gcp, region: str, name: str, market: Market) -> list[str]:
+def check(gcp: Gcp, region: str, name: str, market: Market, machines: int = 1) -> list[str]:
     """Return what could not be checked, as remarks for the plan. Two calls: the region's limits, and the project's.
 
-    Raises QuotaExceeded, with the page where more is asked for, where a limit is below the GPUs of one such machine.
+    Raises QuotaExceeded, with the page where more is asked for, where a limit is below the GPUs of so many machines.
     What runs already is not counted: that Google does at the launch.
     """
     listed = quotas_of(KIND, name, market)
@@ -48,10 +48,10 @@ def check(gcp: Gcp, region: str, name: str, market: Market) -> list[str]:
         limits = _limits_of(gcp, region)
     except CloudgpuError as error:  # Google checks them itself when it launches
         return [f"the quotas of GPUs in {region} could not be read: {error.message}"]
-    return [said for one in listed if (said := _checked(gcp, one, region, name, limits)) is not None]
+    return [said for one in listed if (said := _checked(gcp, one, region, name, limits, machines)) is not None]
 
 
-def _checked(gcp: Gcp, quota: ListedQuota, region: str, name: str, limits: Limits) -> str | None:
+def _checked(gcp: Gcp, quota: ListedQuota, region: str, name: str, limits: Limits, machines: int) -> str | None:
     """Return what could not be checked of one limit; raise QuotaExceeded where it is too small."""
     limit = _limit(quota, limits)
     if limit is None:
@@ -60,18 +60,19 @@ def _checked(gcp: Gcp, quota: ListedQuota, region: str, name: str, limits: Limit
     other = quota.code.removeprefix(_SPOT)
     if limit[0] == 0 and other != quota.code and limits.get(other, (0.0, 0.0))[0]:
         # Without a limit of its own a spot machine counts as any other ("Preemptible quotas", Compute Engine's guide).
-        said = _checked(gcp, replace(quota, code=other), region, name, limits)
+        said = _checked(gcp, replace(quota, code=other), region, name, limits, machines)
         return said or f"{quota.code} in {region} is 0: Google counts spot machines by {other} then"
-    if limit[0] < quota.counts(instance_type(KIND, name)):
-        raise _too_small(gcp, quota, region, name, limit[0])
+    if limit[0] < machines * quota.counts(instance_type(KIND, name)):
+        raise _too_small(gcp, quota, region, name, limit[0], machines)
     return None
 
 
-def _too_small(gcp: Gcp, quota: ListedQuota, region: str, name: str, limit: float) -> QuotaExceeded:
+def _too_small(gcp: Gcp, quota: ListedQuota, region: str, name: str, limit: float, machines: int) -> QuotaExceeded:
     where = "in all regions together" if quota.is_overall else f"in {region}"
-    needs = quota.counts(instance_type(KIND, name))
+    needs = machines * quota.counts(instance_type(KIND, name))
+    what = f"{name} has" if machines == 1 else f"{machines} x {name} have"
     return QuotaExceeded(
-        f"The quota {quota.name!r} ({quota.code}) allows {limit:g} {where}, and {name} has {needs}.",
+        f"The quota {quota.name!r} ({quota.code}) allows {limit:g} {where}, and {what} {needs}.",
         field="quota",
         value=quota.code,
         next=f"Request more: {page(gcp, region, quota.code)}",

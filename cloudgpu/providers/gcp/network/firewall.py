@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.errors import InvalidRequest
@@ -68,10 +68,10 @@ def shut(gcp: Gcp, network: str) -> None:
     One call where it is so already. Raises what Google says where it cannot be made.
     """
     wanted = rules.shut(network)
-    found = _found(gcp, project_of(network), wanted["name"])
-    if found is None:
-        _written(gcp, project_of(network), wanted)
-    elif not rules.is_shut(found):
+    there = found(gcp, project_of(network), wanted["name"])
+    if there is None:
+        written(gcp, project_of(network), wanted)
+    elif not rules.is_shut(there):
         _patched(gcp, project_of(network), wanted)
 
 
@@ -80,7 +80,7 @@ def admit(gcp: Gcp, network: str, machine: str, callers: Mapping[str, str], tags
     port = gcp.options.ssh_port
     wanted = [rules.allow(network, machine, label, cidr, port, tags) for label, cidr in callers.items()]
     with Pool(AT_ONCE) as pool:
-        list(pool.map(lambda one: _written(gcp, project_of(network), one), wanted))
+        list(pool.map(lambda one: written(gcp, project_of(network), one), wanted))
 
 
 def of_machine(gcp: Gcp, machine: str, network: str = "") -> Sequence[Rule]:
@@ -90,15 +90,18 @@ def of_machine(gcp: Gcp, machine: str, network: str = "") -> Sequence[Rule]:
 
 def all_rules(gcp: Gcp, project: str = "") -> Sequence[Rule]:
     """Return all rules of ours that let in to machines: a call per 500 rules that the project has."""
-    asked = {"project": project} if project else {}
-    found = [rules.rule(one) for page in gcp.pages("compute.firewalls.list", **asked) for one in page.get("items", ())]
-    return [one for one in found if one is not None]
+    return [one for one in map(rules.rule, listed(gcp, project)) if one is not None]
+
+
+def listed(gcp: Gcp, project: str = "") -> Iterator[Mapping[str, Any]]:
+    """Yield the rules of a project, ours for none, as Google tells of them: a call per 500."""
+    asked = _in(project)
+    return (one for page in gcp.pages("compute.firewalls.list", **asked) for one in page.get("items", ()))
 
 
 def openings(gcp: Gcp, network: str) -> Sequence[Opening]:
     """Return the rules, made by hand, by which everybody gets in to our machines in a network: a call per 500 rules."""
-    asked = _in(project_of(network))
-    found = [one for page in gcp.pages("compute.firewalls.list", **asked) for one in page.get("items", ())]
+    found = list(listed(gcp, project_of(network)))
     return rules.openings(found, network, project_of(network) or gcp.project, gcp.options.service_account)
 
 
@@ -137,7 +140,8 @@ def network_of(machine: Mapping[str, Any]) -> str:
     return next((partial(one["network"]) for one in machine.get("networkInterfaces", ()) if one.get("network")), "")
 
 
-def _found(gcp: Gcp, project: str, name: str) -> Mapping[str, Any] | None:
+def found(gcp: Gcp, project: str, name: str) -> Mapping[str, Any] | None:
+    """Return a rule as Google tells of it; None where there is none of this name. One call."""
     try:
         return gcp.ask("compute.firewalls.get", value=name, firewall=name, **_in(project))
     except InvalidRequest as error:
@@ -146,7 +150,7 @@ def _found(gcp: Gcp, project: str, name: str) -> Mapping[str, Any] | None:
         raise
 
 
-def _written(gcp: Gcp, project: str, wanted: Mapping[str, Any]) -> None:
+def written(gcp: Gcp, project: str, wanted: Mapping[str, Any]) -> None:
     """Make a rule; one that is there already is made so. One that somebody makes or removes just now is waited for."""
     for left in reversed(range(TRIES)):
         try:

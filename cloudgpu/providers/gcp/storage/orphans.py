@@ -1,4 +1,4 @@
-"""What launches leave at Google beside machines, disks and images: firewall rules of machines, addresses kept by label.
+"""What launches leave at Google beside machines, disks and images: firewall rules, addresses kept by label.
 
 Google's rules bear no labels: the description of ours says whose they are. The one rule of a network that lets nobody
 in to machines of cloudgpu is told nowhere: it is of no ledger, costs nothing, and guards whatever is launched next.
@@ -18,6 +18,7 @@ from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.client import KIND
 from cloudgpu.providers.gcp.compute import listing
 from cloudgpu.providers.gcp.network import firewall as access
+from cloudgpu.providers.gcp.network import firewall_rules, shared
 from cloudgpu.providers.gcp.storage.disks import OURS
 from cloudgpu.providers.gcp.storage.resources import (
     GLOBAL,
@@ -37,6 +38,7 @@ from cloudgpu.providers.shared.calls import tried
 if TYPE_CHECKING:
     from cloudgpu.providers.gcp.client import Gcp
     from cloudgpu.providers.gcp.network.firewall_rules import Rule
+    from cloudgpu.providers.gcp.network.shared import Inside
 
 Raw = Mapping[str, Any]
 Part = tuple[list[ProviderResource], tuple[Unanswered, ...]]
@@ -65,13 +67,16 @@ def orphans(gcp: Gcp, region: str | None) -> ResourceListing:
 
 def _rules(gcp: Gcp) -> Part:
     """Return the rules that let in to machines of ours; the machines are asked for only where there are rules."""
-    found = [one for one in access.all_rules(gcp) if gcp.options.uses_zone(ids.machine(one.machine)[0])]
-    if not found:
+    raw = list(access.listed(gcp))
+    found = [one for one in map(firewall_rules.rule, raw) if one and gcp.options.uses_zone(ids.machine(one.machine)[0])]
+    inside = [one for one in map(shared.read, raw) if one is not None and gcp.options.uses(one.region)]
+    if not found and not inside:
         return [], ()
     machines, silent = listing.everything(gcp)
     there = {ids.joined(ids.last(one["zone"]), one["name"]) for one in machines}
     unheard = {gap.scope for gap in silent}
-    return [_rule(gcp, one, there, unheard) for one in found], silent
+    of_clusters = [_inside(gcp, one, shared.user_of(one, machines, silent)) for one in inside]
+    return [*(_rule(gcp, one, there, unheard) for one in found), *of_clusters], silent
 
 
 def _rule(gcp: Gcp, found: Rule, there: set[str], unheard: set[str]) -> ProviderResource:
@@ -90,6 +95,24 @@ def _rule(gcp: Gcp, found: Rule, there: set[str], unheard: set[str]) -> Provider
         tags=found.tags,
         made_at=found.made_at,
         attached_to=found.machine if in_use else None,
+    )
+
+
+def _inside(gcp: Gcp, found: Inside, user: str | None) -> ProviderResource:
+    """Return the rule of a cluster; it is used as long as one of its machines is there."""
+    return ProviderResource(
+        provider=KIND,
+        account=gcp.account,
+        region=found.region,
+        zone="",
+        id=joined(GLOBAL, FIREWALLS, found.name),
+        kind=Kind.SECURITY_GROUP,
+        name=found.name,
+        size_gb=0,
+        stored_as="",
+        tags=found.tags,
+        made_at=found.made_at,
+        attached_to=user,
     )
 
 
@@ -136,6 +159,6 @@ def _remove_rule(gcp: Gcp, orphan: ProviderResource, name: str) -> None:
     """Take a rule away whose machine is gone: Google would take it from a machine that runs, too."""
     used = next((one for one in orphans(gcp, None).items if one.id == orphan.id and one.attached_to), None)
     if used is not None:
-        message = f"The firewall rule {name} lets somebody in to the machine {used.attached_to}, which is there."
+        message = f"The firewall rule {name} is of the machine {used.attached_to}, which is there."
         raise InvalidRequest(message, field="id", value=orphan.id, next="End that machine first: cloudgpu down")
     access.remove(gcp, "", name)

@@ -45,6 +45,8 @@ class JobAttempt(TypedDict):
     """From 1 on."""
     machine: str | None
     """The machine's name; null until there is one."""
+    members: list[str]
+    """Names of a gang's nodes, also of those that were ended because others were refused; empty for one machine."""
     placed_at: Time
     """When it was decided."""
     began_at: Time | None
@@ -143,8 +145,10 @@ class JobSlurm(TypedDict):
     """How many nodes it takes."""
     states: list[str]
     """The states that were last seen, each once: PENDING, RUNNING, COMPLETED, ..."""
+    reason: str | None
+    """Why it waits in Slurm's queue, in Slurm's own word: Resources, Priority, ...; null: it does not wait."""
     tariff_usd: Usd | None
-    """What somebody else's Slurm asks for it by `usd_per_gpu_hour`; in no other cost. Null: nothing."""
+    """What somebody else's Slurm asks for it by `usd_per_gpu_hour`; it is in `spent_usd`. Null: nothing."""
 
 
 class JobDocument(TypedDict):
@@ -159,7 +163,7 @@ class JobDocument(TypedDict):
     state: JobState
     """How far it is; from `succeeded` on, its command is over."""
     why: str
-    """Why it ended so, or what was asked for; empty where there is nothing to say."""
+    """Why it ended so, what was asked for, or for what it waits in Slurm's queue; empty: there is nothing to say."""
     living: bool
     """Something is left to do for it: to run, to bring back results, to end its machine."""
     command: list[str]
@@ -271,6 +275,23 @@ class NoticeFit(TypedDict):
     """The job that wrote it."""
 
 
+class PlannedTraffic(TypedDict):
+    """What a job's bytes cost that travel to its machine and from it."""
+
+    received_bytes: int
+    """What its machine receives: the files that travel, and data from buckets."""
+    received_usd: Usd
+    """What that costs; 0 where it is free."""
+    usd_per_gb_in: Usd | None
+    """What a GB (10^9 bytes) costs that the machine receives; null: nothing."""
+    usd_per_gb_out: Usd | None
+    """What a GB costs that leaves it, at most; null: nothing."""
+    last_results_bytes: int | None
+    """How large the last results of this name, or command, were; null: none are known."""
+    last_results_of: str | None
+    """The job that wrote them."""
+
+
 class JobPlan(TypedDict):
     """A job as planned."""
 
@@ -294,6 +315,8 @@ class JobPlan(TypedDict):
     """The directory on this computer to which results come back, or the bucket or volume that they go to."""
     data: list[JobData]
     """What is fetched from buckets."""
+    traffic: PlannedTraffic | None
+    """What the bytes cost that travel, in addition to `dearest_usd`; null where its place charges for none."""
     notice: NoticeFit | None
     """What fits the notice of a spot machine; null for another one, and where the notice is not known."""
     dearest_usd: Usd | None

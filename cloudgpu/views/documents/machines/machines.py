@@ -14,14 +14,14 @@ from cloudgpu.views.documents.parts import (
     Gpu,
     Identity,
     Market,
+    PendingAction,
     Price,
     State,
     Time,
     TimerGuard,
+    Trust,
     Usd,
 )
-
-PendingAction = Annotated[str, Literal["stop", "start", "park", "terminate"]]
 
 
 class Guards(TypedDict):
@@ -39,6 +39,8 @@ class Guards(TypedDict):
     """What the agent can do, as in a [plan](#planned_guards); null where its launch is not known."""
     timer_is: TimerGuard | None
     """What its timer is: `cloud`, `own` or `none`; null where its launch is not known."""
+    waived: bool
+    """It was launched or started with `--no-guard`: no scheduled run of the reaper was asked for."""
 
 
 class AttachedCost(TypedDict):
@@ -199,9 +201,7 @@ class MachineDocument(TypedDict):
     retained: list[RetainedPart]
     """Disks and images of it that stay without it."""
     retained_usd_per_month: Usd | None
-    """What these cost a month, at most for images; just after a park, what its disk costs; null when a price is not
-    known.
-    """
+    """What these cost a month, at most for images; just after a park, its disk; null when a price is not known."""
     attached_costs: list[AttachedCost] | None
     """What is paid in addition to the machine; null if its launch did not say."""
     stopped_usd_per_month: Usd | None
@@ -212,6 +212,8 @@ class MachineDocument(TypedDict):
     """Why `reap` cannot know whether it is used, once that was reported; null if it can, or did not query it."""
     cluster: NodeOfCluster | None
     """Which node of which cluster it is; null for a machine of its own."""
+    trust: Trust
+    """Whose computer it is: `cloud`, `datacenter` or `community`, whose owner can read everything on it."""
 
 
 class ClusterDocument(MachineDocument):
@@ -295,6 +297,25 @@ class ForeignMachine(TypedDict):
     """Whose it is."""
 
 
+class CreditDocument(TypedDict):
+    """What is left of the money that was paid into an account in advance. At zero its provider deletes its data."""
+
+    account: str
+    """The account, as the computer that read it calls it."""
+    provider: str
+    """Its provider."""
+    left_usd: Usd
+    """What was left at `as_of`."""
+    usd_per_hour: Usd
+    """What the account spends an hour: the larger of its provider's word and of what the ledger knows."""
+    as_of: Time
+    """When a run of the reaper last read it."""
+    ends_at: Time | None
+    """When nothing is left, if that is spent on; null where nothing is spent."""
+    page: str
+    """Where to pay in more."""
+
+
 class LsDocument(TypedDict):
     """The machines."""
 
@@ -306,6 +327,8 @@ class LsDocument(TypedDict):
     """The oldest update among the existing machines; null when there is none."""
     last_run: Time | None
     """When a run of `reap` or `watch` last succeeded; null for never."""
+    credits: list[CreditDocument]
+    """What was left in accounts that are paid in advance, when a run last read it."""
     foreign: list[ForeignMachine]
     """With `--refresh`: machines of another ledger on the same accounts, never touched."""
     integrity_problem: str | None

@@ -4,7 +4,7 @@ from typing import Annotated, Literal, TypedDict
 
 from cloudgpu.core.model.offers import NoteKind as _NoteKind
 from cloudgpu.core.policies.policy import Origin as _Origin
-from cloudgpu.views.documents.parts import AgentGuard, Gpu, Market, Price, RuleText, Time, TimerGuard, Usd
+from cloudgpu.views.documents.parts import AgentGuard, Gpu, Market, Price, RuleText, Time, TimerGuard, Trust, Usd
 
 TermOrigin = Annotated[str, _Origin]
 NoteKind = Annotated[str, _NoteKind]
@@ -46,6 +46,17 @@ class BudgetFit(TypedDict):
     """What has no known price, and what is counted instead."""
 
 
+class PlannedRun(TypedDict):
+    """The scheduled runs of the reaper that a launch relies on where nothing else ends it."""
+
+    host: str
+    """The computer that makes them."""
+    every_s: float
+    """How often, in seconds."""
+    at: Time
+    """When the last one ended."""
+
+
 class PlannedGuards(TypedDict):
     """Which layers guard it."""
 
@@ -55,6 +66,11 @@ class PlannedGuards(TypedDict):
     """
     timer: TimerGuard
     """`cloud`: at the provider; `own`: a process next to the machine; `none`."""
+    run: PlannedRun | None
+    """Where nothing else ends what it costs: the scheduled runs that do; null where there are none, or none is needed.
+    """
+    waived: bool
+    """With `--no-guard`: it is launched though nothing ends it by itself."""
 
 
 class PlannedEnds(TypedDict):
@@ -179,6 +195,8 @@ class Plan(TypedDict):
     """As the provider calls it."""
     market: Market
     """`on_demand` or `spot`."""
+    trust: Trust
+    """Whose computer it is: `cloud`, `datacenter` or `community`, whose owner can read everything on it."""
     gpus: list[Gpu]
     """Its GPUs."""
     gpu_users: list[str]

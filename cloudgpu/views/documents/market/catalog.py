@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal, TypedDict
 
-from cloudgpu.views.documents.parts import Day, Gap, Market, Price, PriceBasis, Speed, Time, Usd
+from cloudgpu.views.documents.parts import Day, Gap, Market, Price, PriceBasis, Speed, Time, Trust, Usd
 
 
 class RefreshedPart(TypedDict):
@@ -49,6 +49,8 @@ class GpuOffer(TypedDict):
     """The provider's name."""
     market: Market
     """`on_demand` or `spot`."""
+    trust: Trust
+    """Whose computer it is: `cloud`, `datacenter` or `community`, whose owner can read everything on it."""
     gpu: str
     """The GPU."""
     count: int

@@ -3,7 +3,7 @@
 from typing import TypedDict
 
 from cloudgpu.views.documents.market.nodes import NodesDocument
-from cloudgpu.views.documents.parts import DecimalText, ExchangeRate, Market, Price, Time, Usd
+from cloudgpu.views.documents.parts import DecimalText, ExchangeRate, Market, Price, Time, Trust, Usd
 
 
 class EstimateRequest(TypedDict):
@@ -138,6 +138,8 @@ class Estimate(TypedDict):
     """Its name there."""
     market: Market
     """`on_demand` or `spot`."""
+    trust: Trust
+    """Whose computer it is: `cloud`, `datacenter` or `community`, whose owner can read everything on it."""
     number: int
     """How many machines: all amounts are for these together."""
     gpu: str

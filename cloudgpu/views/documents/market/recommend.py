@@ -2,7 +2,7 @@
 
 from typing import Literal, TypedDict
 
-from cloudgpu.views.documents.parts import ExchangeRate, Market, Price, Speed, Time, Usd, Work
+from cloudgpu.views.documents.parts import ExchangeRate, Market, Price, Speed, Time, Trust, Usd, Work
 
 
 class Source(TypedDict):
@@ -51,6 +51,8 @@ class RentableMachine(TypedDict):
     """Its name there."""
     market: Market
     """`on_demand` or `spot`."""
+    trust: Trust
+    """Whose computer it is: `cloud`, `datacenter` or `community`, whose owner can read everything on it."""
     gpu: str
     """Its GPU."""
     count: int

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
+import yaml
 
 from cloudgpu.core.model.cluster import node_of_tags
 from cloudgpu.core.model.instances import TAG_ID, TAG_NODE
@@ -64,6 +66,19 @@ def test_one_call_makes_all_with_tags_that_they_share_and_the_token_of_the_first
         ("contract-machine", id_of(attempts), number, 4) for number in range(4)
     ]
     assert [look(client(), own(one.id))["AmiLaunchIndex"] for one in made] == [0, 1, 2, 3]
+
+
+def test_the_agents_settings_name_the_cluster_and_no_node(aws, provider):
+    """All get the same text, so a node's name in it would be wrong on all others. A replay sends the same."""
+    attempts = cluster(provider, count=2)
+    for made in (*launch(provider, attempts), *launch(provider, attempts)):
+        _, config = aws.user_data(own(made.id))
+        (settings,) = [json.loads(text) for text in _texts(config) if text.startswith('{"id"')]
+        assert settings["id"] == id_of(attempts)
+
+
+def _texts(config):
+    return [one["content"] for one in yaml.safe_load(config.text)["write_files"]]
 
 
 def test_the_machines_are_placed_together_in_a_group_that_bears_the_first_nodes_id(provider):

@@ -1,0 +1,150 @@
+"""Reads the credit of accounts that are paid in advance: for plans, in the transaction of a launch, and in runs.
+
+A credit that cannot be read is not known, which is not zero: the plan says so, and the launch goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from cloudgpu.control.session.identity import identity_of
+from cloudgpu.core.budgets.credit import (
+    SOON,
+    CreditFit,
+    KnownCredit,
+    carries,
+    credit_fit,
+    credit_refusal,
+    hourly_of,
+    left_at,
+    spends,
+)
+from cloudgpu.core.model.checks import Check, Verdict, failed
+from cloudgpu.core.model.identity import QueriedAccount
+from cloudgpu.core.model.machine import BudgetSubject, Machine, scope_of_row
+from cloudgpu.core.model.offers import Note, NoteKind
+from cloudgpu.core.values.naming import scope_of
+from cloudgpu.core.values.times import duration_text
+from cloudgpu.errors import CloudgpuError
+from cloudgpu.providers.account_abilities import ReadsCredit
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session.session import Session
+    from cloudgpu.core.model.account import Credit
+    from cloudgpu.ledger.log.base import View
+    from cloudgpu.providers.base import Provider
+
+
+def read_credit(provider: Provider) -> Credit | CloudgpuError | None:
+    """Return what is left in the provider's account, or why that could not be read; None where none is paid in."""
+    if not isinstance(provider, ReadsCredit):
+        return None
+    try:
+        return provider.credit()
+    except CloudgpuError as error:
+        return error
+
+
+def fit_in(
+    session: Session,
+    view: View,
+    credit: Credit,
+    wanted: Sequence[Machine | BudgetSubject],
+    scope: str,
+    lease: timedelta,
+) -> CreditFit:
+    """Return how machines that are wanted in one account fit its credit, beside what the ledger has there.
+
+    `scope` is the subject of looks at that account; what is wanted is not counted twice.
+    """
+    own = {one.id for one in wanted}
+    there = (row for row in view.there() if row.id not in own and scope_of_row(row) == scope)
+    others = spends(credit, there)
+    return credit_fit(wanted[0].account, credit, others, hourly_of(wanted), lease, session.clock())
+
+
+def check_credit(
+    session: Session,
+    view: View,
+    credit: Credit | CloudgpuError | None,
+    wanted: Sequence[Machine | BudgetSubject],
+    scope: str,
+    lease: timedelta,
+) -> None:
+    """Raise BudgetRefused where the credit of an account does not carry these machines to their lease's end."""
+    if credit is None or isinstance(credit, CloudgpuError):
+        return
+    fit = fit_in(session, view, credit, wanted, scope, lease)
+    if not fit.fits:
+        raise credit_refusal(fit, wanted[0].name if len(wanted) == 1 else f"{len(wanted)} machines", lease)
+
+
+def planned_credit(
+    session: Session, provider: Provider, wanted: Sequence[BudgetSubject], lease: timedelta
+) -> CreditFit | CloudgpuError | None:
+    """Return how a plan fits the credit of its account, or why that is not known; None where none is paid in."""
+    credit = read_credit(provider)
+    if credit is None or isinstance(credit, CloudgpuError):
+        return credit
+    try:
+        identity = identity_of(session, provider.account, wanted[0].region)
+    except CloudgpuError as error:
+        return error
+    scope = scope_of(provider.kind, identity.id)
+    return session.ledger.read(lambda view: fit_in(session, view, credit, wanted, scope, lease))
+
+
+def credit_notes(found: CreditFit | CloudgpuError | None, account: str) -> Iterator[Note]:
+    """Yield what a plan says of the credit: how long it carries what runs then, or that it is not known."""
+    if isinstance(found, CloudgpuError):
+        said = f"the credit of account {account} could not be read, so whether it is enough is not known: "
+        yield Note(said + found.message, NoteKind.MONEY)
+    elif found is not None:
+        lasts = "" if found.lasts is None else f", for {duration_text(found.lasts)} at {found.hourly.text(4)} an hour"
+        yield Note(f"the credit of account {account} is {found.left.text()}{lasts}", NoteKind.MONEY)
+
+
+def read_credits(session: Session, asked: Iterable[QueriedAccount]) -> Iterator[KnownCredit]:
+    """Yield the credit of each of these accounts that is paid in advance; one that cannot be read is told of."""
+    for one in asked:
+        try:
+            known = _known(session, one)
+        except CloudgpuError as error:
+            session.tell(f"the credit of account {one.account} could not be read: {error.message}")
+            continue
+        if known is not None:
+            yield known
+
+
+def _known(session: Session, one: QueriedAccount) -> KnownCredit | None:
+    """Return what is left in an account; None for one that is not paid in advance. Raises what the provider says."""
+    provider = session.provider(one.account)
+    if not isinstance(provider, ReadsCredit):
+        return None
+    credit, scope = provider.credit(), scope_of(one.provider, identity_of(session, one.account, None).id)
+    rows = (row for row in session.ledger.there() if scope_of_row(row) == scope)
+    return KnownCredit(scope, one.account, one.provider, credit, spends(credit, rows))
+
+
+def credit_checks(session: Session, account: str) -> Iterator[Check]:
+    """Yield what is left in an account that is paid in advance; nothing for another one. One read."""
+    try:
+        known = _known(session, QueriedAccount(account, session.provider(account).kind))
+    except CloudgpuError as error:
+        yield failed(f"credit {account}", error)
+    else:
+        if known is not None:
+            yield _credit_check(known, session.clock())
+
+
+def _credit_check(known: KnownCredit, now: datetime) -> Check:
+    name, left = f"credit {known.account}", known.credit.left.text()
+    lasts = carries(left_at(known.credit, known.hourly, now), known.hourly)
+    if lasts is None:
+        return Check(name, Verdict.OK, f"{left} left; nothing is spent now")
+    said = f"{left} left, for {duration_text(lasts)} at {known.hourly.text(4)} an hour"
+    if lasts > SOON:
+        return Check(name, Verdict.OK, said)
+    return Check(name, Verdict.WARN, f"{said}; at zero its data is deleted.", f"Pay in at {known.credit.page}")

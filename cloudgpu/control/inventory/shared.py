@@ -1,0 +1,67 @@
+"""Takes away what the machines of a cluster shared, once none of them is left or none was ever made.
+
+It costs nothing: what cannot be removed now is for `cloudgpu orphans`, and keeps nothing from its end.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from cloudgpu.errors import CloudgpuError
+from cloudgpu.providers.cluster_abilities import ClearsShared
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session.session import Session
+    from cloudgpu.core.model.machine import Machine
+
+PAUSES_S = (0.2, 1.0, 2.0, 4.0, 8.0, 15.0, 0.0)  # a cloud shows for a while what it has let go of
+
+
+def without_shared(session: Session, machine: Machine) -> Machine:
+    """Return a machine that has ended, after what its cluster shared was asked to go; as it is while a node lives.
+
+    What is left is said.
+    """
+    provider = _clearing(session, machine)
+    if provider is None or machine.cluster is None:
+        return machine
+    last = "it is still in use"
+    try:
+        for pause in PAUSES_S:
+            if provider.clear_shared(machine.cluster.id, machine.region):
+                return machine
+            session.pause(pause)
+    except CloudgpuError as error:
+        last = error.message
+    session.tell(
+        f"{machine.cluster.name}: what its machines shared may be left, which costs nothing ({last}). "
+        "To remove it: cloudgpu orphans --clean"
+    )
+    return machine
+
+
+def clear_unmade(session: Session, machine: Machine) -> None:
+    """Ask once that what a cluster shares goes, none of whose machines was made; nothing while one lives, or may.
+
+    Raises nothing but defects.
+    """
+    with suppress(CloudgpuError):
+        provider = _clearing(session, machine)
+        if provider is not None and machine.cluster is not None:
+            provider.clear_shared(machine.cluster.id, machine.region)
+
+
+def _clearing(session: Session, machine: Machine) -> ClearsShared | None:
+    """Return the provider that clears what a cluster shared; None where it has nothing to, or a node is left."""
+    if machine.cluster is None or machine.cluster.nodes == 1:
+        return None
+    provider = session.provider_of(machine)
+    return provider if isinstance(provider, ClearsShared) and not _is_one_left(session, machine) else None
+
+
+def _is_one_left(session: Session, machine: Machine) -> bool:
+    """Say whether another node of its cluster lives, or may."""
+    nodes = (row for row in session.ledger.machines() if row.cluster is not None and row.id != machine.id)
+    ours = (row for row in nodes if row.cluster and machine.cluster and row.cluster.id == machine.cluster.id)
+    return any(row.terminated_at is None for row in ours)

@@ -1,0 +1,134 @@
+"""A template's container at a launch: where it can run, on which GPUs, how much disk it needs, and what its pull costs.
+
+All of it is known before anything is asked of a provider or paid: an image that a GPU cannot run is refused here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from cloudgpu.core.catalog.container_images import (
+    Misfit,
+    era_of,
+    family_of,
+    least_disk_gb,
+    misfit,
+    parse_reference,
+    pull_minutes,
+    sizes_gb,
+)
+from cloudgpu.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from cloudgpu.config.templates.find import Template
+    from cloudgpu.core.model.facts import ClusterNode
+    from cloudgpu.core.model.launch import Setup
+    from cloudgpu.core.model.offers import Accelerator, Offer
+    from cloudgpu.providers.base import Provider
+
+PART = "container"
+_NVIDIAS = "nvcr.io/nvidia/"
+LICENCE = "starting an image of NVIDIA's accepts NVIDIA's licence: read it on the image's page of NGC"
+
+
+def check_container(provider: Provider, template: Template, cluster: ClusterNode | None) -> None:
+    """Raise InvalidRequest where a template has a container and this provider runs none, or a queue takes the jobs."""
+    image = template.container_image
+    if image and cluster is not None and cluster.engine != "none":
+        raise InvalidRequest(
+            f"The template {template.name} is a container, and engine: {cluster.engine} runs jobs outside of it.",
+            field="--engine",
+            value=cluster.engine,
+            next="Add --engine none, or choose a template without `container`: --template pytorch",
+        )
+    if image and PART not in provider.runs_parts:
+        raise InvalidRequest(
+            f"The {provider.kind} provider runs no containers, and the template {template.name} is one: {image}.",
+            field="--template",
+            value=template.name,
+            next="Choose another --provider, or a template without `container`: --template pytorch",
+        )
+
+
+def with_room(setup: Setup, template: Template) -> Setup:
+    """Return the setup with a system disk that holds the template's container, where nobody said how large it is.
+
+    Raises InvalidRequest for a disk that is too small for it.
+    """
+    image = template.container_image
+    least = least_disk_gb(image) if image and family_of(image) else 0
+    if setup.disk_gb is None or setup.disk_gb >= least:
+        return setup if setup.disk_gb is not None or not image else replace(setup, disk_gb=least_disk_gb(image))
+    raise InvalidRequest(
+        f"A system disk of {setup.disk_gb} GB is too small for {image}: it needs {least} GB.",
+        field="--disk",
+        value=str(setup.disk_gb),
+        next=f"Add --disk {least}, or leave it out.",
+    )
+
+
+def runnable(template: Template, offers: Sequence[Offer]) -> tuple[tuple[Offer, ...], tuple[str, ...]]:
+    """Return the offers whose GPUs can run the template's container, and what is to be said of the others.
+
+    Raises InvalidRequest, with the newest tag that works there, where none can.
+    """
+    image = template.container_image
+    if not image or not offers:
+        return tuple(offers), ()
+    faults = {offer: found for offer in offers if (found := _misfit(image, offer)) is not None}
+    if len(faults) == len(offers):
+        raise _too_new(template, image, *faults[offers[0]])
+    said = {f"passed over: {gpu.name}, which {image} does not support" for gpu, _ in faults.values()}
+    return tuple(one for one in offers if one not in faults), tuple(sorted(said))
+
+
+def _misfit(image: str, offer: Offer) -> tuple[Accelerator, Misfit] | None:
+    from cloudgpu.catalog import spec_of  # reads the whole catalogue
+
+    for gpu in offer.available.accelerators:
+        spec = spec_of(gpu.name, gpu.memory_gib)
+        found = misfit(image, spec.compute_capability) if spec is not None else None
+        if found is not None:
+            return gpu, found
+    return None
+
+
+def _too_new(template: Template, image: str, gpu: Accelerator, found: Misfit) -> InvalidRequest:
+    other = "Choose another --gpu."
+    if found.newest_tag and "tag" in template.settings:
+        way = f'Write into config.toml: [templates.{template.name}] and tag = "{found.newest_tag}". Or: {other}'
+    elif found.newest_tag:
+        reference = parse_reference(image)
+        named = f"{reference.repository}:{found.newest_tag}" if reference else found.newest_tag
+        way = f"Use {named} in {template.path}. Or: {other}"
+    else:
+        way = f"cloudgpu knows no release of it for this GPU. {other}"
+    return InvalidRequest(
+        f"{image} needs CUDA compute capability {found.needs}, and {gpu.name} has {found.has}.",
+        field="--template",
+        value=template.name,
+        next=way,
+    )
+
+
+def container_remarks(template: Template, offer: Offer) -> Iterator[str]:
+    """Yield what the plan says of a container: its size, what its pull takes, its licence, what is unknown."""
+    image = template.container_image
+    if not image:
+        return
+    packed, unpacked = sizes_gb(image)
+    fast, slow = pull_minutes(image)
+    most = offer.price.per_hour.scaled(Fraction(slow, 60)).text()
+    known = "" if family_of(image) else ", assumed: its size is not known"
+    yield (
+        f"container {image}: {packed:g} GB to pull, {unpacked:g} GB on the disk{known}; "
+        f"{fast} to {slow} minutes after the machine is ready, billed: {most} at most"
+    )
+    if image.startswith(_NVIDIAS):
+        yield LICENCE
+    if era_of(image) is None:
+        yield f"which GPUs {image} supports is not known to cloudgpu: on others it fails at its first kernel"

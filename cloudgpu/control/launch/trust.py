@@ -1,0 +1,76 @@
+"""What a plan says of whose computer it is on, and of cheaper ones that nobody asked for."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from cloudgpu.core.model.offers import Note, NoteKind, Offer, Trust
+from cloudgpu.errors import NoCapacity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from cloudgpu.config.templates.find import Template
+    from cloudgpu.core.model.offers import Requirements
+
+READS_ALL = (
+    "with --trust community it may be a stranger's computer: its owner can read everything on it: files, memory, keys, "
+    "what is typed and shown"
+)
+EXAMINED = "the computer is not {provider}'s own: it belongs to somebody in a data centre that {provider} has examined"
+SHOWN = (
+    "{setting} has a password in its address: it is in the launch call, which {provider} shows to whoever may read the "
+    "account's machines"
+)
+_PASSWORD = re.compile(r"://[^/\s@]+@")
+_WHOSE = {Trust.DATACENTER: "somebody's in a data centre", Trust.COMMUNITY: "a stranger's"}
+
+
+def passwords_of(template: Template, typed: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """Return the settings of a template that have a password in an address; `typed` are those of config.toml.
+
+    A template's settings are in the call of its launch: on a rented container that is its environment.
+    """
+    values = {**template.settings, **typed.get(template.name, {})}
+    return [f"templates.{template.name}.{name}" for name, value in values.items() if _PASSWORD.search(value)]
+
+
+def password_remarks(offers: Sequence[Offer], passwords: Sequence[str]) -> Iterator[str]:
+    """Yield which passwords the interface of these offers' providers would show, if one is not a cloud's own."""
+    found = next((offer.available for offer in offers if offer.available.trust is not Trust.CLOUD), None)
+    if found is not None:
+        yield from (Note(SHOWN.format(setting=one, provider=found.provider), NoteKind.ACCESS) for one in passwords)
+
+
+def trust_remarks(offers: Sequence[Offer], less: Sequence[Offer]) -> Iterator[str]:
+    """Yield what has to be known of the owners of these offers' computers, and once what less trust would save.
+
+    `offers` are in the order of trying, at least one; `less` are those of less trust than is accepted.
+    """
+    if any(offer.available.trust is Trust.COMMUNITY for offer in offers):
+        yield Note(READS_ALL, NoteKind.ACCESS)
+    elif offers[0].available.trust is Trust.DATACENTER:
+        yield EXAMINED.format(provider=offers[0].available.provider)
+    cheapest = min(less, key=lambda offer: offer.price.per_hour, default=None)
+    if cheapest is not None and cheapest.price.per_hour < offers[0].price.per_hour:
+        host = "a community host" if cheapest.available.trust is Trust.COMMUNITY else "a data centre of somebody else"
+        yield f"cheaper from {host} with --trust {cheapest.available.trust}: {_brief(cheapest)}"
+
+
+def _brief(offer: Offer) -> str:
+    item = offer.available
+    return f"{item.instance_type} at {item.account} for {offer.price.per_hour.text(4)} an hour"
+
+
+def too_little_trust(want: Requirements, less: Sequence[Offer]) -> NoCapacity:
+    """Return that all that fits is of less trust than is accepted; `less` has at least one offer."""
+    cheapest = min(less, key=lambda offer: offer.price.per_hour)
+    trust = cheapest.available.trust
+    return NoCapacity(
+        f"Nothing that fits is trusted enough (--trust {want.trust}); the cheapest is {_WHOSE[trust]} computer: "
+        f"{_brief(cheapest)}.",
+        field="--trust",
+        value=str(want.trust),
+        next=f"Accept it with --trust {trust}; the computer's owner can read what is on it. Or choose another --gpu.",
+    )

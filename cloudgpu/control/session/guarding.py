@@ -1,0 +1,144 @@
+"""Asks the ledger for a layer from outside where nothing on a machine ends its bill: a scheduled run of the reaper.
+
+Such a machine is launched and started only while a run is heard that checks its account, from a computer that does not
+run on a battery, or with --no-guard. What a run says of itself is written here, too.
+"""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cloudgpu.control.session.identity import identity_of
+from cloudgpu.control.session.last_run import last_pass
+from cloudgpu.core.model.identity import COMPUTERS, QueriedAccount, Unanswered
+from cloudgpu.core.model.machine import scope_of_row
+from cloudgpu.core.policies.guards import costs, needs_runs
+from cloudgpu.core.policies.runs import HeardRun, guarding_run, missing, with_run
+from cloudgpu.core.values.naming import scope_of
+from cloudgpu.errors import CloudgpuError, InvalidRequest
+from cloudgpu.providers.abilities import guarding
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session.base import SessionBase
+    from cloudgpu.core.model.machine import Machine
+    from cloudgpu.core.model.offers import Offer
+    from cloudgpu.core.model.records import HeardRunRecord
+    from cloudgpu.providers.abilities import Resolved
+    from cloudgpu.providers.base import Provider
+
+POWER_SUPPLY = Path("/sys/class/power_supply")  # of Linux: Documentation/ABI/testing/sysfs-class-power
+NO_GUARD = "--no-guard"  # the field of the error where a run is missing
+WAY = (
+    "On a computer that stays on, run: cloudgpu cron install (or keep cloudgpu watch running), and try again after its "
+    "first run. To launch without: --no-guard"
+)
+
+
+def on_battery(root: Path | None = None, *, system: str = sys.platform) -> bool | None:
+    """Say whether this computer draws on a battery or a UPS now; None where its system does not tell.
+
+    A battery of a device (a mouse) is none of the computer's.
+    """
+    root = POWER_SUPPLY if root is None else root
+    if not root.is_dir():
+        return False if system == "linux" and root.parent.is_dir() else None  # a server's kernel may have none of it
+    return any(_discharges(one) for one in root.iterdir())
+
+
+def _discharges(supply: Path) -> bool:
+    kind, scope, status = (_line(supply / name) for name in ("type", "scope", "status"))
+    return kind in ("Battery", "UPS") and scope != "Device" and status == "Discharging"
+
+
+def _line(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8").strip()
+    except (OSError, ValueError):
+        return ""
+
+
+def own_run(
+    session: SessionBase, every: timedelta, asked: Iterable[QueriedAccount], silent: Iterable[Unanswered]
+) -> HeardRun:
+    """Return what a scheduled run that ends now says of itself: the accounts of clouds that answered it.
+
+    `every` is how often this computer makes one; `asked` are the accounts that it asked, `silent` what did not answer.
+    """
+    scopes = {gap.scope for gap in silent}
+    answered = [one for one in asked if one.account not in scopes]
+    found = set()
+    for one in answered:
+        with suppress(CloudgpuError):
+            identity = identity_of(session, one.account, None)
+            found |= set() if identity.kind in COMPUTERS else {scope_of(one.provider, identity.id)}
+    return HeardRun(platform.node(), session.clock(), every, on_battery(), frozenset(found))
+
+
+def heard(session: SessionBase) -> tuple[HeardRun, ...]:
+    """Return the latest scheduled runs of all computers, with the one that is under way here. Raises as the ledger."""
+    return with_run(last_pass(session.ledger).heard, session.own_run, session.clock())
+
+
+def heard_records(session: SessionBase) -> list[HeardRunRecord]:
+    """Return the scheduled runs that the line of a run carries to the next one."""
+    return [one.record() for one in heard(session)]
+
+
+def needs_guard(provider: Provider, offer: Offer, resolved: Resolved) -> bool:
+    """Say whether only runs of the reaper would end what this launch costs, by all that its place has."""
+    return guarding(provider, resolved).alone and costs(provider.kind, offer.price.per_hour.nanos)
+
+
+def run_of_launch(session: SessionBase, provider: Provider, offer: Offer, resolved: Resolved) -> HeardRun | None:
+    """Return the run that a launch relies on; None for none, and for a launch that needs none."""
+    if not needs_guard(provider, offer, resolved):
+        return None
+    return guarding_run(heard(session), _scope(session, offer), session.clock())
+
+
+def check_launch_guarded(session: SessionBase, provider: Provider, offer: Offer, resolved: Resolved) -> None:
+    """Raise InvalidRequest where only runs of the reaper would end the machine, and none is heard that guards it."""
+    if needs_guard(provider, offer, resolved):
+        _check(session, _scope(session, offer), offer.available.account)
+
+
+def check_start_guarded(session: SessionBase, machines: Sequence[Machine]) -> None:
+    """Raise InvalidRequest, as a launch does, where one of these stopped machines would be guarded by nothing."""
+    for machine in machines:
+        if needs_runs(without_waiver(machine)):
+            _check(session, scope_of_row(machine), machine.account or "")
+
+
+def is_guarded(session: SessionBase, machine: Machine) -> bool:
+    """Say whether something would end this machine, or it was agreed to do without."""
+    now = session.clock()
+    return not needs_runs(machine) or guarding_run(heard(session), scope_of_row(machine), now) is not None
+
+
+def without_waiver(machine: Machine) -> Machine:
+    """Return a machine as if nobody had launched or started it with --no-guard."""
+    found = machine.guards
+    return machine if found is None else machine._replace(guards=found._replace(waived=False))
+
+
+def _check(session: SessionBase, scope: str, account: str) -> None:
+    runs, now = heard(session), session.clock()
+    if guarding_run(runs, scope, now) is None:
+        raise InvalidRequest(
+            "Nothing on this machine can end its bill, only scheduled runs of the reaper can, and "
+            f"{missing(runs, scope, now)}.",
+            field=NO_GUARD,
+            value=account,
+            next=WAY,
+        )
+
+
+def _scope(session: SessionBase, offer: Offer) -> str:
+    item = offer.available
+    return scope_of(item.provider, identity_of(session, item.account, item.region).id)

@@ -1,0 +1,172 @@
+"""How far the money that was paid into an account in advance carries what runs there. Pure.
+
+What is not known is not zero: an account whose credit cannot be read is judged by nothing here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from fractions import Fraction
+from typing import NamedTuple
+
+from cloudgpu.core.alerts.alerts import Finding
+from cloudgpu.core.budgets.commitments import runs_on
+from cloudgpu.core.model.account import Credit
+from cloudgpu.core.model.machine import BudgetSubject, Machine
+from cloudgpu.core.model.records import CreditRecord
+from cloudgpu.core.values.money import Money, usd
+from cloudgpu.core.values.times import duration_text, from_iso, iso
+from cloudgpu.errors import BudgetRefused
+
+SOON = timedelta(hours=24)  # before the credit is used up, whoever pays hears of it
+MONTH_HOURS = 730  # that a price of a month is for
+TOPIC = "credit"
+_MICROS = 3_600_000_000  # in an hour
+MOST = 8  # accounts that a run's line carries
+
+
+class KnownCredit(NamedTuple):
+    """The credit of an account as a run read it, and what the account spends an hour by the careful of both words.
+
+    `account` is its name on the computer that asked, `scope` the subject of the looks at it.
+    """
+
+    scope: str
+    account: str
+    provider: str
+    credit: Credit
+    hourly: Money
+
+    def record(self) -> CreditRecord:
+        """Return it as a ledger line carries it."""
+        return {
+            "scope": self.scope,
+            "account": self.account,
+            "provider": self.provider,
+            "left": self.credit.left.nanos,
+            "as_of": iso(self.credit.as_of),
+            "hourly": self.hourly.nanos,
+            "page": self.credit.page,
+            "threshold": self.credit.threshold.nanos,
+        }
+
+
+def known_credit(record: CreditRecord) -> KnownCredit:
+    """Return the value of a record."""
+    hourly = Money(record["hourly"])
+    credit = Credit(
+        Money(record["left"]), from_iso(record["as_of"]), hourly, record["page"], Money(record["threshold"])
+    )
+    return KnownCredit(record["scope"], record["account"], record["provider"], credit, hourly)
+
+
+def hourly_of(machines: Iterable[Machine | BudgetSubject]) -> Money:
+    """Return what machines of one account cost an hour as far as the ledger knows: those that run, and their disks.
+
+    A price of a month counts as 1/730 of it an hour, rounded up. One without a known price counts nothing.
+    """
+    return Money(sum(map(_hourly, machines)))
+
+
+def _hourly(machine: Machine | BudgetSubject) -> int:
+    if machine.terminated_at is not None:
+        return 0
+    runs = runs_on(machine)
+    compute = machine.price.nanos_per_hour if runs and machine.price is not None else 0
+    beside = [one for one in machine.attached_costs or () if (one.running if runs else one.kept)]
+    return compute + sum(-(-(one.nanos_per_month or 0) // MONTH_HOURS) for one in beside)
+
+
+def spends(credit: Credit, machines: Iterable[Machine]) -> Money:
+    """Return what an account spends an hour: the larger of the provider's word and of what the ledger knows."""
+    known = hourly_of(machines)
+    return known if credit.hourly is None else max(known, credit.hourly)
+
+
+def left_at(credit: Credit, hourly: Money, now: datetime) -> Money:
+    """Return what is left above the deletion's threshold at `now`, at least 0, where `hourly` was spent since."""
+    spent = hourly.scaled(Fraction(max(now - credit.as_of, timedelta()) // timedelta(microseconds=1), _MICROS))
+    return max(credit.left - credit.threshold - spent, Money(0))
+
+
+def carries(left: Money, hourly: Money) -> timedelta | None:
+    """Return how long `left` carries `hourly`, rounded down to a second; None for ever."""
+    return None if hourly.nanos <= 0 else timedelta(seconds=left.nanos * 3600 // hourly.nanos)
+
+
+class CreditFit(NamedTuple):
+    """Whether an account's credit carries a launch to its lease's end, together with what runs there already.
+
+    `needed` is for both until then, `left` what there is, `hourly` what both cost an hour, `page` where to pay in.
+    """
+
+    account: str
+    left: Money
+    needed: Money
+    hourly: Money
+    page: str
+
+    @property
+    def fits(self) -> bool:
+        """Whether the credit is enough."""
+        return self.needed <= self.left
+
+    @property
+    def lasts(self) -> timedelta | None:
+        """How long the credit carries both; None for ever."""
+        return carries(self.left, self.hourly)
+
+    @property
+    def missing(self) -> Money:
+        """How much has to be paid in, 0 for nothing."""
+        return max(self.needed - self.left, Money(0))
+
+
+def credit_fit(
+    account: str, credit: Credit, others: Money, wanted: Money, lease: timedelta, now: datetime
+) -> CreditFit:
+    """Return how a launch fits: `wanted` is what it costs an hour, `others` what the account spends an hour already.
+
+    What runs already is counted to the end of that lease, too: it may be renewed, and is deleted with all the rest.
+    """
+    hourly = others + wanted
+    needed = hourly.scaled(Fraction(lease // timedelta(microseconds=1), _MICROS))
+    return CreditFit(account, left_at(credit, others, now), needed, hourly, credit.page)
+
+
+def credit_refusal(fit: CreditFit, name: str, lease: timedelta) -> BudgetRefused:
+    """Return the error that the credit of an account does not carry `name` to the end of its lease."""
+    return BudgetRefused(
+        f"The credit of account {fit.account}, {fit.left.text()}, covers {name} and what runs there for "
+        f"{duration_text(fit.lasts or timedelta())}, not for the {duration_text(lease)} of its lease: "
+        f"{fit.missing.text()} is missing.",
+        field="credit",
+        value=fit.account,
+        next=f"Pay in at {fit.page}, choose a shorter --lease, or end something of that account.",
+        sums={"left": usd(fit.left), "needed": usd(fit.needed), "missing": usd(fit.missing)},
+    )
+
+
+def credit_finding(known: KnownCredit, now: datetime) -> Finding | None:
+    """Return that an account's data is about to be deleted, where its credit ends within a day; None otherwise."""
+    lasts = carries(left_at(known.credit, known.hourly, now), known.hourly)
+    if lasts is None or lasts > SOON:
+        return None
+    return Finding(
+        key=f"{TOPIC}:{known.scope}",
+        kind="credit ends",
+        title=f"The credit of {known.account} ends in {duration_text(lasts)}",
+        text=f"At zero {known.provider} deletes the data of this account: {duration_text(lasts)} left at "
+        f"{known.hourly.text(4)} an hour. Pay in at {known.credit.page}",
+        facts={"account": known.account, "amount": known.credit.left.text()},
+        urgent=True,
+    )
+
+
+def newest(known: Iterable[KnownCredit]) -> tuple[KnownCredit, ...]:
+    """Return the latest word of each account, by its scope, the newest first; at most `MOST`."""
+    found: dict[str, KnownCredit] = {}
+    for one in sorted(known, key=lambda one: one.credit.as_of):
+        found[one.scope] = one
+    return tuple(sorted(found.values(), key=lambda one: one.credit.as_of, reverse=True)[:MOST])

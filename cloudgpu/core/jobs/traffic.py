@@ -1,0 +1,78 @@
+"""What it costs to bring a job's files to its machine and its results back, where its place charges for that. Pure.
+
+Prices are for a GB of 10^9 bytes. Amounts are rounded up to a nano-dollar.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cloudgpu.core.values.money import Money
+
+if TYPE_CHECKING:
+    from cloudgpu.core.model.offers import TrafficPrices
+
+GB = 10**9  # bytes
+
+
+@dataclass(frozen=True, slots=True)
+class JobTraffic:
+    """The bytes that a machine receives for a job, and what a GB costs each way; None: nothing is charged.
+
+    `last_bytes` are the results of the job `last_of`, the latest of this name or command; None: none is known.
+    `at_most`: a part of what it sends may be free.
+    """
+
+    received: int
+    per_gb_in: Money | None
+    per_gb_out: Money | None
+    last_bytes: int | None = None
+    last_of: str = ""
+    at_most: bool = False
+
+    @property
+    def upload(self) -> Money:
+        """What the bytes that it receives cost."""
+        return _cost(self.per_gb_in, self.received)
+
+    @property
+    def last(self) -> Money | None:
+        """What as many results as the last ones would cost; None where none are known."""
+        return None if self.last_bytes is None else _cost(self.per_gb_out, self.last_bytes)
+
+
+def job_traffic(
+    own: TrafficPrices | None, egress: Money | None, received: int, last: tuple[int, str] | None
+) -> JobTraffic | None:
+    """Return what a job's traffic costs; None where nothing of it is charged.
+
+    `own` are the prices of its machine's offer, which win over `egress`: what the catalogue says of bytes out.
+    """
+    known, name = last or (None, "")
+    if own is not None:
+        return JobTraffic(received, own.into, own.out, known, name)
+    return None if egress is None else JobTraffic(received, None, egress, known, name, at_most=True)
+
+
+def sentences(traffic: JobTraffic) -> str:
+    """Return what is charged for a job's traffic, in words, for its plan."""
+    found = []
+    if traffic.per_gb_in is not None:
+        found.append(
+            f"what it is sent costs {_shown(traffic.upload)} ({traffic.per_gb_in.text(4)} a GB), again on each machine"
+        )
+    if traffic.per_gb_out is not None:
+        most = "at most " if traffic.at_most else ""
+        last = traffic.last
+        known = "" if last is None else f", {_shown(last)} for as many as {traffic.last_of} had"
+        found.append(f"results cost {most}{traffic.per_gb_out.text(4)} for each GB that leaves it{known}")
+    return "; ".join(found)
+
+
+def _cost(price: Money | None, number: int) -> Money:
+    return Money(0 if price is None else -(-price.nanos * number // GB))
+
+
+def _shown(amount: Money) -> str:
+    return amount.text(2) if not amount.nanos or amount.nanos >= Money.usd("0.01").nanos else "less than $0.01"

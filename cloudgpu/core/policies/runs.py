@@ -1,0 +1,102 @@
+"""Which scheduled runs of the reaper guard a machine that nothing else can end: how often and how lately. Pure.
+
+A run counts where it is no older than twice its own interval, where it checked the machine's account, and where its
+computer did not run on a battery: such a computer sleeps when it is closed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import NamedTuple, Self
+
+from cloudgpu.core.model.records import HeardRunRecord
+from cloudgpu.core.values.times import duration_text, from_iso, iso
+
+LATE = 2  # times its interval: a run that is older than that has fallen silent
+MOST = 8  # computers that are remembered
+
+
+class HeardRun(NamedTuple):
+    """The latest scheduled run of one computer (`host`), as the ledger heard of it.
+
+    `at` is when it ended, `every` how often that computer runs it. `battery`: it ran on one then; None: not known.
+    `accounts` are those that answered it, by the subjects of their looks (`core.values.naming.scope_of`).
+    """
+
+    host: str
+    at: datetime
+    every: timedelta
+    battery: bool | None
+    accounts: frozenset[str]
+
+    @classmethod
+    def of(cls, record: HeardRunRecord) -> Self:
+        """Return the value of a record."""
+        every = timedelta(seconds=record["every_s"])
+        return cls(record["host"], from_iso(record["at"]), every, record["battery"], frozenset(record["accounts"]))
+
+    def record(self) -> HeardRunRecord:
+        """Return it as a ledger line carries it."""
+        return {
+            "host": self.host,
+            "at": iso(self.at),
+            "every_s": round(self.every.total_seconds(), 3),
+            "battery": self.battery,
+            "accounts": sorted(self.accounts),
+        }
+
+
+def is_recent(run: HeardRun, now: datetime) -> bool:
+    """Say whether a run is within twice its own interval of `now`; one that is far ahead was made by a wrong clock."""
+    return abs(now - run.at) <= LATE * run.every
+
+
+def guarding_run(runs: Iterable[HeardRun], account: str, now: datetime) -> HeardRun | None:
+    """Return the run that guards the machines of an account, the most frequent of several; None where none does."""
+    fit = [run for run in runs if account in run.accounts and run.battery is False and is_recent(run, now)]
+    return min(fit, key=lambda run: (run.every, abs(now - run.at), run.host), default=None)
+
+
+def with_run(before: Iterable[HeardRun], own: HeardRun | None, now: datetime) -> tuple[HeardRun, ...]:
+    """Return the runs that the next line carries: `own` in place of that computer's last, the recent ones first.
+
+    At most `MOST`: containers with a new name each time must not fill the ledger.
+    """
+    others = [run for run in before if own is None or run.host != own.host]
+    found = [*([] if own is None else [own]), *others]
+    return tuple(sorted(found, key=lambda run: (not is_recent(run, now), abs(now - run.at), run.host))[:MOST])
+
+
+def silent_since(runs: Iterable[HeardRun], account: str) -> HeardRun | None:
+    """Return the last run that checked an account from a computer without a battery in use; None for none."""
+    fit = (run for run in runs if account in run.accounts and run.battery is False)
+    return max(fit, key=lambda run: run.at, default=None)
+
+
+def missing(runs: Iterable[HeardRun], account: str, now: datetime) -> str:
+    """Return what is missing for a run to guard an account, as the second half of a sentence."""
+    known = list(runs)
+    if not known:
+        return "none has been heard yet"
+    checking = [run for run in known if account in run.accounts]
+    if not checking:
+        return f"those that were heard (on {_hosts(known)}) do not check this account"
+    recent = [run for run in checking if is_recent(run, now)]
+    if not recent:
+        last = max(checking, key=lambda run: run.at)
+        return f"the last one, on {last.host}, {age_text(last, now)}"
+    if any(run.battery for run in recent):
+        return f"{_hosts(run for run in recent if run.battery)} runs on a battery, and sleeps when it is closed"
+    return f"it is not known whether {_hosts(recent)} runs on a battery"
+
+
+def age_text(run: HeardRun, now: datetime) -> str:
+    """Return how old a run is beside how often it should come: `was 3h ago and should come every 10m`."""
+    if run.at > now:
+        return "is of a time that is still to come, by this computer's clock"
+    return f"was {duration_text(now - run.at)} ago and should come every {duration_text(run.every)}"
+
+
+def _hosts(runs: Iterable[HeardRun]) -> str:
+    return ", ".join(dict.fromkeys(run.host for run in runs))

@@ -1,0 +1,92 @@
+"""What the machines of one cluster share on Azure: a virtual network, in a resource group of its own.
+
+A launch's own group goes with its machine, and Azure keeps a network that a machine of another group hangs in: so what
+all use lies in none of them. A security group's default rules let the machines of one network reach each other
+("Network security groups", AllowVnetInBound), and those of ours shut out the Internet alone. A network costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.core.model.cluster import node_name, node_of_tags
+from cloudgpu.core.model.instances import TAG_CLUSTER, TAG_ID, TAG_LEDGER, TAG_OWNER
+from cloudgpu.core.model.launch import Attempt
+from cloudgpu.providers.azure import groups, ids
+from cloudgpu.providers.azure.calls import ask, finished, look
+from cloudgpu.providers.azure.compute.request import Body, Call, network, network_group
+
+if TYPE_CHECKING:
+    from cloudgpu.providers.azure.client import Azure
+
+Raw = Mapping[str, Any]
+_NETWORKS, _INTERFACES = "Microsoft.Network/virtualNetworks", "Microsoft.Network/networkInterfaces"
+
+
+def make_shared(azure: Azure, attempt: Attempt, call: Call, *, deadline: datetime) -> None:
+    """Make sure of the network in which the machines of this attempt's cluster are. One call where it is there.
+
+    The network's name is its group's. Raises what Azure says where it cannot be made.
+    """
+    name = network_group(attempt, call)
+    networks, resources = azure.network.virtual_networks, azure.resources.resource_groups
+    found = look(azure, f"{_NETWORKS}/read", lambda: networks.get(name, name).as_dict(), region=call.region, value=name)
+    if found is not None and (found.get("properties") or {}).get("provisioningState") == "Succeeded":
+        return
+    tags = _tags(attempt)
+    body = {"location": call.region, "tags": tags}
+    ask(azure, groups.WRITE, lambda: resources.create_or_update(name, body), region=call.region, value=name)
+    wanted: Body = {**network(attempt, call, name), "tags": tags}
+    finished(
+        azure,
+        f"{_NETWORKS}/write",
+        lambda polling: networks.begin_create_or_update(name, name, wanted, polling=polling),
+        deadline=deadline,
+        region=call.region,
+    )
+
+
+def _tags(attempt: Attempt) -> dict[str, str]:
+    """Return the tags of what all nodes share: the id of node 0, and whose it is."""
+    node = node_of_tags(attempt.tags)
+    first = node_name(node.id, 0) if node else attempt.machine
+    return {TAG_ID: first} | {key: attempt.tags[key] for key in (TAG_LEDGER, TAG_OWNER, TAG_CLUSTER)}
+
+
+def users(azure: Azure) -> Mapping[str, str]:
+    """Return by the group of a cluster's network what hangs in it: Azure's id of a machine, or of an interface."""
+    listed = azure.network.network_interfaces.list_all
+    found: Sequence[Raw] = ask(azure, f"{_INTERFACES}/read", lambda: [one.as_dict() for one in listed()])
+    return users_among(found)
+
+
+def users_among(interfaces: Sequence[Raw]) -> Mapping[str, str]:
+    """Return what `users` does, of interfaces that are known. Pure."""
+    found: dict[str, str] = {}
+    for one in interfaces:
+        said = one.get("properties") or {}
+        for part in said.get("ipConfigurations") or ():
+            subnet = ids.resource(str(((part.get("properties") or {}).get("subnet") or {}).get("id") or ""))
+            if subnet is not None and ids.CLUSTER_GROUP.fullmatch(subnet.group):
+                found[subnet.group] = str((said.get("virtualMachine") or {}).get("id") or one.get("id"))
+    return found
+
+
+def clear_shared(azure: Azure, cluster: str, region: str) -> bool:
+    """Ask to delete a cluster's networks with their groups; return whether a look found none.
+
+    What a machine hangs in stays, and is no error. One call; where there are some, one more, and one for each.
+    """
+    found = [
+        one
+        for one in groups.of_clusters(azure)
+        if (one.get("tags") or {}).get(TAG_ID) == node_name(cluster, 0) and str(one["location"]).lower() == region
+    ]
+    left = [str(one["name"]).lower() for one in found if not groups.is_going(one)]
+    used = users(azure) if left else {}
+    for name in left:
+        if name not in used:
+            groups.delete(azure, region, name)
+    return not found

@@ -1,0 +1,184 @@
+"""The start script of a rented container: a place without systemd and cloud-init, where the image is the machine. Pure.
+
+`container_start` makes the script; `packed` makes it fit through an interface that takes few characters of arguments:
+a line for sh that unpacks the script from the container's environment. Nothing in either is secret: whoever may read
+the interface may read the environment. `host_keys_in` reads the public host key from the container's log.
+Sources: notes on RunPod and vast.ai (both give root, a process namespace and /workspace); sshd_config(5).
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from cloudgpu.core.launch.plan import Lease
+from cloudgpu.core.model.instances import TAG_EXPIRES, TAG_RENEW_UNTIL
+from cloudgpu.core.model.launch import Attempt
+from cloudgpu.providers.machine import source
+from cloudgpu.providers.machine.boot_script import written
+from cloudgpu.providers.machine.files import HERE, USUAL_PORT, File, jupyter_command, on_start, packages, pip
+
+MARK = "CLOUDGPU_MACHINE"  # in the environment of every process there: what is the machine's own
+TAGS = "CLOUDGPU_TAGS"  # where a place keeps a machine's tags, as one JSON object; read at each start
+HOST_KEY_LINE = "cloudgpu-host-key: "
+ERROR_LINE = "cloudgpu-error: "
+AGENT_INTERVAL_S = 10
+CHUNK = 7000  # characters of one variable [B: no documented limit is lower]
+_PART = "CLOUDGPU_START_"
+_KEY = re.compile(rf"^{HOST_KEY_LINE}(ssh-ed25519 [A-Za-z0-9+/=]+)\s*$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What a provider says of its containers.
+
+    `end` is a command for sh that ends this container's bill: the agent runs it with the reason as `$1`, again each
+    minute until the container is gone. It uses a key that the provider itself puts into the container's environment
+    and that can end this container alone, never the user's own; empty: nothing in there can end it. `ask` is a command
+    for sh that prints the machine's tags as they are now, as a JSON object, each minute; empty: it is told otherwise
+    (`TAGS` at a start, or `~/.cloudgpu/tags.json` over SSH). `keep` is the directory that a stop leaves.
+    """
+
+    end: str = ""
+    ask: str = ""
+    keep: str = "/workspace"
+    port: int = USUAL_PORT
+
+
+_USUAL = Place()
+
+
+class Packed(NamedTuple):
+    """A start script in two parts: `command` is for `sh -c`, `env` goes into the container's environment."""
+
+    command: str
+    env: Mapping[str, str]
+
+
+def container_start(attempt: Attempt, place: Place = _USUAL) -> str:
+    """Return the script as text for sh, the same for the same attempt.
+
+    It makes a host key once below `place.keep`, says its public half in the container's log, starts SSH for the
+    launch's keys, keeps the agent running, and then runs the template's `packages` and `on_start`. It never returns.
+    """
+    base = base_of(attempt, place)
+    lines = [
+        "#!/bin/sh",
+        *_facts(attempt, place, base),
+        'mkdir -p "$base" && chmod 700 "$base"',
+        *written(_files(attempt, place, base)),
+        *source("container.sh").splitlines()[1:],
+    ]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def base_of(attempt: Attempt, place: Place = _USUAL) -> str:
+    """Return the directory that is ~/.cloudgpu there: the machine's own, since a volume may be in several at once."""
+    return f"{place.keep.rstrip('/')}/.cloudgpu-{attempt.machine}"
+
+
+def packed(attempt: Attempt, place: Place = _USUAL) -> Packed:
+    """Return the script as a short command and the variables that it is unpacked from, with the machine's mark.
+
+    The image needs sh, base64 and gzip for it, no Python.
+    """
+    text = gzip.compress(container_start(attempt, place).encode(), compresslevel=9, mtime=0)
+    letters = base64.b64encode(text).decode("ascii")
+    chunks = [letters[at : at + CHUNK] for at in range(0, len(letters), CHUNK)]
+    env = {f"{_PART}{number}": chunk for number, chunk in enumerate(chunks)}
+    parts = "".join(f"${{{name}}}" for name in env)
+    unpack = f'file="$(mktemp)" && printf %s "{parts}" | base64 -d | gzip -dc >"$file"'
+    command = f'umask 077; {unpack} && unset {" ".join(env)} && exec sh "$file"'
+    return Packed(command, {MARK: attempt.machine, **env})
+
+
+def host_keys_in(log: str) -> tuple[str, ...]:
+    """Return the public host key (type and key) that a container's log says last; nothing while it says none."""
+    return tuple(_KEY.findall(log)[-1:])
+
+
+def fault_in(log: str) -> str | None:
+    """Return the last sentence in which the start script says what it could not do, None for none."""
+    said = [line.partition(ERROR_LINE)[2].strip() for line in log.splitlines() if line.startswith(ERROR_LINE)]
+    return said[-1] if said else None
+
+
+def _facts(attempt: Attempt, place: Place, base: str) -> list[str]:
+    """Return what the script knows of the launch, as assignments of a shell."""
+    tags = Lease(attempt.expires, attempt.renew_until).tags()
+    facts = {
+        "machine": attempt.machine,
+        "token": attempt.token,
+        "made": str(int(attempt.made_at.timestamp())),
+        "expires": tags[TAG_EXPIRES],
+        "renew_until": tags[TAG_RENEW_UNTIL],
+        "keep": place.keep,
+        "base": base,
+        "port": str(place.port),
+        "packages": shlex.join(packages(attempt)),
+        "jupyter": pip(attempt.boot.jupyter),
+        "end": place.end,
+        "ask": place.ask,
+    }
+    return [f"{name}={shlex.quote(value)}" for name, value in facts.items()]
+
+
+def _files(attempt: Attempt, place: Place, base: str) -> list[File]:
+    """Return the files of the machine's directory, written anew at each start."""
+    boot = attempt.boot
+    keys = "".join(f"{line.strip()}\n" for line in boot.client_public_keys)
+    found = {
+        "agent.py": boot.agent_source,
+        "own.py": boot.own_source,
+        "agent.json": json.dumps(_agent_settings(attempt, place, base)),
+        "client_keys": keys,
+        "on_start.sh": on_start(attempt),
+        "end": f"#!/bin/sh\n{place.end}" if place.end else "",
+        "jupyter-run": _jupyter_run(base) if pip(boot.jupyter) else "",
+    }
+    modes = {"end": "700", "jupyter-run": "700"}
+    return [
+        File(shlex.quote(f"{base}/{name}"), text, modes.get(name, "600"))
+        for name, text in found.items()
+        if text.strip()
+    ]
+
+
+def _jupyter_run(base: str) -> str:
+    """Return what runs a module of Jupyter's, once the start of the container has found or installed it."""
+    ready, failed = shlex.quote(f"{base}/jupyter.python"), shlex.quote(f"{base}/jupyter.failed")
+    return (
+        f"#!/bin/sh\nuntil [ -e {ready} ]; do\n"
+        f"  if [ -e {failed} ]; then\n"
+        '    echo "Jupyter could not be installed; ~/.cloudgpu/jupyter.log has the reason" >&2\n    exit 1\n  fi\n'
+        f'  sleep 1\ndone\nexec "$(cat {ready})" -m "$@"\n'
+    )
+
+
+def _jupyter_command(attempt: Attempt, base: str) -> list[str]:
+    words = jupyter_command(attempt.boot.jupyter)
+    return [f"{base}/jupyter-run", *words[1:]] if words[:1] == [f"{HERE}/jupyter"] else words
+
+
+def _agent_settings(attempt: Attempt, place: Place, base: str) -> dict[str, Any]:
+    """Return what the agent is told: it counts the machine's own processes, for /proc/stat there is its host's."""
+    return {
+        "id": attempt.machine,
+        "made": attempt.made_at.timestamp(),  # a clock that shows less is wrong
+        "lease": Lease(attempt.expires, attempt.renew_until).tags(),  # until the tags can be read
+        "jupyter": _jupyter_command(attempt, base),
+        "root": place.keep,
+        "metadata": {"kind": "file", "path": f"{base}/tags.json"},
+        "interval": AGENT_INTERVAL_S,
+        "own": [f"{MARK}={attempt.machine}"],
+        "gpus": sum(gpu.count for gpu in attempt.offer.available.accelerators),
+        "warn": True,
+        **({"end": [f"{base}/end"]} if place.end else {}),
+        **({"policy": dict(attempt.boot.policy)} if attempt.boot.policy else {}),
+    }

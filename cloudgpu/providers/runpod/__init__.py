@@ -1,0 +1,1 @@
+"""RunPod: containers with GPUs, through its REST API v2."""

@@ -1,0 +1,165 @@
+"""One account at RunPod: its calls by name, with the answers as RunPod's schema has them."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, TypedDict
+
+from cloudgpu.core.model.identity import AccountIdentity
+from cloudgpu.errors import CloudgpuError, ProviderUnavailable
+from cloudgpu.providers.base import ProviderSettings
+from cloudgpu.providers.patience import Patience
+from cloudgpu.providers.rest.client import Place, RestClient
+from cloudgpu.providers.rest.once import SendOnce
+from cloudgpu.providers.runpod import errors
+from cloudgpu.providers.runpod.options import KIND, endpoint, login, runpod_options
+
+STOCK_AGE = timedelta(minutes=1)
+LOG_S, LOG_LINES = 2.0, 1000  # a log never ends: it is read for so long
+
+
+class Gpu(TypedDict):
+    """Which GPUs a pod has."""
+
+    id: str
+    count: int
+
+
+class Pod(TypedDict):
+    """What cloudgpu reads of a pod (schema Pod of openapi.json 2.0.0)."""
+
+    id: str
+    name: str
+    status: str
+    env: Mapping[str, str]
+    gpu: Gpu
+    cloud: str
+    dataCenterId: str | None
+    ssh: Mapping[str, Any]
+    cost: float
+    locked: bool
+    createdAt: str
+    startedAt: str | None
+
+
+class Runpod:
+    """One account. Makes no network call until it is asked."""
+
+    def __init__(self, settings: ProviderSettings) -> None:
+        self.account, self.home = settings.account, settings.home
+        self.clock, self.pause, self.notify = settings.clock, settings.pause, settings.notify
+        self.options = runpod_options(settings.account, settings.options)
+        self.once = SendOnce(settings.home, settings.clock)
+        self.made: dict[str, str] = {}  # the pods that this process has launched, by token
+        self.lock = threading.Lock()
+        self.sending: dict[str, threading.Lock] = {}  # by token
+        self._patience, self._settings_pause = Patience(settings.patience), settings.pause
+        self._rest: RestClient | None = None
+        self._stock: dict[tuple[str, int], tuple[datetime, Sequence[Mapping[str, Any]]]] = {}
+        self._identity: AccountIdentity | None = None
+
+    @property
+    def rest(self) -> RestClient:
+        """What sends the calls."""
+        if self._rest is None:
+            place = Place("RunPod", KIND, endpoint(), login, errors.refused)
+            self._rest = RestClient(place, self._patience, self._settings_pause)
+        return self._rest
+
+    def identity(self) -> AccountIdentity:
+        """Return the account that the key belongs to, asked once."""
+        with self.lock:
+            if self._identity is None:
+                said = self._get("/v2/account", "account.get")
+                id_ = said.get("id") if isinstance(said, dict) else None
+                if not isinstance(id_, str) or not id_.strip():
+                    raise ProviderUnavailable("RunPod did not say whose the key is.", field="provider", value=KIND)
+                self._identity = AccountIdentity("runpod account", id_, f"RunPod account {id_}")
+            return self._identity
+
+    def catalogue(self, cloud: str, count: int) -> Sequence[Mapping[str, Any]]:
+        """Return the GPU types with prices and stock, for pods with so many GPUs of one of its clouds."""
+        query = {"include": "AVAILABILITY", "product": "POD", "count": str(count), "cloud": cloud}
+        return _rows(self._get("/v2/catalog/gpus", "catalog.gpus", query=query), "gpus")
+
+    def stock(self, cloud: str, count: int) -> Sequence[Mapping[str, Any]]:
+        """Return the catalogue as `catalogue` does, at most a minute old: offers and their prices are one answer."""
+        found = self._stock.get((cloud, count))
+        if found is None or not timedelta(0) <= self.clock() - found[0] < STOCK_AGE:
+            found = self._stock[cloud, count] = self.clock(), self.catalogue(cloud, count)
+        return found[1]
+
+    def stocked_at(self, cloud: str, count: int) -> datetime:
+        """Return when the catalogue that `stock` returns was asked for, aware UTC."""
+        return self._stock[cloud, count][0]
+
+    def pods(self) -> Sequence[Pod]:
+        """Return every pod of the account, whoever made it."""
+        return _rows(self._get("/v2/pods", "pods.list"), "pods")
+
+    def pod(self, id_: str) -> Pod:
+        """Return a pod. Raises InstanceNotFound."""
+        found: Pod = self._get(f"/v2/pods/{id_}", "pods.get", value=id_)
+        return found
+
+    def create(self, body: Mapping[str, Any], value: str) -> Pod:
+        """Ask for a pod, once. Raises what `errors.meaning` and the client say."""
+        found: Pod = self._call("POST", "/v2/pods", errors.CREATE, value=value, body=body)
+        return found
+
+    def act(self, id_: str, action: str) -> None:
+        """Ask for `stop` or `start`, once. Raises InstanceNotFound, NoCapacity, InvalidRequest."""
+        self._call("POST", f"/v2/pods/{id_}/action", f"pods.{action}", value=id_, body={"action": action})
+
+    def delete(self, id_: str) -> None:
+        """Ask to end a pod. Raises InstanceNotFound."""
+        self._call("DELETE", f"/v2/pods/{id_}", "pods.delete", value=id_, again=True)
+
+    def log(self, id_: str) -> str:
+        """Return the last lines that a pod's container has written. Raises InstanceNotFound."""
+        query = {"source": "container", "tail": str(LOG_LINES)}
+        try:
+            events = list(self.rest.lines(f"/v2/pods/{id_}/logs", action="pods.logs", query=query, seconds=LOG_S))
+        except errors.Refused as error:
+            raise self._meaning(error, "pods.logs", id_) from error
+        return "\n".join(_said(events))
+
+    def balance(self) -> Mapping[str, Any]:
+        """Return what credit is left: `balanceAmount` in USD, `billingMode` PREPAID or POSTPAID."""
+        found: Mapping[str, Any] = self._get("/v2/billing/balance", "billing.balance")
+        return found
+
+    def _get(self, path: str, action: str, *, query: Mapping[str, str] | None = None, value: str | None = None) -> Any:
+        return self._call("GET", path, action, query=query, value=value)
+
+    def _call(self, method: str, path: str, action: str, *, value: str | None = None, **more: Any) -> Any:
+        try:
+            return self.rest.call(method, path, action=action, **more).data
+        except errors.Refused as error:
+            raise self._meaning(error, action, value) from error
+
+    def _meaning(self, error: errors.Refused, action: str, value: str | None) -> CloudgpuError:
+        return errors.meaning(error, action, value, self.rest.redacted(error.detail))
+
+
+def _rows(said: Any, name: str) -> Sequence[Any]:
+    rows = said.get(name) if isinstance(said, dict) else None
+    if not isinstance(rows, list):
+        raise ProviderUnavailable(f"RunPod answered without {name}.", field="provider", value=KIND)
+    return rows
+
+
+def _said(events: Sequence[str]) -> Iterator[str]:
+    """Yield the lines in Server-Sent Events: `data: {"source", "line", "ts"}`."""
+    for event in events:
+        if not event.startswith("data:"):
+            continue
+        try:
+            found = json.loads(event.removeprefix("data:"))
+        except ValueError:  # cut off where the time was over
+            continue
+        if isinstance(found, dict) and isinstance(found.get("line"), str):
+            yield found["line"]

@@ -1,0 +1,70 @@
+"""Maps RunPod's answers to the error tree, by status and by what was asked; its sentence is only shown.
+
+Ground: the table of failures in RunPod's openapi.json (POST /v2/pods, 2026-08-20). "400 covers both a broken rule and
+no capacity" and has no code: at a launch it is taken for no capacity, and its sentence is shown.
+"""
+
+from __future__ import annotations
+
+from cloudgpu.errors import (
+    AuthFailed,
+    CloudgpuError,
+    InstanceNotFound,
+    InvalidRequest,
+    NoCapacity,
+    ProviderUnavailable,
+    QuotaExceeded,
+)
+from cloudgpu.providers.rest.client import Answer
+from cloudgpu.providers.runpod.options import KEY
+
+BILLING = "https://console.runpod.io/user/billing"
+BAD, LOGIN, PAYMENT, DENIED, NOT_THERE, STATE, INVALID, FAULTY = 400, 401, 402, 403, 404, 409, 422, 500
+CREATE, START = "pods.create", "pods.start"
+
+
+class Refused(CloudgpuError):
+    """An answer of 400 or more, as it came; never leaves this package."""
+
+    def __init__(self, answer: Answer, detail: str) -> None:
+        super().__init__(detail)
+        self.status, self.detail = answer.status, detail
+
+
+def refused(answer: Answer) -> Refused:
+    """Return an answer as an error, with RunPod's sentence and each violation of the schema."""
+    said = answer.data if isinstance(answer.data, dict) else {}
+    faults = said.get("errors")
+    texts = [said.get("detail") or said.get("title") or "no reason given"]
+    texts += [one for one in faults if isinstance(one, str)] if isinstance(faults, list) else []
+    return Refused(answer, " ".join(str(text) for text in texts))
+
+
+def meaning(error: Refused, action: str, value: str | None, says: str) -> CloudgpuError:
+    """Return what a refusal means. `value` is what was asked about, `says` RunPod's sentence as it can be shown."""
+    status, reason = error.status, f"{says.rstrip('.')} ({error.status})"
+    if status == LOGIN:
+        message = f"RunPod does not accept the key: {reason}."
+        return AuthFailed(message, field=KEY, next="Make a new key at https://console.runpod.io/user/settings")
+    if status == PAYMENT:
+        message = f"RunPod refuses for want of credit: {reason}."
+        return QuotaExceeded(message, field="balance", value=value, next=f"Add credit: {BILLING}")
+    if action in (CREATE, START) and status in (BAD, DENIED):
+        return _not_there(action, reason, value)
+    if status == DENIED:
+        way = "Give the key the right at https://console.runpod.io/user/settings"
+        return AuthFailed(f"The key may not do {action} at RunPod: {reason}.", field=KEY, value=action, next=way)
+    if status == NOT_THERE and value:
+        return InstanceNotFound(f"RunPod has no pod {value!r}.", field="id", value=value)
+    known = BAD <= status < FAULTY and status != NOT_THERE  # else a path is not there: nothing is known
+    kind = InvalidRequest if known else ProviderUnavailable
+    return kind(f"RunPod refuses {action}: {reason}.", field="provider", value=value)
+
+
+def _not_there(action: str, reason: str, value: str | None) -> NoCapacity:
+    if action == START:
+        message = f"RunPod cannot start {value} again: {reason}. A stopped pod starts only on its own host."
+        way = "Try again later, or end it with cloudgpu down and launch another: its /workspace is on that host."
+        return NoCapacity(message, field="instance", value=value, next=way)
+    message = f"RunPod does not place this pod: {reason}."
+    return NoCapacity(message, field="offer", value=value, next="Try another GPU or data centre, or wait.")

@@ -1,0 +1,117 @@
+"""What RunPod offers, with its own prices: its catalogue, one call for each cloud and number of GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.core.catalog.matching import fits, markets
+from cloudgpu.core.model.offers import Availability, Available, Basis, Market, Price, Requirements, Trust
+from cloudgpu.core.values.money import Money
+from cloudgpu.errors import NoCapacity
+from cloudgpu.providers.runpod import gpus
+from cloudgpu.providers.runpod.options import COMMUNITY, KIND
+
+if TYPE_CHECKING:
+    from cloudgpu.providers.runpod.client import Runpod
+
+SECURE = "SECURE"
+SOURCE = "RunPod catalogue (GET /v2/catalog/gpus)"
+MOST = 8  # GPUs of one pod
+STOP_MEANS = (
+    "a stop releases the GPU and erases all but /workspace, whose disk then costs 0.20 instead of 0.10 USD a GB-month; "
+    "a start needs a free GPU on that very host, so it may fail, then or for good"
+)
+
+
+def available(runpod: Runpod, requirements: Requirements) -> Availability:
+    """Return what could be launched: SECURE by data centre, and the community's computers where the settings ask."""
+    if Market.ON_DEMAND not in markets(requirements):
+        return Availability(())
+    found = [
+        item
+        for cloud in _clouds(runpod)
+        for count in _counts(requirements)
+        for item in _items(runpod, cloud, count)
+        if fits(item, requirements)
+    ]
+    return Availability(tuple(found))
+
+
+def _clouds(runpod: Runpod) -> tuple[str, ...]:
+    return (SECURE, COMMUNITY) if runpod.options.community else (SECURE,)
+
+
+def _counts(requirements: Requirements) -> tuple[int, ...]:
+    """Return for how many GPUs the catalogue is asked: by the type's name, else as many as are wanted."""
+    if requirements.instance_type is not None:
+        found = gpus.count_in(requirements.instance_type)
+        return () if found is None or found > MOST else (found,)
+    wanted = requirements.gpu_count if requirements.gpu is not None else 1
+    return (wanted,) if 1 <= wanted <= MOST else ()
+
+
+def _items(runpod: Runpod, cloud: str, count: int) -> Iterator[Available]:
+    for gpu in runpod.stock(cloud, count):
+        for where in _places(runpod, cloud, gpu):
+            yield _item(runpod, cloud, count, gpu, where)
+
+
+def _places(runpod: Runpod, cloud: str, gpu: Mapping[str, Any]) -> Sequence[str]:
+    """Return the data centres that have it now. The image is NVIDIA's, so is the GPU."""
+    if gpu.get("manufacturer") != "NVIDIA" or gpu.get("availability", "NONE") == "NONE":
+        return ()
+    if cloud == COMMUNITY:
+        return (COMMUNITY,)
+    wanted = runpod.options.data_centers
+    stocked = [one["id"] for one in gpu.get("dataCenters") or () if one.get("availability") != "NONE"]
+    return [one for one in stocked if not wanted or one in wanted]
+
+
+def _item(runpod: Runpod, cloud: str, count: int, gpu: Mapping[str, Any], where: str) -> Available:
+    return Available(
+        provider=KIND,
+        account=runpod.account,
+        region=where,
+        zone=where,
+        instance_type=gpus.type_name(gpu["id"], count),
+        market=Market.ON_DEMAND,
+        accelerators=(gpus.accelerator(gpu["id"], gpu.get("memory"), count),),
+        stop_means=STOP_MEANS,
+        trust=Trust.COMMUNITY if cloud == COMMUNITY else Trust.DATACENTER,
+    )
+
+
+def prices(runpod: Runpod, offers: Sequence[Available]) -> list[Price | None]:
+    """Return one price per offer, in order: the list price of a GPU times their number; None where there is none."""
+    return [_price(runpod, item) for item in offers]
+
+
+def _price(runpod: Runpod, item: Available) -> Price | None:
+    count = gpus.count_in(item.instance_type)
+    if item.provider != KIND or count is None or count > MOST:
+        return None
+    cloud = COMMUNITY if item.zone == COMMUNITY else SECURE
+    gpu = _of_type(runpod.stock(cloud, count), item.instance_type, count)
+    usd = None if gpu is None else gpu["price"].get(cloud.lower())
+    if not usd:  # 0 is the price of what that cloud does not have
+        return None
+    per_hour = Money.usd(str(Decimal(str(usd)) * count))
+    return Price(per_hour, SOURCE, runpod.stocked_at(cloud, count), Basis.ASKED)
+
+
+def _of_type(stock: Sequence[Mapping[str, Any]], type_: str, count: int) -> Mapping[str, Any] | None:
+    return next((gpu for gpu in stock if gpus.type_name(gpu["id"], count) == type_), None)
+
+
+def sold(runpod: Runpod, item: Available) -> Mapping[str, Any]:
+    """Return what the catalogue says of an offer's GPU. Raises NoCapacity where it does not have it there now."""
+    count = gpus.count_in(item.instance_type)
+    cloud = COMMUNITY if item.zone == COMMUNITY else SECURE
+    stock = runpod.stock(cloud, count) if count is not None and count <= MOST else ()
+    gpu = _of_type(stock, item.instance_type, count or 0)
+    if gpu is not None and item.zone in _places(runpod, cloud, gpu):
+        return gpu
+    message = f"RunPod has no {item.instance_type} in {item.zone} now."
+    raise NoCapacity(message, field="offer", value=item.instance_type, next="cloudgpu gpus shows what there is.")

@@ -1,0 +1,139 @@
+"""The runpod provider: pods with GPUs at RunPod. Each method is one line into the module that does it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from cloudgpu.core.model.account import Credit
+from cloudgpu.core.model.identity import AccountIdentity
+from cloudgpu.core.model.instances import Instance, Listing
+from cloudgpu.core.model.launch import Attempt, LaunchRequest, Setup
+from cloudgpu.core.model.offers import Availability, Available, Price, Requirements
+from cloudgpu.core.policies.guards import Agent, Guards
+from cloudgpu.providers.abilities import PlacementConstraint, Resolved
+from cloudgpu.providers.account_abilities import Finding, Login
+from cloudgpu.providers.base import ProviderSettings, TokenRule
+from cloudgpu.providers.runpod.client import Runpod
+from cloudgpu.providers.runpod.options import KIND
+
+
+def make(settings: ProviderSettings) -> RunpodProvider:
+    """Return the provider of one account; raise InvalidRequest for a bad setting. Asks nothing over the network."""
+    return RunpodProvider(settings)
+
+
+class RunpodProvider:
+    """Implements Provider, and the abilities of providers/abilities.py that fit RunPod.
+
+    Not Taggable (a change of a pod's environment restarts it), HasTimer (RunPod has none), Reachable (nor rules about
+    who may connect), Imageable and HasVolumes.
+    """
+
+    kind = KIND
+    runs_parts = frozenset({"container", "disk_gb", "image", "on_start", "packages"})
+    token_rule = TokenRule(
+        lifetime=timedelta(days=3650),
+        listing_proves_after=timedelta(minutes=5),
+        gone_proves_after=timedelta(0),
+        source="RunPod has no tokens: cloudgpu sends a launch once, and replays only look for the pod's name, which "
+        "follows from the token. That a listing shows a new pod within five minutes, and that a pod which was seen is "
+        "found by its id for as long as it exists, is unverified; a deleted pod no longer appears (openapi.json)",
+    )
+
+    def __init__(self, settings: ProviderSettings) -> None:
+        self.account = settings.account
+        self._runpod = Runpod(settings)
+
+    @property
+    def guards(self) -> Guards:
+        """What ends a pod beside passes from outside: nothing, unless its own key was proved (`Resolved.agent`)."""
+        return Guards(Agent.TELLS)
+
+    def identity(self, region: str | None = None) -> AccountIdentity:  # noqa: ARG002  (one account everywhere)
+        """Return the account that the key belongs to."""
+        return self._runpod.identity()
+
+    def available(self, requirements: Requirements) -> Availability:
+        """Return what RunPod has now, by data centre: one call."""
+        from cloudgpu.providers.runpod import offers
+
+        return offers.available(self._runpod, requirements)
+
+    def prices(self, offers: Sequence[Available]) -> Sequence[Price | None]:
+        """Return one price per offer, by the same answer of RunPod's catalogue."""
+        from cloudgpu.providers.runpod import offers as market
+
+        return market.prices(self._runpod, offers)
+
+    def placement_constraint(self, setup: Setup, requirements: Requirements) -> PlacementConstraint:
+        """Return that a setup ties a launch to no place. Raises InvalidRequest for an image or a volume."""
+        from cloudgpu.providers.runpod import request as requests
+
+        return requests.constraint(setup, requirements)
+
+    def resolve(self, request: LaunchRequest, item: Available) -> Resolved:
+        """Make the call exact: GPU, image, disks. Reads only."""
+        from cloudgpu.providers.runpod import request as requests
+
+        return requests.resolve(self._runpod, request, item)
+
+    def launch(self, attempt: Attempt, *, deadline: datetime) -> Instance:
+        """Launch the pod of an attempt, or return the one that its token has made already."""
+        from cloudgpu.providers.runpod import launch
+
+        return launch.launch(self._runpod, attempt, deadline=deadline)
+
+    def get(self, id: str) -> Instance:  # noqa: A002
+        """Return the pod now; raise InstanceNotFound when RunPod has none."""
+        from cloudgpu.providers.runpod import machines
+
+        return machines.get(self._runpod, id)
+
+    def list(self) -> Listing:
+        """Return every pod with our tags: one call."""
+        from cloudgpu.providers.runpod import machines
+
+        return machines.listed(self._runpod)
+
+    def terminate(self, id: str) -> None:  # noqa: A002
+        """Ask to end the pod and its /workspace; an unknown id is no error."""
+        from cloudgpu.providers.runpod import machines
+
+        machines.terminate(self._runpod, id)
+
+    def stop(self, id: str) -> None:  # noqa: A002
+        """Ask to stop the pod: all but /workspace is erased, and that costs twice as much."""
+        from cloudgpu.providers.runpod import machines
+
+        machines.stop(self._runpod, id)
+
+    def start(self, id: str) -> None:  # noqa: A002
+        """Ask to start a stopped pod on its own host. Raises NoCapacity where that has no free GPU."""
+        from cloudgpu.providers.runpod import machines
+
+        machines.start(self._runpod, id)
+
+    def host_keys(self, id: str) -> Sequence[str]:  # noqa: A002
+        """Return the host key that the pod has written into its log; none yet while it boots."""
+        from cloudgpu.providers.runpod import machines
+
+        return machines.host_keys(self._runpod, id)
+
+    def login(self) -> Login:
+        """Return where the key is from. Asks nobody; raises AuthFailed for none."""
+        from cloudgpu.providers.runpod import account
+
+        return account.login()
+
+    def credit(self) -> Credit:
+        """Return what is left of what was paid in: one call."""
+        from cloudgpu.providers.runpod import account
+
+        return account.credit(self._runpod)
+
+    def findings(self, region: str | None = None) -> Sequence[Finding]:  # noqa: ARG002
+        """Return what was looked at in the account: what a pod's own key may do. Asks who the account is."""
+        from cloudgpu.providers.runpod import account
+
+        return account.findings(self._runpod)

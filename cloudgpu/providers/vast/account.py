@@ -1,0 +1,97 @@
+"""Who the account is, what is left of its credit, how its key lasts, and the host keys that containers say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.core.model.account import Credit
+from cloudgpu.core.model.identity import AccountIdentity
+from cloudgpu.core.values.money import Money
+from cloudgpu.errors import CloudgpuError, ProviderUnavailable
+from cloudgpu.parallel import beat
+from cloudgpu.providers.account_abilities import Finding, Login
+from cloudgpu.providers.machine.container_start import host_keys_in
+from cloudgpu.providers.vast import machines
+from cloudgpu.providers.vast.client import CLOUD, KIND
+from cloudgpu.providers.vast.errors import BILLING
+from cloudgpu.providers.vast.options import api_key, key_place
+
+if TYPE_CHECKING:
+    from cloudgpu.providers.vast.client import Vast
+
+LOG_LINES = "1000"
+LOG_TRIES, LOG_PAUSE_S = 12, 1.0  # a log takes about 9 s to be there (recorded command line)
+LOW = Money.usd(5)
+
+
+def identity(vast: Vast) -> AccountIdentity:
+    """Return which account the key is of, by its user's number. Asked once, and kept."""
+    if vast.identity is None:
+        number = _user(vast)["id"]
+        vast.identity = AccountIdentity("vast account", str(number), f"vast.ai account {number}")
+    return vast.identity
+
+
+def credit(vast: Vast) -> Credit:
+    """Return what is left to spend. One call.
+
+    By `credit`, else `balance`, of `GET /api/v0/users/current/`: its API reference has `balance`; that this is what is
+    left of what was paid in is our belief. At zero vast.ai stops everything, and deletes it later. Raises
+    ProviderUnavailable where it says no number.
+    """
+    said = _user(vast)
+    found = said.get("credit", said.get("balance"))
+    if isinstance(found, bool) or not isinstance(found, int | float):
+        message = f"{CLOUD} does not say what is left of the credit."
+        raise ProviderUnavailable(message, field="provider", value=KIND, next=f"Look at {BILLING}")
+    return Credit(Money.usd(Decimal(str(found))), vast.clock(), None, BILLING)
+
+
+def _user(vast: Vast) -> dict[str, Any]:
+    said = vast.ask("GET", "/api/v0/users/current/", "user")
+    number = said.get("id")
+    if isinstance(number, bool) or not isinstance(number, int) or number <= 0:
+        message = f"{CLOUD} did not say whose key it is."
+        raise ProviderUnavailable(message, field="provider", value=KIND, next="Give the key user_read.")
+    return said
+
+
+def login(vast: Vast) -> Login:
+    """Return what the credential is: an API key, which lasts until it is taken back. Asks nobody."""
+    api_key(vast.account, vast.options)
+    return Login(f"an API key ({key_place(vast.options)})", None, lasts=True)
+
+
+def findings(vast: Vast) -> Sequence[Finding]:
+    """Return what was looked at: the credit. One call."""
+    try:
+        left = credit(vast).left
+    except ProviderUnavailable as error:
+        return [Finding("credit", None, error.message, next=error.next or "Try again in a minute.")]
+    if left >= LOW:
+        return [Finding("credit", good=True, says=f"{left.text(2)} is left")]
+    says = f"{left.text(2)} is left: at zero {CLOUD} stops everything, and deletes it later"
+    return [Finding("credit", good=False, says=says, next=f"Pay in at {BILLING}", needed=left <= Money(0))]
+
+
+def host_keys(vast: Vast, id: str) -> Sequence[str]:  # noqa: A002
+    """Return the host key that a container has said in its log; none yet while it starts. Raises InstanceNotFound.
+
+    The log is read over TLS by vast.ai's word, so that nobody between can change it; the host's owner can.
+    """
+    said = vast.ask(
+        "PUT", f"/api/v0/instances/request_logs/{machines.number_of(id)}/", "logs", body={"tail": LOG_LINES}, again=True
+    )
+    url = str(said.get("result_url") or "")
+    for number in range(LOG_TRIES if url else 0):
+        if number:
+            beat(LOG_PAUSE_S)
+            vast.pause(LOG_PAUSE_S)
+        try:
+            return host_keys_in("\n".join(vast.lines_at(url)))
+        except CloudgpuError as error:
+            if not isinstance(error, ProviderUnavailable):
+                raise
+    return ()

@@ -1,0 +1,93 @@
+"""One vast account: its settings, its calls, and what it remembers of prices. Making one asks nothing."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, urlsplit
+
+from cloudgpu.errors import ProviderUnavailable
+from cloudgpu.providers.patience import Patience
+from cloudgpu.providers.rest.client import Answer, Place, RestClient
+from cloudgpu.providers.rest.once import SendOnce
+from cloudgpu.providers.vast.errors import refusal_of
+from cloudgpu.providers.vast.options import API, api_key, endpoint, vast_options
+
+if TYPE_CHECKING:
+    from cloudgpu.core.model.identity import AccountIdentity
+    from cloudgpu.providers.base import ProviderSettings
+
+KIND = "vast"
+CLOUD = "vast.ai"
+# The least seconds between two calls of one action (OpenAPI files of vast.ai, 2026-08): a server of one's own has none.
+INTERVALS = {"rent": 4.5, "destroy": 3.0, "get": 2.0, "list": 1.0, "change": 1.0}
+Key = tuple[str, str, str]  # zone, instance type, market
+
+
+class Vast:
+    """One account. `asked` are prices an hour of offers that were seen, `paid` those of contracts, in decimal text."""
+
+    def __init__(self, settings: ProviderSettings) -> None:
+        self.account = settings.account
+        self.options = vast_options(settings.account, settings.options)
+        self.clock, self.notify, self.pause = settings.clock, settings.notify, settings.pause
+        self.base = endpoint()
+        self.once = SendOnce(settings.home, settings.clock)
+        self.asked: dict[Key, str] = {}
+        self.paid: dict[Key, str] = {}
+        self.identity: AccountIdentity | None = None
+        self.patience = Patience(settings.patience)
+        place = Place(
+            cloud=CLOUD,
+            kind=KIND,
+            base=self.base,
+            login=lambda: {"Authorization": f"Bearer {api_key(self.account, self.options)}"},
+            refused=lambda answer: refusal_of(self.client.redacted, answer),
+            intervals=INTERVALS if self.base == API else {},
+        )
+        self.client = RestClient(place, self.patience, settings.pause)
+        self._locks: dict[str, threading.Lock] = {}
+        self._lock = threading.Lock()
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        action: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: object = None,
+        again: bool | None = None,
+    ) -> dict[str, Any]:
+        """Send a call and return the object that it answers. Raises as `RestClient.call`."""
+        answer = self.client.call(method, path, action=action, query=query, body=body, again=again)
+        if not isinstance(answer.data, dict):
+            message = f"{CLOUD} answered {action} with something that is no object."
+            raise ProviderUnavailable(message, field="provider", value=KIND, next="Try again in a minute.")
+        if answer.data.get("success") is False:  # a refusal under a status that says otherwise
+            raise refusal_of(self.client.redacted, Answer(answer.status, answer.headers, answer.data))
+        return answer.data
+
+    def lines_at(self, url: str) -> list[str]:
+        """Return the lines of a text that lies elsewhere, at an address that vast.ai has given. No key goes there.
+
+        Raises ProviderUnavailable while it is not there yet, and for an address that is not https.
+        """
+        parts = urlsplit(url)
+        place = Place(CLOUD, KIND, f"{parts.scheme}://{parts.netloc}", dict, lambda answer: _not_there(answer.status))
+        reader = RestClient(place, self.patience, self.pause)
+        return list(reader.lines(parts.path, action="log", query=dict(parse_qsl(parts.query))))
+
+    @contextmanager
+    def only(self, token: str) -> Iterator[None]:
+        """Let one thread at a time launch with a token: the others see then what the first has done."""
+        with self._lock:
+            mine = self._locks.setdefault(token, threading.Lock())
+        with mine:
+            yield
+
+
+def _not_there(status: int) -> ProviderUnavailable:
+    return ProviderUnavailable(f"The log is not there yet ({status}).", field="provider", next="Try again in a minute.")

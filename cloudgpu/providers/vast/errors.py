@@ -1,0 +1,83 @@
+"""What vast.ai's refusals mean: by the word in their text, else by the HTTP status.
+
+Words and statuses are those of its OpenAPI files and of what public programs handle (dstack, SkyPilot); that a missing
+credit says `missing_billing` or names credit in its sentence is our belief.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.errors import (
+    AuthFailed,
+    CloudgpuError,
+    InstanceNotFound,
+    InvalidRequest,
+    NoCapacity,
+    ProviderUnavailable,
+)
+from cloudgpu.providers.shared.errors import short
+
+if TYPE_CHECKING:
+    from cloudgpu.providers.rest.client import Answer
+
+BILLING = "https://cloud.vast.ai/billing/"
+KEYS = "https://cloud.vast.ai/manage-keys/"
+_NO_CREDIT = (AuthFailed, "billing", f"Pay in at {BILLING}, then run it again.")
+_WORDS: tuple[tuple[str, type[CloudgpuError], str, str], ...] = (
+    ("no_such_ask", NoCapacity, "offer", ""),
+    ("no_such_instance", InstanceNotFound, "instance", ""),
+    ("invalid_price", NoCapacity, "offer", ""),  # the least bid has risen since
+    ("auth_error", AuthFailed, "credentials", f"Make a key at {KEYS}, and put it into VAST_API_KEY."),
+    ("missing_billing", *_NO_CREDIT),
+    ("no_ssh_key_for_vm", InvalidRequest, "offer", ""),
+    ("label_too_long", InvalidRequest, "tags", "Take shorter names of the machine, its owner and its project."),
+    ("invalid_args", InvalidRequest, "request", ""),
+)
+_STATUSES: dict[int, tuple[type[CloudgpuError], str, str]] = {
+    401: (AuthFailed, "credentials", f"Make a key at {KEYS}, and put it into VAST_API_KEY."),
+    402: _NO_CREDIT,
+    403: (AuthFailed, "permission", f"Give the key instance_read, instance_write, user_read and misc at {KEYS}."),
+}
+_CREDIT = re.compile(r"\b(?:insufficient|lacks?|not enough|no)\b.{0,20}\b(?:credit|balance|funds)\b", re.IGNORECASE)
+
+
+class LeftContract(ProviderUnavailable):
+    """A launch was refused, and left a contract all the same, which costs its storage. `why` is the refusal."""
+
+    kind = "left_contract"
+
+    def __init__(self, contract: str, why: CloudgpuError) -> None:
+        message = f"{why.message.rstrip('.')}; all the same vast.ai has made the contract {contract}."
+        super().__init__(message, field="instance", value=contract, next=f"Look at {contract} in vast.ai's console.")
+        self.contract, self.why = contract, why
+
+
+def refusal_of(redacted: Callable[[str], str], answer: Answer) -> CloudgpuError:
+    """Return the error that an answer is; LeftContract where it names a contract that it has made."""
+    said = answer.data if isinstance(answer.data, dict) else {"msg": str(answer.data or "")}
+    why = _meant(answer.status, redacted(f"{said.get('error') or ''} {said.get('msg') or ''}"))
+    contract = contract_of(said)
+    return why if contract is None else LeftContract(contract, why)
+
+
+def contract_of(said: dict[str, Any]) -> str | None:
+    """Return the id of the contract that an answer says it has made; None for none."""
+    found = said.get("new_contract")
+    return str(found) if isinstance(found, int) and not isinstance(found, bool) and found > 0 else None
+
+
+def _meant(status: int, words: str) -> CloudgpuError:
+    sentence = f"vast.ai refused ({status}): {short(words) or 'it says no more'}."
+    for word, kind, field, way in _WORDS:
+        if word in words:
+            return kind(sentence, field=field, next=way or None)
+    if status < 500 and _CREDIT.search(words):  # noqa: PLR2004  (a fault of its own says nothing of credit)
+        kind, field, way = _NO_CREDIT
+        return kind(sentence, field=field, next=way)
+    if status in _STATUSES:
+        kind, field, way = _STATUSES[status]
+        return kind(sentence, field=field, next=way)
+    return ProviderUnavailable(sentence, field="provider", value="vast", next="Try again in a minute.")

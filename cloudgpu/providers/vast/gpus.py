@@ -1,0 +1,78 @@
+"""What vast.ai calls GPUs, and what the catalogue calls them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cloudgpu.core.catalog.matching import same_gpu
+from cloudgpu.core.model.offers import Accelerator
+
+MIB_PER_GIB = 1024
+LARGE_A100_GIB, LARGE_V100_GIB = 60, 24
+# Names of vast.ai's whose catalogue name is not the same without blanks. Memory decides where two stand there.
+_OTHERS: Mapping[str, str] = {
+    "A100 PCIE": "A100-80GB-PCIe",
+    "A100 SXM4": "A100-80GB",
+    "A100X": "A100-80GB-PCIe",
+    "H100 NVL": "H100-NVL",
+    "H100 PCIE": "H100-PCIe",
+    "H100 SXM": "H100",
+    "H200 NVL": "H200",
+    "Q RTX 6000": "QuadroRTX6000",
+    "Q RTX 8000": "QuadroRTX8000",
+    "RTX A4000": "A4000",
+    "RTX A5000": "A5000",
+    "RTX A6000": "A6000",
+    "RTX PRO 6000 S": "RTXPRO6000",
+    "RTX PRO 6000 WS": "RTXPRO6000",
+    "V100": "V100-16GB",
+}
+_PLAIN = (
+    "A10, A30, A40, B200, B300, GH200, GTX 1080 Ti, H200, L4, L40, L40S, P100, P4, K80, M60, RTX 2080 Ti, RTX 3060, "
+    "RTX 3070, RTX 3080, RTX 3080 Ti, RTX 3090, RTX 3090 Ti, RTX 4070 Ti, RTX 4080, RTX 4090, RTX 5080, RTX 5090, "
+    "RTX 6000Ada, T4"
+).split(", ")
+OLD = "Tesla "  # what the names of older cards begin with
+
+
+def gpu_name(name: str, memory_mb: float | None) -> str:
+    """Return the catalogue's name of a GPU, of which vast.ai says so many MB; a new one without blanks."""
+    plain = " ".join(name.removeprefix(OLD).split())
+    found = _OTHERS.get(plain, plain.replace(" ", ""))
+    gib = (memory_mb or 0) / MIB_PER_GIB
+    if found.startswith("A100") and 0 < gib < LARGE_A100_GIB:
+        return "A100-40GB"
+    return "V100-32GB" if found.startswith("V100") and gib > LARGE_V100_GIB else found
+
+
+def accelerator(raw: Mapping[str, Any]) -> Accelerator:
+    """Return the GPUs of an offer or a contract."""
+    memory = raw.get("gpu_ram")
+    name = gpu_name(str(raw.get("gpu_name") or ""), memory)
+    gib = None if not memory else round(float(memory) / MIB_PER_GIB, 1)
+    return Accelerator(name, int(raw.get("num_gpus") or 1), gib)
+
+
+def type_name(raw: Mapping[str, Any]) -> str:
+    """Return what the type of an offer or a contract is called here: `1x-rtx4090`."""
+    found = accelerator(raw)
+    return f"{found.count}x-{found.name.lower()}"
+
+
+def names_of(wanted: str) -> Sequence[str]:
+    """Return vast.ai's names of GPUs that are meant by `wanted`, old spellings too; none for one that we do not know.
+
+    That of a memory that only the offer tells (an A100 of 40 GB) is among them.
+    """
+    known: list[tuple[str, tuple[str, ...]]] = [
+        (name, (ours, "A100-40GB", "V100-32GB")) for name, ours in _OTHERS.items()
+    ]
+    known += [(name, (name.replace(" ", ""),)) for name in _PLAIN]
+    found = [name for name, ours in known if any(same_gpu(one, wanted) and _alike(name, one) for one in ours)]
+    return sorted({*found, *(f"{OLD}{name}" for name in found)})
+
+
+def _alike(name: str, ours: str) -> bool:
+    """Say whether a name of vast.ai's can be of this GPU: the sizes of A100 and V100 are not in it."""
+    return ours.split("-", maxsplit=1)[0] in _OTHERS.get(name, name.replace(" ", ""))

@@ -1,0 +1,178 @@
+"""Launches: one call that rents an offer, sent once; whoever comes later looks for its label.
+
+A refusal that names a contract has made one all the same: it is destroyed, and proved gone, before the refusal counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+from cloudgpu.core.model.instances import REFUSED, Instance, State
+from cloudgpu.core.model.launch import Attempt
+from cloudgpu.core.model.offers import Basis, Market
+from cloudgpu.core.values.money import Money
+from cloudgpu.errors import (
+    CloudgpuError,
+    InstanceNotFound,
+    LaunchUncertain,
+    NoCapacity,
+    ProviderUnavailable,
+    RateLimited,
+)
+from cloudgpu.parallel import beat
+from cloudgpu.providers.rest.client import NotSent
+from cloudgpu.providers.rest.once import not_known_yet
+from cloudgpu.providers.vast import machines
+from cloudgpu.providers.vast.client import CLOUD, KIND
+from cloudgpu.providers.vast.container import body
+from cloudgpu.providers.vast.errors import LeftContract, contract_of
+from cloudgpu.providers.vast.request import Call
+
+if TYPE_CHECKING:
+    from cloudgpu.providers.vast.client import Vast
+
+LOOKS = 3  # for the label of a call that was sent by somebody else, or not answered
+PAUSE_S = 2.0  # between two looks
+PROVED_WITHIN = timedelta(seconds=60)  # that a contract of a refusal is gone
+
+
+def launch(vast: Vast, attempt: Attempt, *, deadline: datetime) -> Instance:
+    """Rent the offer of an attempt, or return the machine that its token has made already.
+
+    Raises NoCapacity, AuthFailed, InvalidRequest when it was surely not made; LaunchUncertain or another
+    ProviderUnavailable when that is not known.
+    """
+    sent = body(attempt)  # a fault in it is said before anything is sent
+    call = Call(**attempt.call)
+    _check_price(attempt, call)
+    with vast.only(attempt.token):
+        if not vast.once.may_send(attempt):
+            return _looked_for(vast, attempt, deadline)
+        try:
+            said = vast.ask("PUT", f"/api/v0/asks/{call.offer}/", "rent", body=sent, again=False)
+        except LeftContract as left:
+            return _ended(vast, attempt, left, deadline)
+        except (NotSent, RateLimited):  # vast.ai refuses what comes too often before it looks at it
+            vast.once.refused(attempt)
+            raise
+        except ProviderUnavailable as error:
+            return _looked_for(vast, attempt, deadline, error)
+        except NoCapacity:
+            return _rented_before(vast, attempt)
+        except CloudgpuError:
+            vast.once.refused(attempt)
+            raise
+        contract = contract_of(said)
+        if contract is None:
+            return _looked_for(vast, attempt, deadline)
+        return _made(vast, attempt, call, contract)
+
+
+def _check_price(attempt: Attempt, call: Call) -> None:
+    """Raise NoCapacity where an offer costs more than what was agreed to: nothing was sent."""
+    price = attempt.offer.price
+    if price.basis is Basis.ASKED and Money.usd(Decimal(call.per_hour)) > price.per_hour:
+        message = f"{attempt.offer.available.zone} costs ${call.per_hour} an hour now, more than the plan said."
+        raise NoCapacity(message, field="offer", next="Run it again to see the new prices.")
+
+
+def _rented_before(vast: Vast, attempt: Attempt) -> Instance:
+    """Return the machine of a call whose offer is gone because this very call took it: sent from another home, say.
+
+    To be called for a NoCapacity, which is raised again where no contract bears the label.
+    """
+    found = machines.labelled(vast, attempt.token)
+    if found is None:
+        vast.once.refused(attempt)
+        raise  # noqa: PLE0704  (called where it is handled)
+    return machines.instance(vast, found)
+
+
+def _made(vast: Vast, attempt: Attempt, call: Call, contract: str) -> Instance:
+    """Return the machine of a contract that was just made: as vast.ai shows it, else as it was asked for."""
+    try:
+        return machines.get(vast, contract)
+    except (InstanceNotFound, ProviderUnavailable):  # not shown yet, or no answer: it is made all the same
+        return _as_asked(vast, attempt, call, contract)
+
+
+def _as_asked(vast: Vast, attempt: Attempt, call: Call, contract: str) -> Instance:
+    item = attempt.offer.available
+    vast.paid[item.zone, item.instance_type, str(item.market)] = call.per_hour
+    return Instance(
+        provider=KIND,
+        account=vast.account,
+        id=contract,
+        state=State.PENDING,
+        billed=True,
+        tags=dict(attempt.tags),
+        region=item.region,
+        zone=item.zone,
+        instance_type=item.instance_type,
+        market=Market(item.market),
+        accelerators=item.accelerators,
+    )
+
+
+def _looked_for(vast: Vast, attempt: Attempt, deadline: datetime, why: CloudgpuError | None = None) -> Instance:
+    """Return the machine of a call that may have been taken; raise LaunchUncertain while no listing shows it."""
+    for _ in _times(vast, deadline):
+        found = machines.made_by(vast, attempt.token)
+        if found is not None:
+            return machines.instance(vast, found)
+    raise not_known_yet(CLOUD, attempt) from why
+
+
+def _times(vast: Vast, deadline: datetime) -> Iterator[int]:
+    """Yield as often as is looked, with a pause in between, until the deadline."""
+    for number in range(LOOKS):
+        if number:
+            if vast.clock() + timedelta(seconds=PAUSE_S) > deadline:
+                return
+            beat(PAUSE_S)
+            vast.pause(PAUSE_S)
+        yield number
+
+
+def _ended(vast: Vast, attempt: Attempt, left: LeftContract, deadline: datetime) -> Instance:
+    """Destroy the contract of a refusal, prove it gone, and return it as ended: what it cost is written down.
+
+    Raises LaunchUncertain, with its number, where the proof does not come.
+    """
+    vast.notify(f"{left.message} It is destroyed.")
+    last = _shown(vast, left.contract) or _as_asked(vast, attempt, Call(**attempt.call), left.contract)
+    until = min(deadline, vast.clock() + PROVED_WITHIN)
+    fault: CloudgpuError = left
+    while True:
+        try:
+            machines.terminate(vast, left.contract)
+            machines.raw(vast, left.contract)
+        except InstanceNotFound:
+            return _gone(last, left)
+        except ProviderUnavailable as error:
+            fault = error
+        if vast.clock() + timedelta(seconds=PAUSE_S) > until:
+            break
+        beat(PAUSE_S)
+        vast.pause(PAUSE_S)
+    message = f"{left.message} It could not be proved that it is gone: {fault.message}"
+    way = f"The next cloudgpu up or reap looks again; in vast.ai's console it is {left.contract}."
+    raise LaunchUncertain(message, field="instance", value=left.contract, next=way) from left
+
+
+def _gone(last: Instance, left: LeftContract) -> Instance:
+    """Return the contract of a refusal as ended: one that was not billed when it was seen has never run."""
+    since = None if last.billed else last.launched_at
+    why = f"{REFUSED}{left.why.message}"
+    return replace(last, state=State.TERMINATED, billed=False, address=None, since=since, reason=why)
+
+
+def _shown(vast: Vast, contract: str) -> Instance | None:
+    try:
+        return machines.get(vast, contract)
+    except (InstanceNotFound, ProviderUnavailable):
+        return None

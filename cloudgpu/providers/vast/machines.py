@@ -1,0 +1,231 @@
+"""Looks at contracts, and stops, starts, tags and destroys them. A contract's id is its number at vast.ai."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.core.model.instances import TAG_ID, Address, Instance, Listing, State
+from cloudgpu.core.model.offers import Market
+from cloudgpu.errors import InstanceNotFound, InvalidRequest, ProviderUnavailable
+from cloudgpu.providers.machine.container_start import TAGS
+from cloudgpu.providers.vast import market, request
+from cloudgpu.providers.vast.client import CLOUD, KIND
+from cloudgpu.providers.vast.gpus import accelerator, type_name
+from cloudgpu.providers.vast.request import LABEL
+
+if TYPE_CHECKING:
+    from cloudgpu.providers.vast.client import Vast
+
+Raw = Mapping[str, Any]
+PAGE = 25  # contracts of one answer, at most
+MOST_PAGES = 400
+LONGEST_LABEL = 1024  # characters, when it is changed (OpenAPI files)
+PREFIX = "cloudgpu-"
+_ID = re.compile(r"[1-9]\d{0,17}", re.ASCII)
+_STARTING = (None, "", "loading", "created", "recycling", "scheduling", "rebooting")
+
+
+def get(vast: Vast, id: str) -> Instance:  # noqa: A002
+    """Return the machine now; raise InstanceNotFound when vast.ai has none. One call."""
+    return instance(vast, raw(vast, id))
+
+
+def raw(vast: Vast, id: str) -> Raw:  # noqa: A002
+    """Return what vast.ai says of a contract. Of one that it does not know it says null, with 200."""
+    number = number_of(id)
+    said = vast.ask("GET", f"/api/v0/instances/{number}/", "get")
+    if "instances" not in said:
+        message = f"{CLOUD} answered a look at {id} without saying whether it exists."
+        raise ProviderUnavailable(message, field="provider", value=KIND, next="Try again in a minute.")
+    found = said["instances"]
+    if found is None:
+        raise InstanceNotFound(f"{CLOUD} has no contract {id}.", field="instance", value=id)
+    return _checked(found, id)
+
+
+def listed(vast: Vast) -> Listing:
+    """Return every contract with a cloudgpu-id tag: a call per 25 contracts of the account."""
+    found = [one for one in pages(vast) if TAG_ID in tags_of(one)]
+    return Listing(tuple(instance(vast, one) for one in found))
+
+
+def pages(vast: Vast, filters: Mapping[str, Any] | None = None) -> Iterator[Raw]:
+    """Yield the contracts of the account, page by page, until vast.ai says that there is none more.
+
+    Raises ProviderUnavailable for pages without an end.
+    """
+    query = {"limit": str(PAGE)}
+    if filters:
+        query["select_filters"] = json.dumps(filters)
+    seen: set[str] = set()
+    while True:
+        said = vast.ask("GET", "/api/v1/instances/", "list", query=query)
+        found = said.get("instances")
+        if not isinstance(found, list):
+            message = f"{CLOUD} answered a listing without contracts in it."
+            raise ProviderUnavailable(message, field="provider", value=KIND, next="Try again in a minute.")
+        yield from (_checked(one) for one in found)
+        token = said.get("next_token")
+        if token is None:
+            return
+        if str(token) in seen or len(seen) >= MOST_PAGES:
+            message = f"{CLOUD}'s listing comes to no end."
+            raise ProviderUnavailable(message, field="provider", value=KIND, next="Try again in a minute.")
+        seen.add(str(token))
+        query["after_token"] = str(token)
+
+
+def made_by(vast: Vast, token: str) -> Raw | None:
+    """Return the contract that a launch's token has made; None where no listing shows one.
+
+    By the label first, one call; then by the token in all labels, since a change of tags changes the label.
+    """
+    found = labelled(vast, token)
+    name = f"{LABEL}{token}"
+    return found or next((one for one in pages(vast) if str(one.get("label") or "").split(" ")[0] == name), None)
+
+
+def labelled(vast: Vast, token: str) -> Raw | None:
+    """Return the contract whose label is that of a launch, as it was given. One call."""
+    return next(iter(pages(vast, {"label": {"eq": f"{LABEL}{token}"}})), None)
+
+
+def terminate(vast: Vast, id: str) -> None:  # noqa: A002
+    """Ask to destroy the contract and its disk; an unknown id is no error."""
+    number = number_of(id)
+    try:
+        vast.ask("DELETE", f"/api/v0/instances/{number}/", "destroy", again=True)
+    except InstanceNotFound:
+        return
+
+
+def stop(vast: Vast, id: str) -> None:  # noqa: A002
+    """Ask to stop: its GPUs are billed no more, its disk is."""
+    _change(vast, id, {"state": "stopped"})
+
+
+def start(vast: Vast, id: str) -> None:  # noqa: A002
+    """Ask to start a stopped one, which waits until GPUs of its host are free; one that runs is left alone."""
+    if _state(raw(vast, id))[0] is not State.RUNNING:
+        _change(vast, id, {"state": "running"})
+
+
+def tag(vast: Vast, id: str, tags: Mapping[str, str]) -> None:  # noqa: A002
+    """Set these tags: what differs from those of the launch stands in the label, as JSON after the launch's token."""
+    found = raw(vast, id)
+    if not tags:
+        return
+    token, changed = _label(found)
+    now = {**changed, **{name.removeprefix(PREFIX): value for name, value in tags.items()}}
+    label = f"{token} {json.dumps(now, separators=(',', ':'), sort_keys=True)}"
+    if len(label) > LONGEST_LABEL:
+        message = f"The tags of {id} need {len(label)} characters, and a label at {CLOUD} has {LONGEST_LABEL}."
+        raise InvalidRequest(message, field="tags", value=id, next="Take shorter texts.")
+    _change(vast, id, {"label": label})
+
+
+def _change(vast: Vast, id: str, body: Mapping[str, str]) -> None:  # noqa: A002
+    vast.ask("PUT", f"/api/v0/instances/{number_of(id)}/", "change", body=body, again=True)
+
+
+def number_of(id: str) -> int:  # noqa: A002
+    """Return a contract's number; raise InvalidRequest for what is no id: vast.ai was not asked about anything."""
+    if _ID.fullmatch(id):
+        return int(id)
+    message = f"{id!r} is not an id of a contract at {CLOUD}."
+    raise InvalidRequest(message, field="instance", value=id, next="It is a number, like 20000001.")
+
+
+def instance(vast: Vast, found: Raw) -> Instance:
+    """Return a contract as a machine, and remember what it costs."""
+    bought = Market.SPOT if found.get("is_bid") else Market.ON_DEMAND
+    state, billed, reason = _state(found)
+    if isinstance(found.get("dph_base"), int | float):
+        vast.paid[market.key_of(found, bought)] = str(found["dph_base"])
+    return Instance(
+        provider=KIND,
+        account=vast.account,
+        id=str(found["id"]),
+        state=state,
+        billed=billed,
+        tags=tags_of(found),
+        region=market.country_of(found),
+        zone=market.zone_of(found),
+        instance_type=type_name(found),
+        market=bought,
+        launched_at=_time(found.get("start_date")),
+        address=_address(found) if state is State.RUNNING else None,
+        accelerators=(accelerator(found),),
+        reason=reason,
+    )
+
+
+def tags_of(found: Raw) -> dict[str, str]:
+    """Return a contract's tags: those of its launch, with what its label has changed since."""
+    env = found.get("extra_env") or ()
+    pairs = dict(env.items() if isinstance(env, Mapping) else (pair for pair in env if len(pair) == 2))  # noqa: PLR2004
+    tags = _object(str(pairs.get(TAGS) or ""))
+    changed = _label(found)[1] if tags else {}
+    return {**tags, **{f"{PREFIX}{name}": value for name, value in changed.items()}}
+
+
+def _label(found: Raw) -> tuple[str, dict[str, str]]:
+    token, _, rest = str(found.get("label") or "").partition(" ")
+    return token, _object(rest)
+
+
+def _object(text: str) -> dict[str, str]:
+    """Return a JSON object of texts; an empty one for anything else: somebody may have written there by hand."""
+    try:
+        found = json.loads(text or "{}")
+    except ValueError:
+        return {}
+    return {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}
+
+
+def _state(found: Raw) -> tuple[State, bool, str | None]:
+    """Return the state of a contract, whether its GPUs are billed, and why it stopped by itself.
+
+    By `actual_status` and `intended_status` (OpenAPI files). A contract that is starting counts as billed, which is the
+    careful reading; one whose host is offline is not (guide to billing). That an outbid one keeps its wish to run is
+    our belief.
+    """
+    actual, intended = found.get("actual_status"), found.get("intended_status")
+    stops = intended == "stopped"
+    if actual == "created" and "failed" in str(found.get("status_msg") or ""):
+        return State.STOPPED, False, "died"
+    if actual == "running":
+        return (State.STOPPING if stops else State.RUNNING), True, None
+    if actual == "exited" or (stops and actual in _STARTING):
+        outbid = not stops and bool(found.get("is_bid"))
+        if stops or outbid:
+            return State.STOPPED, False, "interrupted" if outbid else None
+        return State.PENDING, False, None  # it waits for a GPU of its host
+    if actual in _STARTING:
+        return State.PENDING, True, None
+    return State.UNKNOWN, actual != "offline", None
+
+
+def _address(found: Raw) -> Address | None:
+    """Return where SSH answers directly; vast.ai's own proxy is not used: its host key is not the machine's."""
+    bound = (found.get("ports") or {}).get(f"{request.SSH_PORT}/tcp") or ()
+    port = str(bound[0].get("HostPort")) if bound else ""
+    host = str(found.get("public_ipaddr") or "").strip()
+    return Address(host, int(port), request.USER) if host and port.isdecimal() else None
+
+
+def _checked(found: Any, id: str | None = None) -> Raw:  # noqa: A002
+    """Return a contract as it was answered; raise ProviderUnavailable for one that lacks what names it."""
+    whole = isinstance(found, dict) and all(found.get(name) is not None for name in ("id", "machine_id", "gpu_name"))
+    if whole and id in (None, str(found["id"])):
+        return dict(found)
+    message = f"{CLOUD} answered with a contract that is not whole, or another one than was asked for."
+    raise ProviderUnavailable(message, field="provider", value=KIND, next="Try again in a minute.")
+
+
+def _time(seconds: object) -> datetime | None:
+    return datetime.fromtimestamp(float(seconds), UTC) if isinstance(seconds, int | float) and seconds > 0 else None

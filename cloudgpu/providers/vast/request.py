@@ -1,0 +1,189 @@
+"""Makes a request at one offer exact, and the body of the call that rents it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.core.billing.rates import Rate
+from cloudgpu.core.model.launch import LaunchRequest, Setup
+from cloudgpu.core.model.offers import Available, Basis, Market, Note, NoteKind, Requirements, Trust
+from cloudgpu.core.model.usage import Per, Resource
+from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.times import iso, minute
+from cloudgpu.errors import InvalidRequest, NoCapacity
+from cloudgpu.providers.abilities import AttachedResource, PlacementConstraint, Resolved
+from cloudgpu.providers.vast import market
+from cloudgpu.providers.vast.client import CLOUD
+from cloudgpu.providers.vast.options import IMAGE
+
+if TYPE_CHECKING:
+    from cloudgpu.providers.vast.client import Vast
+
+USUAL_GB, LEAST_GB, MOST_GB = 40, 8, 4000  # of a container's disk: fixed for its life
+# Tags of NVIDIA's repository on Docker Hub, recalled and not looked up; the second is for Blackwell.
+USUAL_IMAGE, NEW_IMAGE = ("nvidia/cuda:12.4.1-cudnn-devel-ubuntu22.04", "nvidia/cuda:12.8.1-cudnn-devel-ubuntu22.04")
+NEW_CUDA = 12.8
+BLACKWELL = ("B200", "B300", "RTX5080", "RTX5090", "RTXPRO6000")
+LABEL = "cg-"  # begins the label of every contract of ours; the launch's token follows
+STORED_AS = "vast_disk"
+KEEP, SSH_PORT, USER = "/workspace", 22, "root"  # of a container: where its files are, and how it is logged in to
+OWNER_READS = "the owner of that computer can read everything in the container, its memory and its disk"
+
+OWN_END = (
+    "it tries to stop itself at its lease's end with the key that vast.ai puts into it, which was never seen to work: "
+    "rely on cloudgpu reap or watch"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What a launch says, as it is saved: plain JSON values.
+
+    `offer` is the ask that is rented, `per_hour` its price in USD when it was looked up, `bid` what is bid an hour for
+    an interruptible one. `ends` is when the host's contract ends, in epoch seconds (None: nobody says). `base` is the
+    address of the interface, which the container itself is told.
+    """
+
+    offer: int
+    image: str
+    disk_gb: int
+    per_hour: str
+    bid: str | None
+    ends: float | None
+    base: str
+    host_key: str = "reads"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as it is saved."""
+        return asdict(self)
+
+
+def constraint(vast: Vast, setup: Setup, requirements: Requirements) -> PlacementConstraint:
+    """Return that a setup pins a launch to no place. Raises InvalidRequest for what vast.ai does not have."""
+    del vast, requirements
+    if setup.image is not None and not IMAGE.fullmatch(setup.image):
+        message = f"{setup.image!r} is not an image with its tag."
+        way = "Write it like pytorch/pytorch:2.6.0-cuda12.4-cudnn9-devel."
+        raise InvalidRequest(message, field="--image", value=setup.image, next=way)
+    if setup.volume is not None and setup.volume.size_gb is None:
+        message = f"There is no volume {setup.volume.name!r}: cloudgpu keeps no volumes on {CLOUD}."
+        raise InvalidRequest(message, field="--volume", value=setup.volume.name, next="Leave --volume out.")
+    return PlacementConstraint()
+
+
+def resolve(vast: Vast, request: LaunchRequest, item: Available) -> Resolved:
+    """Return the exact call of an offer, with what it costs beside and what has to be said of it. One call.
+
+    Raises NoCapacity where the offer is gone, has become dearer, or ends before the lease does.
+    """
+    said = _apart(request)
+    setup = request.setup
+    constraint(vast, setup, request.want)
+    _check_place(request)
+    disk, seen = _disk_gb(setup.disk_gb), vast.asked.get((item.zone, item.instance_type, str(item.market)))
+    ask = market.offer_of(vast, item, disk)
+    if ask is None:
+        raise NoCapacity(f"{CLOUD} does not offer {item.instance_type} on {item.zone} now.", field="offer")
+    now_costs = market.per_hour(ask, item.market)
+    if seen is not None and now_costs > Decimal(seen):
+        message = f"{item.instance_type} on {item.zone} costs ${now_costs} an hour now, no longer ${seen}."
+        raise NoCapacity(message, field="offer", next="Run it again to see the new prices.")
+    _check_end(vast, request, item, ask)
+    call = Call(
+        offer=int(ask["id"]),
+        image=setup.image or vast.options.image or _usual_image(item, ask),
+        disk_gb=disk,
+        per_hour=str(now_costs),
+        bid=str(now_costs) if item.market is Market.SPOT else None,
+        ends=None if (end := market.ends(ask)) is None else end.timestamp(),
+        base=vast.base,
+    )
+    stored = AttachedResource(
+        f"disk of {disk} GB on its host", STORED_AS, disk, while_stopped=True, rate=_rate(vast, ask, disk)
+    )
+    return Resolved(call.to_json(), (stored,), (), (*said, *_remarks(vast, request, item, ask)))
+
+
+def _check_place(request: LaunchRequest) -> None:
+    """Raise InvalidRequest for what a container on somebody's host cannot have."""
+    setup, network = request.setup, request.setup.network
+    wrong = (
+        ("--volume", setup.volume, "keeps no volumes"),
+        ("--subnet", network.subnet, "has no subnets"),
+        ("--security-group", network.security_group, "has no security groups"),
+        ("--jump", network.jump, "takes no jump host"),
+    )
+    for option, value, why in wrong:
+        if value is not None:
+            raise InvalidRequest(
+                f"{option} means nothing on {CLOUD}, which {why}.", field=option, next=f"Leave {option} out."
+            )
+
+
+def _apart(request: LaunchRequest) -> tuple[str, ...]:
+    """Return what the plan of a cluster says: its containers have no network of their own. Nothing for one.
+
+    Raises InvalidRequest for one with an engine, whose daemons could not reach each other.
+    """
+    cluster = request.cluster
+    if cluster is None or cluster.nodes == 1:
+        return ()
+    if cluster.engine != "none":
+        message = f"The containers of a cluster on {CLOUD} cannot reach each other, and {cluster.engine} needs that."
+        way = "Launch with --engine none, or with another --provider."
+        raise InvalidRequest(message, field="--engine", value=cluster.engine, next=way)
+    return (f"the {cluster.nodes} machines cannot reach each other: on {CLOUD}, containers have no network in common",)
+
+
+def _disk_gb(wished: int | None) -> int:
+    if wished is None:
+        return USUAL_GB
+    if LEAST_GB <= wished <= MOST_GB:
+        return wished
+    message = f"A disk of {wished:,} GB cannot be on {CLOUD}."
+    raise InvalidRequest(message, field="--disk", value=str(wished), next=f"Ask for {LEAST_GB} to {MOST_GB} GB.")
+
+
+def _check_end(vast: Vast, request: LaunchRequest, item: Available, ask: Mapping[str, Any]) -> None:
+    end = market.ends(ask)
+    if end is not None and end < vast.clock() + timedelta(seconds=request.lease_s):
+        message = f"The host of {item.zone} leaves {CLOUD} at {minute(iso(end))}, before the lease ends."
+        raise NoCapacity(message, field="offer", value=item.zone, next="Ask for a shorter --lease, or another --gpu.")
+
+
+def _usual_image(item: Available, ask: Mapping[str, Any]) -> str:
+    if item.accelerators[0].name not in BLACKWELL:
+        return USUAL_IMAGE
+    if float(ask.get("cuda_max_good") or 0) < NEW_CUDA:
+        message = f"The driver of {item.zone} is too old for {item.accelerators[0].name}: it has no CUDA {NEW_CUDA}."
+        raise NoCapacity(message, field="offer", value=item.zone)
+    return NEW_IMAGE
+
+
+def _rate(vast: Vast, ask: Mapping[str, Any], disk: int) -> Rate:
+    """Return what the container's disk costs: the host's own price, per GB and month, by the second."""
+    price = Money.usd(Decimal(str(ask["storage_cost"])))
+    source = "vast.ai's own offer (storage_cost)"
+    return Rate(Resource.DISK, STORED_AS, disk, Per.MONTH, price, source, vast.clock(), Basis.ASKED)
+
+
+def _remarks(vast: Vast, request: LaunchRequest, item: Available, ask: Mapping[str, Any]) -> Iterator[str]:
+    if item.trust is not Trust.COMMUNITY:  # of a stranger's computer, every plan says so
+        yield Note(OWNER_READS, NoteKind.ACCESS)
+    if item.traffic is None:  # else every plan says what it costs
+        yield Note("what its traffic costs is not known", NoteKind.MONEY)
+    yield Note("what it costs stopped is its disk, until it is destroyed", NoteKind.MONEY)
+    end = market.ends(ask)
+    if end is None:
+        yield "when its host leaves vast.ai is not known"
+    elif end < vast.clock() + timedelta(seconds=request.renew_s):
+        yield Note(f"its host leaves {CLOUD} at {minute(iso(end))}, before renew-until: it stops then", NoteKind.GUARD)
+    else:
+        yield f"its host leaves {CLOUD} at {minute(iso(end))}, and it stops then: that timer is not ours"
+    yield Note(OWN_END, NoteKind.GUARD)
+    if item.market is Market.SPOT:
+        yield Note("a higher bid stops it at once, without notice; its disk stays, and costs on", NoteKind.ERASURE)

@@ -1,0 +1,5 @@
+from __future__ import annotations
+
+from tests.clouds.vast.fixtures import vast, vast_process
+
+__all__ = ["vast", "vast_process"]

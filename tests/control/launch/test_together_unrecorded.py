@@ -1,0 +1,62 @@
+"""The ledger takes nothing any more while the one call for all machines is answered: all of them are ended again."""
+
+from __future__ import annotations
+
+import resource
+
+import pytest
+
+from cloudgpu.control.inventory.settle import settle_others
+from cloudgpu.control.inventory.unrecorded_termination import Unrecorded
+from cloudgpu.errors import AuthFailed
+from tests.control.launch.test_together import shared, up
+
+CLOUDS = 40_000  # bytes: the file of the fake cloud is a fifth of that, the ledger's is larger by then
+
+
+@pytest.fixture
+def full(lab):
+    """From the call on the ledger cannot grow; yields what gives the disk its room back."""
+    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def fill():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (CLOUDS, most))
+
+    def empty():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+
+    lab.cloud.fail_next("launch_together", fill)
+    yield empty
+    empty()
+
+
+def test_every_machine_of_the_launch_is_ended_and_the_rows_are_settled_later(lab, full):
+    try:
+        with pytest.raises(
+            Unrecorded, match="was ended and nothing of it is left, but the ledger does not know it yet"
+        ):
+            up(lab)
+    finally:
+        full()
+    assert lab.cloud.calls["launch_together"] == 1
+    assert lab.machines() == []
+    assert {row.launch_status for row in lab.rows()} == {"open"}
+    lab.later(hours=1)
+    settle_others(lab.session)
+    assert (lab.rows(), shared(lab)) == ([], [])
+    assert len(up(lab).nodes) == len(lab.machines()) == 4
+
+
+def test_one_that_cannot_be_ended_is_what_is_raised_and_the_others_are_ended_all_the_same(lab, full):
+    lab.cloud.fail_next("terminate", AuthFailed("not allowed", field="credentials"))
+    try:
+        with pytest.raises(AuthFailed):
+            up(lab)
+    finally:
+        full()
+    assert len(lab.machines()) == 1
+    assert [one for one in lab.said if "could not be ended (not allowed)" in one]
+    lab.later(hours=1)
+    settle_others(lab.session)
+    (left,) = lab.rows()
+    assert left.launch_status == "made", "it is known again, as a part of a cluster: the next run of the reaper ends it"

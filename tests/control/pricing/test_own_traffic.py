@@ -1,0 +1,159 @@
+"""Places that price traffic by the offer, both ways: in the plan, in the ledger's line, and by hand-worked sums."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from cloudgpu.cli.jobs.planned import brief_text, plan_text
+from cloudgpu.control.api.jobs import _plan_value
+from cloudgpu.control.inputs.launch_request import parse_request
+from cloudgpu.control.jobs.inputs.request import parse_run
+from cloudgpu.control.jobs.plan import plan_run
+from cloudgpu.control.launch.budget_preview import planned
+from cloudgpu.control.launch.launch import launch
+from cloudgpu.control.launch.plan import prepare
+from cloudgpu.control.pricing.traffic import is_charged, line_of, record
+from cloudgpu.core.billing.charge_notes import traffic_gaps
+from cloudgpu.core.billing.totals import spent
+from cloudgpu.core.events.projection import machine_of
+from cloudgpu.core.jobs.traffic import job_traffic, sentences
+from cloudgpu.core.model.offers import NoteKind, TrafficPrices
+from cloudgpu.core.values.money import Money
+
+GB = 10**9
+BOTH_WAYS = (
+    "what it is sent costs $0.20 ($0.0200 a GB), again on each machine; "
+    "results cost $0.0300 for each GB that leaves it, $0.06 for as many as old had"
+)
+PRICES = 'traffic = { out = "0.03", into = "0.02" }'
+
+
+@pytest.fixture
+def lab(make_lab):
+    return make_lab(PRICES)
+
+
+def up(lab):
+    request = parse_request(gpu="v100", name="fox")
+    return lab.session.ledger.machine(launch(lab.session, prepare(lab.session, request), wait=False).machine.id)
+
+
+def says(lab, sent, received):
+    since = {"since": lab.clock().timestamp() - 60}
+    counters = {"sent": {"bytes": sent, **since}, "received": {"bytes": received, **since}}
+    return {"heartbeat": lab.clock().timestamp(), **counters}
+
+
+def counted(lab, machine, sent, received):
+    lab.later(minutes=20)
+    record(lab.session, lab.session.ledger.machine(machine.id), says(lab, sent, received))
+    return lab.session.ledger.machine(machine.id)
+
+
+def traffic_cost(machine):
+    return machine.usage_totals["traffic"][:3]
+
+
+def test_both_directions_are_billed_at_the_offers_own_prices(lab):
+    machine = up(lab)
+    assert machine.traffic_prices == (30_000_000, 20_000_000)
+    assert is_charged(machine)
+    machine = counted(lab, machine, 2 * GB, 5 * GB)
+    # 2 GB at $0.03 and 5 GB at $0.02: $0.06 + $0.10, sure, since the prices are of every byte.
+
+    low, amount, high = traffic_cost(machine)
+    assert low == amount == high
+    assert amount % 160_000_000 == 0
+    before = spent(machine, lab.clock())
+    machine = counted(lab, machine, 2 * GB, 6 * GB)  # only what is new, and that only came in
+    assert (machine.traffic.counted, machine.traffic.received) == (2 * GB, 6 * GB)
+    run = Money(3 * 10**9 * 20 // 60)  # twenty minutes at $3
+    assert spent(machine, lab.clock()).nanos - before.nanos == 20_000_000 + run.nanos
+
+
+def test_a_count_that_has_nothing_new_is_no_line_and_one_that_began_anew_counts_from_nothing(lab):
+    machine = counted(lab, up(lab), GB, GB)
+    assert line_of(machine, says(lab, GB, GB), lab.clock()) is None
+    draft = line_of(machine, says(lab, GB, 5), lab.clock())
+    assert (draft.body["bytes_out"], draft.body["received"]["bytes_in"]) == (0, 5)
+
+
+def test_an_agent_that_counts_only_what_it_sends_is_billed_for_that(lab):
+    machine = up(lab)
+    status = says(lab, GB, 0)
+    del status["received"]
+    draft = line_of(machine, status, lab.clock())
+    assert (draft.body["bytes_out"], draft.body["nanos"]) == (GB, 30_000_000)
+    assert "received" not in draft.body
+
+
+@pytest.mark.parametrize("wrong", [-1, True, "many", None, 10**16])
+def test_what_an_agent_cannot_have_received_is_refused(lab, wrong):
+    status = says(lab, GB, 0)
+    status["received"]["bytes"] = wrong
+    with pytest.raises((ValueError, TypeError)):
+        line_of(up(lab), status, lab.clock())
+
+
+def test_the_history_says_what_came_in_and_the_fold_agrees_in_any_order(lab):
+    machine = counted(lab, up(lab), 2 * GB, 5 * GB)
+    lines = list(lab.session.ledger.events(machine.id))
+    assert machine_of(lines) == machine_of(list(reversed(lines))) == machine
+    (line,) = [one for one in lines if one.kind == "traffic_observed"]
+    assert json.loads(json.dumps(line.body))["received"]["stored_as"] == "fake_traffic_in"
+
+
+def test_bytes_that_nobody_counted_are_named_where_an_offer_has_prices(lab, make_lab):
+    machine = up(lab)
+    lab.later(minutes=5)
+    (gap,) = traffic_gaps([lab.session.ledger.machine(machine.id)])
+    assert gap.name == "fox"
+
+
+def test_the_plan_of_a_launch_says_the_prices_both_ways(lab):
+    plan = planned(lab.session, prepare(lab.session, parse_request(gpu="v100")))["plan"]
+    note = "traffic costs, too: $0.0200 for each GB it receives, $0.0300 for each it sends"
+    assert plan["note_kinds"][plan["notes"].index(note)] == NoteKind.MONEY
+
+
+def test_the_plan_of_a_job_prices_what_travels_there_and_back(lab, tmp_path):
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "data.bin").write_bytes(b"x" * 3_000_000)
+    request = parse_run(argv=["true"], workdir=tmp_path / "work", gpu="v100", environ={})
+    found = plan_run(lab.session, request, {})
+    value = _plan_value(lab.session, found)["traffic"]
+    assert (value["received_bytes"], value["received_usd"]) == (3_000_000, "0.00006")  # 0.003 GB at $0.02
+    assert (value["usd_per_gb_in"], value["usd_per_gb_out"]) == ("0.02", "0.03")
+    launch_plan = planned(lab.session, found.prepared)["plan"]
+    for text in (plan_text(found, launch_plan, lab.clock(), verbose=False), brief_text(found, launch_plan)):
+        said = " ".join(text.split())
+        assert "what it is sent costs less than $0.01 ($0.0200 a GB), again on each machine" in said
+        assert "results cost $0.0300 for each GB that leaves it" in said
+
+
+def test_a_place_that_charges_for_nothing_says_nothing(make_lab, tmp_path):
+    free = make_lab("")
+    request = parse_run(argv=["true"], workdir=tmp_path, gpu="v100", environ={})
+    found = plan_run(free.session, request, {})
+    assert found.traffic is None
+    assert _plan_value(free.session, found)["traffic"] is None
+
+
+@pytest.mark.parametrize(
+    ("own", "egress", "said"),
+    [
+        (None, None, None),
+        (None, "0.09", "results cost at most $0.0900 for each GB that leaves it, $0.18 for as many as old had"),
+        (
+            ("0.03", "0.02"),
+            "0.09",
+            BOTH_WAYS,
+        ),
+    ],
+)
+def test_an_offers_own_prices_win_over_the_catalogue(own, egress, said):
+    prices = own and TrafficPrices(*map(Money.usd, own))
+    found = job_traffic(prices, egress and Money.usd(egress), 10 * GB, (2 * GB, "old"))
+    assert (found and sentences(found)) == said

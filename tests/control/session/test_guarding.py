@@ -1,0 +1,323 @@
+"""Where nothing on a machine ends its bill, a launch asks for a scheduled run from a computer that stays on."""
+
+from __future__ import annotations
+
+import json
+import platform
+from datetime import timedelta
+
+import pytest
+
+from cloudgpu.cli.app import run
+from cloudgpu.cli.launch.planned import glance
+from cloudgpu.cli.machine_text import guards
+from cloudgpu.control.inventory.listing import listed
+from cloudgpu.control.launch.launch import launch
+from cloudgpu.control.lifecycle.lease import extend, plan_extension, set_hold
+from cloudgpu.control.lifecycle.lifecycle import end, stop
+from cloudgpu.control.lifecycle.start import new_lease, start
+from cloudgpu.control.reaper.reaper import ReapOptions, reap
+from cloudgpu.control.session import guarding
+from cloudgpu.control.session.last_run import last_pass, unguarded
+from cloudgpu.core.model.identity import QueriedAccount, Unanswered
+from cloudgpu.errors import InvalidRequest, ProviderUnavailable
+from cloudgpu.views.machines import machine_value, plan_value
+from tests.control.conftest import Fleet
+
+HERE = platform.node()
+# As Lambda: nothing but terminate.
+POOR = 'agent = "tells"\nlacks = ["HasTimer", "Pausable", "Imageable", "Taggable"]\n'
+STOPS = 'agent = "tells"\nlacks = ["HasTimer"]\n'
+POLICY = "lease: 1h\nrenew_until: 4h\nunknown: end\nspot: {unpausable: terminate}\n"
+
+
+class Power:
+    """What Linux says of this computer's power."""
+
+    def __init__(self, root):
+        self.root = root
+        root.mkdir(parents=True)
+
+    def supply(self, name, **said):
+        (self.root / name).mkdir(exist_ok=True)
+        for key, value in said.items():
+            (self.root / name / key).write_text(f"{value}\n")
+
+    def on_battery(self):
+        self.supply("BAT0", type="Battery", status="Discharging")
+
+    def on_mains(self):
+        self.supply("BAT0", type="Battery", status="Charging")
+
+
+@pytest.fixture
+def power(tmp_path, monkeypatch):
+    """A computer without a battery."""
+    found = Power(tmp_path / "class" / "power_supply")
+    monkeypatch.setattr(guarding, "POWER_SUPPLY", found.root)
+    return found
+
+
+@pytest.fixture
+def poor(make_lab, power):
+    lab = make_lab(POOR)
+    lab.session.home.policies.mkdir(parents=True)
+    (lab.session.home.policies / "own.yaml").write_text(POLICY)
+    return lab
+
+
+def passed(lab, *, cron=True, every=10, **span):
+    """Let time go by and make a run, of a process of its own."""
+    lab.later(**span)
+    return reap(lab.opened(), ReapOptions(cron=cron, interval=timedelta(minutes=every)))
+
+
+def refused(lab, **more):
+    with pytest.raises(InvalidRequest) as error:
+        lab.prepare(**more)
+    assert error.value.exit_code == 2
+    assert "cloudgpu cron install" in error.value.next
+    assert "cloudgpu watch" in error.value.next
+    assert "--no-guard" in error.value.next
+    assert lab.machines() == []
+    return error.value.message
+
+
+@pytest.mark.parametrize(
+    ("supplies", "draws"),
+    [
+        ([], False),
+        ([{"type": "Mains", "online": "1"}], False),
+        ([{"type": "Battery", "status": "Discharging"}], True),
+        ([{"type": "Battery", "status": "Full"}, {"type": "Mains", "online": "1"}], False),
+        ([{"type": "Battery", "status": "Discharging", "scope": "Device"}], False),
+        ([{"type": "UPS", "status": "Discharging"}], True),
+        ([{}], False),
+    ],
+)
+def test_a_battery_counts_while_the_computer_draws_on_it(power, supplies, draws):
+    for number, one in enumerate(supplies):
+        power.supply(f"supply{number}", **one)
+    assert guarding.on_battery(power.root) is draws
+
+
+def test_a_system_that_does_not_tell_is_not_taken_for_one_that_stays_on(tmp_path):
+    assert guarding.on_battery(tmp_path / "none", system="darwin") is None
+    assert guarding.on_battery(tmp_path / "none", system="linux") is False
+    assert guarding.on_battery(tmp_path / "no" / "sys" / "at-all", system="linux") is None
+
+
+def test_without_a_scheduled_run_nothing_is_launched_and_the_way_out_is_named(poor):
+    assert refused(poor).endswith("and none has been heard yet.")
+    passed(poor, cron=False)  # by hand: nobody makes the next one
+    assert refused(poor).endswith("and none has been heard yet.")
+
+
+def test_a_run_admits_for_twice_its_interval_and_the_plan_says_on_what_it_relies(poor):
+    passed(poor)
+    poor.later(minutes=20)
+    value = plan_value(poor.prepare().plan)
+    assert value["guarded"]["run"] == {"host": HERE, "every_s": 600.0, "at": "2026-11-20T11:00:00.000000Z"}
+    text = " ".join(glance(value, poor.clock()).split())
+    assert f"all that ends this machine: it relies on those on {HERE}, every 10m" in text
+    assert "nobody hears when those runs stop: [alerts] deadman in config.toml is not set" in text
+    poor.later(seconds=1)
+    assert refused(poor).endswith(f"the last one, on {HERE}, was 20m 1s ago and should come every 10m.")
+
+
+def test_a_run_that_falls_silent_between_the_plan_and_the_yes_launches_nothing(poor):
+    passed(poor)
+    prepared = poor.prepare()
+    poor.later(minutes=21)
+    with pytest.raises(InvalidRequest, match="should come every 10m"):
+        launch(poor.session, prepared, wait=False)
+    assert (poor.machines(), poor.session.ledger.machines()) == ([], [])
+
+
+def test_a_laptop_on_its_battery_does_not_count_and_one_on_the_mains_does(poor, power):
+    power.on_battery()
+    passed(poor)
+    assert "runs on a battery" in refused(poor)
+    power.on_mains()
+    passed(poor, minutes=10)
+    assert poor.up().machine.terminated_at is None
+
+
+def test_a_colleagues_run_on_the_same_ledger_counts_until_it_is_silent(poor, power, monkeypatch):
+    monkeypatch.setattr(platform, "node", lambda: "server")
+    passed(poor)
+    monkeypatch.setattr(platform, "node", lambda: "laptop")
+    power.on_battery()
+    passed(poor, minutes=5)  # the laptop's line carries the server's run on
+    assert poor.prepare().plan.run.host == "server"
+    passed(poor, minutes=16)
+    assert "laptop runs on a battery" in refused(poor)
+
+
+def test_a_run_that_the_account_did_not_answer_does_not_count(poor):
+    asked = [QueriedAccount("lab", "fake"), QueriedAccount("gone", "fake")]  # of the other nobody can say who it is
+    answered = guarding.own_run(poor.session, timedelta(minutes=10), asked, ())
+    assert [one.startswith("scope:fake/") for one in answered.accounts] == [True]
+    silent = guarding.own_run(poor.session, timedelta(minutes=10), asked, [Unanswered("lab", "it timed out")])
+    assert silent.accounts == frozenset()
+    poor.cloud.fail_next("list", ProviderUnavailable("it timed out", field="provider"), times=9)
+    passed(poor)
+    (heard,) = last_pass(poor.session.ledger).heard
+    assert (heard.host, heard.every, heard.battery, heard.accounts) == (HERE, timedelta(minutes=10), False, frozenset())
+
+
+def test_who_types_no_guard_launches_and_it_is_written_down_and_shown(poor):
+    row = poor.up(no_guard=True).machine
+    (line,) = [one for one in poor.session.ledger.events(row.id) if one.kind == "launch_intended"]
+    assert line.body["guards"]["waived"] is True
+    value = machine_value(row, poor.clock())
+    assert value["guards"]["waived"] is True
+    assert guards(value, poor.clock()).endswith("and it was launched or started with --no-guard")
+    poor.later(hours=2)
+    assert unguarded(poor.session) is None  # it was agreed to
+
+
+def test_with_a_run_nothing_is_waived_though_no_guard_is_typed_elsewhere(make_lab, power):
+    row = make_lab("").up(no_guard=True).machine
+    assert row.guards.waived is False
+
+
+def test_a_cluster_asks_for_a_run_and_writes_no_line_without_one(poor):
+    assert "none has been heard yet" in refused(poor, nodes=3, name="train")
+    passed(poor)
+    assert len(poor.up(nodes=3, name="train").nodes) == 3
+
+
+def test_a_stopped_machine_starts_only_under_a_run_or_with_no_guard(make_lab, power):
+    lab = make_lab(STOPS)
+    passed(lab)
+    row = stop(lab.session, lab.up(name="fox").machine, why="test")
+    lab.later(hours=1)
+    with pytest.raises(InvalidRequest, match="should come every 10m"):
+        start(lab.session, row, new_lease(lab.session, row, None))
+    assert lab.machines() == []
+    row = start(lab.session, row, new_lease(lab.session, row, None), no_guard=True)
+    assert row.guards.waived is True
+    row = stop(lab.session, row, why="test")
+    passed(lab, minutes=1)
+    assert start(lab.session, row, new_lease(lab.session, row, None)).guards.waived is False
+
+
+def test_every_verb_says_first_that_the_run_fell_silent_and_again_nothing_once_it_is_heard(poor, monkeypatch, capsys):
+    passed(poor)
+    poor.up(name="fox")
+    poor.later(minutes=20)
+    assert unguarded(poor.session) is None
+    poor.later(hours=3)
+    said = unguarded(poor.session)
+    assert said.startswith("Only scheduled runs of the reaper can end fox, and the last one")
+    poor.said.clear()
+    listed(poor.session)
+    assert poor.said[0] == said
+    from cloudgpu.control.outage import opening
+
+    real = opening.open_session
+    monkeypatch.setenv("CLOUDGPU_HOME", str(poor.home))
+    monkeypatch.setattr(opening, "open_session", lambda *a, **k: real(*a, **{**k, "clock": poor.clock}))
+    for words in (["ls"], ["show", "fox"], ["cost"], ["budget", "ls"]):
+        capsys.readouterr()
+        assert run(words) == 0
+        err = " ".join(capsys.readouterr().err.split())
+        assert err.startswith("Only scheduled runs of the reaper can end fox"), words
+        assert err.count("Only scheduled") == 1
+    capsys.readouterr()
+    assert run(["up", "--gpu", "v100", "--new", "--dry-run", "-o", "json"]) == 2
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert error["field"] == "--no-guard"
+    passed(poor)
+    assert unguarded(poor.session) is None
+
+
+def test_the_alert_is_raised_once_and_falls_back_and_the_dead_mans_address_hears_that_it_failed(
+    make_lab, power, web, monkeypatch
+):
+    alerts = f'[alerts]\nto = ["json://{web.place}/owner"]\ndeadman = "http://{web.place}/alive"\n'
+    lab = make_lab(POOR + alerts)
+    passed(lab)
+    lab.up(name="fox")
+    monkeypatch.setattr(platform, "node", lambda: "laptop")
+    power.on_battery()
+    passed(lab, minutes=20)
+    passed(lab, minutes=10)  # nothing but a laptop is left
+    passed(lab, minutes=10)
+    monkeypatch.undo()
+    posts = [body.decode() for method, _, body in web.got if method == "POST"]
+    assert len([one for one in posts if "Nothing ends fox by itself now" in one]) == 1
+    pings = [path for method, path, _ in web.got if method == "GET"]
+    assert pings == ["/alive", "/alive", "/alive/fail", "/alive/fail"]
+
+
+def test_a_steady_run_that_comes_back_raises_no_alert_of_its_own_absence(poor):
+    passed(poor)
+    poor.up(name="fox")
+    passed(poor, hours=3)
+    assert [one for one in poor.session.ledger.events("alerts") if one.body.get("key", "").startswith("guard:")] == []
+
+
+def test_runs_terminate_such_a_machine_with_its_lease_and_at_renew_until(poor):
+    passed(poor)
+    poor.up(name="fox", policy="own")
+    found = passed(poor, minutes=61)
+    assert [(str(one.do), str(one.rule)) for one in found.ended] == [("terminate", "lease")]
+    assert poor.machines() == []
+
+
+def test_the_usual_policy_only_warns_at_the_lease_and_terminates_at_renew_until(poor):
+    passed(poor)
+    row = poor.up(name="hen").machine
+    done = [str(one.rule) for _ in range(13) for one in passed(poor, hours=6, every=360).ended]
+    assert done == ["renew-until"]
+    ended = poor.session.ledger.machine(row.id)
+    assert ended.terminated_at is not None
+    assert poor.machines() == []
+
+
+def test_extend_and_hold_are_decided_by_the_ledger_alone_where_there_are_no_tags(poor):
+    passed(poor)
+    row = poor.up(name="fox", policy="own").machine
+    extend(poor.session, plan_extension(poor.session, row, timedelta(hours=1)))
+    assert passed(poor, minutes=61).ended == ()
+    set_hold(poor.session, poor.session.find("fox"), poor.clock() + timedelta(hours=2))
+    assert passed(poor, minutes=70).ended == ()
+    assert [str(one.do) for one in passed(poor, minutes=61).ended] == ["terminate"]
+    assert poor.machines() == []
+
+
+def test_where_an_agent_would_end_it_by_the_launchs_lease_that_lease_cannot_be_moved(make_lab, power):
+    lab = make_lab('lacks = ["Taggable"]\n')
+    row = lab.up(name="fox").machine
+    with pytest.raises(InvalidRequest, match="The lease of a machine on fake cannot be changed"):
+        set_hold(lab.session, row, lab.clock() + timedelta(hours=2))
+
+
+def test_a_busy_one_is_renewed_by_the_ledger_alone_and_an_idle_one_is_terminated_as_the_policy_says(
+    tmp_path,
+    monkeypatch,
+    agents,
+    power,
+):
+    fleet = Fleet(tmp_path, monkeypatch, agents.options + POOR, agents)
+    fleet.policy("own", POLICY + "idle: {after: 30m, do: stop, grace: 5m}\n")
+    passed(fleet)
+    fleet.up(name="fox", policy="own")
+    fleet.later(minutes=58)
+    agents.says(fleet.clock(), gpu=95)
+    assert [one.do for one in fleet.pass_().renewed] == ["renew"]
+    assert fleet.machine().expires > "2026-11-20T12:30"
+    rules = [str(one.rule) for minutes in (31, 6) for one in fleet.idle(minutes=minutes).ended]
+    assert rules == ["idle"]
+    assert fleet.machine().terminated_at is not None
+    assert fleet.machines() == []
+
+
+def test_an_ended_machine_is_nobodys_concern(poor):
+    passed(poor)
+    poor.up(name="fox")
+    end(poor.session, poor.session.find("fox"), why="test")
+    poor.later(hours=5)
+    assert unguarded(poor.session) is None

@@ -1,0 +1,174 @@
+"""Launches, ends, bills and runs of the reaper on our model of vast.ai, in this process, on the model's clock.
+
+What is billed is held to the model's own meters. The model never was vast.ai.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from decimal import Decimal
+
+import pytest
+
+from cloudgpu.control.cost.cost import costs
+from cloudgpu.control.inputs.launch_request import parse_request
+from cloudgpu.control.inventory.sync import look_at_all
+from cloudgpu.control.launch.launch import launch
+from cloudgpu.control.launch.plan import prepare
+from cloudgpu.control.lifecycle.lifecycle import end, stop
+from cloudgpu.control.outage.opening import open_session
+from cloudgpu.control.pricing.traffic import record
+from cloudgpu.control.reaper.reaper import ReapOptions, reap
+from cloudgpu.core.billing.totals import spent
+from cloudgpu.core.model.offers import Market
+from cloudgpu.errors import InvalidRequest, LaunchUncertain
+from tests.clouds.vast.fixtures import vast, vast_process
+
+__all__ = ["vast", "vast_process"]
+CONFIG = 'provider = "vast"\nowner = "ada"\naddress_services = []\n[accounts.lab]\nprovider = "vast"\n'
+HOUR = 3600
+
+
+class Lab:
+    """One user's home, with an account at the model."""
+
+    def __init__(self, home, vast, name="home"):
+        self.vast = vast
+        place = home / name
+        place.mkdir(mode=0o700)
+        (place / "config.toml").write_text(CONFIG)
+        self.session = open_session({"CLOUDGPU_HOME": str(place), "USER": "ada"}, clock=vast.clock.now)
+        self.session.pause = vast.advance
+        look_at_all(self.session)
+
+    def up(self, **words):
+        """Launch one, and return its row."""
+        asked = {"gpu": "rtx4090", "region": "US", "name": "bear", "no_guard": True, **words}
+        return launch(self.session, prepare(self.session, parse_request(**asked)), wait=False).machine
+
+    def row(self, machine):
+        return self.session.ledger.machine(machine.id)
+
+    def asked(self, verb):
+        """Return how often each action was called in this."""
+        begun = len(self.vast.calls)
+        verb()
+        return Counter(call.action for call in self.vast.calls[begun:])
+
+
+def ledgers(lab):
+    """Return what the ledger says was spent so far, in USD."""
+    return Decimal(str(costs(lab.session)["total"]["usd"]))
+
+
+@pytest.fixture
+def lab(vast, tmp_path):
+    return Lab(tmp_path, vast)
+
+
+def test_a_day_costs_what_the_meters_say(vast, lab):
+    machine = lab.up()
+    vast.advance(8 * HOUR)
+    stop(lab.session, lab.row(machine), why="a test")
+    vast.advance(16 * HOUR)
+    end(lab.session, lab.row(machine), why="a test")
+    (id_,) = [str(one) for one in vast.contracts]
+    meters = vast.bill(id_)
+    assert vast.living() == []
+    assert abs(meters["gpu"] - Decimal("2.72")) < Decimal("0.01")  # 8 h at $0.34
+    assert abs(meters["storage"] - Decimal("12.8") * 24 / 730) < Decimal("0.01")
+    assert abs(ledgers(lab) - meters["gpu"] - meters["storage"]) < Decimal("0.02")  # a month of 30 days is the ledger's
+    assert meters["traffic"] == 0
+
+
+def test_traffic_is_billed_both_ways_at_the_hosts_own_prices(vast, lab):
+    machine = lab.up()
+    (contract,) = vast.contracts.values()
+    contract.sent, contract.received = 3 * 10**9, 7 * 10**9
+    vast.advance(HOUR)
+    now = lab.session.clock()
+    before = spent(lab.row(machine), now).dollars
+    since = {"since": now.timestamp() - HOUR}
+    counters = {"sent": {"bytes": contract.sent, **since}, "received": {"bytes": contract.received, **since}}
+    record(lab.session, lab.row(machine), {"heartbeat": now.timestamp(), **counters})
+    asked = vast.bill(str(contract.id))["traffic"]
+    assert asked == Decimal("0.026")  # 3 GB at $0.004 and 7 GB at $0.002
+    assert spent(lab.row(machine), now).dollars - before == asked
+    end(lab.session, lab.row(machine), why="a test")
+
+
+def test_a_refusal_that_left_a_contract_is_in_the_ledger_and_the_next_offer_is_rented(vast, lab):
+    vast.dwell(ending=30)
+    vast.refuse_with_contract()
+    machine = lab.up(region=None)
+    left, kept = vast.contracts.values()
+    assert left.ended is not None
+    assert [one.id for one in vast.living()] == [kept.id]
+    assert lab.row(machine).provider_id == str(kept.id)
+    rows = {row.provider_id: row for row in lab.session.ledger.machines()}
+    assert (rows[str(left.id)].launch_status, rows[str(left.id)].state) == ("made", "terminated")
+    vast.dwell(ending=0)
+    end(lab.session, lab.row(machine), why="a test")
+    spent = sum(sum(vast.bill(str(one.id)).values()) for one in (left, kept))
+    assert vast.bill(str(left.id))["storage"] > 0
+    assert abs(ledgers(lab) - spent) < Decimal("0.001")
+
+
+def test_a_launch_whose_answer_was_lost_is_settled_and_never_sent_twice(vast, lab):
+    vast.dwell(listed=30)
+    vast.faults.lose_reply("rent")
+    with pytest.raises(LaunchUncertain):
+        lab.up()
+    vast.advance(60)
+    machine = lab.up()
+    assert [str(one.id) for one in vast.living()] == [lab.row(machine).provider_id]
+    assert len(vast.called("rent")) == 1
+
+
+def test_a_call_that_never_arrived_is_given_up_after_ten_minutes_and_then_sent_anew(vast, lab):
+    vast.faults.refuse("rent")
+    with pytest.raises(LaunchUncertain):
+        lab.up()
+    vast.advance(300)
+    with pytest.raises(LaunchUncertain):
+        lab.up()
+    assert vast.living() == []
+    vast.advance(400)
+    lab.up()
+    assert len(vast.living()) == 1
+    assert len(vast.called("rent")) == 2
+
+
+def test_two_computers_with_one_request_each_make_their_own_and_see_both(vast, tmp_path):
+    first, second = (Lab(tmp_path, vast, name) for name in ("one", "two"))
+    first.up()
+    second.up()
+    assert len(vast.living()) == 2
+    assert all(len(one.session.provider("lab").list().instances) == 2 for one in (first, second))
+
+
+def test_a_run_of_the_reaper_ends_a_lease_with_few_calls(vast, lab):
+    machine = lab.up(lease="1h", renew_until="1h")
+    quiet = lab.asked(lambda: reap(lab.session, ReapOptions()))
+    assert quiet == {"list": 1, "user": 1}  # the user: what is left of the credit
+    vast.advance(HOUR + 60)
+    asked = lab.asked(lambda: reap(lab.session, ReapOptions()))
+    assert asked == {"list": 1, "user": 1, "get": 3, "change": 1}  # looked at again before and after its stop
+    assert lab.row(machine).state == "stopped"
+    assert [one.intended for one in vast.living()] == ["stopped"]
+
+
+def test_strangers_are_never_rented_from_unasked(vast, lab):
+    lab.up(region=None)
+    (one,) = vast.living()
+    assert one.ask["hosting_type"] == 1
+
+
+def test_a_machine_that_a_higher_bid_takes_is_for_jobs_alone(vast, lab):
+    asked = parse_request(gpu="rtx4090", spot=True, no_guard=True)
+    with pytest.raises(InvalidRequest) as refused:
+        prepare(lab.session, replace(asked, by_hand=True))
+    assert "cloudgpu run --spot" in refused.value.next
+    assert prepare(lab.session, asked).plan.offer.available.market is Market.SPOT
+    assert not vast.called("rent")

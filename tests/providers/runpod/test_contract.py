@@ -1,0 +1,49 @@
+"""The runpod provider keeps every promise of the contract on our model of RunPod; it never ran against RunPod."""
+
+from __future__ import annotations
+
+import pytest
+
+from cloudgpu.providers.base import ProviderSettings
+from cloudgpu.providers.runpod.provider import make
+from cloudgpu.testing import (
+    ExaminesContract,
+    HasLoginContract,
+    HasPricesContract,
+    PausableContract,
+    ProviderContract,
+    ReadsCreditContract,
+    ReadsHostKeysContract,
+    ResolvesContract,
+)
+from cloudgpu.testing.helpers import new_host_key
+from tests.clouds.runpod.fixtures import runpod, runpod_process
+
+__all__ = ["runpod", "runpod_process"]
+
+
+class TestRunpod(
+    ProviderContract,
+    HasPricesContract,
+    PausableContract,
+    ReadsHostKeysContract,
+    ResolvesContract,
+    HasLoginContract,
+    ReadsCreditContract,
+    ExaminesContract,
+):
+    at_once = 3
+
+    @pytest.fixture
+    def factory(self):
+        return make
+
+    @pytest.fixture
+    def settings(self, runpod, tmp_path):
+        self.runpod = runpod
+        return ProviderSettings("contract", {}, tmp_path / "runpod", runpod.clock.now, runpod.advance)
+
+    def boots(self, provider, id):  # noqa: A002
+        """Let the start script say the host key that it has made."""
+        kind, key = new_host_key()[0].split()[:2]
+        self.runpod.say(id, f"cloudgpu-host-key: {kind} {key}")

@@ -1,0 +1,72 @@
+"""The vast provider keeps every promise of the contract on our model of vast.ai; it never ran against vast.ai."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cloudgpu.core.model.offers import Market, Requirements
+from cloudgpu.providers.base import Factory, ProviderSettings
+from cloudgpu.providers.machine.container_start import HOST_KEY_LINE
+from cloudgpu.providers.vast.provider import make
+from cloudgpu.testing import (
+    ExaminesContract,
+    HasLoginContract,
+    HasPricesContract,
+    PausableContract,
+    ProviderContract,
+    ReadsCreditContract,
+    ReadsHostKeysContract,
+    ResolvesContract,
+    TaggableContract,
+)
+from cloudgpu.testing.helpers import make_attempt as attempt_at
+from cloudgpu.testing.helpers import new_host_key
+from tests.clouds.vast.fixtures import vast, vast_process
+
+__all__ = ["vast", "vast_process"]
+
+
+class TestVast(
+    ProviderContract,
+    PausableContract,
+    TaggableContract,
+    HasPricesContract,
+    ResolvesContract,
+    ReadsCreditContract,
+    ReadsHostKeysContract,
+    HasLoginContract,
+    ExaminesContract,
+):
+    at_once = 3
+
+    @pytest.fixture
+    def factory(self) -> Factory:
+        return make
+
+    @pytest.fixture
+    def settings(self, vast, tmp_path: Path) -> ProviderSettings:
+        self.vast = vast
+        return ProviderSettings("contract", {}, tmp_path / "vast", vast.clock.now, vast.advance)
+
+    @pytest.fixture
+    def make_attempt(self, provider, settings):
+        """Give a maker of attempts, each at an offer that none before it has: an offer is rented once."""
+        keys = {"host_key": new_host_key(), "client_public_keys": [new_host_key()[0]]}
+        used: set[tuple[str, str]] = set()
+
+        def make(*, market: Market = Market.ON_DEMAND, item: Any = None, **changes: Any):
+            offers = [item] if item else provider.available(Requirements(market=market)).items
+            offered = next(one for one in offers if (one.zone, one.market) not in used)
+            used.add((offered.zone, offered.market))
+            attempt = attempt_at(offered, **{"now": settings.clock(), **keys, **changes})
+            return replace(attempt, call=provider.resolve(attempt.request, offered).call)
+
+        return make
+
+    def boots(self, provider, id):  # noqa: A002
+        """Let the container's start script say its host key in the log."""
+        self.vast.say(id, f"{HOST_KEY_LINE}{' '.join(new_host_key()[0].split()[:2])}")

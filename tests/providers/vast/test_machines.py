@@ -1,0 +1,188 @@
+"""Contracts as machines: states, tags, pages, and how many calls each look costs."""
+
+from __future__ import annotations
+
+import pytest
+
+from cloudgpu.core.model.instances import State
+from cloudgpu.core.model.offers import Market
+from cloudgpu.errors import InstanceNotFound, InvalidRequest, ProviderUnavailable
+from tests.clouds.vast.contracts import Contract
+from tests.clouds.vast.server import ANOTHER_USER, FIRST
+from tests.providers.vast.accounts import account, attempt_of, calls, launched, offered
+
+
+def look(lab, made):
+    found = lab.get(made.id)
+    return found.state, found.billed, found.reason
+
+
+def test_a_container_that_is_loaded_is_pending_and_then_runs_at_its_own_port(vast, lab):
+    vast.dwell(loading=300)
+    made = launched(lab)
+    assert look(lab, made) == (State.PENDING, True, None)
+    assert lab.get(made.id).address is None
+    vast.advance(301)
+    found = lab.get(made.id)
+    assert (found.state, found.address.host, found.address.user) == (State.RUNNING, "127.0.0.1", "root")
+    assert found.address.port == vast.contract(made.id).port
+
+
+def test_a_container_that_can_never_start_has_died(vast, lab):
+    made = launched(lab)
+    vast.break_down(made.id)
+    assert look(lab, made) == (State.STOPPED, False, "died")
+
+
+def test_a_host_that_is_offline_says_nothing_and_bills_nothing(vast, lab):
+    made = launched(lab)
+    vast.go_offline(made.id)
+    assert look(lab, made) == (State.UNKNOWN, False, None)
+
+
+def test_an_outbid_machine_was_interrupted_and_one_on_demand_waits(vast, lab):
+    spot = launched(lab, attempt_of(lab, offered(lab, market=Market.SPOT)))
+    waits = launched(lab, attempt_of(lab, offered(lab, gpu="h100"), key="other"))
+    for one in (spot, waits):
+        lab.get(one.id)
+        vast.outbid(one.id)
+    assert look(lab, spot) == (State.STOPPED, False, "interrupted")
+    assert look(lab, waits) == (State.PENDING, False, None)
+
+
+def test_a_stop_that_takes_a_while_is_stopping_and_billed(vast, lab):
+    made = launched(lab)
+    lab.get(made.id)
+    vast.dwell(stopping=30)
+    lab.stop(made.id)
+    assert look(lab, made) == (State.STOPPING, True, None)
+    vast.advance(31)
+    assert look(lab, made) == (State.STOPPED, False, None)
+
+
+def test_credit_that_is_gone_stops_machines(vast, lab):
+    made = launched(lab)
+    lab.get(made.id)
+    vast.run_dry()
+    assert look(lab, made) == (State.STOPPED, False, None)
+    assert lab.credit().left.dollars <= 0
+    (found,) = lab.findings()
+    assert (found.good, found.needed) == (False, True)
+
+
+def test_null_with_200_is_not_found_and_silence_is_not(vast, lab):
+    made = launched(lab)
+    lab.terminate(made.id)
+    with pytest.raises(InstanceNotFound):
+        lab.get(made.id)
+    vast.faults.add("get", error="x", status=200, body={})
+    with pytest.raises(ProviderUnavailable):
+        lab.get(made.id)
+
+
+def test_another_contract_than_was_asked_for_is_no_answer(vast, lab):
+    made = launched(lab)
+    row = {"id": 5, "machine_id": 1, "gpu_name": "x"}
+    vast.faults.add("get", error="x", status=200, body={"instances": row})
+    with pytest.raises(ProviderUnavailable):
+        lab.get(made.id)
+
+
+def test_contracts_of_somebody_else_are_not_ours(vast, lab):
+    made = launched(lab)
+    theirs = launched(lab, attempt_of(lab, key="other"))
+    del vast.contract(theirs.id).body["env"]["CLOUDGPU_TAGS"]
+    assert [one.id for one in lab.list().instances] == [made.id]
+
+
+def test_tags_in_a_label_that_somebody_wrote_by_hand_are_none(vast, lab):
+    attempt = attempt_of(lab)
+    made = launched(lab, attempt)
+    for text in ("my machine", "cg-x {not json", "", "cg-x [1]"):
+        vast.contract(made.id).label = text
+        assert dict(lab.get(made.id).tags) == dict(attempt.tags)
+
+
+def test_tags_that_are_too_long_for_a_label_are_refused(vast, lab):
+    made = launched(lab)
+    with pytest.raises(InvalidRequest):
+        lab.tag(made.id, {"cloudgpu-hold-until": "x" * 1024})
+
+
+@pytest.mark.parametrize(("count", "lists"), [(0, 1), (1, 1), (25, 1), (26, 2), (51, 3)])
+def test_a_listing_costs_a_call_per_25_contracts(vast, lab, count, lists):
+    ask = next(iter(vast.hosts[0].asks(vast.begun)))
+    tags = '{"cloudgpu-id": "cg-%d"}'
+    for number in range(count):
+        body = {"env": {"CLOUDGPU_TAGS": tags % number}, "disk": 8, "image": "x", "runtype": "args"}
+        one = Contract(FIRST + number, ask, body, vast.clock.now(), None, actual="running", listed=True)
+        vast.contracts[one.id] = one
+    with calls(vast) as made:
+        found = lab.list()
+    assert made == ["list"] * lists
+    assert len(found.instances) == count
+    assert found.unanswered == ()
+
+
+def test_pages_without_an_end_are_no_listing(vast, lab):
+    page = {"success": True, "instances": [], "next_token": "again"}
+    vast.faults.add("list", error="x", status=200, body=page, times=5)
+    with pytest.raises(ProviderUnavailable):
+        lab.list()
+
+
+def test_a_page_that_fails_leaves_no_part_of_a_listing(vast, tmp_path):
+    lab = account(vast, tmp_path / "lab", patience=0.1)
+    vast.faults.add("list", error="x", status=500, times=100000)
+    with pytest.raises(ProviderUnavailable):
+        lab.list()
+
+
+def test_what_lacks_its_machine_is_no_contract(vast, lab):
+    vast.faults.add("list", error="x", status=200, body={"instances": [{"id": 1}], "next_token": None})
+    with pytest.raises(ProviderUnavailable):
+        lab.list()
+
+
+def test_each_verb_costs_its_calls(vast, lab):
+    made = launched(lab)
+    found = {}
+    verbs = {
+        "get": lambda: lab.get(made.id),
+        "tag": lambda: lab.tag(made.id, {"cloudgpu-hold-until": "5"}),
+        "stop": lambda: lab.stop(made.id),
+        "start": lambda: lab.start(made.id),
+        "credit": lab.credit,
+        "terminate": lambda: lab.terminate(made.id),
+    }
+    for name, verb in verbs.items():
+        with calls(vast) as asked:
+            verb()
+        found[name] = asked
+    assert found == {
+        "get": ["get"],
+        "tag": ["get", "change"],
+        "stop": ["change"],
+        "start": ["get", "change"],
+        "credit": ["user"],
+        "terminate": ["destroy"],
+    }
+
+
+def test_two_keys_of_two_users_are_two_accounts(vast, lab, tmp_path, monkeypatch):
+    mine = lab.identity()
+    vast.keys["another-key"] = ANOTHER_USER
+    monkeypatch.setenv("VAST_API_KEY", "another-key")
+    theirs = account(vast, tmp_path / "other").identity()
+    assert (mine.kind, mine.id, theirs.id) == ("vast account", "4711", "815")
+    with calls(vast) as made:
+        assert lab.identity() == mine
+    assert made == []
+
+
+def test_a_log_is_read_without_the_key_and_waited_for(vast, lab):
+    made = launched(lab)
+    lab.get(made.id)
+    vast.say(made.id, "cloudgpu-host-key: ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIA==")
+    vast.dwell(logs=9)
+    assert list(lab.host_keys(made.id)) == ["ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIA=="]

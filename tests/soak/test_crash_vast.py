@@ -1,0 +1,76 @@
+"""`up`, `stop`, `start`, `down` on our model of vast.ai, killed before and after every change that they ask of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.many import Many
+from tests.clouds.vast.fixtures import vast, vast_process
+from tests.soak.crash import check_each
+from tests.soak.crash_vast import HEADLINE, SDK, VastLife, moments
+
+__all__ = ["vast", "vast_process"]
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(600)]
+VERBS = {
+    "stop": ("--yes",),
+    "start": ("--yes", "--no-wait", "--no-guard", "--lease", "9h", "--renew-until", "4d"),
+    "down": ("--yes",),
+}
+
+
+@pytest.fixture(scope="module")
+def forks():
+    many = Many.open(*SDK)
+    yield many
+    many.close()
+
+
+@pytest.fixture
+def life(vast, tmp_path, forks):
+    """Make a home that nobody has used, and a market of which nothing is rented."""
+    number = iter(range(1000))
+    return lambda: VastLife(vast, tmp_path / str(next(number)) / "home", forks)
+
+
+def test_up_killed_at_every_change_is_never_sent_twice(life):
+    points = moments(life().counted(*HEADLINE))
+    assert [one.phase for one in points if one.action == "rent"] == ["before", "after"]
+
+    def case(point):
+        one = life()
+        died = one.killed(*HEADLINE, at=point)
+        one.check_known()
+        one.check_one_or_uncertain()
+        if one.ids():
+            one.check_down_leaves_nothing()
+        return died
+
+    assert check_each(points, case) == len(points)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_verb_killed_at_every_change_is_finished_by_the_next(life, verb):
+    def ready(one):
+        name = one.done(*HEADLINE)["machine"]["name"]
+        if verb == "start":
+            one.done("stop", name, "--yes")
+        return name
+
+    one = life()
+    points = moments(one.counted(verb, ready(one), *VERBS[verb]))
+    assert points
+
+    def case(point):
+        one = life()
+        name = ready(one)
+        died = one.killed(verb, name, *VERBS[verb], at=point)
+        one.check_known()
+        if verb != "down":
+            one.done(verb, name, *VERBS[verb])
+            assert [contract.intended for contract in one.server.living()] == [
+                {"stop": "stopped", "start": "running"}[verb]
+            ]
+        one.check_down_leaves_nothing()
+        return died
+
+    assert check_each(points, case) == len(points)
