@@ -7,6 +7,7 @@ with vast.ai goes on for an hour at least are seen. Names of fields are those of
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -192,7 +193,8 @@ def _first_of_each(items: Sequence[Available]) -> Iterator[Available]:
 
 
 def _is_meant(vast: Vast, item: Available, want: Requirements) -> bool:
-    return vast.options.uses(item.region) and fits(item, want)
+    """Say whether an offer fits, whoever owns its host: of less trust than is wanted, control only speaks."""
+    return vast.options.uses(item.region) and fits(item, replace(want, trust=Trust.COMMUNITY))
 
 
 def _is_whole(ask: Ask) -> bool:
