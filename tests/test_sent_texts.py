@@ -71,7 +71,6 @@ HASHES = {  # of each text as UTF-8; a failing test says the line to write here
     "container.sh": "a1911ee3289cb17cb92bfd8e198a020a1062f7b825b9222c8ff7749aeae9b55a",
     "container_run.sh": "dc9fdecbc7e98d603e58183c4cba2cfbd0447bf410c177f213ac688a3ec72990",
     "inside.sh": "11f7c0caf1cac75836622bbc0dda580732caddead00099d7fc716c04007d995d",
-    "cloud_lambda.sh": "4ea6cb2cbff80336adceac1f99c0b3a2fb8d536d9a8069e87d9d5343f8d128f1",
     "jupyter.sh": "ce0e353cf490f5178e903ca7904fbc4fe320ec40d2b35d70ab10107b1b8e11d5",
     "lease.sh": "fe4777741ab55d6c85e6ce407c57f2a781f9e8bd3c85711512bf7c87b961e5ac",
     "report_aws.py": "b29d0163750ddd206169b38532eb52d0ea4985f7786166e7181ff94e966ebcb4",

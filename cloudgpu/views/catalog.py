@@ -8,7 +8,7 @@ from cloudgpu.core.catalog.catalog import is_old, speed_per_dollar
 from cloudgpu.core.catalog.pricelist import PER_HOUR
 from cloudgpu.core.values.money import usd
 from cloudgpu.core.values.times import iso
-from cloudgpu.views.machines import price_value
+from cloudgpu.views.plans import price_value
 
 if TYPE_CHECKING:
     from datetime import datetime

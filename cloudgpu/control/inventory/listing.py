@@ -11,8 +11,7 @@ from cloudgpu.control.session.reachable import reachable
 from cloudgpu.control.session.session import Session, living, present
 from cloudgpu.core.model.machine import Machine, scope_of_row
 from cloudgpu.core.values.times import iso
-from cloudgpu.views.accounts import queried_accounts_value
-from cloudgpu.views.machines import foreign_value, machine_value
+from cloudgpu.views.machines import foreign_value, machine_value, queried_accounts_value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -12,7 +12,7 @@ from cloudgpu.core.billing.sustained_use import off_a_month
 from cloudgpu.core.catalog.catalog import is_old
 from cloudgpu.core.values.money import HOUR, Money, usd
 from cloudgpu.core.values.times import iso
-from cloudgpu.views.machines import price_value
+from cloudgpu.views.plans import price_value
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -21,7 +21,8 @@ from cloudgpu.control.session import guarding
 from cloudgpu.control.session.last_run import last_pass, unguarded
 from cloudgpu.core.model.identity import QueriedAccount, Unanswered
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable
-from cloudgpu.views.machines import machine_value, plan_value
+from cloudgpu.views.machines import machine_value
+from cloudgpu.views.plans import plan_value
 from tests.control.conftest import Fleet
 
 HERE = platform.node()

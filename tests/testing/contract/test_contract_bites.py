@@ -462,7 +462,10 @@ def test_every_suite_has_tests_of_its_own() -> None:
 
 @pytest.fixture
 def able(tmp_path):
-    return FullFakeProvider(base.ProviderSettings("contract", {}, tmp_path, ManualClock()))
+    class Able(PrepaidFakeProvider, FullFakeProvider):
+        """The fake cloud with every ability there is, that of a prepaid one included."""
+
+    return Able(base.ProviderSettings("contract", {}, tmp_path, ManualClock()))
 
 
 @pytest.fixture
