@@ -10,6 +10,7 @@ from cloudgpu.providers import abilities as further
 from cloudgpu.providers import account_abilities, base, cluster_abilities
 from cloudgpu.testing import (
     FullFakeProvider,
+    PrepaidFakeProvider,
     ManualClock,
     MinimalFakeProvider,
     PausableContract,
