@@ -428,5 +428,10 @@ def guarding(provider: Provider, resolved: Resolved) -> Guards:
     """Return what can end a machine of this launch, beside passes from outside."""
     found = provider.guards
     set_by_us = isinstance(provider, SetsTimer) and not provider.no_timer()
-    tagged = isinstance(provider, Taggable)
-    return replace(found, agent=resolved.agent or found.agent, follows=not set_by_us, tagged=tagged)
+    return replace(
+        found,
+        agent=resolved.agent or found.agent,
+        follows=not set_by_us,
+        tagged=isinstance(provider, Taggable),
+        alone=found.only_passes,
+    )

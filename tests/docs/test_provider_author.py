@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.providers import abilities, account_abilities, base
+from cloudgpu.providers import abilities, account_abilities, base, cluster_abilities
 from cloudgpu.testing import write_plugin
 
 PAGE = (Path(__file__).parents[2] / "docs" / "provider-author.md").read_text(encoding="utf-8")
@@ -112,7 +112,7 @@ def test_a_broken_provider_is_noticed_by_the_contract(shell, place):
 def test_the_page_names_every_ability():
     protocols = {
         name: value
-        for module in (base, abilities, account_abilities)
+        for module in (base, abilities, account_abilities, cluster_abilities)
         for name, value in inspect.getmembers(module, inspect.isclass)
         if getattr(value, "_is_protocol", False)
     }

@@ -20,6 +20,7 @@ from cloudgpu.config.alerts.alerts import MONTHLY, everybody
 from cloudgpu.config.alerts.template import message, own_template, shipped_template
 from cloudgpu.control.alerts.alerts import found_at_home, note, undelivered
 from cloudgpu.control.alerts.channels import label_of, within
+from cloudgpu.control.session.last_run import unguarded_machines
 from cloudgpu.core.alerts.alerts import Finding, News
 from cloudgpu.core.model.checks import Check, Verdict, failed
 from cloudgpu.errors import CloudgpuError
@@ -82,11 +83,14 @@ TOPIC = "deadman"
 def ping(session: Session, *, ok: bool, wait_s: float = WAIT_S) -> str | None:
     """Say outside that a pass has ended, well or not; return why that failed, None when it was heard or none is set.
 
-    A failure is raised as an alert, which the next pass sends. Raises LedgerUnavailable.
+    None was made well, either, while a machine that only scheduled runs end is guarded by none of them: a run by hand,
+    or of a laptop, must not hide that. A failure is raised as an alert, which the next pass sends. Raises
+    LedgerUnavailable.
     """
     address = session.settings.alerts.deadman
     if address is None:
         return None
+    ok = ok and not unguarded_machines(session, session.ledger.there())
     why = within(wait_s, partial(_called, address if ok else _with_fail(address), wait_s))
     note(session, [] if why is None else [found_at_home(session, _finding(why))], judged=(TOPIC,))
     return why

@@ -91,8 +91,8 @@ def heard_records(session: SessionBase) -> list[HeardRunRecord]:
 
 
 def needs_guard(provider: Provider, offer: Offer, resolved: Resolved) -> bool:
-    """Say whether only runs of the reaper would end what this launch costs."""
-    return guarding(provider, resolved).only_passes and costs(provider.kind, offer.price.per_hour.nanos)
+    """Say whether only runs of the reaper would end what this launch costs, by all that its place has."""
+    return guarding(provider, resolved).alone and costs(provider.kind, offer.price.per_hour.nanos)
 
 
 def run_of_launch(session: SessionBase, provider: Provider, offer: Offer, resolved: Resolved) -> HeardRun | None:

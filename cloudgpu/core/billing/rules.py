@@ -259,7 +259,7 @@ RULES = (
     ),
     Rule(
         "lambda", ANY, Resource.INSTANCE, MINUTE, 0, None,
-        "from active (booted, and its health checks passed) until it is terminated; a shutdown from inside ends nothing",
+        "active, unhealthy, terminating; not booting, terminated: a shutdown from inside ends nothing",
         "Lambda documentation, On-Demand Cloud billing: by the minute, no minimum; that a started minute counts whole, "
         "and that a machine is billed while it is terminating, is the costlier reading", "2024-10",
         "secondary; rounding and terminating: recalled", from_running=True,

@@ -138,7 +138,7 @@ def credit_fit(
 def credit_refusal(fit: CreditFit, name: str, lease: timedelta) -> BudgetRefused:
     """Return the error that the credit of an account does not carry `name` to the end of its lease."""
     return BudgetRefused(
-        f"The credit of account {fit.account}, {fit.left.text()}, carries {name} and what runs there for "
+        f"The credit of account {fit.account}, {fit.left.text()}, covers {name} and what runs there for "
         f"{duration_text(fit.lasts or timedelta())}, not for the {duration_text(lease)} of its lease: "
         f"{fit.missing.text()} is missing.",
         field="credit",

@@ -19,6 +19,7 @@ from cloudgpu.core.model.records import (
     RetainedRecord,
     SetupRecord,
     TermsRecord,
+    TrafficPricesRecord,
 )
 from cloudgpu.core.model.usage import PriceInterval, Usage
 
@@ -225,13 +226,14 @@ class MachineGuards(NamedTuple):
     timer: str
     follows: bool
     tagged: bool = True  # its tags can be changed: else they tell of its launch alone, and the ledger has its lease
+    alone: bool = False  # nothing but scheduled runs of the reaper ends what it costs, by what its place has
     waived: bool = False  # launched or started with --no-guard: no run from outside was asked for
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Self:
         """Return the value of a record."""
-        tagged, waived = record.get("tagged", True), record.get("waived", False)
-        return cls(record["agent"], record["timer"], record["follows"], tagged, waived)
+        more = (record.get("tagged", True), record.get("alone", False), record.get("waived", False))
+        return cls(record["agent"], record["timer"], record["follows"], *more)
 
 
 class SentWarning(NamedTuple):
@@ -286,7 +288,7 @@ class RecordedTrafficPrices(NamedTuple):
     into: int
 
     @classmethod
-    def of(cls, record: Mapping[str, Any]) -> Self:
+    def of(cls, record: TrafficPricesRecord) -> Self:
         """Return the value of a record."""
         return cls(record["out"], record["into"])
 

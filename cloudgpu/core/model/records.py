@@ -165,6 +165,7 @@ class GuardsRecord(TypedDict):
     timer: str
     follows: bool
     tagged: NotRequired[bool]
+    alone: NotRequired[bool]
     waived: NotRequired[bool]
 
 

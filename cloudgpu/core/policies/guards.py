@@ -41,13 +41,15 @@ class Guards:
     """What can end a machine beside passes from outside.
 
     `follows`: the timer follows renew-until by itself, and is set by nobody. `tagged`: a lease or a hold can be set on
-    the machine's tags after its launch; else those tell of the launch alone, and the ledger decides.
+    the machine's tags after its launch; else those tell of the launch alone, and the ledger decides. `alone`: its place
+    has no such layer, whatever is set up there, so a launch there asks for a scheduled run of the reaper.
     """
 
     agent: Agent
     timer: Timer = Timer.NONE
     follows: bool = True
     tagged: bool = True
+    alone: bool = False
 
     @property
     def only_passes(self) -> bool:
@@ -57,19 +59,26 @@ class Guards:
     def to_json(self) -> GuardsRecord:
         """Return it as a ledger line carries it."""
         found: GuardsRecord = {"agent": str(self.agent), "timer": str(self.timer), "follows": self.follows}
-        return found if self.tagged else {**found, "tagged": False}
+        if not self.tagged:
+            found["tagged"] = False
+        if self.alone:
+            found["alone"] = True
+        return found
 
 
 def guards_of(row: Machine | BudgetSubject | EndSubject) -> Guards | None:
     """Return what guards a machine, by its launch; None where that is not known."""
     said = row.guards
-    return None if said is None else Guards(Agent(said.agent), Timer(said.timer), said.follows, said.tagged)
+    return None if said is None else Guards(Agent(said.agent), Timer(said.timer), *said[2:5])
 
 
 def needs_runs(machine: Machine) -> bool:
-    """Say whether only scheduled runs of the reaper end what a machine costs, and nobody agreed to do without them."""
+    """Say whether only scheduled runs of the reaper end what a machine costs, and nobody agreed to do without them.
+
+    At a place where a layer can be set up (`init azure`) no run is asked for: there the plan says what is missing.
+    """
     found = machine.guards
-    if found is None or found.waived or not Guards(Agent(found.agent), Timer(found.timer)).only_passes:
+    if found is None or found.waived or not found.alone:
         return False
     return costs(machine.provider, None if machine.price is None else machine.price.nanos_per_hour)
 

@@ -13,13 +13,14 @@ from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from cloudgpu.core.model.identity import AccountIdentity
 from cloudgpu.errors import CloudgpuError, InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.lambdalabs import errors
 from cloudgpu.providers.lambdalabs.options import KIND, lambda_options, read_key
-from cloudgpu.providers.rest.client import Answer, Place, RestClient
+from cloudgpu.providers.rest.client import LOOPBACK, Answer, Place, RestClient
 from cloudgpu.providers.rest.once import SendOnce
 from cloudgpu.providers.shared.account import CloudAccount, write_file
 
@@ -37,7 +38,8 @@ class Lambda(CloudAccount):
         super().__init__(settings)
         self.options = lambda_options(settings.account, settings.options)
         self.sends = SendOnce(settings.home, settings.clock)
-        place = Place(CLOUD, KIND, self.options.base, self._login, self._refused, INTERVALS)
+        intervals = {} if urlsplit(self.options.base).hostname in LOOPBACK else INTERVALS
+        place = Place(CLOUD, KIND, self.options.base, self._login, self._refused, intervals)
         self.rest = RestClient(place, self.patience, settings.pause)
         self._types: tuple[datetime, Mapping[str, Any]] | None = None
 

@@ -38,7 +38,7 @@ class LambdaProvider:
     """
 
     kind = KIND
-    runs_parts = frozenset({"cloud_init", "on_start", "packages"})
+    runs_parts = frozenset({"cloud_init", "container", "on_start", "packages"})
     token_rule = TOKEN_RULE
 
     def __init__(self, settings: ProviderSettings) -> None:
@@ -101,6 +101,18 @@ class LambdaProvider:
         from cloudgpu.providers.lambdalabs import account
 
         return account.login(self._lambda)
+
+    def ssh_sources(self) -> Sequence[str]:
+        """Return the networks from which the account's global rules open port 22."""
+        from cloudgpu.providers.lambdalabs import account
+
+        return account.ssh_sources(self._lambda)
+
+    def narrow_ssh(self, cidrs: Sequence[str]) -> None:
+        """Open port 22 to these networks alone, by the account's global rules; every other rule stays."""
+        from cloudgpu.providers.lambdalabs import account
+
+        account.narrow(self._lambda, cidrs)
 
     def findings(self, region: str | None = None) -> Sequence[Finding]:  # noqa: ARG002  (the rules are the account's)
         """Return what was looked at in the account: who may reach SSH, and what ends a machine."""

@@ -38,6 +38,7 @@ from cloudgpu.providers.account_abilities import (
     HasQuota,
     HasRegions,
     HasTimerRole,
+    NarrowsSsh,
     RaisesQuota,
     ReadsCredit,
 )
@@ -62,7 +63,12 @@ from cloudgpu.testing.contract.pricing import (
     HasPlacementScoresContract,
     HasPriceHistoryContract,
 )
-from cloudgpu.testing.contract.reports import ExaminesContract, ReadsHostKeysContract, ReportsActivityContract
+from cloudgpu.testing.contract.reports import (
+    ExaminesContract,
+    NarrowsSshContract,
+    ReadsHostKeysContract,
+    ReportsActivityContract,
+)
 from cloudgpu.testing.contract.retention import HasResourcesContract, ImageableContract
 from cloudgpu.testing.contract.running import (
     CanRehearseInterruptionContract,
@@ -104,6 +110,7 @@ __all__ = [
     "KnowsHostKeysContract",
     "LaunchesTogetherContract",
     "LeavesFilesContract",
+    "NarrowsSshContract",
     "PausableContract",
     "RaisesQuotaContract",
     "ReachableContract",
@@ -152,4 +159,5 @@ ABILITY_SUITES: Mapping[type[Any], type[ContractBase]] = {
     ReportsActivity: ReportsActivityContract,
     ReadsHostKeys: ReadsHostKeysContract,
     Examines: ExaminesContract,
+    NarrowsSsh: NarrowsSshContract,
 }

@@ -61,7 +61,7 @@ def test_what_runs_already_is_counted_to_the_end_of_the_new_lease(paid):
     paid.up(name="fox")
     left(paid, price * 8 + 5)
     error = refused(paid, name="hen")
-    assert "carries hen and what runs there for 4h" in error.message
+    assert "covers hen and what runs there for 4h" in error.message
     left(paid, price * 16 + 5)
     paid.up(name="hen")
 

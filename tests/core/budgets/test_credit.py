@@ -44,7 +44,7 @@ def test_the_worked_example():
     error = credit_refusal(fit, "fox", timedelta(hours=8))
     assert error.exit_code == 3
     assert error.message == (
-        "The credit of account lab, $20.00, carries fox and what runs there for 5h 42m, not for the 8h of its lease: "
+        "The credit of account lab, $20.00, covers fox and what runs there for 5h 42m, not for the 8h of its lease: "
         "$8.00 is missing."
     )
     assert error.next.startswith(f"Pay in at {PAGE}")
