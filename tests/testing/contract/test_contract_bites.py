@@ -10,7 +10,6 @@ from cloudgpu.providers import abilities as further
 from cloudgpu.providers import account_abilities, base, cluster_abilities
 from cloudgpu.testing import (
     FullFakeProvider,
-    PrepaidFakeProvider,
     ManualClock,
     MinimalFakeProvider,
     PausableContract,
@@ -19,6 +18,7 @@ from cloudgpu.testing import (
 )
 from cloudgpu.testing.contract.abilities import ABILITY_SUITES
 from cloudgpu.testing.contract.provider import faults_of
+from cloudgpu.testing.fake.full import PrepaidFakeProvider
 
 pytest_plugins = ["pytester"]
 new_host_key()  # now: each inner run forgets what it imported, and cryptography cannot be imported twice
