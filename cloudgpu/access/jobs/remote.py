@@ -188,7 +188,7 @@ class RemoteJob:
         """Send what is missing and begin the attempt, at most once; return what it looks like.
 
         An attempt that has begun, or ended, is only looked at. `secrets` and the addresses of `transfers` travel on
-        standard input, stored nowhere; in Slurm, secrets lie in a private file at first. Raises InvalidRequest (no room).
+        standard input, stored nowhere; in Slurm, secrets lie in a private file at first. Raises InvalidRequest.
         """
         values = {
             "spec": spec.as_dict(),
