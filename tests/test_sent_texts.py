@@ -51,7 +51,7 @@ HASHES = {  # of each text as UTF-8; a failing test says the line to write here
     "program that looks after a node's engine": "d7eba426a6227e713130cafe665b9ee717933c6acb5d2fc1cb210b86e3c38e69",
     "command that looks after a node's engine": "5f033382181fe97ffbe0315f1953f703104f83ea26c667df9fa594ad86df1cd6",
     "program that runs jobs": "213ead5ddcb78b99df9e9ddcdf6a34fc91a3b0538227c17020c1b79b6a233c7d",
-    "program that takes a job through Slurm": "fed1ccda0960fa77abf9996c0ada3d832b8a8a8f9e770d120f5c9ed5c4110be7",
+    "program that takes a job through Slurm": "7ce3e1069d4784eb7e704bbeaa0c910ddcef0608dd553c5db8aabc6b68db766a",
     "command that runs jobs": "c06c265c88adaeea7e116362f3c4915b03bbe8e9a73efedf1ec0708aee7e2ea4",
     "program that lets a key in": "778d0732831682323d37e8286e2c9bcbf02034ec8c4b0cb22f665fb999be46e6",
     "program that writes to terminals": "92ba50fb20bfc9e9cbfeb5ca4d962faab22f5193c18a5b54006328949a831f98",

@@ -394,8 +394,7 @@ class Carrier(Attendant):
 
     def _resume(self, job: Job, step: Step) -> Carried | None:
         machine, now = self._there(job), self.session.clock()
-        attempt, number = job.attempts[-1].number, job.resumes + 1
-        line = lines.job_resumed(job.id, attempt, number, machine.id, step.why, now)
+        line = lines.job_resumed(job.id, job.attempts[-1].number, job.resumes + 1, machine.id, step.why, now)
         try:
             resumed(self.session, job, machine)
         except (NoCapacity, QuotaExceeded):  # nothing was started, so it does not count

@@ -13,7 +13,7 @@ from cloudgpu.core.events.log import Draft
 from cloudgpu.core.jobs.carried import waiting_text
 from cloudgpu.core.jobs.job import State, jobs_of
 from cloudgpu.core.jobs.remote_state import EngineState, EngineTask, Phase, RemoteState
-from cloudgpu.core.jobs.tariff import elements_of, minutes_within, tariff_cost
+from cloudgpu.core.jobs.shares import elements_of, minutes_within, tariff_cost
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import iso
 from tests.core.costing import START
