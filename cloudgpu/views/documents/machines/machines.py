@@ -5,6 +5,7 @@ from typing import Annotated, Literal, NotRequired, TypedDict
 from cloudgpu.views.documents.automation.activity import WhyDocument
 from cloudgpu.views.documents.machines.plans import Plan
 from cloudgpu.views.documents.machines.storage import NamedResource
+from cloudgpu.views.documents.money.budgets import CreditDocument
 from cloudgpu.views.documents.parts import (
     AccountAnswer,
     Address,
@@ -40,7 +41,7 @@ class Guards(TypedDict):
     timer_is: TimerGuard | None
     """What its timer is: `cloud`, `own` or `none`; null where its launch is not known."""
     waived: bool
-    """It was launched or started with `--no-guard`: no scheduled run of the reaper was asked for."""
+    """Launched or started with `--no-guard`, so without a scheduled run of the reaper."""
 
 
 class AttachedCost(TypedDict):
@@ -295,25 +296,6 @@ class ForeignMachine(TypedDict):
     """The ledger it belongs to."""
     owner: str | None
     """Whose it is."""
-
-
-class CreditDocument(TypedDict):
-    """What is left of the money that was paid into an account in advance. At zero its provider deletes its data."""
-
-    account: str
-    """The account, as the computer that read it calls it."""
-    provider: str
-    """Its provider."""
-    left_usd: Usd
-    """What was left at `as_of`."""
-    usd_per_hour: Usd
-    """What the account spends an hour: the larger of its provider's word and of what the ledger knows."""
-    as_of: Time
-    """When a run of the reaper last read it."""
-    ends_at: Time | None
-    """When nothing is left, if that is spent on; null where nothing is spent."""
-    page: str
-    """Where to pay in more."""
 
 
 class LsDocument(TypedDict):
