@@ -38,7 +38,7 @@ Fault = tuple[int, str]  # line, sentence
 ROOT = Path(__file__).parents[1]
 INDEX = "docs/README.md"
 # Whatever else begins with a slash is a path of the machine on which a page was written.
-PATHS = ("a", "bin", "data", "dev", "etc", "home/ada", "mnt", "proc", "tmp", "usr")
+PATHS = ("a", "bin", "data", "dev", "etc", "home/ada", "mnt", "proc", "tmp", "usr", "workspace")
 PROJECTS = ("github.com", "hc-ping.com", "healthchecks.io", "jinja.palletsprojects.com", "www.apache.org")
 HOSTS = ("127.0.0.1", "localhost", *PROJECTS, *(urlsplit(url).hostname for url in ADDRESS_SERVICES))
 _PATH = re.compile(r"(?<![\w.~/:$}\])*<>-])/([a-z][\w.-]*(?:/[\w.-]+)?)")

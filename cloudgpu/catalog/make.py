@@ -71,7 +71,7 @@ def read_table(file: Path) -> list[rules.CsvRow]:
 
 
 def take(source: Path, target: Path) -> None:
-    """Copy the rows that are ours from `source` to `target`: those of `rules.BY_REGION`, regions that anyone may use."""
+    """Copy the rows that are ours from `source` to `target`: of `rules.BY_REGION`, in regions that anyone may use."""
     target.mkdir(parents=True, exist_ok=True)
     for name in FACTS:
         rows = [

@@ -21,6 +21,7 @@ _AZURE_SECRETS = ("AZURE_CLIENT_SECRET", "AZURE_CLIENT_CERTIFICATE_PATH", "AZURE
 _ALSO_HERE = {
     "gcp": ("CLOUDGPU_GCP_ENDPOINT",),
     "runpod": ("CLOUDGPU_RUNPOD_ENDPOINT",),
+    "vast": ("CLOUDGPU_VAST_ENDPOINT",),
     "azure": ("CLOUDGPU_AZURE_ENDPOINT", "IDENTITY_ENDPOINT", "MSI_ENDPOINT", "AZURE_POD_IDENTITY_AUTHORITY_HOST"),
     "lambda": ("CLOUDGPU_LAMBDA_ENDPOINT",),
 }
@@ -41,7 +42,7 @@ class Credential:
 def find_credentials(environ: Mapping[str, str]) -> tuple[Credential, ...]:
     """Return the credentials that the SDKs would find. Whether they are valid, only the cloud can say."""
     home = Path(environ.get("HOME") or Path.home())
-    found = (_aws, _gcp, _azure, _lambda, _runpod)
+    found = (_aws, _gcp, _azure, _lambda, _runpod, _vast)
     return tuple(credential for each in found for credential in each(environ, home))
 
 
@@ -115,6 +116,14 @@ def _runpod(environ: Mapping[str, str], home: Path) -> Iterator[Credential]:
     file = home / ".runpod" / "config.toml"  # of runpodctl and of RunPod's SDK
     if _is_file(file):
         yield Credential("runpod", "API key of runpodctl", str(file))
+
+
+def _vast(environ: Mapping[str, str], home: Path) -> Iterator[Credential]:
+    """Yield vast.ai's key where its own command line keeps it, its older place last."""
+    if environ.get("VAST_API_KEY"):
+        yield Credential("vast", "VAST_API_KEY", "environment")
+    files = (home / ".config" / "vastai" / "vast_api_key", home / ".vast_api_key")
+    yield from (Credential("vast", "API key of vastai", str(file)) for file in files if _is_file(file))
 
 
 def _lambda(environ: Mapping[str, str], home: Path) -> Iterator[Credential]:

@@ -34,6 +34,19 @@ class Examines(Protocol):
 
 
 @runtime_checkable
+class NarrowsSsh(Protocol):
+    """The account opens SSH on all of its machines at once, to everybody at first; it can be narrowed when asked."""
+
+    def ssh_sources(self) -> Sequence[str]:
+        """Return the networks (CIDR) from which SSH can be reached by the account's rules. Reads only."""
+        ...
+
+    def narrow_ssh(self, cidrs: Sequence[str]) -> None:
+        """Let SSH be reached from these networks alone, on every machine of the account. Idempotent."""
+        ...
+
+
+@runtime_checkable
 class HasQuota(Protocol):
     """The account's limits can be read."""
 

@@ -57,6 +57,7 @@ __all__ = [
     "LeavesFilesContract",
     "ManualClock",
     "MinimalFakeProvider",
+    "NarrowsSshContract",
     "PausableContract",
     "ProviderContract",
     "RaisesQuotaContract",

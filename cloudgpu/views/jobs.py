@@ -15,7 +15,7 @@ from cloudgpu.core.values.times import iso
 if TYPE_CHECKING:
     from cloudgpu.core.jobs.job import Attempt, Job
     from cloudgpu.core.jobs.notice import Fit
-    from cloudgpu.core.jobs.traffic import JobTraffic
+    from cloudgpu.core.launch.traffic import JobTraffic
     from cloudgpu.core.model.machine import Machine
     from cloudgpu.views.documents.jobs.jobs import (
         JobAttempt,
@@ -215,6 +215,7 @@ def _attempt(one: Attempt, machines: Mapping[str, Machine]) -> JobAttempt:
     return {
         "number": one.number,
         "machine": one.machine if machine is None else machine.name,
+        "members": [machines[id_].name if id_ in machines else id_ for id_ in (*one.refused, *one.members)],
         "placed_at": iso(one.placed_at),
         "began_at": _time(one.began_at),
         "setup_s": one.setup_s,

@@ -27,7 +27,7 @@ LOOK_S, START_S, STOP_S, ASK_S = 60.0, 120.0, 60.0, 60.0
 DAEMONS = ("munged", "slurmd")
 CONTROLLER_DAEMONS = ("munged", "slurmctld", "slurmd")
 EVERY = "0.0.0.0"  # noqa: S104  (where Slurm listens if it cannot be told an address)
-PARTS = ("remote_processes", "remote_node")  # each may import those before it
+PARTS = ("remote_processes", "remote_place", "remote_root", "remote_node")  # each may import those before it
 COMMAND = command_of("cloudgpu.access.slurm", PARTS)
 
 
@@ -35,6 +35,12 @@ COMMAND = command_of("cloudgpu.access.slurm", PARTS)
 def program() -> bytes:
     """Return the texts, each behind its length."""
     return texts_of(Path(__file__).parent, PARTS)
+
+
+@cache
+def processes() -> str:
+    """Return the text that root runs to end what runs under several names."""
+    return Path(__file__).with_name(f"{PARTS[0]}.py").read_text(encoding="utf-8")
 
 
 class EngineNode:
@@ -82,25 +88,28 @@ class EngineNode:
         node, controller = self._ask("hold", ASK_S, controller=not self.node, shared=shared)["ports"]
         return Ports(int(node), None if controller is None else int(controller))
 
-    def write(self, files: Files, key: bytes) -> None:
-        """Write the node's files and the cluster's munge key, which goes over standard input."""
+    def write(self, files: Files, key: bytes, *, several: bool = False) -> None:
+        """Write the node's files and the cluster's munge key, which goes over standard input.
+
+        For `several` people, copies of all but the key are where they can read them.
+        """
         text = base64.b64encode(key).decode()
-        at, programs = self.files, list(files.programs)
-        self._ask(
-            "write", ASK_S, directory=at.directory, short=at.short, texts=dict(files.texts), programs=programs, key=text
-        )
+        at = self.files
+        more = {"texts": dict(files.texts), "programs": list(files.programs), "key": text, "several": several}
+        self._ask("write", ASK_S, directory=at.directory, short=at.short, **more)
 
     def note_plan(self, digest: str, ports: Ports) -> None:
         """Note by which plan the files were written."""
         self._ask("planned", ASK_S, directory=self.files.directory, digest=digest, ports=list(ports))
 
-    def start(self, ports: Ports, *, at: str = EVERY) -> tuple[str, ...]:
+    def start(self, ports: Ports, *, at: str = EVERY, several: bool = False) -> tuple[str, ...]:
         """Start the daemons that do not run; return which those were. Raises Unreachable with a daemon's last words.
 
-        `at` is the address at which they listen; EVERY: at every one that the node has.
+        `at` is the address at which they listen; EVERY: at every one that the node has. For `several` people slurmd is
+        started as root, by `sudo -n`.
         """
         reached = "127.0.0.1" if at == EVERY else at
-        more = {"name": self.name, "ports": list(ports), "names": list(self.daemons), "at": reached}
+        more = {"name": self.name, "ports": list(ports), "names": list(self.daemons), "at": reached, "several": several}
         where = self.files
         said = self._ask("start", START_S, directory=where.directory, short=where.short, mark=self._mark, **more)
         return tuple(said["began"])
@@ -108,12 +117,12 @@ class EngineNode:
     def stop(self) -> None:
         """End everything that runs for the engine here, jobs too; the files stay."""
         at = self.files
-        self._ask("stop", STOP_S, directory=at.directory, short=at.short, mark=self._mark)
+        self._ask("stop", STOP_S, directory=at.directory, short=at.short, mark=self._mark, text=processes())
 
     def remove(self) -> None:
         """End everything that runs for the engine here, and remove its files."""
         at = self.files
-        self._ask("remove", STOP_S, directory=at.directory, short=at.short, mark=self._mark)
+        self._ask("remove", STOP_S, directory=at.directory, short=at.short, mark=self._mark, text=processes())
 
     def state(self) -> EngineState:
         """Return how the engine is; asked on node 0."""

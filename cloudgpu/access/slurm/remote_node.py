@@ -18,23 +18,24 @@ import pwd
 import re
 import shutil
 import socket
-import stat
 import struct
 import subprocess
 import time
 from functools import partial
 from pathlib import Path
 
+from cloudgpu.access.slurm.remote_place import OF, ROOTED, absolute, home, make_directories, publish, sweep
 from cloudgpu.access.slurm.remote_processes import (
     MARK,
     Fault,
     daemons,
-    end,
+    end_all,
     last_line,
     note,
     ours,
     write_private,
 )
+from cloudgpu.access.slurm.remote_root import as_root, end_as_root, may_be_root
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,10 +47,9 @@ OF_NODE = ("CLOUDGPU_MACHINE", "PATH", "TMPDIR", "VIRTUAL_ENV")
 KEPT = ("HOME", "LANG", "TMPDIR", "TZ", "CLOUDGPU_MACHINE")  # for daemons
 DEVICES = ".cloudgpu/gpu-devices"  # device files, one a line, where GPUs are not /dev/nvidia0, 1, ...
 FIRST_BOOT = Path("/run/cloud-init")
-OF = "of"  # in a short directory: the node's other one
 PLAN, KEY = "plan.json", "munge.key"
 GREETING = b"\x1ecloudgpu-slurm "
-GENTLE_S, START_S, ASK_S = 2.0, 30.0, 25.0
+START_S, ASK_S = 30.0, 25.0
 SLURMS_PORTS = (6818, 6817)  # of a node, of the controller
 SIOCGIFADDR = 0x8915  # linux/sockios.h
 SINFO = ("sinfo", "-h", "-N", "-o", "%N|%T|%E")
@@ -93,6 +93,7 @@ def look(_held: list[socket.socket], directory: str, people: list[str]) -> dict[
         "user": me.pw_name,
         "uid": me.pw_uid,
         "people": {name: uid_of(name) for name in people},
+        "root": bool(people) and may_be_root(path()),
         "hostname": socket.gethostname().split(".")[0],
         "host": host(),
         "address": address,
@@ -138,11 +139,23 @@ def let_go(held: list[socket.socket]) -> None:
 
 
 def write(
-    _held: list[socket.socket], directory: str, short: str, texts: dict[str, str], programs: list[str], key: str
+    _held: list[socket.socket],
+    directory: str,
+    short: str,
+    texts: dict[str, str],
+    programs: list[str],
+    key: str,
+    *,
+    several: bool,
 ) -> dict[str, Any]:
-    """Write the node's files: mode 0600 (programs 0700), directories 0700. The plan comes last, with `planned`."""
+    """Write the node's files: mode 0600 (programs 0700), directories 0700. The plan comes last, with `planned`.
+
+    For `several` people, copies of all but the key are where they can read them.
+    """
     sweep(Path(short).parent)
-    whole = make_directories(directory, Path(short))
+    whole = make_directories(directory, Path(short), several=several)
+    if several:
+        publish(Path(short), texts, programs)
     write_private(Path(short) / OF, str(whole).encode())
     for name, text in texts.items():
         write_private(whole / name, text.encode(), 0o700 if name in programs else 0o600)
@@ -165,9 +178,11 @@ def start(
     ports: list[int],
     names: list[str],
     at: str,
+    *,
+    several: bool,
 ) -> dict[str, Any]:
     """Start the daemons that are named and do not run, and wait until each listens at this address."""
-    whole = make_directories(directory, Path(short))
+    whole = make_directories(directory, Path(short), several=several)
     let_go(held)
     listens = {
         "munged": partial(answers, socket.AF_UNIX, short + "/munge"),
@@ -177,25 +192,28 @@ def start(
     began = {}
     for daemon in names:
         if not daemons(whole).get(daemon):
-            began[daemon] = launch(daemon, whole, Path(short), mark, name)
+            began[daemon] = launch(daemon, whole, Path(short), mark, name, several=several)
             note(whole, daemon, began[daemon].pid)
             if daemon == "munged":  # the others ask it as soon as they begin
-                wait_for(daemon, began[daemon], whole, listens[daemon])
+                wait_for(daemon, began[daemon], [whole, Path(short)], listens[daemon])
     for daemon, process in began.items():
-        wait_for(daemon, process, whole, listens[daemon])
+        wait_for(daemon, process, [whole, Path(short)], listens[daemon])
     return {"began": sorted(began)}
 
 
-def launch(daemon: str, whole: Path, short: Path, mark: str, name: str) -> subprocess.Popen[bytes]:
-    """Start one daemon in a session of its own, with a small environment."""
+def launch(daemon: str, whole: Path, short: Path, mark: str, name: str, *, several: bool) -> subprocess.Popen[bytes]:
+    """Start one daemon in a session of its own, with a small environment: slurmd for several people as root."""
     program = shutil.which(daemon, path=path())
     if program is None:
         raise Fault(f"{daemon} is not installed")
-    conf, log = str(whole / "slurm.conf"), str(whole / (daemon + ".log"))
+    rooted = several and daemon == "slurmd"
+    place = short if rooted else whole  # root may not read a home that another host shares
+    conf, log = str(place / "slurm.conf"), str(place / (daemon + ".log"))
+    words = [program, *arguments_of(daemon, place, short, name), *(["-L", log] if daemon != "munged" else [])]
     kept = {one: os.environ[one] for one in KEPT if one in os.environ}
     with os.fdopen(os.open(str(whole / (daemon + ".out")), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:
         return subprocess.Popen(  # noqa: S603  (the engine's own daemons)
-            [program, *arguments_of(daemon, whole, short, name), *(["-L", log] if daemon != "munged" else [])],
+            as_root(words, mark, place / "slurm.conf", path()) if rooted else words,
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=out,
@@ -216,14 +234,14 @@ def arguments_of(daemon: str, whole: Path, short: Path, name: str) -> list[str]:
     return ["--force", "--foreground", *(f"--{option}={file}" for option, file in files.items())]
 
 
-def wait_for(daemon: str, process: subprocess.Popen[bytes], whole: Path, is_up: Callable[[], bool]) -> None:
+def wait_for(daemon: str, process: subprocess.Popen[bytes], places: list[Path], is_up: Callable[[], bool]) -> None:
     """Wait until a daemon listens. Raises Fault with its last words where it ended, or took too long."""
     until = time.monotonic() + START_S
     while not is_up():
         if process.poll() is not None:
-            raise Fault(f"{daemon} ended: {last_line(whole, daemon)}")
+            raise Fault(f"{daemon} ended: {last_line(daemon, *places)}")
         if time.monotonic() > until:
-            raise Fault(f"{daemon} does not listen after {START_S:g} s: {last_line(whole, daemon)}")
+            raise Fault(f"{daemon} does not listen after {START_S:g} s: {last_line(daemon, *places)}")
         time.sleep(0.02)
 
 
@@ -234,14 +252,18 @@ def answers(family: int, address: Any) -> bool:
         return made.connect_ex(address) == 0
 
 
-def stop(held: list[socket.socket], directory: str, short: str, mark: str) -> dict[str, Any]:
-    """End everything that runs for this engine, jobs too; munge, which the others ask, comes last."""
+def stop(held: list[socket.socket], directory: str, short: str, mark: str, text: str) -> dict[str, Any]:
+    """End everything that runs for this engine, jobs too; munge, which the others ask, comes last.
+
+    `text` is what root runs where slurmd is root's.
+    """
     let_go(held)
     whole = absolute(directory)
     munge = daemons(whole).get("munged")
     found = ours(whole, Path(short), mark)
-    end(lambda: [pid for pid in ours(whole, Path(short), mark) if pid != munge], GENTLE_S)
-    end(lambda: ours(whole, Path(short), mark), GENTLE_S)
+    if (Path(short) / ROOTED).exists():
+        end_as_root(text, whole, Path(short), mark, munge)
+    end_all(whole, Path(short), mark, munge)
     return {"ended": len(found)}
 
 
@@ -282,9 +304,9 @@ def finish(process: subprocess.Popen[bytes]) -> tuple[int, str, str]:
     return process.returncode, out.decode("utf-8", "replace"), lines[-1][-MOST_SAID:] if lines else ""
 
 
-def remove(held: list[socket.socket], directory: str, short: str, mark: str) -> dict[str, Any]:
+def remove(held: list[socket.socket], directory: str, short: str, mark: str, text: str) -> dict[str, Any]:
     """End everything and remove every file; the directories above go when they are empty."""
-    answer = stop(held, directory, short, mark)
+    answer = stop(held, directory, short, mark, text)
     whole = absolute(directory)
     for one, above in ((whole, (whole.parent, whole.parent.parent)), (Path(short), (Path(short).parent,))):
         shutil.rmtree(str(one), ignore_errors=True)
@@ -292,43 +314,6 @@ def remove(held: list[socket.socket], directory: str, short: str, mark: str) -> 
             for directory_above in above:
                 directory_above.rmdir()
     return answer
-
-
-def sweep(own: Path) -> None:
-    """Remove the short directories of this user whose node is gone, as after a power cut; `own` is the cluster's."""
-    for above in own.parent.glob("cg-*"):
-        if not re.fullmatch("cg-[0-9a-f]{10}", above.name):
-            continue  # somebody else's, by its name
-        with contextlib.suppress(OSError):
-            for one in above.iterdir() if above.lstat().st_uid == os.getuid() else ():
-                if one.name.isdigit() and not Path((one / OF).read_text()).exists():
-                    shutil.rmtree(str(one), ignore_errors=True)
-            above.rmdir()
-
-
-def make_directories(directory: str, short: Path) -> Path:
-    """Make the node's directories; raise Fault where the short one, which everybody could make, is another's."""
-    whole = absolute(directory)
-    (whole / "state").mkdir(mode=0o700, parents=True, exist_ok=True)
-    whole.chmod(0o700)
-    for one in (short.parent, short):
-        with contextlib.suppress(FileExistsError):
-            one.mkdir(mode=0o700)
-        seen = one.lstat()
-        if not stat.S_ISDIR(seen.st_mode) or seen.st_uid != os.getuid() or stat.S_IMODE(seen.st_mode) & 0o077:
-            raise Fault(f"{one} is not a directory of this user alone")
-    (short / "spool").mkdir(mode=0o700, exist_ok=True)  # slurmd opens it to others itself
-    return whole
-
-
-def absolute(directory: str) -> Path:
-    """Return a path below the home as a whole one."""
-    return Path(home()) / directory
-
-
-def home() -> str:
-    """Return the login user's home."""
-    return os.environ.get("HOME") or pwd.getpwuid(os.getuid()).pw_dir
 
 
 def path() -> str:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 MARK = "CLOUDGPU_ENGINE"
 DAEMONS = ("munged", "slurmctld", "slurmd")
-KILL_S = 5.0
+GENTLE_S, KILL_S = 2.0, 5.0
 LAST_WORDS = 300
 PROC = Path("/proc")
 
@@ -127,12 +127,18 @@ def end(find: Callable[[], list[int]], gentle_s: float) -> None:
         raise Fault("some processes do not end: {}".format(", ".join(map(str, left))))
 
 
-def last_line(whole: Path, daemon: str) -> str:
+def end_all(whole: Path, short: Path, mark: str, munge: int | None) -> None:
+    """End everything that runs for this node's engine, jobs too; munge, which the others ask, comes last."""
+    end(lambda: [pid for pid in ours(whole, short, mark) if pid != munge], GENTLE_S)
+    end(lambda: ours(whole, short, mark), GENTLE_S)
+
+
+def last_line(daemon: str, *places: Path) -> str:
     """Return the last line that a daemon has written, of errors if there are any."""
     lines: list[str] = []
-    for ending in (".log", ".out"):
+    for file in [place / (daemon + ending) for place in places for ending in (".log", ".out")]:
         with contextlib.suppress(OSError):
-            text = (whole / (daemon + ending)).read_bytes()[-20000:].decode("utf-8", "replace")
+            text = file.read_bytes()[-20000:].decode("utf-8", "replace")
             lines += [line for line in text.splitlines() if line.strip()]
     bad = [line for line in lines if re.search("[Ee]rror|fatal", line)]
     return (bad or lines or ["it said nothing"])[-1].strip()[-LAST_WORDS:]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.cli.common import Format, Output, Verbose, Yes, confirm, emit, open_here, shown, tell
@@ -108,7 +109,7 @@ def command(
     if wait_start and no_wait:
         says = "--wait-start and --no-wait contradict each other."
         raise InvalidRequest(says, field="--wait-start", value=None, next="Leave one of them out.")
-    request = parse_request(**{word: asked[word] for word in UpOptions.__annotations__})
+    request = replace(parse_request(**{word: asked[word] for word in UpOptions.__annotations__}), by_hand=True)
     session = open_here()
     prepared = prepare(session, request)
     look_for_budgets(session, prepared)

@@ -42,8 +42,8 @@ QUESTIONS = {
 }
 UNWRITTEN = "Nothing was written."
 CLOUD_ALONE = (
-    ("--account", "--profile", "--subscription", "--region", "--budget", "--email", "--remove"),
-    "is for a cloud: cloudgpu init aws, azure or gcp.",
+    ("--account", "--profile", "--subscription", "--region", "--budget", "--email", "--ssh-from", "--remove"),
+    "is for a cloud: cloudgpu init aws, azure, gcp or lambda.",
 )
 CLOUD_TAKES_NONE = (
     ("--owner", "--provider", "--lease", "--watts", "--usd-per-kwh", "--host", "--fingerprint", "--key"),
@@ -62,7 +62,8 @@ GROUPS = {
     "This computer": ("--watts", "--usd-per-kwh"),
     "Machines of your own": ("--host", "--fingerprint", "--key"),
     "A cloud account (CLOUD)": (
-        "--account", "--profile", "--subscription", "--region", "--budget", "--email", "--remove",
+        "--account", "--profile", "--subscription", "--region", "--budget", "--email", "--ssh-from",
+        "--remove",
     ),
     "Accounts and hosts that change": ("--rename", "--forget"),
 }  # fmt: skip
@@ -70,7 +71,7 @@ GROUPS = {
 
 def command(
     cloud: Annotated[
-        str | None, typer.Argument(metavar="CLOUD", help="aws, azure or gcp: prepare that account instead.")
+        str | None, typer.Argument(metavar="CLOUD", help="aws, azure, gcp or lambda: prepare that account.")
     ] = None,
     *,
     account: Annotated[str | None, typer.Option(metavar="NAME", help="CLOUD: its name in config.toml.")] = None,
@@ -85,6 +86,10 @@ def command(
         str | None, typer.Option(metavar="USD", help="CLOUD: mail --email when a month's cost nears this.")
     ] = None,
     email: Annotated[str | None, typer.Option(metavar="ADDRESS", help="CLOUD: who gets that mail.")] = None,
+    ssh_from: Annotated[
+        list[str] | None,
+        typer.Option(metavar="CIDR", help="CLOUD lambda: open SSH on all machines to these alone. Repeatable."),
+    ] = None,
     remove: Annotated[bool, typer.Option("--remove", help="CLOUD: remove what init created there.")] = False,
     owner: Annotated[str | None, typer.Option(metavar="TEXT", help="Who machines are for.")] = None,
     project: Annotated[
@@ -125,8 +130,9 @@ def command(
 
     With CLOUD it prepares that account: it shows what it will create, asks, creates it, and adds the account to
     config.toml. On AWS and Azure that is a role with which machines report when they were last in use; on Azure they
-    can also stop their own billing. On Google Cloud nothing is created. With --budget and --email it also creates the
-    cloud's own budget, which sends mail even when no computer of yours runs cloudgpu.
+    can also stop their own billing. On Google Cloud and Lambda nothing is created. With --budget and
+    --email it also creates the cloud's own budget, which sends mail even when no computer of yours runs cloudgpu. At
+    Lambda, --ssh-from closes SSH to all other networks, on every machine of the account.
 
     With --rename an account or host gets another name in config.toml and in the ledger. Refused if the new name belongs
     to another account or computer.
@@ -139,7 +145,9 @@ def command(
     if rename is not None:
         from cloudgpu.cli.setup.init_rename import rename_place
 
-        _check_none_of(RENAME_ALONE, cloud, account, profile, subscription, region, budget, email, remove or None)
+        _check_none_of(
+            RENAME_ALONE, cloud, account, profile, subscription, region, budget, email, ssh_from, remove or None
+        )
         _check_none_of(RENAME_TAKES_NONE, forget, owner, project, provider, lease, watts, usd_per_kwh, host,
                        fingerprint, key)  # fmt: skip
         rename_place(*rename, yes=yes, output=output)
@@ -147,7 +155,9 @@ def command(
     if forget is not None:
         from cloudgpu.cli.setup.init_forget import retire
 
-        _check_none_of(FORGET_ALONE, cloud, account, profile, subscription, region, budget, email, remove or None)
+        _check_none_of(
+            FORGET_ALONE, cloud, account, profile, subscription, region, budget, email, ssh_from, remove or None
+        )
         _check_none_of(FORGET_TAKES_NONE, owner, project, provider, lease, watts, usd_per_kwh, host, fingerprint, key)
         retire(forget, yes=yes, output=output)
         return
@@ -157,10 +167,11 @@ def command(
         _check_none_of(CLOUD_TAKES_NONE, owner, provider, lease, watts, usd_per_kwh, host, fingerprint, key)
         prepare(
             cloud, account=account, regions=region or (), remove=remove, yes=yes, output=output, budget=(budget, email),
+            ssh_from=ssh_from or (),
             named={"profile": profile, "subscription": subscription, "project": project},
         )  # fmt: skip
         return
-    _check_none_of(CLOUD_ALONE, account, profile, subscription, region, budget, email, remove or None)
+    _check_none_of(CLOUD_ALONE, account, profile, subscription, region, budget, email, ssh_from, remove or None)
     from cloudgpu.control.setup.init import checked, draft, login_of, look, read_host
 
     named = dict(zip(QUESTIONS, (owner, project, provider, lease, watts, usd_per_kwh), strict=True))

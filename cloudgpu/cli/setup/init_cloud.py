@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cloudgpu.cli.common import Format, confirm, emit, tell
@@ -37,6 +36,7 @@ def prepare(
     yes: bool,
     output: Format,
     budget: tuple[str | None, str | None] = (None, None),
+    ssh_from: Sequence[str] = (),
 ) -> None:
     """Show what will be made or taken away, ask once, do it, and say what is there then.
 
@@ -46,14 +46,20 @@ def prepare(
     from cloudgpu.control.setup.init import look
 
     found, keys = look(os.environ), _named_keys(cloud, named)
+    if remove and ssh_from:
+        message = "--ssh-from does not go with --remove: the rules of the account stay as they are."
+        raise InvalidRequest(message, field="--ssh-from", value=ssh_from[0], next="Leave one of the two out.")
     if remove:
         made = cloud_init.removal(found, cloud, account=account, named=keys)
         changes = [_named_part(made, part) for part in made.present] + ["budget"] * (made.budget_there is not None)
         _show(made, "takes away", changes)
     else:
         wanted = _budget(*budget)
-        made = cloud_init.prepared(found, cloud, account=account, named=keys, regions=regions, budget=wanted)
+        made = cloud_init.prepared(
+            found, cloud, account=account, named=keys, regions=regions, budget=wanted, ssh_from=ssh_from
+        )
         changes = [_named_part(made, part) for part in made.missing] + ["budget"] * made.sets_budget
+        changes += ["SSH rules"] * made.sets_ssh
         _show(made, "makes", changes)
     if changes or made.draft.changed:
         what = "your cloud account and config.toml" if changes else "config.toml"
@@ -107,6 +113,15 @@ def _budget_line(made: Preparation, verb: str) -> str:
     )
 
 
+def _ssh_line(made: Preparation) -> str:
+    """Return what becomes of the account's rules about SSH."""
+    now, then = ", ".join(made.ssh_now) or "nobody", ", ".join(made.ssh_from)
+    return (
+        f"opens SSH on every machine of the account, those that run too, to {then} alone; now it is open to {now}. "
+        "Whoever connects from elsewhere is shut out."
+    )
+
+
 def _named(emails: Sequence[str]) -> str:
     return ", ".join(emails) or "nobody"
 
@@ -116,7 +131,8 @@ def _show(made: Preparation, verb: str, changes: Sequence[str]) -> None:
     tell(f"{made.where} (account {made.account} of config.toml)")
     for what in changes:
         whole = what if what.split()[-1].startswith("cloudgpu") else f"{what} {name}"
-        tell(_budget_line(made, verb) if what == "budget" else f"{verb} the {whole}")
+        lines = {"budget": _budget_line(made, verb), "SSH rules": _ssh_line(made)}
+        tell(lines.get(what, f"{verb} the {whole}"))
     for part in made.parts:
         if not part.ours:
             tell(f"left alone: the {part.what} {part.name}, which lacks our tag and is somebody else's")
@@ -151,11 +167,11 @@ def _show_uses(made: Preparation, name: str) -> None:
         if not one.good and f"cloudgpu init {made.kind}" not in one.next:  # that is being done
             tell(f"{one.what}: {one.says}" + (f" -> {one.next}" if one.next else ""))
     if made.role is None:
-        from cloudgpu.control.setup.permissions import document
+        from cloudgpu.control.setup.permissions import document, has_document
 
-        allowed = document(made.kind)
-        if Path(allowed).is_file():
-            tell(f"What a launch has to be allowed: {allowed} (docs/permissions.md).")
+        if not has_document(made.kind):
+            return
+        tell(f"What a launch has to be allowed: {document(made.kind)} (docs/permissions.md).")
 
 
 def _roles(made: Preparation) -> str:
@@ -204,5 +220,6 @@ def _text(value: InitCloudDocument) -> str:
         gone += ["The budget is gone."] * ("budget" in value["removed"])
         return "\n".join([*wrote, *gone, f"{left} (cloudgpu ls --refresh shows what costs)."])
     mails = [f"The budget is there: it mails {_named(value['budget']['emails'])}."] if value["budget"] else []
+    rules = ["SSH is open to these networks alone."] * ("SSH rules" in value["created"])
     roles = [f"{_both(value['role'], value['timer_role'])} there."] * (value["role"] is not None)
-    return "\n".join([*wrote, *roles, *mails, f"Next: cloudgpu doctor --provider {kind}"])
+    return "\n".join([*wrote, *roles, *rules, *mails, f"Next: cloudgpu doctor --provider {kind}"])

@@ -10,7 +10,7 @@ from typing import cast, get_args
 
 from cloudgpu.config.files.paths import data_dir, file_names
 from cloudgpu.config.files.yaml import Table, read_yaml
-from cloudgpu.config.templates.container import container_image
+from cloudgpu.core.catalog.container_images import parse_reference
 from cloudgpu.core.model.facts import Engine
 from cloudgpu.core.model.launch import Part
 from cloudgpu.core.values.naming import NAME, NAME_RULE, unknown_word
@@ -31,6 +31,9 @@ KEYS = (
 JUPYTER = ("jupyter", "lab")
 LARGEST_DISK_GB = 65_536
 SETTING = re.compile(r"[a-z][a-z0-9_]{0,39}")  # in `on_start` it is a variable of the shell
+_SETTING_IN_IMAGE = re.compile(r"\{\{ *settings\.([a-z][a-z0-9_]*) *\}\}")
+_MOVING = ("", "latest")
+_EXAMPLE = "nvcr.io/nvidia/pytorch:25.06-py3"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +65,7 @@ class Template:
     @property
     def container_image(self) -> str:
         """The image of its container, settings put in; empty for none. Raises InvalidRequest for what is none."""
-        return container_image(self.container, self.settings, self.path)
+        return _container_image(self.container, self.settings, self.path)
 
     def parts(self) -> tuple[Part, ...]:
         """Return the parts in a provider's order, as the file says them; `render.rendered` makes them final."""
@@ -192,3 +195,44 @@ def opens_jupyter(name: str | None, search: Sequence[Path]) -> bool:
         return bool(load_template(name or "", search=search).jupyter)
     except InvalidRequest:
         return True
+
+
+def _container_image(text: str, settings: Mapping[str, str], path: Path) -> str:
+    """Return the image that `container` of the template in `path` names; empty for none.
+
+    Raises InvalidRequest for a setting that the template does not have, for what is no image, and for one without a
+    fixed tag or digest: what a second machine pulls has to be what the first one has.
+    """
+    if not text:
+        return ""
+    image = _SETTING_IN_IMAGE.sub(lambda found: _setting_in_image(found[1], settings, path), text)
+    found = parse_reference(image)
+    if found is None:
+        raise _image_fault(image, path, "is not the name of a container image", f"For example: container: {_EXAMPLE}")
+    if not found.digest and found.tag in _MOVING:
+        says = "has no fixed tag, so two machines could get different images"
+        raise _image_fault(image, path, says, f"Name one, for example: container: {_EXAMPLE}")
+    return image
+
+
+def _setting_in_image(name: str, settings: Mapping[str, str], path: Path) -> str:
+    if name in settings:
+        return settings[name]
+    known = ", ".join(settings)
+    raise unknown_word(
+        f"{path.name}: container uses {name!r}, which is not a setting of this template",
+        name,
+        settings,
+        field=f"{path.name}: container",
+        value=name,
+        next=f"Its settings: {known}." if known else f"Add it under `settings:` ({path}).",
+    )
+
+
+def _image_fault(image: str, path: Path, says: str, way: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"{path.name}: container {image!r} {says}.",
+        field=f"{path.name}: container",
+        value=image,
+        next=f"{way} ({path})",
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from io import BytesIO
 from pathlib import Path
@@ -66,7 +67,7 @@ class Machines(Capability):
         from cloudgpu.control.launch.budget_preview import planned
         from cloudgpu.control.launch.plan import prepare
 
-        return planned(self._session, prepare(self._session, parse_request(**asked)))
+        return planned(self._session, prepare(self._session, replace(parse_request(**asked), by_hand=True)))
 
     def up(self, *, wait: bool = True, **asked: Unpack[UpOptions]) -> UpDocument:
         """Launch a machine, or return the one that the same request has launched; wait until SSH is verified.
@@ -80,7 +81,7 @@ class Machines(Capability):
         from cloudgpu.control.launch.launch import launch, launched
         from cloudgpu.control.launch.plan import prepare
 
-        prepared = prepare(self._session, parse_request(**asked))
+        prepared = prepare(self._session, replace(parse_request(**asked), by_hand=True))
         done = launch(self._session, prepared, wait=wait)
         reached = wait and done.machine.state == "running"
         on_start = on_start_of(self._session, done.machine, prepared.template) if reached else None

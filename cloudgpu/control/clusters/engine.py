@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from cloudgpu.access.slurm.node import EVERY, EngineNode
 from cloudgpu.control.access.reach import open_connection
 from cloudgpu.core.clusters.conf import Node, files_of, listens_narrowly, plan_digest
-from cloudgpu.core.clusters.fit import INSTALL, check_fit, check_people
+from cloudgpu.core.clusters.fit import INSTALL, check_fit, check_people, others_of
 from cloudgpu.core.clusters.layout import cluster_id, in_order, rank
 from cloudgpu.core.clusters.state import EngineState, missing_nodes, to_resume
 from cloudgpu.core.model.machine import HERE
@@ -72,22 +72,30 @@ def check_here(provider: str, cluster: ClusterNode | None) -> None:
         )
 
 
-def set_up(session: Session, machines: Sequence[Machine], *, people: Sequence[str] = ()) -> None:
+def set_up(session: Session, machines: Sequence[Machine], *, people: Sequence[str] | None = None) -> None:
     """Make the machines of one cluster a Slurm, and wait until it says that all of them can work.
 
     Where it is set up already, only what does not run is started, and jobs go on; where an address or what a node has
-    is another one, the files are written anew and all is restarted. `people` are those whose jobs it has to run.
+    is another one, the files are written anew and all is restarted. `people` are those whose jobs it has to run; None:
+    those whom the settings of the account name (`queue_for`). For more than the login user slurmd runs as root.
 
-    Raises InvalidRequest, before anything is changed, where Slurm is missing, versions, clocks or user ids differ, or
-    the queue is to be for several people; Unreachable where a node cannot be reached, a daemon ends, or not all nodes
-    are ready in time.
+    Raises InvalidRequest, before anything is changed, where Slurm is missing, versions, clocks or user ids differ, or a
+    queue for several people lacks something; Unreachable where a node cannot be reached, a daemon ends, or not all
+    nodes are ready in time.
     """
+    named = queue_for(session, machines[0]) if people is None else people
     with _gang(session, machines) as gang:
-        facts = _looked_at(session, gang, people)
+        facts = _looked_at(session, gang, named)
         check_fit(facts)
-        check_people(facts, people)
-        names, steady = _started(session, gang, facts)
+        check_people(facts, named)
+        names, steady = _started(session, gang, facts, several=bool(others_of(facts, named)))
         _wait_until_ready(session, gang, names, steady)
+
+
+def queue_for(session: Session, machine: Machine) -> Sequence[str]:
+    """Return whose jobs the queue of somebody's own machines has to run, by the settings of their account."""
+    account = session.settings.accounts.get(machine.account)
+    return account.options.get("queue_for", ()) if account is not None and account.provider == "ssh" else ()
 
 
 def tear_down(session: Session, machines: Sequence[Machine]) -> None:
@@ -172,18 +180,22 @@ def _looked_at(session: Session, gang: _Gang, people: Sequence[str]) -> list[Nod
         session.pause(LOOK_AGAIN_S)
 
 
-def _started(session: Session, gang: _Gang, facts: Sequence[NodeFacts]) -> tuple[tuple[str, ...], timedelta]:
+def _started(
+    session: Session, gang: _Gang, facts: Sequence[NodeFacts], *, several: bool
+) -> tuple[tuple[str, ...], timedelta]:
     """Have all daemons run; return the names of the nodes, and for how long they have to be ready."""
-    digest = plan_digest(gang.cluster, facts)
+    digest = plan_digest(gang.cluster, facts, several=several)
     names = tuple(one.name for one in facts)
     ports = [one.ports for one in facts if one.ports is not None]
     if len(ports) == len(facts) and all(one.planned == digest for one in facts):
         session.tell(f"{_called(names)}: starting what does not run of its Slurm")
-        began = gang.each(lambda node: node.start(ports[gang.nodes.index(node)], at=_listens_at(facts, node)))
+        began = gang.each(
+            lambda node: node.start(ports[gang.nodes.index(node)], at=_listens_at(facts, node), several=several)
+        )
         return names, STEADY if "slurmctld" in began[0] else timedelta(0)
     for left in reversed(range(TRIES)):
         try:
-            _start_anew(session, gang, facts, digest)
+            _start_anew(session, gang, facts, digest, several=several)
             break
         except Unreachable as fault:
             if not left or not any(word in fault.message.lower() for word in _TAKEN):
@@ -196,7 +208,7 @@ def _listens_at(facts: Sequence[NodeFacts], node: EngineNode) -> str:
     return facts[node.node].address if listens_narrowly(facts) else EVERY
 
 
-def _start_anew(session: Session, gang: _Gang, facts: Sequence[NodeFacts], digest: str) -> None:
+def _start_anew(session: Session, gang: _Gang, facts: Sequence[NodeFacts], digest: str, *, several: bool) -> None:
     """Write the files of all nodes, with a new munge key, and start all daemons."""
     session.tell(f"{_called([one.name for one in facts])}: setting up Slurm {facts[0].version}")
     gang.each(EngineNode.stop)
@@ -204,8 +216,9 @@ def _start_anew(session: Session, gang: _Gang, facts: Sequence[NodeFacts], diges
     ports = gang.each(lambda node: node.hold(shared=shared))
     nodes = [Node(*pair) for pair in zip(facts, ports, strict=True)]
     key = secrets.token_bytes(KEY_BYTES)
-    gang.each(lambda node: node.write(files_of(gang.cluster, nodes, gang.nodes.index(node)), key))
-    gang.each(lambda node: node.start(ports[gang.nodes.index(node)], at=_listens_at(facts, node)))
+    texts = [files_of(gang.cluster, nodes, number, several=several) for number in range(len(nodes))]
+    gang.each(lambda node: node.write(texts[gang.nodes.index(node)], key, several=several))
+    gang.each(lambda node: node.start(ports[gang.nodes.index(node)], at=_listens_at(facts, node), several=several))
     gang.each(lambda node: node.note_plan(digest, ports[gang.nodes.index(node)]))
 
 

@@ -51,6 +51,7 @@ class UpRequest:
     cluster: ClusterRequest | None = None
     trust: Trust | None = None  # the least that is accepted; None: that of the settings
     expose: bool = False  # a stranger's computer may be given secrets and volumes
+    by_hand: bool = False  # somebody works on it: no job begins again when it is taken
 
 
 def validate_request(request: UpRequest) -> None:

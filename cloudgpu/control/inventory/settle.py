@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.inventory.shared import clear_unmade
@@ -10,7 +11,7 @@ from cloudgpu.control.inventory.unrecorded_termination import ended_unrecorded
 from cloudgpu.control.network.host_keys import pin_given
 from cloudgpu.control.session.session import Session, living
 from cloudgpu.core.events.launch_lines import launch_settled
-from cloudgpu.core.events.observed_lines import instance_observed
+from cloudgpu.core.events.observed_lines import instance_observed, instance_vanished
 from cloudgpu.core.model.instances import REFUSED, TAG_ID, TAG_LEDGER, State
 from cloudgpu.core.model.machine import Machine, called, fact
 from cloudgpu.core.resources.retention import is_of_earlier_life
@@ -161,13 +162,24 @@ def _sent(
     now = session.clock()
     made = launch_settled(attempt.machine, attempt.token, "made", "the provider accepted it", now)
     try:
-        session.ledger.append([made, instance_observed(instance, now)])
+        session.ledger.append([made, *_as_seen(attempt.machine, instance, now)])
     except LedgerUnavailable as error:  # nobody could see what it costs: it is ended again
         machine = session.ledger.machine(attempt.machine)
         raise error if machine is None else ended_unrecorded(session, machine, error) from error
     if instance.state is State.TERMINATED and (instance.reason or "").startswith(REFUSED):
         raise NoCapacity(fact(instance.reason).removeprefix(REFUSED), field="offer", value=instance.zone)
     return instance
+
+
+def _as_seen(machine: str, instance: Instance, now: datetime) -> list[Draft]:
+    """Return the lines of a machine that a launch has made: one; two for one that a refusal left and that never ran.
+
+    Such a machine says so by `since`: it has stood still since it was made, and what is kept of it costs until now.
+    """
+    if instance.state is not State.TERMINATED or instance.since is None or instance.since != instance.launched_at:
+        return [instance_observed(instance, now)]
+    still = instance_observed(replace(instance, state=State.STOPPED), now)
+    return [still, instance_vanished(machine, instance.id, "what a refused launch left was ended", now)]
 
 
 def settle_by_listing(session: Session, machine: Machine) -> Machine:

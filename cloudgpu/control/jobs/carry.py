@@ -29,7 +29,7 @@ from cloudgpu.control.jobs.deadline.choice import noticed_at
 from cloudgpu.control.jobs.ending import closed, fetched, not_fetched, resumed, stopped, terminated
 from cloudgpu.control.jobs.inputs.env_file import secret_values
 from cloudgpu.control.jobs.notices import note_machine, note_secrets, note_stall, show_end
-from cloudgpu.control.jobs.slurm.gang import ended_with, is_living, known, nodes_of
+from cloudgpu.control.jobs.slurm.gang import ended_with, is_living, known, nodes_of, refused_parts
 from cloudgpu.control.jobs.store import directory_of, put_back, the_job
 from cloudgpu.control.lifecycle.lease import set_hold
 from cloudgpu.control.spot.interruptions import note_interruption
@@ -200,7 +200,7 @@ class Carrier(Attendant):
         if machine is None:  # it was cancelled before anything was launched
             self._append(self._ended(job, Step(Do.END, job.cancel[1] if job.cancel else "", State.CANCELLED)))
         else:
-            self._append(known(self.session, job, attempt, machine, self.session.clock()))
+            self._append(*known(self.session, job, attempt, machine, self.session.clock()))
         if job.waits is not None or job.deadline is not None:
             note_machine(self.session, job, None)
         return None
@@ -216,8 +216,9 @@ class Carrier(Attendant):
             return Carried(job, error.message, LATER, None, error)
         over = gives_up(job, now)
         final = not isinstance(error, ProviderUnavailable) or over
+        self._append(*refused_parts(self.session, job, attempt, now))
         if made is not None:
-            self._append(known(self.session, job, attempt, made, now))
+            self._append(*known(self.session, job, attempt, made, now))
             if made.gang is not None and isinstance(error, InvalidRequest):  # no other gang would have a Slurm, either
                 self._append(self._ended(job, Step(Do.END, error.message, State.NOT_LAUNCHED)))
             note_machine(self.session, job, None)
@@ -417,9 +418,8 @@ class Carrier(Attendant):
         return None
 
     def _terminate(self, job: Job, _step: Step) -> Carried | None:
-        machine = self._there(job)
         self.close()
-        self._cleared(job, machine)
+        self._cleared(job, self._there(job))
         return None
 
     def _close(self, job: Job, step: Step) -> Carried | None:

@@ -171,6 +171,7 @@ def _request(
     )
     check_setup(provider, request.setup, market, or_on_demand=request.want.or_on_demand)
     check_container(provider, template, _cluster(request, template))
+    _check_spot(request, provider, market)
     owner = owner_of(session, request)
     project = request.project.strip() if request.project else session.settings.project
     facts = {"owner": owner, "project": project, "template": template.name, "provider": provider.kind}
@@ -196,6 +197,17 @@ def _request(
         terms=terms.terms.record(),
         cluster=_cluster(request, template),
     ), terms
+
+
+def _check_spot(request: UpRequest, provider: Provider, market: Market) -> None:
+    """Raise InvalidRequest where a spot machine is taken without any notice, and no job would begin again."""
+    if market is Market.SPOT and request.by_hand and getattr(provider, "spot_for_jobs", False):
+        raise InvalidRequest(
+            f"A higher bid stops a spot machine of {provider.kind} at once and without notice: only jobs run there.",
+            field="--spot",
+            value=provider.kind,
+            next="Leave --spot out, or use: cloudgpu run --spot",
+        )
 
 
 def _cluster(request: UpRequest, template: Template) -> ClusterNode | None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 PART = "container"
 _NVIDIAS = "nvcr.io/nvidia/"
-LICENCE = "starting an image of NVIDIA's accepts NVIDIA's Deep Learning Container License: read it on the image's page"
+LICENCE = "starting an image of NVIDIA's accepts NVIDIA's licence: read it on the image's page of NGC"
 
 
 def check_container(provider: Provider, template: Template, cluster: ClusterNode | None) -> None:
@@ -50,7 +50,7 @@ def check_container(provider: Provider, template: Template, cluster: ClusterNode
             f"The {provider.kind} provider runs no containers, and the template {template.name} is one: {image}.",
             field="--template",
             value=template.name,
-            next="Choose another --provider (aws, gcp, azure), or a template without `container`: --template pytorch",
+            next="Choose another --provider, or a template without `container`: --template pytorch",
         )
 
 

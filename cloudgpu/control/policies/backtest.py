@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,10 +18,11 @@ from cloudgpu.control.inputs.periods import Moment, moment_of
 from cloudgpu.control.policies.resolve import limits_of, policy_named
 from cloudgpu.control.session.session import find_any
 from cloudgpu.core.activity.agent_status import DAY
+from cloudgpu.core.clusters.completeness import node_of
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import Resource, Usage
 from cloudgpu.core.policies.limits import cut
-from cloudgpu.core.reaper.backtest import Past, backtest, only_while_it_runs, runs_of
+from cloudgpu.core.reaper.backtest import Past, backtest, joined_runs, only_while_it_runs, runs_of
 from cloudgpu.core.reaper.replay import Recorded
 from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import InvalidRequest
@@ -48,7 +50,8 @@ def backtested(
 ) -> BacktestDocument:
     """Return what a policy (a name, or a YAML file) would have done since then: what `policy backtest` prints.
 
-    With `machine`, to that one alone. Reads the ledger and the samples kept here; asks nobody and changes nothing.
+    With `machine`, to that one alone. A cluster is judged as one: it is in use when any node is. Reads the ledger and
+    the samples kept here; asks nobody and changes nothing.
     Raises InvalidRequest for a fault in the policy or the options, InstanceNotFound for an unknown machine.
     """
     now = session.clock()
@@ -107,13 +110,41 @@ def _pasts(session: Session, machine: str | None, begin: datetime, now: datetime
     machines, uses = session.ledger.read(lambda view: (view.machines(), list(view.uses(iso(begin)))))
     machines = [row for row in machines if not row.is_named_resource]
     if machine is not None:
-        machines = list(find_any(machines, machine, now, ended=True))
+        machines = _named(machines, machine, now)
     ended: dict[str, list[Usage]] = {row.id: [] for row in machines}
     for subject, use in uses:
         if subject in ended:
             ended[subject].append(use)
-    pasts = (_past(session, row, ended[row.id], begin, now) for row in machines)
-    return [one for one in pasts if one.recorded.runs]
+    wholes: dict[str, list[Past]] = {}
+    for row in machines:
+        past = _past(session, row, ended[row.id], begin, now)
+        if past.recorded.runs:
+            wholes.setdefault(row.id if row.gang is None else row.gang.id, []).append(past)
+    return [_whole(some) for some in wholes.values()]
+
+
+def _named(machines: list[Machine], name: str, now: datetime) -> list[Machine]:
+    """Return the machine, or all nodes of the cluster, that this name means; a node stands for its cluster."""
+    nodes = [row for row in machines if row.gang is not None and row.gang.name == name]
+    latest = max(nodes, key=lambda row: row.intended_at, default=None)
+    found = list(find_any(machines, name, now, ended=True)) if latest is None else [latest]
+    ids, gangs = {row.id for row in found}, {row.gang.id for row in found if row.gang is not None}
+    return [row for row in machines if row.id in ids or (row.gang is not None and row.gang.id in gangs)]
+
+
+def _whole(nodes: Sequence[Past]) -> Past:
+    """Return the past of a cluster as one by those of its nodes; that of a machine of its own as it is."""
+    nodes = sorted(nodes, key=lambda one: node_of(one.machine) if one.machine.gang else 0)
+    first, *others = nodes
+    if first.machine.gang is None:
+        return first
+    recorded = replace(
+        first.recorded,
+        runs=joined_runs(run for one in nodes for run in one.recorded.runs),
+        others=tuple(one.recorded for one in others),
+    )
+    uses = tuple(use for one in nodes for use in one.uses)
+    return Past(first.machine._replace(name=first.machine.gang.name), recorded, uses, first.ends)
 
 
 def _past(session: Session, machine: Machine, ended: Sequence[Usage], begin: datetime, now: datetime) -> Past:

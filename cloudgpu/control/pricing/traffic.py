@@ -56,7 +56,7 @@ def line_of(machine: Machine, status: Mapping[str, Any], now: datetime) -> Draft
         return None
     latest = now.timestamp()
     total, fresh = _counted(counter, last.counted if last else 0)
-    received = _received(machine, status)
+    received = _received(machine, status.get("received") or {})
     began = iso(datetime.fromtimestamp(_number(counter["since"], latest), UTC))
     since = (last.until if last else None) or max(began, machine.intended_at)
     until = max(iso(datetime.fromtimestamp(min(float(status["heartbeat"]), latest), UTC)), since)
@@ -76,7 +76,7 @@ def line_of(machine: Machine, status: Mapping[str, Any], now: datetime) -> Draft
     )
 
 
-def _counted(counter: Mapping[str, Any], known: int | None) -> tuple[int, int]:
+def _counted(counter: Mapping[str, object], known: int | None) -> tuple[int, int]:
     """Return all that a counter says, and how much of it is new."""
     total, before = _number(counter["bytes"], MOST_BYTES), int(known or 0)
     return total, total - before if total >= before else total
@@ -97,9 +97,9 @@ def _own(machine: Machine, price: int, direction: str) -> Rate:
     return own_traffic_rate(machine.provider, price, 0, direction, said.source, from_iso(said.as_of))
 
 
-def _received(machine: Machine, status: Mapping[str, Any]) -> Received | None:
+def _received(machine: Machine, counter: Mapping[str, object]) -> Received | None:
     """Return what a machine has received since the last count, where that costs; None for nothing new."""
-    counter, own, last = status.get("received") or {}, machine.traffic_prices, machine.traffic
+    own, last = machine.traffic_prices, machine.traffic
     if own is None or not counter:
         return None
     total, fresh = _counted(counter, last.received if last else 0)

@@ -14,8 +14,16 @@ from cloudgpu.control.setup.init import CLOUDS, Draft, Found, account_of, with_a
 from cloudgpu.core.model.account import BudgetAlert, MachineRole, RolePart
 from cloudgpu.core.values.money import NANO, ZERO, Money
 from cloudgpu.core.values.naming import unknown_word
+from cloudgpu.core.values.network import parse_cidr
 from cloudgpu.errors import AuthFailed, InvalidRequest
-from cloudgpu.providers.account_abilities import Examines, Finding, HasBudgetAlert, HasMachineRole, HasTimerRole
+from cloudgpu.providers.account_abilities import (
+    Examines,
+    Finding,
+    HasBudgetAlert,
+    HasMachineRole,
+    HasTimerRole,
+    NarrowsSsh,
+)
 from cloudgpu.providers.base import Provider, ProviderSettings
 from cloudgpu.providers.registry import open_provider
 
@@ -47,6 +55,13 @@ class Preparation:
     unseen: str | None = None
     timer: MachineRole | None = None
     timer_document: str = ""
+    ssh_from: tuple[str, ...] = ()  # the networks to which SSH is to be narrowed; none: it stays as it is
+    ssh_now: tuple[str, ...] = ()
+
+    @property
+    def sets_ssh(self) -> bool:
+        """Whether it would change who may reach SSH."""
+        return bool(self.ssh_from) and set(self.ssh_from) != set(self.ssh_now)
 
     @property
     def sets_budget(self) -> bool:
@@ -77,6 +92,7 @@ def prepared(
     named: Mapping[str, str] | None = None,
     regions: Sequence[str] = (),
     budget: BudgetAlert | None = None,
+    ssh_from: Sequence[str] = (),
 ) -> Preparation:
     """Return what making the roles (and the cloud's own budget) would do, and the account's table with it.
 
@@ -100,6 +116,9 @@ def prepared(
                 value=part.name,
                 next="Remove or rename it there, or use cloudgpu without it: launches work, and say what is lost.",
             )
+    if ssh_from:
+        cidrs = tuple(parse_cidr(one, "--ssh-from") for one in ssh_from)
+        made = replace(made, ssh_from=cidrs, ssh_now=tuple(_door(made.provider, kind).ssh_sources()))
     if budget is None:
         return made
     return replace(made, budget=budget, budget_there=_able(made.provider, kind).budget_alert())
@@ -137,6 +156,8 @@ def make(made: Preparation) -> None:
         made.provider.make_timer_role(made.timer_document)
     if made.budget is not None:
         _able(made.provider, made.kind).set_budget_alert(made.budget)
+    if made.sets_ssh:
+        _door(made.provider, made.kind).narrow_ssh(made.ssh_from)
     if made.draft.changed:
         write(made.draft)
 
@@ -181,6 +202,13 @@ def _able(provider: object, kind: str) -> HasBudgetAlert:
         raise InvalidRequest(
             f"cloudgpu can make no budget at {kind}.", field="--budget", value=None, next="Leave --budget out."
         )
+    return provider
+
+
+def _door(provider: object, kind: str) -> NarrowsSsh:
+    if not isinstance(provider, NarrowsSsh):
+        message = f"At {kind} each machine has rules of its own about SSH, not the account."
+        raise InvalidRequest(message, field="--ssh-from", value=None, next="Use it with up: cloudgpu up --ssh-from")
     return provider
 
 

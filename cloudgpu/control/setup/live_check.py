@@ -284,7 +284,13 @@ SMALL: Mapping[str, Sequence[str]] = {
     "gcp": ("e2-small", "e2-medium"),
     "lambda": ("cpu_4x_general",),
 }
-_ELSE_ANY = ("azure", "gcp", "lambda", "runpod")  # a small one may have no known price: then the cheapest of all, too
+_ELSE_ANY = (
+    "azure",
+    "gcp",
+    "lambda",
+    "runpod",
+    "vast",
+)  # a small one may have no known price: then the cheapest of all, too
 
 
 def planned(

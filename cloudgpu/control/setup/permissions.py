@@ -92,6 +92,11 @@ def denied(one: Permission, kind: str) -> AuthFailed:
     )
 
 
+def has_document(kind: str) -> bool:
+    """Say whether there is a document of permissions for this provider: a key may allow everything or nothing."""
+    return any((data_dir("policies") / "permissions").glob(f"{kind}-launch.*"))
+
+
 def document(kind: str) -> str:
     """Return the path of the document with every permission that launching takes at this provider."""
     place = data_dir("policies") / "permissions"

@@ -16,7 +16,10 @@ from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import PriceInterval, Resource
 from cloudgpu.core.values.times import from_iso, iso
 
-CHARGING = frozenset(rule.provider for rule in RULES if rule.resource == Resource.TRAFFIC)  # reads no catalogue
+_FREE = "never"  # how the rule of a cloud begins that charges for no traffic
+CHARGING = frozenset(  # reads no catalogue
+    rule.provider for rule in RULES if rule.resource == Resource.TRAFFIC and not rule.states.startswith(_FREE)
+)
 DERIVED, RECALLED, ASSUMED, OLD = "~", "?", "^", "!"
 _MARK_OF = {"derived": DERIVED, "recalled": RECALLED, "assumed": ASSUMED}
 _ORDER = DERIVED + RECALLED + ASSUMED + OLD

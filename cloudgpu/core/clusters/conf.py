@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from cloudgpu.core.clusters.layout import CONTROLLER, EngineFiles, engine_files
+from cloudgpu.core.clusters.layout import CONTROLLER, JOB_ENVIRONMENT, EngineFiles, engine_files
 from cloudgpu.core.clusters.nodes import NodeFacts, Ports
 from cloudgpu.core.values.naming import digest
 
@@ -39,14 +39,17 @@ class Files(NamedTuple):
     programs: tuple[str, ...]
 
 
-def plan_digest(cluster: str, nodes: Sequence[NodeFacts]) -> str:
-    """Return what all that the files are made of comes to: another one, and they have to be written again."""
+def plan_digest(cluster: str, nodes: Sequence[NodeFacts], *, several: bool = False) -> str:
+    """Return what all that the files are made of comes to: another one, and they have to be written again.
+
+    `several`: the queue is for several people.
+    """
     facts = [
         (n.name, n.cores, n.memory_mb, n.gpus, str(n.version), n.user, n.uid, n.hostname, n.host, n.address, n.home)
         for n in nodes
     ]
     environs = [sorted(one.environ.items()) for one in nodes]
-    return digest("3", cluster, repr(facts), repr(environs), str(listens_narrowly(nodes)))
+    return digest("3", cluster, repr(facts), repr(environs), str(listens_narrowly(nodes)), str(several))
 
 
 def listens_narrowly(nodes: Sequence[NodeFacts]) -> bool:
@@ -63,19 +66,22 @@ def mark_of(cluster: str, node: int) -> str:
     return f"{cluster}/{node}"
 
 
-def files_of(cluster: str, nodes: Sequence[Node], node: int) -> Files:
-    """Return the files of one node of a cluster; `nodes` are all, in their order."""
+def files_of(cluster: str, nodes: Sequence[Node], node: int, *, several: bool = False) -> Files:
+    """Return the files of one node of a cluster; `nodes` are all, in their order.
+
+    For `several` people, slurmd runs as root, and what their tasks read is beside the sockets.
+    """
     at = engine_files(cluster, node)
     texts = {
-        "slurm.conf": slurm_conf(cluster, nodes, node),
+        "slurm.conf": slurm_conf(cluster, nodes, node, several=several),
         GRES: gres_conf(nodes),
-        "job-environment": job_environment(nodes, at),
-        PROLOG: task_prolog(cluster, nodes, node, at),
+        JOB_ENVIRONMENT: job_environment(nodes, at, several=several),
+        PROLOG: task_prolog(cluster, nodes, node, at, several=several),
     }
     return Files(texts, (PROLOG,))
 
 
-def slurm_conf(cluster: str, nodes: Sequence[Node], node: int) -> str:
+def slurm_conf(cluster: str, nodes: Sequence[Node], node: int, *, several: bool = False) -> str:
     """Return the slurm.conf of one node."""
     head, here = nodes[CONTROLLER].facts, nodes[node].facts
     at = engine_files(cluster, node)
@@ -86,7 +92,7 @@ def slurm_conf(cluster: str, nodes: Sequence[Node], node: int) -> str:
         "ClusterName=cloudgpu",
         f"SlurmctldHost={head.hostname}({head.address})",
         f"SlurmUser={here.user}",
-        f"SlurmdUser={here.user}",
+        f"SlurmdUser={'root' if several else here.user}",
         f"SlurmctldPort={nodes[CONTROLLER].ports.controller}",
         *(["CommunicationParameters=NoInAddrAny,NoCtldInAddrAny"] if narrow else []),
         "AuthType=auth/munge",
@@ -114,7 +120,7 @@ def slurm_conf(cluster: str, nodes: Sequence[Node], node: int) -> str:
         "DebugFlags=NO_CONF_HASH",  # the nodes' files differ in their paths
         "JobCompType=jobcomp/filetxt",
         f"JobCompLoc={directory}/jobcomp",
-        f"TaskProlog={directory}/{PROLOG}",
+        f"TaskProlog={at.short if several else directory}/{PROLOG}",
         f"StateSaveLocation={directory}/state",
         f"SlurmctldPidFile={at.short}/slurmctld.pid",
         f"SlurmdPidFile={at.short}/slurmd.pid",
@@ -161,11 +167,13 @@ def _ranges(devices: Sequence[str]) -> list[str]:
     return made
 
 
-def job_environment(nodes: Sequence[Node], at: EngineFiles) -> str:
+def job_environment(nodes: Sequence[Node], at: EngineFiles, *, several: bool = False) -> str:
     """Return what a job's shell reads (`. FILE`) to find its nodes. Needs only `sh` and Slurm's own variables.
 
     A job that was begun with it keeps its MASTER_PORT in each of its steps.
     """
+    hosts = "${HOME:-/}/.cloudgpu/hosts" if several else f"{at.short}/hosts"  # where whoever runs the job may write
+    ready = 'mkdir -p -m 700 "${HOME:-/}/.cloudgpu" 2>/dev/null && ' if several else ""
     addresses = "".join(f"        {one.facts.name}) echo {one.facts.address} ;;\n" for one in nodes)
     return f"""# What a job finds in addition to Slurm's own variables. Read with `.`, by sh.
 _cloudgpu_addresses() {{
@@ -210,15 +218,15 @@ if [ "${{_CLOUDGPU_PORT_OF-}}" != "$SLURM_JOB_ID" ]; then
 fi
 export MASTER_PORT
 export _CLOUDGPU_PORT_OF="$SLURM_JOB_ID"
-export CLOUDGPU_HOSTFILE="{at.short}/hosts-$SLURM_JOB_ID"
+export CLOUDGPU_HOSTFILE="{hosts}-$SLURM_JOB_ID"
 if [ ! -e "$CLOUDGPU_HOSTFILE" ]; then
-    _cloudgpu_hosts "$((CLOUDGPU_GPUS_PER_NODE > 1 ? CLOUDGPU_GPUS_PER_NODE : 1))" >"$CLOUDGPU_HOSTFILE.$$" &&
+    {ready}_cloudgpu_hosts "$((CLOUDGPU_GPUS_PER_NODE > 1 ? CLOUDGPU_GPUS_PER_NODE : 1))" >"$CLOUDGPU_HOSTFILE.$$" &&
         mv "$CLOUDGPU_HOSTFILE.$$" "$CLOUDGPU_HOSTFILE"
 fi
 """
 
 
-def task_prolog(cluster: str, nodes: Sequence[Node], node: int, at: EngineFiles) -> str:
+def task_prolog(cluster: str, nodes: Sequence[Node], node: int, at: EngineFiles, *, several: bool = False) -> str:
     """Return the program that Slurm runs before each task: what it prints as `export NAME=VALUE` is the task's.
 
     Slurm gives a task the environment of whoever submitted it. What belongs to the node has to be set anew: which
@@ -226,7 +234,8 @@ def task_prolog(cluster: str, nodes: Sequence[Node], node: int, at: EngineFiles)
     are separated by spaces, unless the batch script has set them.
     """
     here, head = nodes[node].facts, nodes[CONTROLLER].facts
-    own = {name: value for name, value in here.environ.items() if name.startswith("CLOUDGPU_")} | {"HOME": here.home}
+    own = {name: value for name, value in here.environ.items() if name.startswith("CLOUDGPU_")}
+    own |= {} if several else {"HOME": here.home}  # each person has one of their own
     if here.interface and here.interfaces > 1:
         own |= {"NCCL_SOCKET_IFNAME": here.interface, "GLOO_SOCKET_IFNAME": here.interface}
     own[MARK] = mark_of(cluster, node)
@@ -234,7 +243,7 @@ def task_prolog(cluster: str, nodes: Sequence[Node], node: int, at: EngineFiles)
     swapped = "".join(
         f"_swap {name} {shlex.quote(value)} {shlex.quote(here.environ[name])}\n"
         for name, value in sorted(head.environ.items())
-        if name not in own and here.environ.get(name, value) != value
+        if not several and name not in own and here.environ.get(name, value) != value
     )
     names = "CLOUDGPU_NODE_RANK CLOUDGPU_NUM_NODES CLOUDGPU_GPUS_PER_NODE CLOUDGPU_HOSTFILE MASTER_ADDR MASTER_PORT"
     return f"""#!/bin/sh
@@ -248,7 +257,7 @@ _swap() {{ # What node 0 has in $1 becomes what this node has; what the job adde
 {fixed}{swapped}[ -n "${{SLURM_JOB_NODELIST-}}" ] || exit 0
 _given=${{CLOUDGPU_NODE_IPS-}}
 _of=${{_CLOUDGPU_PORT_OF-}}
-. {shlex.quote(f"{here.home}/{at.job_environment}")}
+. {shlex.quote(f"{at.short}/{JOB_ENVIRONMENT}" if several else f"{here.home}/{at.job_environment}")}
 for _name in {names} _CLOUDGPU_PORT_OF; do
     eval "echo \\"export $_name=\\$$_name\\""
 done

@@ -126,25 +126,30 @@ def _check_addresses(nodes: Sequence[NodeFacts]) -> None:
             )
 
 
-def check_people(nodes: Sequence[NodeFacts], people: Iterable[str]) -> None:
-    """Raise InvalidRequest, saying what is missing, where these people cannot share a queue on these nodes.
+def others_of(nodes: Sequence[NodeFacts], people: Iterable[str]) -> tuple[str, ...]:
+    """Return those among people whose jobs daemons of the login user could not run."""
+    return tuple(one for one in dict.fromkeys(people) if one != nodes[0].user)
 
-    Daemons of one user run that user's jobs only.
+
+def check_people(nodes: Sequence[NodeFacts], people: Iterable[str]) -> None:
+    """Raise InvalidRequest, saying all that is missing, where these people cannot share a queue on these nodes.
+
+    Daemons of one user run that user's jobs only, so slurmd has to run as root. `check_fit` compares the numbers.
     """
-    others = [one for one in dict.fromkeys(people) if one != nodes[0].user]
+    others = others_of(nodes, people)
     if not others:
         return
     unknown = [f"{person} on {one.name}" for one in nodes for person in others if one.people.get(person) is None]
-    root = [one.name for one in nodes if one.uid != 0]
-    missing = [f"slurmd as root on {_listed(root)}"] if root else []
-    missing += [f"an account of {_listed(unknown)}"] if unknown else []
-    missing.append("slurm.conf, its munge key and its services as root set them up")
-    raise InvalidRequest(
-        f"A queue that runs jobs of {_listed(others)} needs what {nodes[0].user} cannot give it: {'; '.join(missing)}.",
-        field="engine",
-        value=", ".join(others),
-        next="Have Slurm installed there as the system's service, and submit to it: cloudgpu run --on LOGIN",
-    )
+    no_root = [one.name for one in nodes if not one.root]
+    missing = [f"an account of {_listed(unknown)}"] if unknown else []
+    missing += [f"sudo without a password for {nodes[0].user} on {_listed(no_root)}"] if no_root else []
+    if missing:
+        raise InvalidRequest(
+            f"A queue that runs jobs of {_listed(others)} lacks {'; '.join(missing)}.",
+            field="queue_for",
+            value=", ".join(others),
+            next="Have it set up there, or take queue_for out of config.toml: the queue is yours alone then.",
+        )
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -45,12 +45,12 @@ class NodeFacts(NamedTuple):
 
     `memory_mb` is all its memory in MiB. `gpus` are the device files of its GPUs. `version` is None where Slurm is
     missing, `munge` says whether munge is installed. `ahead_s` is how many seconds its clock is ahead of ours. `people`
-    are the user ids of the people who were named, None for one whom the node does not know. `host` is the same for
-    nodes on one host. `address` is the one at which it was reached, `interface` the network card that has it. `named`
-    is the one that its own host name means there, empty for none. `environ` is what tasks there have to find instead of
-    what the submitter has. `planned` is the digest of the plan that its files were written by, empty for none; `ports`
-    are those in the files. `alive` are its daemons that run. `preparing`: its system still installs what its first boot
-    brings.
+    are the user ids of the people who were named, None for one whom the node does not know. `root`: people were named,
+    and the login user becomes root there without a password. `host` is the same for nodes on one host. `address` is the
+    one at which it was reached, `interface` the network card that has it. `named` is the one that its own host name
+    means there, empty for none. `environ` is what tasks there have to find instead of what the submitter has. `planned`
+    is the digest of the plan that its files were written by, empty for none; `ports` are those in the files. `alive`
+    are its daemons that run. `preparing`: its system still installs what its first boot brings.
     """
 
     name: str
@@ -63,6 +63,7 @@ class NodeFacts(NamedTuple):
     user: str
     uid: int
     people: Mapping[str, int | None]
+    root: bool
     hostname: str
     host: str
     address: str
@@ -108,6 +109,7 @@ def node_facts(name: str, said: Any, ahead_s: float) -> NodeFacts:
             user=_matched(_USER, said["user"]),
             uid=_whole(said["uid"], 2**32, least=0),
             people={str(one): _uid(value) for one, value in said["people"].items()},
+            root=said["root"] is True,
             hostname=_matched(_WORD, said["hostname"]),
             host=_line(said["host"]),
             address=_matched(_ADDRESS, said["address"]),

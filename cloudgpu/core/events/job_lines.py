@@ -298,6 +298,14 @@ class JobWaits(TypedDict):
     why: str
 
 
+class JobGangRefused(TypedDict):
+    """A launch of a gang was refused in part: `members` came up for this attempt, and were ended again."""
+
+    job: str
+    attempt: int
+    members: list[str]
+
+
 def job_requested(job: str, name: str, key: str | None, host: str, spec: JobSpec, now: datetime) -> Draft:
     """Return the line that is written before anything is launched for a job."""
     body: JobRequested = {"job": job, "name": name, "key": key, "host": host, "spec": spec}
@@ -447,6 +455,12 @@ def job_waits(job: str, attempt: int, why: str, now: datetime) -> Draft:
     """Return the line that an attempt waits for a machine: its launch was refused for the first time."""
     body: JobWaits = {"job": job, "attempt": attempt, "why": why}
     return Draft("job_waits", SUBJECT, body, now, f"job:{job}:{attempt}:waits")
+
+
+def job_gang_refused(job: str, attempt: int, members: Sequence[str], now: datetime) -> Draft:
+    """Return the line that names the machines that came up for an attempt, and were ended because others did not."""
+    body: JobGangRefused = {"job": job, "attempt": attempt, "members": list(members)}
+    return Draft("job_gang_refused", SUBJECT, body, now, f"job:{job}:{attempt}:refused:{'+'.join(sorted(members))}")
 
 
 def job_closed(job: str, why: str, now: datetime) -> Draft:

@@ -81,6 +81,7 @@ KINDS = {
     "job_results_fetched": Kind("jobs", job_lines.JobResultsFetched),
     "job_resumed": Kind("jobs", job_lines.JobResumed),
     "job_waits": Kind("jobs", job_lines.JobWaits),
+    "job_gang_refused": Kind("jobs", job_lines.JobGangRefused),
     "job_in_slurm": Kind("jobs", job_lines.JobInSlurm),
     "slurm_job_recorded": Kind("jobs", job_lines.SlurmJobRecorded),
     "job_closed": Kind("jobs", job_lines.JobClosed),

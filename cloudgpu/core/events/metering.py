@@ -29,6 +29,7 @@ _EMPTY = (0,) * 7
 STARTS_WITHIN = timedelta(minutes=1)  # a doubt about a start is in the amount, unless it is this short
 RUNS_WITHIN = timedelta(minutes=15)  # our belief: nothing starts for longer than that after a look that saw it start
 _STARTING = "it was only seen to start, which is not billed"
+_STOPPED, _SHUT_DOWN = "stopped:", ("stopped", "deallocated")
 _SECOND = len("2026-11-20T11:00:00")  # clouds cut their times to it
 
 
@@ -144,6 +145,7 @@ def _observed(state: Meter, row: Record, line: Line, before: Mapping[str, Any]) 
     if body.get("resized"):
         yield from _resized(state, line, at, since)
     began, sure = _began(state, row, line, before, at) if since is None else (line.occurred_at, None)
+    yield from _rested(state, row, body, began, at)
     already = set(state["open"])
     _begin(state, row, body.get("launched_at"), began, sure, billed=body["billed"])
     if since is not None:
@@ -312,6 +314,19 @@ def _begin(state: Meter, row: Record, launched: str | None, at: str, sure: str |
         if entry.get("running", True):
             begin = (launched or at) if kept else at
             open_use(state, key, _beside(row, entry, begin))
+
+
+def _rested(state: Meter, row: Record, body: Mapping[str, Any], began: str, at: str) -> Iterator[Made]:
+    """End or open what is billed only while a machine is stopped: a disk that costs more then, say."""
+    if body["billed"]:
+        yield from end_uses(state, [key for key in state["open"] if key.startswith(_STOPPED)], began, None, None)
+        return
+    if body["state"] not in _SHUT_DOWN or row.get("stoppable") is False:
+        return
+    for number, entry in enumerate(row["attached_costs"] or ()):
+        key = f"{_STOPPED}{number}"
+        if entry["kept"] and not entry.get("running", True) and key not in state["open"]:
+            open_use(state, key, _beside(row, entry, at))
 
 
 def _forget_prices(state: Meter) -> None:

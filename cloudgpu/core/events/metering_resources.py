@@ -141,15 +141,17 @@ def resource_vanished(state: Meter, _row: Record, line: Line, before: Mapping[st
 
 def traffic_counted(_state: Meter, row: Record, line: Line, _before: Mapping[str, Any]) -> Iterator[Made]:
     """Yield the bytes that were counted, as a use that has ended: no machine is billed for all of them."""
-    body, received = line.body, line.body.get("received")
-    if body["bytes_out"] or not received:
-        yield _bytes(row, body, body, "bytes out", body["bytes_out"])
+    received = line.body.get("received")
+    if line.body["bytes_out"] or not received:
+        yield _bytes(row, line, "bytes out", line.body["bytes_out"])
     if received:
-        yield _bytes(row, body, received, "bytes in", received["bytes_in"])
+        yield _bytes(row, line, "bytes in", received["bytes_in"])
 
 
-def _bytes(row: Record, body: Mapping[str, Any], rate: Mapping[str, Any], what: str, number: int) -> Made:
+def _bytes(row: Record, line: Line, what: str, number: int) -> Made:
     """Return so many bytes of one direction as a use; only an offer's own price is sure to be of all of them."""
+    body = line.body
+    rate = body["received"] if what == "bytes in" else body
     own = bool(row.get("traffic_prices"))
     return use_of(
         row,

@@ -18,35 +18,12 @@ if TYPE_CHECKING:
     from cloudgpu.core.events.log import Line
 
 Body = Mapping[str, Any]
-_NOTHING: JobSpec = {
-    "argv": [],
-    "workdir": "",
-    "snapshot": "",
-    "files": 0,
-    "bytes": 0,
-    "machine": None,
-    "launch": {},
-    "setup": None,
-    "environment": {},
-    "env_file": None,
-    "secrets": [],
-    "data": [],
-    "ports": [],
-    "results": "results",
-    "results_to": None,
-    "checkpoint": None,
-    "every_s": 600,
-    "timeout_s": None,
-    "max_cost": None,
-    "stall_s": None,
-    "retries": 0,
-    "restarts": 0,
-    "keep_s": 0,
-    "results_wait_s": 0,
-    "owner": "",
-    "project": "",
-    "dearest": None,
-}  # what is known of a job that was not asked for by `run`
+_NOTHING: JobSpec = {  # what is known of a job that was not asked for by `run`
+    "argv": [], "workdir": "", "snapshot": "", "files": 0, "bytes": 0, "machine": None, "launch": {}, "setup": None,
+    "environment": {}, "env_file": None, "secrets": [], "data": [], "ports": [], "results": "results",
+    "results_to": None, "checkpoint": None, "every_s": 600, "timeout_s": None, "max_cost": None, "stall_s": None,
+    "retries": 0, "restarts": 0, "keep_s": 0, "results_wait_s": 0, "owner": "", "project": "", "dearest": None,
+}  # fmt: skip
 
 
 class State(StrEnum):
@@ -76,7 +53,8 @@ class Attempt:
     `waits` is since when that launch is refused, and why it was at first; None where it is not. The rest is of a job
     with a deadline. `market` is where it is launched; `turn` counts the launches of this attempt that made nothing;
     `base_s` is the work that it began with. `move` is there once its machine is to be ended under it; `moved`: that is
-    how the attempt ended. Of a gang, `machine` is node 0, and `members` are all nodes of `cluster`, in order.
+    how the attempt ended. Of a gang, `machine` is node 0, and `members` are all nodes of `cluster`, in order. `refused`
+    are nodes that came up for it, and were ended again because others were refused.
     """
 
     number: int
@@ -97,6 +75,7 @@ class Attempt:
     moved: bool = False
     cluster: str | None = None
     members: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +230,8 @@ class Job:
         tried = [(one.members, one.machine) for one in self.attempts if one.machine is not None]
         placed = tuple(dict.fromkeys(id_ for nodes, own in tried for id_ in (*_without(nodes, own), own)))
         nodes = (machine for one in self.runs for machine in one.machines if machine not in placed)
-        return (*dict.fromkeys(nodes), *placed)
+        refused = (machine for one in self.attempts for machine in one.refused)
+        return (*dict.fromkeys((*refused, *nodes)), *placed)
 
     @property
     def shell_status(self) -> int | None:
@@ -361,6 +341,8 @@ def _placed(job: Job, body: Body, at: datetime) -> Job:
     there = next((one for one in job.attempts if one.machine is not None and one.machine == made.machine), None)
     if there is not None:  # it is tried again where it was
         made = replace(made, cluster=there.cluster, members=there.members)
+    if known is not None:
+        made = replace(made, refused=known.refused)
     return replace(job, attempts=(*(one for one in job.attempts if one.number != number), made), resumes=0)
 
 
@@ -428,6 +410,11 @@ def _resumed(job: Job, _body: Body, _at: datetime) -> Job:
     return replace(job, resumes=job.resumes + 1)
 
 
+def _gang_refused(job: Job, body: Body, _at: datetime) -> Job:
+    new = tuple(body["members"])
+    return _changed(job, body, lambda one: replace(one, refused=tuple(dict.fromkeys((*one.refused, *new)))))
+
+
 def _waits(job: Job, body: Body, at: datetime) -> Job:
     return _changed(job, body, lambda one: replace(one, waits=one.waits or (at, body["why"])))
 
@@ -449,6 +436,7 @@ _STEPS: Mapping[str, Callable[[Job, Body, datetime], Job]] = {
     "job_results_fetched": _fetched,
     "job_resumed": _resumed,
     "job_waits": _waits,
+    "job_gang_refused": _gang_refused,
     "job_in_slurm": _in_slurm,
     "job_closed": _closed,
 }

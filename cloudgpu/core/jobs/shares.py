@@ -55,6 +55,8 @@ def launched_for(jobs: Iterable[Job]) -> dict[str, str]:
             if one.key is not None and one.machine is not None:
                 for machine in one.members or (one.machine,):
                     found.setdefault(machine, job.id)
+            for machine in one.refused:
+                found.setdefault(machine, job.id)
     return found
 
 

@@ -19,6 +19,7 @@ from cloudgpu.core.model.records import (
     RetainedRecord,
     SetupRecord,
     TermsRecord,
+    TrafficPricesRecord,
 )
 from cloudgpu.core.model.usage import PriceInterval, Usage
 
@@ -287,7 +288,7 @@ class RecordedTrafficPrices(NamedTuple):
     into: int
 
     @classmethod
-    def of(cls, record: Mapping[str, Any]) -> Self:
+    def of(cls, record: TrafficPricesRecord) -> Self:
         """Return the value of a record."""
         return cls(record["out"], record["into"])
 

@@ -7,9 +7,9 @@ a start is billed; what was saved is the difference. Nothing is counted as saved
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any
+from operator import attrgetter
 
 from cloudgpu.core.billing.charges import Charge, charge
 from cloudgpu.core.model.machine import Machine
@@ -45,7 +45,7 @@ class Amount:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """One machine in the period: its row as it is now, what was recorded of it, and all that is billed while it runs.
+    """One machine, or a cluster as one: its row as it is now, what was recorded, and all that is billed while it runs.
 
     `ends` are its runs' true ends within the period, each with why, as far as the ledger says.
     """
@@ -88,15 +88,15 @@ class Tested:
 def backtest(past: Past, policy: Policy, since: datetime, until: datetime, *, interval: timedelta) -> Tested:
     """Return what a policy would have done with one machine from `since` to `until`, passes coming every `interval`."""
     ends = replay(past.recorded, policy, since, interval=interval)
-    runs, samples = past.recorded.runs, past.recorded.samples
-    blind = sum(_blind(samples, run.begin, run.end) for run in runs)
+    runs = past.recorded.runs
+    blind = sum(_blind(past.recorded, run.begin, run.end) for run in runs)
     cost, saved = _bill(past.uses, (), since, until), []
     left = cost
     for number, end in enumerate(ends, 1):
         gaps = [(one.at, one.until) for one in ends[:number]]
         rest = _bill(past.uses, gaps, since, until)
         start = _least(past.uses, end.until, until) if end.work is not None else Amount()
-        saved.append(Ended(end, left - rest, start, _blind(samples, end.at, end.until)))
+        saved.append(Ended(end, left - rest, start, _blind(past.recorded, end.at, end.until)))
         left = rest
     return Tested(past, sum((run.end - run.begin).total_seconds() for run in runs), blind, cost, tuple(saved))
 
@@ -111,6 +111,17 @@ def runs_of(uses: Iterable[Usage], since: datetime, until: datetime) -> tuple[Ru
     spans = sorted((from_iso(use.begin), _end(use, until)) for use in uses if use.resource is Resource.INSTANCE)
     inside = ((begin, end) for begin, end in spans if begin < until and end > since)
     return tuple(Run(max(begin, since), min(end, until), begin) for begin, end in inside)
+
+
+def joined_runs(runs: Iterable[Run]) -> tuple[Run, ...]:
+    """Return when any of several machines ran: their runs, with those that meet as one."""
+    found: list[Run] = []
+    for one in sorted(runs, key=attrgetter("begin")):
+        if found and one.begin <= found[-1].end:
+            found[-1] = replace(found[-1], end=max(found[-1].end, one.end))
+        else:
+            found.append(one)
+    return tuple(found)
 
 
 def only_while_it_runs(machine: Machine, use: Usage) -> bool:
@@ -161,9 +172,11 @@ def _amount(found: Charge) -> Amount:
     return Amount(found.low, found.amount, found.high, bool(found.unpriced_micros))
 
 
-def _blind(samples: Sequence[dict[str, Any]], begin: datetime, end: datetime) -> float:
+def _blind(recorded: Recorded, begin: datetime, end: datetime) -> float:
+    """Return for how many seconds there are no samples; of a cluster for the node that told least."""
     seconds = (end - begin).total_seconds()
-    return max(0.0, seconds - covered(samples, begin.timestamp(), end.timestamp()))
+    known = min(covered(one.samples, begin.timestamp(), end.timestamp()) for one in recorded.nodes)
+    return max(0.0, seconds - known)
 
 
 def off_seconds(tested: Iterable[Tested]) -> float:

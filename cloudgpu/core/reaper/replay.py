@@ -3,7 +3,8 @@
 Judged and decided is by the very functions of a pass (`core.activity.idle.judge`, `core.reaper.decide.decide`); what
 is made up here is only what follows from an end that did not happen. A machine that was ended is off until somebody
 used it in truth: then it is taken as started again, under a new lease. Budgets of the lab are not replayed: they are
-over all machines.
+over all machines. A cluster is replayed as one: it is in use when any node is. What waited in its queue is not
+recorded, so a job counts once a node works on it.
 """
 
 from __future__ import annotations
@@ -13,10 +14,13 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any
 
 from cloudgpu.core.activity.idle import METERS, Judged, Thresholds, judge
+from cloudgpu.core.clusters.engine import EngineSaid, has_engine
+from cloudgpu.core.clusters.queue import Queue
 from cloudgpu.core.events.log import Line
 from cloudgpu.core.events.projection import folded, follow
 from cloudgpu.core.model.facts import SentWarning
@@ -43,11 +47,20 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """What is known of one machine's past: its ledger's lines, its runs in order, and its samples by our clock."""
+    """What is known of one machine's past: its ledger's lines, its runs in order, and its samples by our clock.
+
+    Of a cluster these are of its first node, the runs of the whole; `others` are its other nodes.
+    """
 
     lines: Sequence[Line]
     runs: Sequence[Run]
     samples: Sequence[Sample]
+    others: tuple[Recorded, ...] = ()
+
+    @property
+    def nodes(self) -> tuple[Recorded, ...]:
+        """All nodes of a cluster, the first one first; a machine of its own alone."""
+        return (self, *self.others)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +95,9 @@ class WouldEnd:
 
 def replay(recorded: Recorded, policy: Policy, since: datetime, *, interval: timedelta) -> list[WouldEnd]:
     """Return the ends that the policy would have made, oldest first; passes come every `interval` from `since` on."""
-    past, watch = _Past(recorded.lines), _Watch(recorded.samples, thresholds(policy))
+    nodes = [_Node(_Past(one.lines), _Watch(one.samples, thresholds(policy))) for one in recorded.nodes]
     ticks = _Ticks(since, interval)
-    return [end for run in recorded.runs for end in _of_run(run, policy, past, watch, ticks)]
+    return [end for run in recorded.runs for end in _of_run(run, policy, nodes, ticks)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,10 +145,10 @@ class _Life:
             self.lease = (decision.at, until)
 
 
-def _of_run(run: Run, policy: Policy, past: _Past, watch: _Watch, ticks: _Ticks) -> Iterator[WouldEnd]:
+def _of_run(run: Run, policy: Policy, nodes: Sequence[_Node], ticks: _Ticks) -> Iterator[WouldEnd]:
     life, now = _Life(run.started), ticks.from_on(run.begin)
     while now < run.end:
-        end = _passed(life, policy, past, watch, _Moment(now, run, ticks.every))
+        end = _passed(life, policy, nodes, _Moment(now, run, ticks.every))
         now += ticks.every
         if end is None:
             continue
@@ -151,23 +164,42 @@ class _Moment:
     interval: timedelta
 
 
-def _passed(life: _Life, policy: Policy, past: _Past, watch: _Watch, at: _Moment) -> WouldEnd | None:
-    """Make one pass over the machine; return the end that it would have made within the run."""
-    known, now = past.at(at.now), at.now
-    if known is None:
+def _passed(life: _Life, policy: Policy, nodes: Sequence[_Node], at: _Moment) -> WouldEnd | None:
+    """Make one pass over the machine, or all nodes; return the end that it would have made within the run."""
+    now = at.now
+    first = _seen(nodes[0], life, policy, now)
+    if first is None:
         return None
-    row = life.machine(known)
-    judged = watch.judged(now.timestamp(), life.started.timestamp())
-    word = from_iso(row.last_active) if row.last_active else None
-    seen = Seen(row, policy, judged=judged, last_active=word, reached_at=now)
-    (decision,) = decide([seen], (), now, interval=at.interval)
-    life.take(decision, row, now)
+    seen = [first, *(one for node in nodes[1:] if (one := _seen(node, life, policy, now)) is not None)]
+    decision = decide(seen, (), now, interval=at.interval)[0]
+    life.take(decision, first.machine, now)
     when = max(now, decision.after or now)
     if not decision.ends or when >= at.run.end:
         return None
-    work = watch.work(when, at.run.end)
+    works = [work for node in nodes if (work := node.watch.work(when, at.run.end)) is not None]
+    work = min(works, key=attrgetter("begin"), default=None)
     until = at.run.end if work is None else work.begin
     return WouldEnd(decision.do, str(decision.rule), decision.why, when, until, work)
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """One node of what is replayed: what its lines, and its samples, say of it."""
+
+    past: _Past
+    watch: _Watch
+
+
+def _seen(node: _Node, life: _Life, policy: Policy, now: datetime) -> Seen | None:
+    """Return what a pass sees of one node; None before anything was known of it."""
+    known = node.past.at(now)
+    if known is None:
+        return None
+    row = life.machine(known)
+    judged = node.watch.judged(now.timestamp(), life.started.timestamp())
+    word = from_iso(row.last_active) if row.last_active else None
+    engine = EngineSaid(Queue()) if has_engine(row) else None
+    return Seen(row, policy, judged=judged, last_active=word, reached_at=now, engine=engine)
 
 
 class _Past:

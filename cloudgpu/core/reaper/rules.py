@@ -344,8 +344,8 @@ RULES = (
     ReaperRule(
         Rule.STOPPED,
         "makes an image of a machine that is stopped for longer than the policy allows, or terminates it, "
-        "a day after a warning; one whose disk has a higher price while it is stopped is told of daily, and terminated "
-        "at its renew-until",
+        "a day after a warning; if its disk has a higher price while it is stopped, it warns daily and terminates the "
+        "machine at its renew-until",
         (stopped,),
         stages=(Stage.STOPPED,),
         waits=True,

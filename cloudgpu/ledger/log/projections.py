@@ -62,7 +62,7 @@ _OF_NO_MACHINE = frozenset(
     "account_forgotten account_renamed team_set "
     "job_requested job_placed job_machine job_began job_progressed job_try_ended job_ended job_cancel_requested "
     "job_results_fetched job_resumed job_waits job_closed job_work_saved job_move_requested "
-    "job_in_slurm slurm_job_recorded".split()
+    "job_in_slurm slurm_job_recorded job_gang_refused".split()
 )
 
 # Not `INSERT OR REPLACE`: an update in place touches one page, a replacement the index too.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Rule = Mapping[str, Any]
 ANYBODY = "0.0.0.0/0"
-SSH = 22
+SSH, HIGHEST = 22, 65535
 OURS = "cloudgpu"  # how the descriptions of our rules begin
 NOT_THERE = "us-south-1"  # Lambda's documentation: the global rules do not count there
 
@@ -46,9 +46,8 @@ def _firewall(lam: Lambda) -> Finding:
     except CloudgpuError as error:
         return Finding(what, None, f"who may reach port 22 is not known: {error.message}", "Run doctor again.")
     if not any(_opens_ssh(one) for one in rules):
-        return Finding(
-            what, True, f"the account's global rules do not open port 22 to everybody (not so in {NOT_THERE})"
-        )
+        says = f"the account's global rules do not open port 22 to everybody (not so in {NOT_THERE})"
+        return Finding(what, good=True, says=says)
     says = "the account's global firewall rules open port 22 of every machine to the whole internet"
     return Finding(
         what,
@@ -72,6 +71,11 @@ def global_rules(lam: Lambda) -> list[Rule]:
     return rules
 
 
+def ssh_sources(lam: Lambda) -> list[str]:
+    """Return the networks from which the account's global rules open port 22."""
+    return sorted({str(one.get("source_network")) for one in global_rules(lam) if _is_for_ssh(one)})
+
+
 def narrow(lam: Lambda, cidrs: Sequence[str]) -> None:
     """Open port 22 to these networks alone, in the account's global rules; every other rule stays. Idempotent."""
     wanted = narrowed(global_rules(lam), cidrs)
@@ -79,8 +83,11 @@ def narrow(lam: Lambda, cidrs: Sequence[str]) -> None:
 
 
 def narrowed(rules: Iterable[Rule], cidrs: Sequence[str]) -> list[Rule]:
-    """Return rules without those that open SSH to everybody and those of ours, and with one for each network."""
-    kept = [one for one in rules if not _opens_ssh(one) and not str(one.get("description", "")).startswith(OURS)]
+    """Return rules without those that open SSH, and with one for each network.
+
+    One for more ports than SSH's stays without that: its ports below 22 and above.
+    """
+    kept = [part for one in rules for part in (_without_ssh(one) if _is_for_ssh(one) else (one,))]
     ours: list[Rule] = [
         {"protocol": "tcp", "port_range": [SSH, SSH], "source_network": cidr, "description": f"{OURS}: SSH"}
         for cidr in cidrs
@@ -89,7 +96,20 @@ def narrowed(rules: Iterable[Rule], cidrs: Sequence[str]) -> list[Rule]:
 
 
 def _opens_ssh(rule: Rule) -> bool:
-    if rule.get("source_network") != ANYBODY or rule.get("protocol") not in ("tcp", "all"):
-        return False
+    return rule.get("source_network") == ANYBODY and _is_for_ssh(rule)
+
+
+def _is_for_ssh(rule: Rule) -> bool:
     ports = rule.get("port_range")
-    return not ports or ports[0] <= SSH <= ports[-1]
+    return rule.get("protocol") in ("tcp", "all") and (not ports or ports[0] <= SSH <= ports[-1])
+
+
+def _without_ssh(rule: Rule) -> list[Rule]:
+    """Return the rules for what a rule opens beside SSH."""
+    low, high = rule.get("port_range") or (1, HIGHEST)
+    others = [] if rule["protocol"] == "tcp" else [{**rule, "protocol": one} for one in ("udp", "icmp")]
+    for one in others:
+        if one["protocol"] == "icmp":
+            one.pop("port_range", None)
+    parts = [(first, last) for first, last in ((low, SSH - 1), (SSH + 1, high)) if first <= last]
+    return [*others, *({**rule, "protocol": "tcp", "port_range": [first, last]} for first, last in parts)]

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from cloudgpu.core.model.identity import AccountIdentity
 from cloudgpu.errors import CloudgpuError, InvalidRequest, ProviderUnavailable
-from cloudgpu.providers.base import ProviderSettings
+from cloudgpu.providers.base import ProviderSettings, TokenRule
 from cloudgpu.providers.lambdalabs import errors
 from cloudgpu.providers.lambdalabs.options import KIND, lambda_options, read_key
-from cloudgpu.providers.rest.client import Answer, Place, RestClient
+from cloudgpu.providers.rest.client import LOOPBACK, Answer, Place, RestClient
 from cloudgpu.providers.rest.once import SendOnce
 from cloudgpu.providers.shared.account import CloudAccount, write_file
 
@@ -27,6 +28,12 @@ CLOUD = "Lambda Cloud"
 KEY_NAME = "cloudgpu"
 # Lambda's description: one request a second, a launch every 12 seconds.
 INTERVALS = {"*": 1.0, "launch": 12.0}
+TOKEN_RULE = TokenRule(
+    lifetime=timedelta(minutes=10),
+    listing_proves_after=timedelta(minutes=10),
+    source="Lambda knows no tokens: a call is sent once, and a replay only looks. That a listing shows a new machine "
+    "within ten minutes is a belief: no page of Lambda's says how late it may be",
+)
 STOCK_S = 20.0  # an answer about types serves offers and prices that are asked one after the other
 
 
@@ -37,7 +44,8 @@ class Lambda(CloudAccount):
         super().__init__(settings)
         self.options = lambda_options(settings.account, settings.options)
         self.sends = SendOnce(settings.home, settings.clock)
-        place = Place(CLOUD, KIND, self.options.base, self._login, self._refused, INTERVALS)
+        intervals = {} if urlsplit(self.options.base).hostname in LOOPBACK else INTERVALS
+        place = Place(CLOUD, KIND, self.options.base, self._login, self._refused, intervals)
         self.rest = RestClient(place, self.patience, settings.pause)
         self._types: tuple[datetime, Mapping[str, Any]] | None = None
 

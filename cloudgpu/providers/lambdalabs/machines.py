@@ -6,8 +6,10 @@ before and after it is sent, and one whose answer was lost is settled by the lis
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.model.instances import TAG_ID, Address, Instance, Listing, State
@@ -15,13 +17,14 @@ from cloudgpu.core.model.launch import Attempt
 from cloudgpu.core.model.offers import Market
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, ProviderUnavailable, RateLimited
 from cloudgpu.providers.lambdalabs import errors
-from cloudgpu.providers.lambdalabs.client import CLOUD, KEY_NAME
+from cloudgpu.providers.lambdalabs.client import CLOUD, KEY_NAME, TOKEN_RULE
 from cloudgpu.providers.lambdalabs.offers import accelerators
 from cloudgpu.providers.lambdalabs.options import KIND
 from cloudgpu.providers.machine.files import USER, Given
 from cloudgpu.providers.machine.user_data import too_large, user_data
 from cloudgpu.providers.rest.client import NotSent
 from cloudgpu.providers.rest.once import not_known_yet
+from cloudgpu.providers.shared.account import write_file
 
 if TYPE_CHECKING:
     from cloudgpu.providers.lambdalabs.client import Lambda
@@ -97,8 +100,6 @@ def _made(lam: Lambda, attempt: Attempt) -> Instance | None:
 
 def _is_new(lam: Lambda, attempt: Attempt) -> bool:
     """Say whether a machine that was made may not be shown yet."""
-    from cloudgpu.providers.lambdalabs.provider import TOKEN_RULE
-
     sent = lam.sends.sent_at(attempt.token)
     return sent is not None and lam.clock() - sent < TOKEN_RULE.listing_proves_after
 
@@ -142,6 +143,9 @@ def get(lam: Lambda, id: str) -> Instance:  # noqa: A002
     try:
         return _instance(lam, lam.get(f"/instances/{id}", "get"))
     except InstanceNotFound as error:
+        ended = _ended(lam, id)
+        if ended is not None and all(one.id != id for one in listed(lam).instances):
+            return ended
         raise InstanceNotFound(f"{CLOUD} has no machine {id}.", field="id", value=id) from error
 
 
@@ -155,13 +159,32 @@ def listed(lam: Lambda) -> Listing:
 
 
 def terminate(lam: Lambda, id: str) -> None:  # noqa: A002
-    """Ask to end a machine; its disk goes with it. What is not there is ended already."""
+    """Ask to end a machine; its disk goes with it. What is not there is ended already.
+
+    That Lambda has said which machine it ends is kept: once neither `get` nor a listing knows that one any more, it
+    has ended, however young it was. Without that word, `not found` may be a machine that is not shown yet.
+    """
     _check(id)
     body = {"instance_ids": [id]}
     try:
-        lam.change("POST", "/instance-operations/terminate", "terminate", body, again=True)
+        answer = lam.change("POST", "/instance-operations/terminate", "terminate", body, again=True)
     except InstanceNotFound:
         return
+    found = answer.get("terminated_instances") if isinstance(answer, dict) else None
+    for one in found if isinstance(found, list) else ():
+        if isinstance(one, dict) and one.get("id") == id:
+            kept = {key: one.get(key) for key in ("id", "region", "instance_type", "tags")}
+            with suppress(OSError):  # without it the proof comes later
+                write_file(lam.home / "ended" / id, json.dumps(kept))
+
+
+def _ended(lam: Lambda, id: str) -> Instance | None:  # noqa: A002
+    """Return a machine of which Lambda said here that it ends it; None for any other."""
+    try:
+        kept = json.loads((lam.home / "ended" / id).read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return None
+    return _instance(lam, {**kept, "status": "terminated"})
 
 
 def _check(id: str) -> None:  # noqa: A002

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from cloudgpu.core.model.account import Region
 from cloudgpu.core.model.identity import AccountIdentity
@@ -12,16 +12,9 @@ from cloudgpu.core.model.launch import Attempt
 from cloudgpu.core.model.offers import Availability, Available, Price, Requirements
 from cloudgpu.core.policies.guards import Agent, Guards
 from cloudgpu.providers.account_abilities import Finding, Login
-from cloudgpu.providers.base import ProviderSettings, TokenRule
-from cloudgpu.providers.lambdalabs.client import Lambda
+from cloudgpu.providers.base import ProviderSettings
+from cloudgpu.providers.lambdalabs.client import TOKEN_RULE, Lambda
 from cloudgpu.providers.lambdalabs.options import KIND
-
-TOKEN_RULE = TokenRule(
-    lifetime=timedelta(minutes=10),
-    listing_proves_after=timedelta(minutes=10),
-    source="Lambda knows no tokens: a call is sent once, and a replay only looks. That a listing shows a new machine "
-    "within ten minutes is a belief: no page of Lambda's says how late it may be",
-)
 
 
 def make(settings: ProviderSettings) -> LambdaProvider:
@@ -38,7 +31,7 @@ class LambdaProvider:
     """
 
     kind = KIND
-    runs_parts = frozenset({"cloud_init", "on_start", "packages"})
+    runs_parts = frozenset({"cloud_init", "container", "on_start", "packages"})
     token_rule = TOKEN_RULE
 
     def __init__(self, settings: ProviderSettings) -> None:
@@ -101,6 +94,18 @@ class LambdaProvider:
         from cloudgpu.providers.lambdalabs import account
 
         return account.login(self._lambda)
+
+    def ssh_sources(self) -> Sequence[str]:
+        """Return the networks from which the account's global rules open port 22."""
+        from cloudgpu.providers.lambdalabs import account
+
+        return account.ssh_sources(self._lambda)
+
+    def narrow_ssh(self, cidrs: Sequence[str]) -> None:
+        """Open port 22 to these networks alone, by the account's global rules; every other rule stays."""
+        from cloudgpu.providers.lambdalabs import account
+
+        account.narrow(self._lambda, cidrs)
 
     def findings(self, region: str | None = None) -> Sequence[Finding]:  # noqa: ARG002  (the rules are the account's)
         """Return what was looked at in the account: who may reach SSH, and what ends a machine."""

@@ -212,7 +212,7 @@ class RestClient:
         if turn > now:
             beat(turn - now)
             self.pause(turn - now)
-        return turn - now
+        return self.patience.now() - now
 
     def _url(self, path: str, query: Mapping[str, str] | None) -> str:
         return self.place.base.rstrip("/") + path + (f"?{urlencode(query)}" if query else "")

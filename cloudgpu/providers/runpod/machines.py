@@ -13,7 +13,7 @@ from cloudgpu.core.model.instances import TAG_ID, Address, Instance, Listing, St
 from cloudgpu.core.model.offers import Market
 from cloudgpu.errors import CloudgpuError, EndRefused, InstanceNotFound, InvalidRequest, StopUnproved
 from cloudgpu.providers.machine.container_start import TAGS, host_keys_in
-from cloudgpu.providers.runpod import gpus
+from cloudgpu.providers.runpod import gpus, pod_key
 from cloudgpu.providers.runpod.options import COMMUNITY, KIND
 
 if TYPE_CHECKING:
@@ -125,8 +125,10 @@ def host_keys(runpod: Runpod, id_: str) -> tuple[str, ...]:
 
     The log comes over TLS from RunPod, to whoever has the account's key. Raises InstanceNotFound.
     """
-    look(runpod, id_)
-    return host_keys_in(runpod.log(id_))
+    pod = look(runpod, id_)
+    log = runpod.log(id_)
+    pod_key.take_down(runpod, pod, log)
+    return host_keys_in(log)
 
 
 def terminate(runpod: Runpod, id_: str) -> None:

@@ -172,14 +172,16 @@ def body(attempt: Attempt) -> Mapping[str, Any]:
         PLACE: call.where,
         MEMORY: str(call.memory),
         "PUBLIC_KEY": "\n".join(attempt.boot.client_public_keys),
+        **({} if call.ends else {pod_key.CHECK: pod_key.ASKS}),
         **start.env,
     }
+    asks = "" if call.ends else f'python3 -c "${pod_key.CHECK}"; unset {pod_key.CHECK}; '
     made: dict[str, Any] = {
         "name": pod_name(attempt.token),
         "cloud": call.cloud,
         "gpu": {"id": call.gpu, "count": call.count},
         "image": _image(attempt, call),
-        "args": f"sh -c {shlex.quote(start.command)}",
+        "args": f"sh -c {shlex.quote(asks + start.command)}",
         "disk": call.container_gb,
         "mounts": {"persistent": {"size": call.volume_gb, "path": WORKSPACE}},
         "env": env,

@@ -13,9 +13,10 @@ from cloudgpu.access.known_hosts import is_public_key, public_key
 from cloudgpu.core.values.naming import NAME, NAME_RULE, did_you_mean, near
 from cloudgpu.errors import InvalidRequest
 
-_ACCOUNT_KEYS = ("hosts",)
+_ACCOUNT_KEYS = ("hosts", "queue_for")
 _IGNORED = ("provider",)  # says whose account it is; read by whoever made us
 _WORD = re.compile(r"[^\s\x00-\x1f\x7f'\"\\-][^\s\x00-\x1f\x7f'\"\\]*")
+_LOGIN = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 _LARGEST = 1_000_000
 _HIGHEST_PORT = 65535
 EXAMPLE = 'hosts = [{name = "bigbox", host = "10.0.0.5", user = "ada"}]'
@@ -51,6 +52,7 @@ def ssh_hosts(account: str, options: Mapping[str, Any]) -> tuple[Host, ...]:
     for key in options:
         if key not in _ACCOUNT_KEYS + _IGNORED:
             raise _unknown(f"accounts.{account}.{key}", str(key), _ACCOUNT_KEYS)
+    _check_people(f"accounts.{account}.queue_for", options.get("queue_for", []))
     field = f"accounts.{account}.hosts"
     tables = options.get("hosts", [])
     if not isinstance(tables, list):
@@ -60,6 +62,15 @@ def ssh_hosts(account: str, options: Mapping[str, Any]) -> tuple[Host, ...]:
         if host.name in [other.name for other in hosts[:number]]:
             raise _fault(f"{host.field}.name", host.name, "is the name of another host, too", "Give each its own name.")
     return hosts
+
+
+def _check_people(field: str, people: object) -> None:
+    """Raise InvalidRequest for what is no list of login names: those whose jobs a queue on these hosts runs."""
+    if not isinstance(people, list):
+        raise _fault(field, people, "has to be a list of login names", 'Write it like queue_for = ["ada", "ben"].')
+    for one in people:
+        if not isinstance(one, str) or not _LOGIN.fullmatch(one):
+            raise _fault(field, one, "is not a login name", 'Write it like queue_for = ["ada", "ben"].')
 
 
 def _host(field: str, table: object) -> Host:

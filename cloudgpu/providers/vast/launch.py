@@ -28,14 +28,15 @@ from cloudgpu.providers.rest.client import NotSent
 from cloudgpu.providers.rest.once import not_known_yet
 from cloudgpu.providers.vast import machines
 from cloudgpu.providers.vast.client import CLOUD, KIND
+from cloudgpu.providers.vast.container import body
 from cloudgpu.providers.vast.errors import LeftContract, contract_of
-from cloudgpu.providers.vast.request import Call, body
+from cloudgpu.providers.vast.request import Call
 
 if TYPE_CHECKING:
     from cloudgpu.providers.vast.client import Vast
 
 LOOKS = 3  # for the label of a call that was sent by somebody else, or not answered
-PAUSE_S = 2.0  # between two looks
+PAUSE_S = 1.0  # between two looks
 PROVED_WITHIN = timedelta(seconds=60)  # that a contract of a refusal is gone
 
 
@@ -151,9 +152,7 @@ def _ended(vast: Vast, attempt: Attempt, left: LeftContract, deadline: datetime)
             machines.terminate(vast, left.contract)
             machines.raw(vast, left.contract)
         except InstanceNotFound:
-            return replace(
-                last, state=State.TERMINATED, billed=False, address=None, reason=f"{REFUSED}{left.why.message}"
-            )
+            return _gone(last, left)
         except ProviderUnavailable as error:
             fault = error
         if vast.clock() + timedelta(seconds=PAUSE_S) > until:
@@ -163,6 +162,13 @@ def _ended(vast: Vast, attempt: Attempt, left: LeftContract, deadline: datetime)
     message = f"{left.message} It could not be proved that it is gone: {fault.message}"
     way = f"The next cloudgpu up or reap looks again; in vast.ai's console it is {left.contract}."
     raise LaunchUncertain(message, field="instance", value=left.contract, next=way) from left
+
+
+def _gone(last: Instance, left: LeftContract) -> Instance:
+    """Return the contract of a refusal as ended: one that was not billed when it was seen has never run."""
+    since = None if last.billed else last.launched_at
+    why = f"{REFUSED}{left.why.message}"
+    return replace(last, state=State.TERMINATED, billed=False, address=None, since=since, reason=why)
 
 
 def _shown(vast: Vast, contract: str) -> Instance | None:

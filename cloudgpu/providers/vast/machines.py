@@ -12,7 +12,7 @@ from cloudgpu.core.model.instances import TAG_ID, Address, Instance, Listing, St
 from cloudgpu.core.model.offers import Market
 from cloudgpu.errors import InstanceNotFound, InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.machine.container_start import TAGS
-from cloudgpu.providers.vast import market
+from cloudgpu.providers.vast import market, request
 from cloudgpu.providers.vast.client import CLOUD, KIND
 from cloudgpu.providers.vast.gpus import accelerator, type_name
 from cloudgpu.providers.vast.request import LABEL
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 Raw = Mapping[str, Any]
 PAGE = 25  # contracts of one answer, at most
 MOST_PAGES = 400
-SSH_PORT = "22/tcp"
 LONGEST_LABEL = 1024  # characters, when it is changed (OpenAPI files)
 PREFIX = "cloudgpu-"
 _ID = re.compile(r"[1-9]\d{0,17}", re.ASCII)
@@ -213,10 +212,10 @@ def _state(found: Raw) -> tuple[State, bool, str | None]:
 
 def _address(found: Raw) -> Address | None:
     """Return where SSH answers directly; vast.ai's own proxy is not used: its host key is not the machine's."""
-    bound = (found.get("ports") or {}).get(SSH_PORT) or ()
+    bound = (found.get("ports") or {}).get(f"{request.SSH_PORT}/tcp") or ()
     port = str(bound[0].get("HostPort")) if bound else ""
     host = str(found.get("public_ipaddr") or "").strip()
-    return Address(host, int(port), "root") if host and port.isdecimal() else None
+    return Address(host, int(port), request.USER) if host and port.isdecimal() else None
 
 
 def _checked(found: Any, id: str | None = None) -> Raw:  # noqa: A002

@@ -7,12 +7,13 @@ with vast.ai goes on for an hour at least are seen. Names of fields are those of
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.catalog.matching import fits, markets
-from cloudgpu.core.model.offers import Availability, Available, Basis, Market, Price, Requirements, Trust
+from cloudgpu.core.model.offers import Availability, Available, Basis, Market, Price, Requirements, TrafficPrices, Trust
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.vast.client import CLOUD, KIND
@@ -110,7 +111,16 @@ def item_of(vast: Vast, ask: Ask, market: Market) -> Available:
         stop_means=SPOT_STOPS if market is Market.SPOT else STOPS,
         parkable=False,
         trust=trust_of(ask),
+        traffic=traffic_of(ask),
     )
+
+
+def traffic_of(ask: Ask) -> TrafficPrices | None:
+    """Return what an offer's host asks for a GB that the machine sends and receives; None where it does not say."""
+    up, down = (ask.get(name) for name in ("inet_up_cost", "inet_down_cost"))
+    if not isinstance(up, int | float) or not isinstance(down, int | float):
+        return None
+    return TrafficPrices(Money.usd(Decimal(str(up))), Money.usd(Decimal(str(down))))
 
 
 def trust_of(ask: Ask) -> Trust:
@@ -183,7 +193,8 @@ def _first_of_each(items: Sequence[Available]) -> Iterator[Available]:
 
 
 def _is_meant(vast: Vast, item: Available, want: Requirements) -> bool:
-    return vast.options.uses(item.region) and fits(item, want)
+    """Say whether an offer fits, whoever owns its host: of less trust than is wanted, control only speaks."""
+    return vast.options.uses(item.region) and fits(item, replace(want, trust=Trust.COMMUNITY))
 
 
 def _is_whole(ask: Ask) -> bool:

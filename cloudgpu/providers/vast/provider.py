@@ -31,7 +31,8 @@ class VastProvider:
 
     kind = KIND
     runs_parts = frozenset({"container", "disk_gb", "on_start", "packages"})
-    guards = Guards(Agent.TELLS)  # that it can stop itself was never seen: see own_end
+    spot_for_jobs = True  # a higher bid stops it without notice: only `cloudgpu run` begins again by itself
+    guards = Guards(Agent.TELLS)  # that it can stop itself was never seen: see container.own_end
     token_rule = TokenRule(
         lifetime=timedelta(minutes=10),
         listing_proves_after=timedelta(minutes=10),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import timedelta
@@ -10,15 +9,14 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.billing.rates import Rate
-from cloudgpu.core.model.launch import Attempt, LaunchRequest, Setup
+from cloudgpu.core.model.launch import LaunchRequest, Setup
 from cloudgpu.core.model.offers import Available, Basis, Market, Note, NoteKind, Requirements, Trust
 from cloudgpu.core.model.usage import Per, Resource
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import iso, minute
 from cloudgpu.errors import InvalidRequest, NoCapacity
 from cloudgpu.providers.abilities import AttachedResource, PlacementConstraint, Resolved
-from cloudgpu.providers.machine.container_start import TAGS, Place, packed
-from cloudgpu.providers.vast import market, own_end
+from cloudgpu.providers.vast import market
 from cloudgpu.providers.vast.client import CLOUD
 from cloudgpu.providers.vast.options import IMAGE
 
@@ -31,9 +29,14 @@ USUAL_IMAGE, NEW_IMAGE = ("nvidia/cuda:12.4.1-cudnn-devel-ubuntu22.04", "nvidia/
 NEW_CUDA = 12.8
 BLACKWELL = ("B200", "B300", "RTX5080", "RTX5090", "RTXPRO6000")
 LABEL = "cg-"  # begins the label of every contract of ours; the launch's token follows
-MOST_ENV, MOST_LABEL = 32_768, 256  # characters (OpenAPI files)
 STORED_AS = "vast_disk"
-OWNER_READS = "the owner of the host can read everything in the container, its memory and its disk"
+KEEP, SSH_PORT, USER = "/workspace", 22, "root"  # of a container: where its files are, and how it is logged in to
+OWNER_READS = "the owner of that computer can read everything in the container, its memory and its disk"
+
+OWN_END = (
+    "it tries to stop itself at its lease's end with the key that vast.ai puts into it, which was never seen to work: "
+    "rely on cloudgpu reap or watch"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,39 +108,6 @@ def resolve(vast: Vast, request: LaunchRequest, item: Available) -> Resolved:
     return Resolved(call.to_json(), (stored,), (), (*said, *_remarks(vast, request, item, ask)))
 
 
-def body(attempt: Attempt) -> dict[str, Any]:
-    """Return the body of the call that rents the offer of an attempt: the same for the same attempt.
-
-    Raises InvalidRequest where the template is too large for a container's environment.
-    """
-    call = Call(**attempt.call)
-    script = packed(attempt, Place(end=own_end.command(call.base), ask=own_end.tags_command(call.base)))
-    env = {"-p 22:22": "1", TAGS: json.dumps(dict(attempt.tags), sort_keys=True), **script.env}
-    size = sum(len(name) + len(value) for name, value in env.items())
-    if size > MOST_ENV:
-        message = f"The template {attempt.boot.template} is too large for {CLOUD}: {size:,} of {MOST_ENV:,} characters."
-        way = "Take a smaller template, and copy the rest with cloudgpu cp."
-        raise InvalidRequest(message, field="template", value=attempt.boot.template, next=way)
-    made: dict[str, Any] = {
-        "client_id": "me",
-        "image": _container(attempt) or call.image,
-        "disk": call.disk_gb,
-        "label": f"{LABEL}{attempt.token}"[:MOST_LABEL],
-        "runtype": "args",
-        "onstart": "/bin/sh",  # with `args`, what begins in place of the image's own program (as dstack does)
-        "args": ["-c", script.command],
-        "env": env,
-        "target_state": "running",
-        "cancel_unavail": True,
-    }
-    return made if call.bid is None else {**made, "price": float(call.bid)}
-
-
-def _container(attempt: Attempt) -> str:
-    """Return the image of the template's container, empty for none: here it is the machine itself."""
-    return next((part.text.strip() for part in attempt.boot.parts if part.kind == "container"), "")
-
-
 def _check_place(request: LaunchRequest) -> None:
     """Raise InvalidRequest for what a container on somebody's host cannot have."""
     setup, network = request.setup, request.setup.network
@@ -202,11 +172,9 @@ def _rate(vast: Vast, ask: Mapping[str, Any], disk: int) -> Rate:
 
 
 def _remarks(vast: Vast, request: LaunchRequest, item: Available, ask: Mapping[str, Any]) -> Iterator[str]:
-    yield Note(OWNER_READS if item.trust is Trust.COMMUNITY else f"{OWNER_READS}: here a data centre", NoteKind.ACCESS)
-    up, down = (ask.get(name) for name in ("inet_up_cost", "inet_down_cost"))
-    if isinstance(up, int | float) and isinstance(down, int | float):
-        yield Note(f"traffic costs ${up:.4f} a GB sent and ${down:.4f} a GB received, in any state", NoteKind.MONEY)
-    else:
+    if item.trust is not Trust.COMMUNITY:  # of a stranger's computer, every plan says so
+        yield Note(OWNER_READS, NoteKind.ACCESS)
+    if item.traffic is None:  # else every plan says what it costs
         yield Note("what its traffic costs is not known", NoteKind.MONEY)
     yield Note("what it costs stopped is its disk, until it is destroyed", NoteKind.MONEY)
     end = market.ends(ask)
@@ -216,6 +184,6 @@ def _remarks(vast: Vast, request: LaunchRequest, item: Available, ask: Mapping[s
         yield Note(f"its host leaves {CLOUD} at {minute(iso(end))}, before renew-until: it stops then", NoteKind.GUARD)
     else:
         yield f"its host leaves {CLOUD} at {minute(iso(end))}, and it stops then: that timer is not ours"
-    yield Note(own_end.REMARK, NoteKind.GUARD)
+    yield Note(OWN_END, NoteKind.GUARD)
     if item.market is Market.SPOT:
         yield Note("a higher bid stops it at once, without notice; its disk stays, and costs on", NoteKind.ERASURE)

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from cloudgpu.providers.abilities import (
-    BulkStop,
     CanRehearseInterruption,
     HasMeteredPrice,
     HasOrphans,
@@ -38,10 +37,11 @@ from cloudgpu.providers.account_abilities import (
     HasQuota,
     HasRegions,
     HasTimerRole,
+    NarrowsSsh,
     RaisesQuota,
     ReadsCredit,
 )
-from cloudgpu.providers.cluster_abilities import ClearsShared, LaunchesTogether
+from cloudgpu.providers.cluster_abilities import BulkStop, ClearsShared, LaunchesTogether
 from cloudgpu.testing.contract.accounts import (
     ChecksPermissionsContract,
     HasBudgetAlertContract,
@@ -62,7 +62,12 @@ from cloudgpu.testing.contract.pricing import (
     HasPlacementScoresContract,
     HasPriceHistoryContract,
 )
-from cloudgpu.testing.contract.reports import ExaminesContract, ReadsHostKeysContract, ReportsActivityContract
+from cloudgpu.testing.contract.reports import (
+    ExaminesContract,
+    NarrowsSshContract,
+    ReadsHostKeysContract,
+    ReportsActivityContract,
+)
 from cloudgpu.testing.contract.retention import HasResourcesContract, ImageableContract
 from cloudgpu.testing.contract.running import (
     CanRehearseInterruptionContract,
@@ -104,6 +109,7 @@ __all__ = [
     "KnowsHostKeysContract",
     "LaunchesTogetherContract",
     "LeavesFilesContract",
+    "NarrowsSshContract",
     "PausableContract",
     "RaisesQuotaContract",
     "ReachableContract",
@@ -152,4 +158,5 @@ ABILITY_SUITES: Mapping[type[Any], type[ContractBase]] = {
     ReportsActivity: ReportsActivityContract,
     ReadsHostKeys: ReadsHostKeysContract,
     Examines: ExaminesContract,
+    NarrowsSsh: NarrowsSshContract,
 }

@@ -104,6 +104,17 @@ class ContractBase:
     def pass_by(self, provider: Provider, at: datetime) -> None:
         """Let the provider's own time pass this moment; here `wait_until` does, where a suite moves no clock."""
 
+    def lose_reply(self, provider: Provider) -> bool:  # noqa: ARG002
+        """Let the cloud do the next launch and lose its answer; False where a suite cannot make that happen.
+
+        Whoever stands on a cloud without tokens should: there a second call makes a second machine.
+        """
+        return False
+
+    def sell_out(self, provider: Provider, item: Available) -> bool:  # noqa: ARG002
+        """Let the cloud have no more of this; False where a suite cannot make that happen."""
+        return False
+
     def is_gone(self, provider: Provider, id: str) -> bool:  # noqa: A002
         """Say whether the machine is proved gone."""
         try:

@@ -28,7 +28,7 @@ from cloudgpu.core.policies import endings
 from cloudgpu.core.policies.guards import Guards, Timer
 from cloudgpu.core.policies.policy import Do
 from cloudgpu.core.values.naming import digest
-from cloudgpu.errors import CloudgpuError, InstanceNotFound
+from cloudgpu.errors import CloudgpuError, InstanceNotFound, LaunchUncertain, NoCapacity, ProviderUnavailable
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import HasTimer, Imageable, Pausable, SetsTimer, as_able
 from cloudgpu.providers.base import Factory, Provider, ProviderSettings
@@ -148,6 +148,50 @@ class ProviderContract(ContractBase):
     def replayed_elsewhere(self, provider: Provider, other: Provider, attempt: Attempt) -> str:  # noqa: ARG002
         """Return the id that a replay through another provider value of the same account gives."""
         return self.launch(other, attempt).id
+
+    def test_a_fresh_home_never_makes_a_second_machine(
+        self,
+        provider: Provider,
+        make_attempt: MakeAttempt,
+        factory: Factory,
+        settings: ProviderSettings,
+    ) -> None:
+        """A restored disk, or another computer with the same ledger: it finds the machine, or says that it is unsure.
+
+        Nothing is promised where the home is the cloud itself, so that a fresh one is another account.
+        """
+        attempt = make_attempt(key="from-two-homes")
+        made = self.running(provider, attempt)
+        self.pass_by(provider, settings.clock() + timedelta(minutes=3))
+        other = factory(replace(settings, home=settings.home.with_name("a-fresh-home")))
+        if other.identity(made.region) != provider.identity(made.region):
+            return
+        with suppress(LaunchUncertain):
+            assert self.launch(other, attempt).id == made.id
+        self.wait_until(lambda: [item.id for item in self.listed(provider)] == [made.id])
+
+    def test_a_lost_reply_makes_no_second_machine(self, provider: Provider, make_attempt: MakeAttempt) -> None:
+        """The machine was made, and nobody was told: the same call again finds it, or says that it is unsure."""
+        attempt = make_attempt(key="lost-reply")
+        if not self.lose_reply(provider):
+            return
+        for _ in range(2):
+            with suppress(ProviderUnavailable):
+                self.launch(provider, attempt)
+        self.wait_until(lambda: len(self.listed(provider)) == 1)
+        (made,) = self.listed(provider)
+        assert made.tags[TAG_ID] == attempt.machine
+        assert self.launch(provider, attempt).id == made.id
+        assert [item.id for item in self.listed(provider)] == [made.id]
+
+    def test_sold_out_is_a_word_of_its_own(self, provider: Provider, make_attempt: MakeAttempt) -> None:
+        """The next offer is tried at once: nothing was made, and nothing is unsure."""
+        attempt = make_attempt(key="sold-out")
+        if not self.sell_out(provider, attempt.offer.available):
+            return
+        with pytest.raises(NoCapacity):
+            self.launch(provider, attempt)
+        assert self.listed(provider) == []
 
     def test_another_token_makes_another_machine(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """Two launches that look alike but for the token are two machines."""

@@ -12,7 +12,7 @@ import pytest
 
 from cloudgpu.errors import InstanceNotFound
 from cloudgpu.providers.abilities import ReadsHostKeys, ReportsActivity
-from cloudgpu.providers.account_abilities import Examines
+from cloudgpu.providers.account_abilities import Examines, NarrowsSsh
 from cloudgpu.providers.base import Provider, ProviderSettings
 from cloudgpu.testing.contract.base import ContractBase, MakeAttempt
 
@@ -78,6 +78,17 @@ class ReadsHostKeysContract(ContractBase):
         """Return the name that the key itself carries: a length and a name lead the blob (RFC 4253, 6.6)."""
         blob = base64.b64decode(line.split(" ")[1], validate=True)
         return blob[4 : 4 + int.from_bytes(blob[:4], "big")].decode()
+
+
+class NarrowsSshContract(ContractBase):
+    """SSH is open to whom a person has named, and to nobody else, on all machines of the account."""
+
+    def test_only_the_networks_that_were_named_last_get_in(self, provider: Provider) -> None:
+        """Those named before do not stay; asking twice is fine."""
+        door = cast("NarrowsSsh", provider)
+        for wanted in (["203.0.113.7/32"], ["203.0.113.7/32"], ["192.0.2.0/24", "198.51.100.9/32"]):
+            door.narrow_ssh(wanted)
+            assert sorted(door.ssh_sources()) == wanted
 
 
 class ExaminesContract(ContractBase):

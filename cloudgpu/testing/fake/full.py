@@ -31,6 +31,7 @@ class FullFakeProvider(ReachableFakeProvider):
     """Says who may connect; a listing does not tell of activity; machines make their own host keys."""
 
     end_effect = "What was put there is removed. The rest stays."
+    _ssh_sources: tuple[str, ...] = ("0.0.0.0/0",)
 
     def resolve(self, request: LaunchRequest, item: Available) -> Resolved:
         """Look up the image, which takes no host key."""
@@ -79,6 +80,15 @@ class FullFakeProvider(ReachableFakeProvider):
             if region is not None:
                 limits.check_region(region)
             return (_denials(cloud),)
+
+    def ssh_sources(self) -> Sequence[str]:
+        """Return the networks that were named last; at first everybody's."""
+        return self._ssh_sources
+
+    def narrow_ssh(self, cidrs: Sequence[str]) -> None:
+        """Keep these networks in place of those before, as long as this value lives."""
+        with self._call("narrow_ssh"):
+            self._ssh_sources = tuple(cidrs)
 
     def writes(self, name: str, *, template: bool) -> Sequence[str]:
         """Return what a launch of that name would write; it writes nothing."""

@@ -27,6 +27,10 @@ LEFT_OUT = (
     "Leases and holds count as they were given; budgets of the lab, machines that are stopped for long and images "
     "are not replayed."
 )
+CLUSTERS = (
+    "A cluster is judged as one: it is in use when any node is. Queues are not recorded, so a job counts once a node "
+    "works on it."
+)
 PARKED = "Some of the ends park a machine or end it: what its image would cost, or its disk no longer, is in no sum."
 
 
@@ -72,8 +76,17 @@ def backtest_value(test: Test, machines: Sequence[Tested]) -> BacktestDocument:
         "killed_hours": _hours(sum(work.seconds for work in killed)),
         "machines": [_machine(one) for one in machines],
         "stops": [_stop(one, each) for one, each in sorted(ends, key=lambda pair: pair[1].end.at)],
-        "notes": [*test.cuts, LEFT_OUT, *([PARKED] if any(each.end.do is not Do.STOP for _, each in ends) else [])],
+        "notes": [
+            *test.cuts,
+            LEFT_OUT,
+            *_of_clusters(machines),
+            *([PARKED] if any(each.end.do is not Do.STOP for _, each in ends) else []),
+        ],
     }
+
+
+def _of_clusters(machines: Sequence[Tested]) -> list[str]:
+    return [CLUSTERS] if any(one.past.recorded.others for one in machines) else []
 
 
 def _machine(one: Tested) -> ReplayedMachine:

@@ -40,6 +40,7 @@ _NAMES = {
     "gcp": ("Google Cloud", "Google Cloud"),
     "azure": ("Microsoft", "Microsoft"),
     "runpod": ("RunPod", "RunPod"),
+    "vast": ("Vast.ai", "Vast.ai"),
     "lambda": ("Lambda Cloud", "Lambda"),
 }
 _SERVICES: dict[str, dict[Resource | None, str]] = {
@@ -49,6 +50,7 @@ _SERVICES: dict[str, dict[Resource | None, str]] = {
     },
     "gcp": {None: "Compute Engine"},
     "runpod": {None: "Pods"},
+    "vast": {Resource.TRAFFIC: "Bandwidth", Resource.INSTANCE: "Instances", None: "Storage"},
     "lambda": {None: "On-Demand Cloud"},
     "azure": {
         Resource.INSTANCE: "Virtual Machines",

@@ -32,7 +32,8 @@ class Containers:
         shutil.rmtree(place.root / "disk", ignore_errors=True)
         place.home.mkdir(parents=True)
         Path(pod.body["mounts"]["persistent"]["path"]).mkdir(parents=True, exist_ok=True)
-        environ = {"PATH": PATH, "LANG": "C.UTF-8", **pod.body["env"], **self._added(pod), **_places(place.root / "disk")}
+        environ = {"PATH": PATH, "LANG": "C.UTF-8", **pod.body["env"], **self._added(pod)}
+        environ |= _places(place.root / "disk")
         log = place.root / "log"
         with log.open("wb") as file:
             place.process = subprocess.Popen(
@@ -50,7 +51,7 @@ class Containers:
         self.running[pod.id] = place
 
     def _added(self, pod: Pod) -> dict[str, str]:
-        return {"RUNPOD_POD_ID": pod.id, "RUNPOD_API_KEY": pod.key}
+        return {"RUNPOD_POD_ID": pod.id, "RUNPOD_API_KEY": pod.key, "CLOUDGPU_RUNPOD_ENDPOINT": self.server.url}
 
     def halt(self, pod: Pod) -> None:
         """End all processes of the container."""

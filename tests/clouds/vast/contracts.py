@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
@@ -33,7 +34,19 @@ class Contract:
     received: int = 0
     log: str = ""
     shown_log: str | None = None  # as the store of logs has it
-    port: int = 0
+    port: int = 0  # of its host, to which that of SSH is bound
+    read_log: Callable[[], str] | None = None  # of a container that really runs
+
+    @property
+    def inside(self) -> str:
+        """The port that its container asked for, as docker calls it."""
+        asked = next((name for name in self.body["env"] if name.startswith("-p ")), "-p 22:22")
+        return f"{asked.rpartition(':')[2]}/tcp"
+
+    @property
+    def key(self) -> str:
+        """The key that is put into the container: it may look at and change this contract alone."""
+        return f"scoped-to-{self.id}"
 
     @property
     def per_hour(self) -> Decimal:
@@ -88,7 +101,7 @@ class Contract:
             "image_runtype": self.body["runtype"],
             "start_date": self.made.timestamp(),
             "public_ipaddr": "127.0.0.1",
-            "ports": {"22/tcp": [{"HostIp": "0.0.0.0", "HostPort": str(self.port)}]} if running else None,  # noqa: S104
+            "ports": {self.inside: [{"HostIp": "0.0.0.0", "HostPort": str(self.port)}]} if running else None,  # noqa: S104
             "ssh_host": "ssh4.vast.ai",
             "ssh_port": 20000 + self.id % 10000,
         }

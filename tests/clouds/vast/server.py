@@ -7,7 +7,7 @@ notes have them. What is only believed says [B]. It never ran against vast.ai.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -46,7 +46,8 @@ class VastServer(RestServer):
         self.malformed: list[str] = []
         self.keys = {KEY: USER}
         self.deposit: Decimal | None = Decimal(100)
-        self.ssh_ports: dict[int, int] = {}
+        self.boot: Callable[[Contract], object] = lambda _: None  # told when a container begins and ends to run
+        self.halt: Callable[[Contract], object] = lambda _: None
 
     @property
     def environ(self) -> dict[str, str]:
@@ -145,7 +146,7 @@ class VastServer(RestServer):
             if login:
                 self.malformed.append("the key was sent to whoever keeps the logs")
             return self._log(call.where["id"])
-        user = self.keys.get(login.removeprefix("Bearer "))
+        user = self._user(call, login.removeprefix("Bearer "))
         if user is None or not login.startswith("Bearer "):
             raise Refusal("auth_error")
         wrong = faults_of(call.action, call.query, call.body)
@@ -155,6 +156,15 @@ class VastServer(RestServer):
         if call.action == "user":
             return Reply(200, {"id": user, "email": "lab@example.org", "balance": float(self.credit()), "ssh_key": ""})
         return getattr(self, f"_{call.action}")(call, request)
+
+    def _user(self, call: Call, key: str) -> int | None:
+        """Return whose key it is; that of a container may look at and change its own contract, and nothing else [B]."""
+        own = next((one for one in self.contracts.values() if one.key == key), None)
+        if own is None:
+            return self.keys.get(key)
+        if call.action not in ("get", "change", "destroy") or call.where.get("id") != str(own.id):
+            raise Refusal("forbidden")
+        return USER
 
     def _search(self, call: Call, _request: Request) -> Reply:
         return Reply(200, {"offers": market.search(self.hosts, call.body, self.begun)})
@@ -172,7 +182,7 @@ class VastServer(RestServer):
             leaves = True
         one = Contract(FIRST + len(self.contracts), ask, call.body, self.clock.now(), bid)
         one.label = call.body.get("label", "")
-        one.port = self.ssh_ports.get(len(self.contracts), 40000 + one.id % 10000)
+        one.port = 40000 + one.id % 10000
         self.contracts[one.id] = one
         host.taken += ask["num_gpus"]
         self.clock.later(f"listed {one.id}", "listed", lambda: setattr(one, "listed", True))
@@ -182,7 +192,7 @@ class VastServer(RestServer):
             status = request.fault.status if request.fault and request.fault.effect == "leaves" else 400
             raise Refusal(word, "", status, new_contract=one.id)
         self._set(one, call.body.get("target_state", "running"))
-        return Reply(200, {"success": True, "new_contract": one.id, "instance_api_key": f"scoped-to-{one.id}"})
+        return Reply(200, {"success": True, "new_contract": one.id, "instance_api_key": one.key})
 
     def _list(self, call: Call, _request: Request) -> Reply:
         filters = json.loads(call.query.get("select_filters", "{}"))
@@ -223,6 +233,7 @@ class VastServer(RestServer):
         return Reply(200, {"success": True})
 
     def _end(self, one: Contract) -> None:
+        self.halt(one)
         one.ended = self.clock.now()
         for host in self.hosts:
             if host.machine_id == one.ask["machine_id"]:
@@ -232,10 +243,13 @@ class VastServer(RestServer):
         one = self._found(call)
         if one is None:
             raise Refusal("no_such_instance")
-        self.clock.later(f"log {one.id}", "logs", lambda: setattr(one, "shown_log", one.log))
+        self.clock.later(f"log {one.id}", "logs", lambda: self._keep_log(one))
         return Reply(
             200, {"success": True, "result_url": f"{self.url}/logs/{one.id}?signature=of-the-store", "msg": ""}
         )
+
+    def _keep_log(self, one: Contract) -> None:
+        one.shown_log = one.log if one.read_log is None else one.read_log()
 
     def _log(self, id_: str) -> Reply:
         one = self.contracts.get(int(id_))
@@ -258,9 +272,12 @@ class VastServer(RestServer):
 
     def _stopped(self, one: Contract) -> None:
         one.run(self.clock.now(), on=False)
+        if one.actual != "exited":
+            self.halt(one)
         one.actual = "exited"
 
     def _runs(self, one: Contract) -> None:
-        if one.ended is None:
+        if one.ended is None and one.actual != "running":
             one.run(self.clock.now(), on=True)
             one.actual = "running"
+            self.boot(one)

@@ -45,19 +45,19 @@ def until(found, within_s=WITHIN_S):
 class Gang:
     """`train`: so many local machines that the ledger knows as one cluster."""
 
-    def __init__(self, path: Path, nodes: int, name: str = "train") -> None:
+    def __init__(self, path: Path, nodes: int, name: str = "train", cluster: str = "cg-test") -> None:
         self.home = path / "home"
         self.home.mkdir(parents=True)
         (self.home / "config.toml").write_text('provider = "local"\n[accounts.local]\nmachine_start_timeout = "2m"\n')
         self.said: list[str] = []
         self.session = open_session({"CLOUDGPU_HOME": str(self.home), "USER": "ada"}, tell=self.said.append)
-        self.name, self.nodes = name, nodes
+        self.name, self.nodes, self.cluster = name, nodes, cluster  # two with one id would share their sockets
         for node in range(nodes):
             plan = prepare(self.session, parse_request(provider="local", name=f"{name}-{node}", template="bare"))
             launch(self.session, plan, wait=False)
         for row in self.session.ledger.machines():
             wait_until_ready(self.session, row)
-        self.files = engine_files("cg-test")
+        self.files = engine_files(cluster)
 
     @property
     def machines(self):
@@ -66,14 +66,14 @@ class Gang:
         return [row._replace(cluster=self._member(row)) for row in rows]
 
     def _member(self, row):
-        return ClusterNode(self.name, "cg-test", int(row.name.rpartition("-")[2]), self.nodes, "slurm")
+        return ClusterNode(self.name, self.cluster, int(row.name.rpartition("-")[2]), self.nodes, "slurm")
 
     def machine(self, node):
         return next(row for row in self.machines if rank(row) == node)
 
     def sh(self, command, *, node=0, timeout=WITHIN_S):
         """Run a shell command on a node with Slurm's own commands at hand; return (status, output, errors)."""
-        files = engine_files("cg-test", 0)
+        files = engine_files(self.cluster, 0)
         text = f'export SLURM_CONF="$HOME/{files.conf}" PATH="$PATH:/usr/sbin"; {command}'
         with reached(self.session, self.machine(node)) as connection:
             done = connection.capture(text, timeout=timeout)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import pytest
 
 from cloudgpu.control.jobs.cancel import cancel
 from cloudgpu.control.jobs.carry import Carrier
 from cloudgpu.control.jobs.inputs.request import parse_run
+from cloudgpu.control.jobs.listing import job_value
 from cloudgpu.control.jobs.plan import begin, plan_run
 from cloudgpu.control.jobs.store import the_job
-from cloudgpu.core.values.money import Money
+from cloudgpu.core.billing.totals import spent
+from cloudgpu.core.jobs.shares import launched_for
+from cloudgpu.core.values.money import Money, usd
 from cloudgpu.errors import InvalidRequest, NoCapacity, QuotaExceeded
 from tests.control.conftest import Lab
 
@@ -78,7 +83,14 @@ def test_a_gang_that_is_refused_in_part_was_never_there(lab):
     with pytest.raises(QuotaExceeded):
         carried(lab, job)
     assert (lab.machines(), lab.rows()) == ([], [])
-    assert the_job(lab.session, job.id).state == "not_launched"
+    job = the_job(lab.session, job.id)
+    assert job.state == "not_launched"
+    (ended,) = (row for row in lab.session.ledger.machines() if row.launch_status == "made")
+    assert (job.attempts[0].machine, job.attempts[0].refused) == (None, (ended.id,))
+    assert launched_for([job]) == {ended.id: job.id}
+    value = job_value(lab.session, job)
+    assert value["attempts"][0]["members"] == ["fox-0"]
+    assert Decimal(value["spent_usd"]) == Decimal(usd(spent(ended, lab.session.clock())))
 
 
 def test_the_plan_has_the_price_of_all_nodes_and_what_a_loss_means(lab):

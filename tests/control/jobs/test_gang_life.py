@@ -8,7 +8,8 @@ from cloudgpu.control.cost.job_cost import all_jobs, job_spent
 from cloudgpu.core.billing.totals import spent
 from cloudgpu.core.jobs.job import State
 from cloudgpu.core.jobs.shares import assigned
-from tests.control.clusters.gang import needs_slurm
+from cloudgpu.core.values.times import from_iso
+from tests.control.clusters.gang import needs_slurm, until
 from tests.control.jobs.bench import Bench
 
 # The first time, it writes a checkpoint and waits; when it starts again, it reads that.
@@ -61,3 +62,43 @@ def test_a_lost_node_ends_the_gang_and_another_one_goes_on_from_the_checkpoint(b
     assert {part.key for there in shares.values() for part in there} == {job.id}
     now = bench.session.clock()
     assert job_spent(bench.session, job) == sum((spent(one, now) for one in rows[1:]), spent(rows[0], now))
+
+
+@pytest.mark.soak
+def test_a_gang_with_a_deadline_that_loses_a_node_goes_on_as_one_machine(bench):
+    waits = '{ until test -e "$CLOUDGPU_RESULTS/answer"; do sleep 0.1; done; exit 0; }'
+    script = AGAIN.replace("exit 7", "exit 0").replace("exec sleep 300", waits)
+    words = {"name": "train", "checkpoint": "checkpoint", "template": "bare", "deadline": "8h", "work": "1h"}
+    job = bench.begun("sh", "-c", script, nodes=2, **words)
+    kept = bench.home / "jobs" / job.id / "checkpoints"
+    bench.carried(job, lambda _: any(kept.glob("**/state")))
+    (attempt,) = bench.now(job).attempts
+    assert (len(attempt.members), attempt.market) == (2, "on_demand")  # spot costs the same here, so it is not used
+    lost = bench.session.ledger.machine(attempt.members[1])
+    bench.session.provider_of(lost).terminate(lost.provider_id)
+    bench.carried(job, lambda found: not found.job.is_living, 120)
+    job = bench.now(job)
+    assert job.state is State.SUCCEEDED, (job.why, bench.said)
+    assert [(one.interrupted, len(one.members)) for one in job.attempts] == [(True, 2), (False, 2)]
+    assert (bench.work / "results" / "train" / "answer").read_text() == "42\n"
+    assert job.ended_at < from_iso(job.deadline["at"])
+    assert bench.left() == []
+
+
+@pytest.mark.soak
+def test_a_gang_that_was_stopped_idle_is_started_again_as_one_for_its_results(bench):
+    script = 'until test -e "$CLOUDGPU_RESULTS/go"; do sleep 0.1; done; echo 42 > "$CLOUDGPU_RESULTS/answer"'
+    job = bench.begun("sh", "-c", script, nodes=2, name="train", template="bare")
+    bench.running(job)
+    place = next(bench.home.rglob(f"jobs/{job.id}/1/begun")).parent
+    (place / "work" / "results" / "go").touch()
+    until((place / "exit.json").exists)
+    assert bench.now(job).outcome is None
+    nodes = bench.left()
+    assert [one.name for one in nodes] == ["train-0", "train-1"]
+    for one in nodes:
+        bench.session.provider_of(one).stop(one.provider_id)
+    job, _, err = bench.followed(bench.now(job))
+    assert (job.state, job.resumes) == (State.SUCCEEDED, 1), (job.why, err, bench.said)
+    assert (bench.work / "results" / "train" / "answer").read_text() == "42\n"
+    assert bench.left() == []

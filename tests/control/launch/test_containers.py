@@ -53,7 +53,7 @@ def test_the_plan_says_what_the_pull_takes_and_costs_and_whose_licence_is_accept
     said = "\n".join(lab.prepare(gpu="a100-40gb", template="ngc").plan.remarks)
     assert f"container {NGC}: 10 GB to pull, 23 GB on the disk; 4 to 10 minutes" in said
     assert "billed: $0.60 at most" in said
-    assert "Deep Learning Container License" in said
+    assert "accepts NVIDIA's licence" in said
 
 
 def test_a_disk_that_is_too_small_for_the_image_is_refused(lab):
@@ -67,7 +67,7 @@ def test_an_unknown_image_is_launched_and_what_is_not_known_is_said(lab):
     said = "\n".join(lab.prepare(template="mine").plan.remarks)
     assert "assumed: its size is not known" in said
     assert "which GPUs docker.io/ada/work:1.2 supports is not known" in said
-    assert "License" not in said
+    assert "licence" not in said
 
 
 def test_a_provider_without_containers_refuses_instead_of_leaving_it_out(lab):

@@ -8,6 +8,7 @@ import pytest
 from cloudgpu.cli.automation.backtest import text
 from cloudgpu.control.lifecycle.lifecycle import stop
 from cloudgpu.control.policies.backtest import backtested
+from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
 from cloudgpu.ledger.samples.store import SampleStore
 
@@ -56,6 +57,29 @@ def test_what_a_shipped_policy_would_have_done(past):
         {"at": value["machines"][0]["actual_ends"][0]["at"], "why": "asked by the user"}
     ]
     assert (value["restarts"], value["killed"]) == (1, 0)
+
+
+def test_a_cluster_is_judged_as_one_and_is_in_use_when_any_node_is(lab):
+    lab.up(name="train", nodes=3, engine="none")
+    rows, begin = lab.rows(), lab.clock()
+    lab.later(hours=6)
+    for row in rows:  # the last node works for four hours, the others never do
+        shown = [BUSY if row.name == "train-2" and minute <= 240 else IDLE for minute in range(1, 361)]
+        samples = [
+            {"t": (begin + (n + 1) * MINUTE).timestamp(), "s": 60, "cpu": 0.02, "net": 400, "disk": 0} | one
+            for n, one in enumerate(shown)
+        ]
+        SampleStore(lab.session.home.samples, row.id).keep(samples, lab.clock().timestamp(), lab.clock())
+    value = backtested(lab.session, "default")
+    (one,), (end,) = value["machines"], value["stops"]
+    assert (one["name"], end["name"], end["rule"]) == ("train", "train", "idle")
+    worked = begin + 240 * MINUTE
+    assert worked < from_iso(end["at"]) < worked + timedelta(hours=2)
+    price = sum(Decimal(row.price.nanos_per_hour) for row in rows) / 10**9
+    assert Decimal(end["savings"]["usd"]) == round(price * end["off_s"] / 3600, 9)
+    assert any("judged as one" in note for note in value["notes"])
+    assert backtested(lab.session, "default", machine="train-1")["stops"] == value["stops"]
+    assert backtested(lab.session, "default", machine="train")["stops"] == value["stops"]
 
 
 def test_under_never_nothing_is_stopped_and_nothing_saved(past):

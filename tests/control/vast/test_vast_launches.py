@@ -6,6 +6,7 @@ What is billed is held to the model's own meters. The model never was vast.ai.
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from decimal import Decimal
 
 import pytest
@@ -17,8 +18,11 @@ from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.lifecycle.lifecycle import end, stop
 from cloudgpu.control.outage.opening import open_session
+from cloudgpu.control.pricing.traffic import record
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
-from cloudgpu.errors import LaunchUncertain
+from cloudgpu.core.billing.totals import spent
+from cloudgpu.core.model.offers import Market
+from cloudgpu.errors import InvalidRequest, LaunchUncertain
 from tests.clouds.vast.fixtures import vast, vast_process
 
 __all__ = ["vast", "vast_process"]
@@ -78,16 +82,32 @@ def test_a_day_costs_what_the_meters_say(vast, lab):
     assert meters["traffic"] == 0
 
 
+def test_traffic_is_billed_both_ways_at_the_hosts_own_prices(vast, lab):
+    machine = lab.up()
+    (contract,) = vast.contracts.values()
+    contract.sent, contract.received = 3 * 10**9, 7 * 10**9
+    vast.advance(HOUR)
+    now = lab.session.clock()
+    before = spent(lab.row(machine), now).dollars
+    since = {"since": now.timestamp() - HOUR}
+    counters = {"sent": {"bytes": contract.sent, **since}, "received": {"bytes": contract.received, **since}}
+    record(lab.session, lab.row(machine), {"heartbeat": now.timestamp(), **counters})
+    asked = vast.bill(str(contract.id))["traffic"]
+    assert asked == Decimal("0.026")  # 3 GB at $0.004 and 7 GB at $0.002
+    assert spent(lab.row(machine), now).dollars - before == asked
+    end(lab.session, lab.row(machine), why="a test")
+
+
 def test_a_refusal_that_left_a_contract_is_in_the_ledger_and_the_next_offer_is_rented(vast, lab):
     vast.dwell(ending=30)
     vast.refuse_with_contract()
-    machine = lab.up()
+    machine = lab.up(region=None)
     left, kept = vast.contracts.values()
     assert left.ended is not None
     assert [one.id for one in vast.living()] == [kept.id]
     assert lab.row(machine).provider_id == str(kept.id)
-    lines = [line for line in lab.session.ledger.events(machine.id) if line.kind == "instance_observed"]
-    assert [line.body["id"] for line in lines if line.body["state"] == "terminated"] == [str(left.id)]
+    rows = {row.provider_id: row for row in lab.session.ledger.machines()}
+    assert (rows[str(left.id)].launch_status, rows[str(left.id)].state) == ("made", "terminated")
     vast.dwell(ending=0)
     end(lab.session, lab.row(machine), why="a test")
     spent = sum(sum(vast.bill(str(one.id)).values()) for one in (left, kept))
@@ -131,10 +151,10 @@ def test_two_computers_with_one_request_each_make_their_own_and_see_both(vast, t
 def test_a_run_of_the_reaper_ends_a_lease_with_few_calls(vast, lab):
     machine = lab.up(lease="1h", renew_until="1h")
     quiet = lab.asked(lambda: reap(lab.session, ReapOptions()))
-    assert quiet == {"list": 1}
+    assert quiet == {"list": 1, "user": 1}  # the user: what is left of the credit
     vast.advance(HOUR + 60)
     asked = lab.asked(lambda: reap(lab.session, ReapOptions()))
-    assert asked["change"] == 1
+    assert asked == {"list": 1, "user": 1, "get": 3, "change": 1}  # looked at again before and after its stop
     assert lab.row(machine).state == "stopped"
     assert [one.intended for one in vast.living()] == ["stopped"]
 
@@ -143,3 +163,12 @@ def test_strangers_are_never_rented_from_unasked(vast, lab):
     lab.up(region=None)
     (one,) = vast.living()
     assert one.ask["hosting_type"] == 1
+
+
+def test_a_machine_that_a_higher_bid_takes_is_for_jobs_alone(vast, lab):
+    asked = parse_request(gpu="rtx4090", spot=True, no_guard=True)
+    with pytest.raises(InvalidRequest) as refused:
+        prepare(lab.session, replace(asked, by_hand=True))
+    assert "cloudgpu run --spot" in refused.value.next
+    assert prepare(lab.session, asked).plan.offer.available.market is Market.SPOT
+    assert not vast.called("rent")

@@ -272,6 +272,26 @@ def test_azure_a_disk_that_was_deleted_after_20_hours():
     ]
 
 
+def test_runpod_a_pod_is_billed_by_the_second_until_it_stops():
+    """Docs, Pods, Pricing: "billed by the second". An H100 at 3.99: 10 h 00 min 01 s are 39.90 and 3.99 / 3600."""
+    assert cost(use("runpod", "2026-11-20 08:00", "2026-11-20 18:00:01", "3.99")) == Decimal("39.901108333")
+
+
+def test_runpod_a_workspace_costs_twice_as_much_while_its_pod_is_stopped():
+    """Docs, Storage types: 0.10 a GB-month while the pod runs, 0.20 while it is stopped; a month of 720 or 730 hours.
+
+    50 GB: 10 h of running are 5 x 10/720, 20 h of a stop are 10 x 20/720; with 730 hours a little less.
+    """
+    ran = monthly("runpod", "2026-11-20 08:00", "2026-11-20 18:00", 50, "0.10", kind="volume_running")
+    stopped = monthly("runpod", "2026-11-20 18:00", "2026-11-21 14:00", 50, "0.20", kind="volume_stopped")
+    low, amount, high = (sum(each) for each in zip(spread(ran), spread(stopped), strict=True))
+    assert [cents(each, 5) for each in (low, amount, high)] == [
+        Decimal("0.34247"),
+        Decimal("0.34722"),
+        Decimal("0.34722"),
+    ]
+
+
 def test_azure_a_machine_that_was_shut_down_from_inside_is_billed_on():
     """Learn, States and billing: Stopped is billed, Deallocated is not. NC6 at 0.90: up 2 h, stopped 10 h: 10.80."""
     assert cost(use("azure", "2026-11-20 08:00", "2026-11-20 20:00", "0.90")) == Decimal("10.80")

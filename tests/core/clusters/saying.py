@@ -13,6 +13,7 @@ SAID = {
     "user": "ada",
     "uid": 1000,
     "people": {},
+    "root": False,
     "hostname": "box",
     "host": "one",
     "address": "10.0.0.5",

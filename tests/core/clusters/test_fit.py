@@ -82,11 +82,12 @@ def test_an_address_that_only_one_computer_has_is_no_address_of_a_cluster_of_two
 def test_a_queue_for_several_people_says_all_that_is_missing():
     check_people([node(0), node(1)], ["ada"])
     with pytest.raises(InvalidRequest) as error:
-        check_people([node(0, people={"bob": 5}), node(1, people={"bob": None})], ["ada", "bob"])
+        check_people([node(0, people={"bob": 5}), node(1, people={"bob": None}, root=True)], ["ada", "bob"])
     assert error.value.message == (
-        "A queue that runs jobs of bob needs what ada cannot give it: slurmd as root on train-0 and train-1; "
-        "an account of bob on train-1; slurm.conf, its munge key and its services as root set them up."
+        "A queue that runs jobs of bob lacks an account of bob on train-1; sudo without a password for ada on train-0."
     )
+    assert (error.value.field, error.value.exit_code) == ("queue_for", 2)
+    check_people([node(0, people={"bob": 5}, root=True), node(1, people={"bob": 5}, root=True)], ["ada", "bob"])
 
 
 @pytest.mark.parametrize(

@@ -85,6 +85,14 @@ class TestAws(
     def leave_room(self, provider, item, count):
         self.aws.leave(item.instance_type, item.zone, count)
 
+    def lose_reply(self, provider):
+        self.aws.faults.lose_reply("RunInstances")
+        return True
+
+    def sell_out(self, provider, item):
+        self.aws.faults.add("RunInstances", error="InsufficientInstanceCapacity", times=99)
+        return True
+
     def pass_by(self, provider, at):
         """Let the model's clock run past a moment: what its schedules call, it does."""
         self.aws.advance(max(0.0, (at - self.aws.model.now()).total_seconds()) + 180)

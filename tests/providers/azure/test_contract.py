@@ -75,6 +75,10 @@ class TestAzure(
         self.azure = azure_arm
         return ProviderSettings("contract", options, tmp_path / "azure", azure_arm.clock.now, azure_arm.advance)
 
+    def sell_out(self, provider, item):
+        self.azure.stockout()
+        return True
+
     def pass_by(self, provider, at):
         """Let the model's clock run past a moment: what its timers do, they do."""
         self.azure.advance(max(0.0, (at - self.azure.clock.now()).total_seconds()) + 180)

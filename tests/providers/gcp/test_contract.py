@@ -84,6 +84,14 @@ class TestGcp(
         kind, key = new_host_key()[0].split()[:2]
         self.gcp.say(id, f"hostkeys/{kind}", key)
 
+    def lose_reply(self, provider):
+        self.gcp.faults.lose_reply("compute.instances.insert")
+        return True
+
+    def sell_out(self, provider, item):
+        self.gcp.stockout()
+        return True
+
     def pass_by(self, provider, at):
         """Let the model's clock run past a moment: what its timers stop, stops."""
         self.gcp.advance(max(0.0, (at - self.gcp.clock.now()).total_seconds()) + 180)

@@ -13,6 +13,7 @@ from cloudgpu.testing import (
     HasLoginContract,
     HasPricesContract,
     HasRegionsContract,
+    NarrowsSshContract,
     ProviderContract,
 )
 
@@ -23,6 +24,7 @@ class TestLambda(
     HasRegionsContract,
     HasLoginContract,
     ExaminesContract,
+    NarrowsSshContract,
 ):
     @pytest.fixture
     def factory(self) -> Factory:
@@ -32,3 +34,15 @@ class TestLambda(
     def settings(self, lambdalabs, tmp_path: Path) -> ProviderSettings:
         self.server = lambdalabs
         return ProviderSettings("contract", {}, tmp_path / "lambda", lambdalabs.clock.now, lambda _: None)
+
+    def lose_reply(self, provider):
+        self.server.faults.lose_reply("launch")
+        return True
+
+    def sell_out(self, provider, item):
+        self.server.sell_out()
+        return True
+
+    def pass_by(self, provider, at):
+        """Let the model's clock run past a moment."""
+        self.server.advance(max(0.0, (at - self.server.clock.now()).total_seconds()) + 1)

@@ -34,18 +34,18 @@ class Host:
         (root / "here" / "launch").write_text(f"user={self.user}\ncontainer={IMAGE}\njupyter='{jupyter}'\n")
         for name in ("container", "inside"):
             text = source("container_run.sh" if name == "container" else "inside.sh")
-            self._program(root / "here" / name, text)
+            self.program(root / "here" / name, text)
         self.stands_in("sudo", SUDO)
         (root / "state" / "image").mkdir()
         python = f'#!/bin/sh\necho "$*" >>{root}/state/python\ncase "$*" in -c*) [ -e {root}/state/has ] ;; esac\n'
-        self._program(root / "state" / "image" / "python3", python)
+        self.program(root / "state" / "image" / "python3", python)
 
-    def _program(self, path: Path, text: str) -> None:
+    def program(self, path: Path, text: str) -> None:
         path.write_text(text)
         path.chmod(0o755)
 
     def stands_in(self, name: str, text: str) -> None:
-        self._program(self.root / "bin" / name, text)
+        self.program(self.root / "bin" / name, text)
 
     def has_docker(self, *, toolkit: bool = True) -> None:
         """Put Docker there, and with it NVIDIA's toolkit."""
@@ -79,7 +79,7 @@ class Host:
         """Put the way inside into another home, as a machine's first boot does; its programs are found by it alone."""
         env = "".join(f"{key}='{self.environ[key]}' " for key in ("CLOUDGPU_RUN", "PATH"))
         (home / ".cloudgpu").mkdir(exist_ok=True)
-        self._program(home / ".cloudgpu" / "inside", f'#!/bin/sh\n{env}exec {self.root}/here/inside "$@"\n')
+        self.program(home / ".cloudgpu" / "inside", f'#!/bin/sh\n{env}exec {self.root}/here/inside "$@"\n')
 
     def calls(self, verb: str) -> list[list[str]]:
         """Return the words of each call of Docker's with this verb."""

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import sys
 
 import pytest
 
 from cloudgpu.core.model.launch import Part, Volume
 from cloudgpu.providers.machine.files import files
 from cloudgpu.providers.machine.user_data import Given, boot_hook, startup_script, user_data
+from tests.access.jobs.conftest import lives
+from tests.access.sshserver import wait_for
 from tests.providers.machine.container_host import IMAGE, Host
 from tests.providers.machine.test_user_data import attempt, files_of
 
@@ -177,3 +181,31 @@ def test_a_machine_without_a_container_gets_nothing_of_it():
     made = attempt()
     assert not {"container", "inside"} & {one.path.rpartition("/")[2] for one in files(made, Given("aws"))}
     assert "container" not in boot_hook(made, Given("aws"))
+
+
+@pytest.mark.soak
+def test_a_real_kernel_answers_is_interrupted_and_ends_in_the_container(tmp_path, monkeypatch):
+    from jupyter_client.manager import start_new_kernel
+
+    host = Host(tmp_path, jupyter="jupyterlab>=4.4,<5")
+    host.has_docker()
+    host.program(host.root / "state" / "image" / "python3", f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    host.boots()
+    shutil.copy(host.root / "here" / "inside", host.base / "inside")
+    for name, value in {**host.environ, "JUPYTER_PATH": str(host.home / ".local/share/jupyter")}.items():
+        monkeypatch.setenv(name, value)
+    manager, client = start_new_kernel(startup_timeout=60, kernel_name="python3", cwd=str(host.home))
+    try:
+        assert manager.kernel_spec.display_name == "Python 3 (container)"
+        assert host.calls("exec")[-1][-3:-1] == ["ipykernel_launcher", "-f"]
+        found = client.execute_interactive("import os; open('pid', 'w').write(str(os.getpid()))", timeout=60)
+        assert found["content"]["status"] == "ok"
+        pid = int((host.home / "pid").read_text())
+        client.execute("import time\nwhile True: time.sleep(0.05)")
+        wait_for(lambda: client.get_iopub_msg(timeout=60)["content"].get("code", "").endswith("0.05)"), 60)
+        manager.interrupt_kernel()
+        assert client.get_shell_msg(timeout=60)["content"]["ename"] == "KeyboardInterrupt"
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel()
+    wait_for(lambda: not lives(pid), 60)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import time
@@ -214,6 +215,46 @@ def test_tags_given_beside_the_container_are_taken_once_and_nonsense_is_not(tmp_
     assert looked(tmp_path / "one", CLOUDGPU_TAGS=given) == "renew-until"
     assert looked(tmp_path / "two", ask="echo '{\"error\": 1}'") == ""
     assert looked(tmp_path / "three", ask="exit 7") == ""
+
+
+@pytest.mark.parametrize(
+    ("manager", "words"),
+    [
+        ("apt-get", "-q -o DPkg::Lock::Timeout=600 install -y --no-install-recommends openssh-server"),
+        ("dnf", "-y install openssh-server"),
+        ("microdnf", "-y install openssh-server"),
+        ("apk", "add --no-cache openssh-server"),
+        ("zypper", "-n install openssh-server"),
+    ],
+)
+def test_a_missing_ssh_server_is_installed_by_the_package_manager_of_the_image(tmp_path, manager, words):
+    done = without_a_server(tmp_path, manager)
+    assert (tmp_path / "asked").read_text().splitlines()[-1] == words
+    assert fault_in(done) is None
+
+
+def test_an_image_that_can_have_no_ssh_server_says_so_in_the_log(tmp_path):
+    done = without_a_server(tmp_path, "")
+    assert fault_in(done) == "no SSH server: this image has none, and none could be installed"
+    assert host_keys_in(done) == ()
+
+
+def without_a_server(root, manager):
+    """Run `serve` where only this package manager is found, and installs one, which is not started. Return the log."""
+    programs = root / "bin"
+    programs.mkdir()
+    for tool in ("sh", "mkdir", "chmod", "cat", "tail", "touch", "rm", "mv"):
+        (programs / tool).symlink_to(shutil.which(tool))
+    if manager:
+        program = programs / manager
+        program.write_text(f'#!/bin/sh\necho "$*" >>{root}/asked\ntouch {root}/installed {root}/bin/ssh-keygen\n')
+        program.chmod(0o755)
+    (root / "run").mkdir()
+    head, _, _ = container_start(make_attempt(ITEM), Place(keep=str(root))).partition('mkdir -p "$CLOUDGPU_RUN"')
+    there = f"server() {{ [ -e {root}/installed ]; }}\nmade_key() {{ exit 0; }}\nserve\n"
+    env = {"PATH": str(programs), "CLOUDGPU_LOG": "", "CLOUDGPU_RUN": str(root / "run")}
+    command = ["/bin/sh", "-c", head + there]
+    return subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=30).stdout
 
 
 def looked(root, ask="", **environ):

@@ -1,4 +1,4 @@
-"""A pod's whole life on our model, whose containers really run: sshd and the agent, started by the very start script."""
+"""A pod's life on our model, whose containers really run: sshd and the agent, started by the very start script."""
 
 from __future__ import annotations
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import re
+import subprocess
+import sys
 from fractions import Fraction
 
 import pytest
@@ -27,6 +30,7 @@ from cloudgpu.providers.runpod.options import runpod_options
 from tests.clouds.rest_faults import FOREVER
 from tests.clouds.runpod.fixtures import runpod, runpod_process
 from tests.clouds.runpod.server import ACCOUNT, KEY
+from tests.providers.machine.containers import PATH
 from tests.providers.runpod.accounts import account, an_attempt, impatient, launched
 
 __all__ = ["runpod", "runpod_process"]
@@ -105,12 +109,70 @@ def test_the_agent_only_tells_until_it_was_proved_that_the_pods_key_reads_no_oth
     item = attempt.offer.available
     found = provider.resolve(attempt.request, item)
     assert (found.agent, found.guards, attempt.call["ends"]) == (Agent.TELLS, (), False)
-    assert any("has not proved" in one for one in found.remarks)
+    assert any("reads no other pod" in one for one in found.remarks)
     pod_key.note(provider._runpod, reads_no_other=True)
     found = provider.resolve(attempt.request, item)
     assert (found.agent, found.call["ends"]) == (Agent.ENDS, True)
     pod_key.note(provider._runpod, reads_no_other=False)
     assert provider.resolve(attempt.request, item).agent is Agent.TELLS
+
+
+def answers(runpod, pod, **environ):
+    """Run the program that a pod asks with its own key, as its container would; return what it prints."""
+    env = {"RUNPOD_POD_ID": pod, "RUNPOD_API_KEY": runpod.pod(pod).key, "CLOUDGPU_RUNPOD_ENDPOINT": runpod.url}
+    command = [sys.executable, "-c", pod_key.ASKS]
+    return subprocess.run(command, env={**env, **environ}, capture_output=True, text=True, check=True).stdout.strip()
+
+
+@pytest.mark.parametrize(
+    ("reads", "line", "agent"),
+    [
+        ("own", "cloudgpu-pod-key: own=200 list=403 others=0 account=403", Agent.ENDS),
+        ("all", "cloudgpu-pod-key: own=200 list=200 others=1 account=403", Agent.TELLS),
+    ],
+)
+def test_a_pod_tries_its_own_key_and_whoever_reads_its_host_key_takes_that_down(runpod, provider, reads, line, agent):
+    runpod.pod_key_reads = reads
+    first = an_attempt(provider, runpod)
+    made, _ = launched(provider, first), launched(provider, an_attempt(provider, runpod, key="two"))
+    provider.get(made.id)
+    assert "CLOUDGPU_KEY_CHECK" in runpod.pod(made.id).body["env"]
+    assert answers(runpod, made.id) == line
+    runpod.say(made.id, line)
+    provider.host_keys(made.id)
+    later = an_attempt(provider, runpod, key="three")
+    assert provider.resolve(later.request, later.offer.available).agent is agent
+    launched(provider, later)
+    assert ("CLOUDGPU_KEY_CHECK" in runpod.called("pods.create")[-1].body["env"]) is (agent is Agent.TELLS)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "cloudgpu-pod-key: own=403 list=403 others=0 account=403",
+        "cloudgpu-pod-key: own=200 list=200 others=0 account=403",
+        "cloudgpu-pod-key: own=200 list=403 others=0 account=200",
+        "cloudgpu-pod-key: own=0 list=0 others=0 account=0",
+        "x cloudgpu-pod-key: own=200 list=403 others=0 account=403",
+    ],
+)
+def test_nothing_less_than_the_whole_proof_makes_the_key_a_layer(runpod, provider, line):
+    made = launched(provider, an_attempt(provider, runpod))
+    provider.get(made.id)
+    runpod.say(made.id, line)
+    provider.host_keys(made.id)
+    assert not pod_key.is_proved(provider._runpod)
+
+
+def test_the_command_of_the_leases_end_stops_its_own_pod(runpod, provider):
+    made = launched(provider, an_attempt(provider, runpod))
+    provider.get(made.id)
+    env = {"RUNPOD_POD_ID": made.id, "RUNPOD_API_KEY": runpod.pod(made.id).key}
+    env |= {"CLOUDGPU_RUNPOD_ENDPOINT": runpod.url, "PATH": PATH}
+    subprocess.run(["/bin/sh", "-c", pod_key.END, "end", "lease"], env=env, check=True, timeout=30)
+    assert provider.get(made.id).state is State.STOPPED
+    for text in (pod_key.ASKS, pod_key.END.split("\n", 1)[1].removesuffix("\nEND")):
+        ast.parse(text, feature_version=(3, 8))
 
 
 @pytest.mark.parametrize(
@@ -158,7 +220,7 @@ def test_a_gpu_of_another_maker_is_not_offered(runpod, provider):
     [
         ({"data_centers": "US-KS-2"}, "has to be a list"),
         ({"data_centers": ["us-east-1"]}, "not a valid data centre"),
-        ({"community": "yes"}, "true or false"),
+        ({"data_centers": [7]}, "not a valid data centre"),
         ({"container_gb": 0}, "not a size"),
         ({"container_gb": True}, "not a size"),
         ({"image": "pytorch"}, "not a container image"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cloudgpu.core.model.offers import Basis, Market, Requirements, Trust
+from cloudgpu.core.model.offers import Basis, Market, Requirements, TrafficPrices, Trust
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InvalidRequest, NoCapacity, ProviderUnavailable
 from cloudgpu.providers.vast.gpus import gpu_name, names_of, type_name
@@ -122,7 +122,7 @@ def test_the_plan_names_traffic_both_ways_the_hosts_end_and_who_can_read(vast, l
     item = offered(lab, zone="m40001")
     found = lab.resolve(make_attempt(item).request, item)
     said = " | ".join(found.remarks)
-    assert "$0.0040 a GB sent and $0.0020 a GB received" in said
+    assert item.traffic == TrafficPrices(Money.usd("0.004"), Money.usd("0.002"))
     assert "leaves vast.ai at" in said
     assert "can read everything" in said
     (disk,) = found.attached

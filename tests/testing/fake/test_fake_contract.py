@@ -126,6 +126,10 @@ class OnTheWholeFake(
     def leave_room(self, provider: Provider, item: Available, count: int) -> None:
         provider.leave_room(item.zone, count)
 
+    def sell_out(self, provider: Provider, item: Available) -> bool:
+        provider.leave_room(item.zone, 0)
+        return True
+
     def together_elsewhere(self, provider: Provider, other: Provider, attempts: Sequence[Attempt]) -> list[str]:
         return [one.id for one in self.together(provider, attempts)]  # in memory, another value is another cloud
 

@@ -175,9 +175,9 @@ def parse_run(*, environ: Mapping[str, str] | None = None, **asked: Unpack[RunOp
     )
 
 
-def shown_to_its_owner(asked: Mapping[str, object]) -> list[str]:
+def shown_to_its_owner(options: Mapping[str, object]) -> list[str]:
     """Return the options given whose values or files the owner of a stranger's computer could read."""
-    return [option for option, word in _EXPOSED.items() if asked.get(word)]
+    return [option for option, word in _EXPOSED.items() if options.get(word)]
 
 
 def _name(name: str | None) -> str | None:

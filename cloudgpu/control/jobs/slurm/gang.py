@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ from cloudgpu.control.launch.restore import started
 from cloudgpu.control.lifecycle.lifecycle import end_all_of, stop
 from cloudgpu.control.lifecycle.start import new_lease
 from cloudgpu.core.clusters.layout import in_order
-from cloudgpu.core.events.job_lines import job_machine
+from cloudgpu.core.events.job_lines import job_gang_refused, job_machine
 from cloudgpu.core.launch.same_request import launch_key
 from cloudgpu.errors import CloudgpuError
 
@@ -55,6 +56,21 @@ def launched_as(session: Session, key: str, nodes: int) -> Machine | None:
     return in_order(next(filter(_lives, found), found[-1]))[0] if found else None
 
 
+def refused_parts(session: Session, job: Job, attempt: Attempt, now: datetime) -> list[Draft]:
+    """Return the line that names nodes that came up for an attempt, and were ended because others were refused.
+
+    None for a single machine, and where the ledger has it.
+    """
+    if job.gang == 1 or attempt.key is None:
+        return []
+    rows = [row for row in session.ledger.machines() if row.gang is not None and launch_key(row) == attempt.key]
+    made = [row for row in rows if row.launch_status not in _NOTHING_MADE and row.provider_id]
+    whole = {id_ for id_, count in Counter(row.gang.id for row in made if row.gang).items() if count == job.gang}
+    ended = [row for row in made if row.gang and row.gang.id not in whole and row.terminated_at is not None]
+    new = [row.id for row in in_order(ended) if row.id not in attempt.refused]
+    return [job_gang_refused(job.id, attempt.number, new, now)] if new else []
+
+
 def _lives(nodes: Iterable[Machine]) -> bool:
     return any(one.terminated_at is None for one in nodes)
 
@@ -64,13 +80,13 @@ def is_living(session: Session, machine: Machine) -> bool:
     return _lives(nodes_of(session, machine))
 
 
-def known(session: Session, job: Job, attempt: Attempt, machine: Machine, now: datetime) -> Draft:
-    """Return the line that the machine of an attempt is known, with all nodes of its gang."""
-    nodes = nodes_of(session, machine)
+def known(session: Session, job: Job, attempt: Attempt, machine: Machine, now: datetime) -> list[Draft]:
+    """Return the lines that the machine of an attempt is known, with all nodes of its gang, and of refused ones."""
+    nodes, parts = nodes_of(session, machine), refused_parts(session, job, attempt, now)
     if len(nodes) == 1 or machine.gang is None:
-        return job_machine(job.id, attempt.number, machine.id, now)
+        return [job_machine(job.id, attempt.number, machine.id, now), *parts]
     ids = [one.id for one in nodes]
-    return job_machine(job.id, attempt.number, nodes[0].id, now, cluster=machine.gang.id, members=ids)
+    return [job_machine(job.id, attempt.number, nodes[0].id, now, cluster=machine.gang.id, members=ids), *parts]
 
 
 def ended_with(session: Session, machine: Machine, why: str) -> None:

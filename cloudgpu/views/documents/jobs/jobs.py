@@ -45,6 +45,8 @@ class JobAttempt(TypedDict):
     """From 1 on."""
     machine: str | None
     """The machine's name; null until there is one."""
+    members: list[str]
+    """Names of a gang's nodes, also of those that were ended because others were refused; empty for one machine."""
     placed_at: Time
     """When it was decided."""
     began_at: Time | None

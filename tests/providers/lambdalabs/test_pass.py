@@ -1,0 +1,133 @@
+"""Control on the model of Lambda Cloud: what a pass asks, what it ends at a lease's end, and what that has cost."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from decimal import Decimal
+
+import pytest
+
+import cloudgpu
+from cloudgpu.core.model.instances import TAG_ID
+from cloudgpu.errors import NoCapacity, QuotaExceeded
+from cloudgpu.testing import write_plugin
+
+CONFIG = 'provider = "lambda"\npolicy = "throwaway"\naddress_services = []\n'
+LAMBDA = "cloudgpu.providers.lambdalabs.provider:make"
+WANTED = {"gpu": "a10", "region": "us-east-1"}
+
+
+@pytest.fixture
+def gpu(lambdalabs, tmp_path, monkeypatch):
+    from cloudgpu.providers.registry import kinds
+
+    if "lambda" not in kinds():  # a copy of the source that was not installed anew
+        monkeypatch.syspath_prepend(str(write_plugin(tmp_path / "plugin", {"lambda": LAMBDA})))
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    (home / "config.toml").write_text(CONFIG)
+    environ = {"HOME": str(tmp_path), **lambdalabs.environ}
+    with cloudgpu.connect(home=home, environ=environ, clock=lambdalabs.clock.now) as opened:
+        yield opened
+
+
+def asked(server):
+    """Return the actions since the last question, and forget them."""
+    found = [call.action for call in server.calls]
+    server.calls.clear()
+    server._numbers = iter(range(1, 10_000))
+    return found
+
+
+def test_a_pass_over_many_machines_is_one_call_to_lambda(lambdalabs, gpu):
+    for number in range(3):
+        gpu.machines.up(wait=False, name=f"bear-{number}", **WANTED)
+    gpu.machines.ls(refresh=True)
+    asked(lambdalabs)
+    gpu.machines.ls(refresh=True)
+    assert asked(lambdalabs) == ["list"]
+    gpu.automation.reap()
+    assert asked(lambdalabs) == ["list"]
+
+
+def test_at_its_leases_end_a_machine_that_cannot_stop_is_ended_and_proved(lambdalabs, gpu):
+    gpu.machines.up(wait=False, name="bear", lease="1h", **WANTED)
+    gpu.machines.ls(refresh=True)
+    lambdalabs.advance(3 * 3600)
+    asked(lambdalabs)
+    gpu.automation.reap()
+    assert lambdalabs.billable() == []
+    assert asked(lambdalabs).count("terminate") == 1
+    assert gpu.machines.ls()["machines"] == []
+
+
+def test_the_bill_is_that_of_the_cloud_by_started_minutes(lambdalabs, gpu):
+    gpu.machines.up(wait=False, name="bear", **WANTED)
+    gpu.machines.ls(refresh=True)
+    lambdalabs.advance(1234)
+    gpu.machines.down("bear")
+    assert lambdalabs.minutes(lambdalabs.instances()[0].id) == 21
+    total = gpu.money.cost()["total"]
+    low, high = (Decimal(total[key]) for key in ("low_usd", "high_usd"))
+    billed = Decimal(str(lambdalabs.bill_cents())) / 100  # 21 minutes at 1.29 an hour
+    assert billed == Decimal("0.4515")
+    assert low <= billed <= high
+    assert high - low <= Decimal("0.0215")  # a minute: nobody told the second in which it began to be billed
+
+
+def test_sold_out_in_one_region_goes_on_in_the_next_and_everywhere_is_said(lambdalabs, gpu):
+    lambdalabs.leave("gpu_1x_a10", "europe-central-1", 0)
+    lambdalabs.faults.add("launch", error="instance-operations/launch/insufficient-capacity", region="us-east-1")
+    made = gpu.machines.up(wait=False, gpu="a10")["machine"]
+    assert made["region"] in ("us-south-1", "us-west-1")
+    assert len(lambdalabs.instances()) == 1
+    lambdalabs.sell_out()
+    lambdalabs.advance(60)
+    with pytest.raises(NoCapacity):
+        gpu.machines.up(wait=False, name="other", gpu="a10")
+
+
+def test_a_quota_is_a_word_of_its_own(lambdalabs, gpu):
+    lambdalabs.state.limit = 0
+    with pytest.raises(QuotaExceeded) as raised:
+        gpu.machines.up(wait=False, **WANTED)
+    assert "support" in (raised.value.next or "")
+
+
+def test_a_machine_that_somebody_ended_elsewhere_is_gone_after_ten_minutes(lambdalabs, gpu):
+    made = gpu.machines.up(wait=False, name="bear", **WANTED)["machine"]
+    gpu.machines.ls(refresh=True)
+    machine = lambdalabs.instances()[0]
+    assert {one["key"]: one["value"] for one in machine.asked["tags"]}[TAG_ID] == made["id"]
+    lambdalabs._become(machine, "terminated")
+    assert [one["name"] for one in gpu.machines.ls(refresh=True)["machines"]] == ["bear"]
+    lambdalabs.advance(timedelta(minutes=11).total_seconds())
+    assert gpu.machines.ls(refresh=True)["machines"] == []
+
+
+def test_an_uncertain_launch_is_settled_by_the_listing_and_never_sent_twice(lambdalabs, gpu):
+    from cloudgpu.errors import LaunchUncertain
+
+    lambdalabs.late_s = 300
+    lambdalabs.faults.lose_reply("launch")
+    with pytest.raises(LaunchUncertain):
+        gpu.machines.up(wait=False, name="bear", **WANTED)
+    gpu.automation.reap()
+    lambdalabs.advance(301)
+    again = gpu.machines.up(wait=False, name="bear", **WANTED)["machine"]
+    assert len(lambdalabs.called("launch")) == 1
+    assert again["name"] == "bear"
+
+
+def test_an_uncertain_launch_that_made_nothing_is_sent_anew_only_once_that_is_proved(lambdalabs, gpu):
+    from cloudgpu.errors import LaunchUncertain
+
+    lambdalabs.faults.add("launch", error="global/internal-error")
+    for _ in range(3):
+        with pytest.raises(LaunchUncertain):
+            gpu.machines.up(wait=False, name="bear", **WANTED)
+        lambdalabs.advance(120)
+    assert len(lambdalabs.called("launch")) == 1
+    lambdalabs.advance(600)
+    gpu.machines.up(wait=False, name="bear", **WANTED)
+    assert len(lambdalabs.instances()) == 1

@@ -1,0 +1,67 @@
+"""The ledger's bill of a pod against the model's own book, stopped time included; the calls of listings and passes."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+
+import cloudgpu
+from tests.clouds.runpod.fixtures import runpod, runpod_process
+
+__all__ = ["runpod", "runpod_process"]
+HOUR = 3600
+
+
+@pytest.fixture
+def lab(runpod, tmp_path):
+    """A home with an account at the model, as the library, on the model's clock."""
+    home = tmp_path / "lab"
+    home.mkdir(mode=0o700)
+    (home / "config.toml").write_text('provider = "runpod"\naddress_services = []\n')
+    with cloudgpu.connect(home=home, clock=runpod.clock.now) as found:
+        yield found
+
+
+def up(lab, name="bear", **more):
+    return lab.machines.up(gpu="h100", name=name, no_guard=True, wait=False, disk=50, **more)["machine"]
+
+
+def test_a_pod_that_ran_for_ten_hours_and_was_stopped_for_twenty_costs_what_the_model_bills(lab, runpod):
+    """By hand: 39.90 for the GPU, (40 + 50) x 0.10 x 10/720 = 0.125 and 50 x 0.20 x 20/720 = 0.278 for the disks."""
+    up(lab, lease="12h")
+    lab.machines.ls(refresh=True)
+    runpod.advance(10 * HOUR)
+    lab.machines.stop("bear")
+    runpod.advance(20 * HOUR)
+    lab.machines.down("bear")
+    (pod,) = runpod.model.gone.values()
+    assert float(pod.book.total) == pytest.approx(39.90 + 0.125 + 0.2778, abs=0.01)
+    total = Decimal(lab.money.cost()["total"]["usd"])
+    assert float(total) == pytest.approx(float(pod.book.total), abs=0.01)
+
+
+def test_a_listing_costs_one_call_and_a_pass_two(lab, runpod):
+    for name in ("bear", "wolf", "lynx"):
+        up(lab, name, key=name)
+    before = len(runpod.calls)
+    lab.machines.ls(refresh=True)
+    assert [call.action for call in runpod.calls[before:]] == ["pods.list"]
+    before = len(runpod.calls)
+    lab.automation.reap()
+    assert [call.action for call in runpod.calls[before:]] == ["pods.list", "billing.balance"]
+
+
+def test_a_pass_ends_a_pod_whose_lease_is_over_and_terminates_it_after_its_renew_until(lab, runpod):
+    up(lab, lease="2h", renew_until="4h")
+    runpod.advance(3 * HOUR)
+    lab.automation.reap()
+    (pod,) = (runpod.pod(one) for one in runpod.pods())
+    assert pod.status == "RUNNING"  # nobody knows whether it is used: the lease is renewed
+    runpod.advance(2 * HOUR)
+    lab.automation.reap()
+    assert pod.status == "EXITED"
+    lab.automation.reap()
+    runpod.advance(25 * HOUR)
+    lab.automation.reap()
+    assert runpod.pods() == []
