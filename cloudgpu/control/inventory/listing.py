@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.machines.machines import (
         ClusterDocument,
         ClusterMachinesDocument,
-        CreditDocument,
         LsDocument,
         MachineDocument,
     )
+    from cloudgpu.views.documents.money.budgets import CreditDocument
 
 
 def age_of_view(session: Session, machines: list[Machine]) -> str | None:

@@ -163,7 +163,7 @@ def test_a_run_that_the_account_did_not_answer_does_not_count(poor):
     assert silent.accounts == frozenset()
     poor.cloud.fail_next("list", ProviderUnavailable("it timed out", field="provider"), times=9)
     passed(poor)
-    (heard,) = last_pass(poor.session.ledger).heard
+    (heard,) = last_pass(poor.session.ledger).scheduled
     assert (heard.host, heard.every, heard.battery, heard.accounts) == (HERE, timedelta(minutes=10), False, frozenset())
 
 

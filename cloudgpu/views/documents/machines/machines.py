@@ -4,6 +4,7 @@ from typing import Annotated, Literal, NotRequired, TypedDict
 
 from cloudgpu.views.documents.automation.activity import WhyDocument
 from cloudgpu.views.documents.machines.plans import Plan
+from cloudgpu.views.documents.money.budgets import CreditDocument
 from cloudgpu.views.documents.parts import (
     AccountAnswer,
     Address,
@@ -27,9 +28,7 @@ class Guards(TypedDict):
     """When each layer would end a machine."""
 
     agent: Time | None
-    """The end of its lease, when the agent on it ends it; sooner, when it is idle. Null for one that is not billed, or
-    that its cloud bills on when it shuts itself down.
-    """
+    """When the agent ends it at the latest, by its lease; null for one that is not billed, or whose bill it cannot end."""
     timer: Time | None
     """When its [timer](../timer.md) fires; null where it has none."""
     reaper: Time | None
@@ -39,7 +38,7 @@ class Guards(TypedDict):
     timer_is: TimerGuard | None
     """What its timer is: `cloud`, `own` or `none`; null where its launch is not known."""
     waived: bool
-    """It was launched or started with `--no-guard`: no scheduled run of the reaper was asked for."""
+    """Launched or started with `--no-guard`, so without a scheduled run of the reaper."""
 
 
 class AttachedCost(TypedDict):
@@ -132,9 +131,7 @@ class MachineDocument(TypedDict):
     account: str
     """The configured account."""
     identity: Identity | None
-    """The account, or the computer, that it is at, by the provider's own word; null where a look found it in an
-    account that did not say.
-    """
+    """The account or computer that it is at, by the provider's word; null where a look found it and that did not say."""
     reachable: bool | None
     """Whether this home has that account, as far as that is known without a query; null if unknown."""
     absent: str | None
@@ -294,25 +291,6 @@ class ForeignMachine(TypedDict):
     """The ledger it belongs to."""
     owner: str | None
     """Whose it is."""
-
-
-class CreditDocument(TypedDict):
-    """What is left of the money that was paid into an account in advance. At zero its provider deletes its data."""
-
-    account: str
-    """The account, as the computer that read it calls it."""
-    provider: str
-    """Its provider."""
-    left_usd: Usd
-    """What was left at `as_of`."""
-    usd_per_hour: Usd
-    """What the account spends an hour: the larger of its provider's word and of what the ledger knows."""
-    as_of: Time
-    """When a run of the reaper last read it."""
-    ends_at: Time | None
-    """When nothing is left, if that is spent on; null where nothing is spent."""
-    page: str
-    """Where to pay in more."""
 
 
 class LsDocument(TypedDict):
