@@ -15,7 +15,7 @@ from cloudgpu.core.values.times import iso
 if TYPE_CHECKING:
     from cloudgpu.core.jobs.job import Attempt, Job
     from cloudgpu.core.jobs.notice import Fit
-    from cloudgpu.core.jobs.traffic import JobTraffic
+    from cloudgpu.core.launch.traffic import JobTraffic
     from cloudgpu.core.model.machine import Machine
     from cloudgpu.views.documents.jobs.jobs import (
         JobAttempt,

@@ -6,6 +6,7 @@ import dataclasses
 import inspect
 import os
 import re
+import socket
 import subprocess
 import sysconfig
 import tomllib
@@ -19,6 +20,7 @@ from cloudgpu.testing import write_plugin
 
 PAGE = (Path(__file__).parents[2] / "docs" / "provider-author.md").read_text(encoding="utf-8")
 FILES = dict(re.findall(r"^`([\w.]+)`:\n\n```\w+\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
+SHED = dict(re.findall(r"^`shed/([\w.]+)`:\n\n```\w+\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
 COMMANDS = re.findall(r"^```sh\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 
@@ -74,7 +76,7 @@ def shell(place, run):
 
 
 def test_the_commands_of_the_page_install_test_and_use_its_provider_as_printed(run):
-    (block,) = COMMANDS
+    block, _ = COMMANDS
     assert "pip install" in block
     done = run(block)
     assert done.returncode == 0, f"{done.stdout}{done.stderr}"
@@ -84,8 +86,40 @@ def test_the_commands_of_the_page_install_test_and_use_its_provider_as_printed(r
     assert "bear is gone" in done.stdout
 
 
+def test_the_commands_of_the_poor_cloud_install_test_and_use_its_provider_as_printed(run, place):
+    _, block = COMMANDS
+    port = str(_free_port())
+    for old in FILES:
+        (place / old).unlink()
+    for name, text in SHED.items():
+        (place / name).write_text(text.replace("8137", port))
+    done = run(f"trap 'kill $cloud 2> /dev/null || :' EXIT\n{block.replace('8137', port)}")
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}"
+    assert "Successfully installed cloudgpu-shed-1" in done.stdout
+    assert re.search(r"\d\d passed", done.stdout)
+    assert "its owner can read everything on it" in " ".join(done.stderr.split())
+    assert "$0.0100 for each GB it receives, $0.0200 for each it sends" in " ".join(done.stderr.split())
+    assert re.search(r"^hen .* shed", done.stdout, re.MULTILINE)
+    assert "hen is gone" in done.stdout
+
+
+def test_the_poor_cloud_is_no_strangers_unless_that_is_typed(run, place):
+    """Nothing has to be installed, or to answer: the refusal comes before any look."""
+    assert SHED.keys() == {"cloudgpu_shed.py", "pyproject.toml", "shed_cloud.py", "test_shed.py", "config.toml"}
+    with_secret = "cloudgpu run --provider shed --trust community --env-file config.toml --yes -- true"
+    done = run(with_secret)
+    assert done.returncode == 2
+    assert "--expose" in done.stderr
+
+
+def _free_port():
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
 def test_the_pages_provider_refuses_as_the_page_says(shell):
-    up = "cloudgpu up --provider toy --new --no-wait --yes"
+    up = "cloudgpu up --provider toy --new --no-guard --no-wait --yes"
     assert [shell(up).returncode for _ in range(4)] == [0, 0, 0, 4]
     assert "End a machine first." in shell(up).stderr
     assert shell("cloudgpu down --all --yes").returncode == 0

@@ -13,7 +13,7 @@ from cloudgpu.cli.render import facts, minute, size, wrapped
 from cloudgpu.control.jobs.buckets.results import FORM_S
 from cloudgpu.core.jobs.steps import CAPACITY_WAIT
 from cloudgpu.core.jobs.stored import bucket_of, volume_of
-from cloudgpu.core.jobs.traffic import sentences
+from cloudgpu.core.launch.traffic import sentences
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import duration_text, iso
 

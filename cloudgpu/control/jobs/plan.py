@@ -32,7 +32,7 @@ from cloudgpu.core.events.job_lines import job_requested
 from cloudgpu.core.jobs.job import living_named
 from cloudgpu.core.jobs.notice import Fit, fit_of
 from cloudgpu.core.jobs.stored import VOLUME, bucket_of
-from cloudgpu.core.jobs.traffic import JobTraffic, job_traffic
+from cloudgpu.core.launch.traffic import JobTraffic, job_traffic
 from cloudgpu.core.model.machine import is_owned
 from cloudgpu.core.model.offers import Market, TrafficPrices
 from cloudgpu.core.values.money import Money

@@ -6,7 +6,6 @@ The models are what the project's notes say of the three. None of them ever was 
 from __future__ import annotations
 
 import weakref
-from datetime import UTC, datetime
 
 import pytest
 
@@ -15,10 +14,77 @@ from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.lifecycle.lifecycle import end
 from cloudgpu.control.outage.opening import open_session
-from cloudgpu.testing import ManualClock
+from cloudgpu.core.model.offers import Trust
 from tests.clouds.lambdalabs.fixtures import lambdalabs, lambdalabs_process
+from tests.clouds.rest_faults import FOREVER
 from tests.clouds.runpod.fixtures import runpod, runpod_process
 from tests.clouds.vast.fixtures import vast, vast_process
 from tests.control.conftest import OPENED
 
 __all__ = ["lambdalabs", "lambdalabs_process", "runpod", "runpod_process", "vast", "vast_process"]
+
+CONFIG = """
+provider = "any"
+owner = "ada"
+address_services = []
+[accounts.lambda]
+[accounts.runpod]
+community = true
+[accounts.vast]
+"""
+
+
+class Lab:
+    """A user with a key of each of the three, and tables that let RunPod show its community, too."""
+
+    def __init__(self, home, *clouds):
+        (home / "config.toml").write_text(CONFIG)
+        self.home, self.clouds = home, clouds
+        start = max(cloud.clock.now() for cloud in clouds)
+        for cloud in clouds:
+            cloud.advance((start - cloud.clock.now()).total_seconds())
+        self.session = open_session({"CLOUDGPU_HOME": str(home), "USER": "ada"}, clock=clouds[0].clock.now)
+        self.session.pause = self.advance
+        OPENED.append(weakref.ref(self.session))
+
+    def advance(self, seconds):
+        for cloud in self.clouds:
+            cloud.advance(seconds)
+
+    def plan(self, **words):
+        return prepare(self.session, parse_request(gpu="h100", name="bear", no_guard=True, **words))
+
+    def order(self, **words):
+        return list(dict.fromkeys(offer.available.account for offer in self.plan(**words).offers))
+
+
+@pytest.fixture
+def lab(lambdalabs, runpod, vast, tmp_path):
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    return Lab(home, lambdalabs, runpod, vast)
+
+
+def test_the_three_are_ranked_by_price_within_the_trust_that_is_accepted(lab):
+    assert lab.order(trust="cloud") == ["lambda"]
+    assert lab.order() == ["vast", "lambda", "runpod"]  # $2.40 in a data centre, $3.29, $3.99
+    found = [(one.available.account, one.available.trust) for one in lab.plan(trust="community").offers]
+    assert found[:3] == [("vast", Trust.DATACENTER), ("runpod", Trust.COMMUNITY), ("lambda", Trust.CLOUD)]
+    assert ("runpod", Trust.COMMUNITY) not in [
+        (one.available.account, one.available.trust) for one in lab.plan().offers
+    ]
+
+
+def test_one_that_is_down_is_named_and_the_launch_goes_where_it_is_cheapest(lab, vast, monkeypatch):
+    monkeypatch.setenv("CLOUDGPU_PATIENCE", "1")
+    lab = Lab(lab.home, *lab.clouds)
+    vast.faults.add(status=503, error="x", times=FOREVER)
+    prepared = lab.plan()
+    assert [note for note in prepared.plan.remarks if note.startswith("passed over: account vast: ")]
+    machine = launch(lab.session, prepared, wait=False).machine
+    assert machine.account == "lambda"
+    vast.faults.clear()
+    there = launch(lab.session, lab.plan(), wait=False)  # vast is back, and cheaper: the request has its machine
+    assert (there.found, there.machine.id) == (True, machine.id)
+    assert vast.living() == []
+    end(lab.session, lab.session.ledger.machine(machine.id), why="a test")

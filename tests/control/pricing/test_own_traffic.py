@@ -18,7 +18,7 @@ from cloudgpu.control.pricing.traffic import is_charged, line_of, record
 from cloudgpu.core.billing.charge_notes import traffic_gaps
 from cloudgpu.core.billing.totals import spent
 from cloudgpu.core.events.projection import machine_of
-from cloudgpu.core.jobs.traffic import job_traffic, sentences
+from cloudgpu.core.launch.traffic import job_traffic, sentences
 from cloudgpu.core.model.offers import NoteKind, TrafficPrices
 from cloudgpu.core.values.money import Money
 
