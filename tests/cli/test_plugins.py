@@ -49,9 +49,15 @@ def test_a_plugin_that_is_not_installed_is_told_so(said):
         ("up --help", "Where to launch: acme, aws, azure, gcp, lambda, local, runpod, ssh or vast."),
         ("doctor --help", "provider: acme, aws, azure, gcp, lambda, local, runpod, ssh or vast."),
         ("init --help", "launches: acme, aws, azure, gcp, lambda, local, runpod, ssh or vast, or any."),
-        ("up --provider whatever --dry-run", "This installation has: acme, aws, azure, gcp, lambda, local, runpod, ssh, vast."),
+        (
+            "up --provider whatever --dry-run",
+            "This installation has: acme, aws, azure, gcp, lambda, local, runpod, ssh, vast.",
+        ),
         ("doctor", "plug-in acme installed, but no account of it is configured"),
-        ("budget set b --scope provider=acmee --amount 3 --period month", "acme, aws, azure, gcp, lambda, local, runpod, ssh, vast."),
+        (
+            "budget set b --scope provider=acmee --amount 3 --period month",
+            "acme, aws, azure, gcp, lambda, local, runpod, ssh, vast.",
+        ),
     ],
 )
 def test_a_list_of_providers_has_the_plugin(said, command, names):

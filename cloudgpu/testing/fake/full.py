@@ -140,31 +140,6 @@ def _denials(cloud: Cloud) -> Finding:
     return Finding("made-up rules", good=False, says=message, next="Permit them again.", needed=True)
 
 
-class PrepaidFakeProvider(FakeProvider):
-    """Its credit is that of the setting `credit` until `set_credit`; it says what its running machines cost an hour."""
-
-    def credit(self) -> Credit:
-        """Return what is left; nothing is taken from it as time goes by."""
-        with self._call("credit") as cloud:
-            left = Money(cloud.credit) if cloud.credit is not None else Money.usd(str(self.options.credit))
-            return Credit(left, self.clock(), self._spends(cloud), PAGE)
-
-    def set_credit(self, usd: str) -> None:
-        """Let so much be left."""
-        with self._store.open() as cloud:
-            cloud.credit = Money.usd(usd).nanos
-
-    def _spends(self, cloud: Cloud) -> Money:
-        sold = {(item.instance_type, item.zone, item.market): item for item in _all(self.account)}
-        running = [one for one in cloud.machines.values() if self._state(one) in (State.PENDING, State.RUNNING)]
-        prices = [self._price(cloud, sold[one.instance_type, one.zone, one.market]) for one in running]
-        return Money(sum(price.per_hour.nanos for price in prices if price is not None))
-
-
-def _all(account: str) -> list[Available]:
-    return list(offered(account, Requirements()))
-
-
 def make(settings: ProviderSettings) -> FakeProvider:
     """Return a fake cloud, as `reachable`, `tells` and `lacks` of its settings say: what an entry point names."""
     kind: type[FakeProvider] = ReachableFakeProvider if settings.options.get("reachable") is True else FakeProvider
