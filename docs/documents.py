@@ -22,7 +22,7 @@ from typing import Annotated, Any, Literal, NotRequired, Union, get_args, get_or
 from cloudgpu.views.documents import parts
 from cloudgpu.views.documents.automation import backtest, cron, policies, reap
 from cloudgpu.views.documents.jobs import jobs, spot
-from cloudgpu.views.documents.machines import access, machines, storage
+from cloudgpu.views.documents.machines import access, ended, machines, storage
 from cloudgpu.views.documents.market import catalog, estimate, market, recommend
 from cloudgpu.views.documents.money import budgets, compare, cost, reconcile, rent_or_buy, report
 from cloudgpu.views.documents.setup import doctor, init, ledger
@@ -62,7 +62,7 @@ DOCUMENTS = (
     Document("machine", ("stop", "start", "extend", "hold"), machines.MachineDocument),
     Document("cluster", ("stop", "start", "extend", "hold"), machines.ClusterMachinesDocument),
     Document("show-cluster", ("show",), machines.ShownClusterDocument),
-    Document("down", ("down",), machines.DownDocument),
+    Document("down", ("down",), ended.DownDocument),
     Document("images", ("image ls",), storage.ImagesDocument),
     Document("volumes", ("volume ls",), storage.VolumesDocument),
     Document("image-save", ("image save",), storage.NamedResource),

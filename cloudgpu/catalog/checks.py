@@ -103,7 +103,7 @@ def faults_of_made(made: Made) -> Iterator[str]:
         yield from (f"GPU {name}: {fault}" for fault in _card_faults(gpu.get("card", {})))
     for provider, types in made["types"].items():
         for name, shape in types.items():
-            yield from (f"{provider} {name}: {fault}" for fault in _type_faults(shape, made))
+            yield from (f"{provider} {name}: {fault}" for fault in _type_faults(provider, shape, made))
         for name in [*made["networks"][provider], *made["spot_interruption"][provider]]:
             if name not in types:
                 yield f"{provider} {name} has a network or spot interruptions and no type"
@@ -155,11 +155,12 @@ def _counts(quota: Made, provider: str, name: str, gpu: str, market: str) -> boo
     return here and any(family in quota["families"] for family in rules.families(provider, name, gpu))
 
 
-def _type_faults(shape: Made, made: Made) -> Iterator[str]:
+def _type_faults(provider: str, shape: Made, made: Made) -> Iterator[str]:
     if shape["gpu"] not in made["gpus"]:
         yield f"its GPU {shape['gpu']} is not known"
     for key, most in (("count", MOST_GPUS), ("gpu_memory_gib", MOST_GIB), ("vcpus", 1000), ("memory_gib", 10_000)):
-        if not 0 < shape.get(key, 0) <= most:
+        unsaid = provider in rules.UNSIZED and key in ("vcpus", "memory_gib") and shape.get(key) == 0
+        if not unsaid and not 0 < shape.get(key, 0) <= most:
             yield f"{key} is {shape.get(key)}"
     if not 0 < shape["share"] <= 1 or (shape["share"] < 1 and shape["count"] != 1):
         yield f"a share of {shape['share']} in {shape['count']} GPUs"

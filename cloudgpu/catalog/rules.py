@@ -33,12 +33,13 @@ REGIONS = {
     "azure": """
         australiaeast canadacentral centralus eastus eastus2 francecentral japaneast koreacentral northcentralus
         northeurope southcentralus southeastasia swedencentral uksouth westeurope westus2 westus3""".split(),
-    "runpod": ["COMMUNITY", "SECURE"],  # its clouds: a GPU has one price in all data centres of one
+    "runpod": ["SECURE"],  # a GPU has one price in all its data centres
     "lambda": """
         asia-northeast-1 asia-northeast-2 asia-south-1 australia-east-1 europe-central-1 me-west-1 us-east-1 us-east-2
         us-east-3 us-midwest-1 us-midwest-2 us-south-1 us-south-2 us-south-3 us-west-1 us-west-2 us-west-3""".split(),
 }
 
+UNSIZED = ("runpod",)  # rents containers, and its list says nothing of processors and memory
 # What a machine is billed with: priced in every region that has GPU machines, so that no plan is a guess.
 EVERYWHERE = {
     "lambda": (),

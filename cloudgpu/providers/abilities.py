@@ -1,7 +1,7 @@
 """What a provider may be able to do beside `Provider`: one small protocol per ability, with its values.
 
 Who has the methods of a protocol has the ability. Those of the account itself are in `account_abilities`, those for
-the nodes of a cluster in `cluster_abilities`.
+several machines at once in `cluster_abilities`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
 
 from cloudgpu.core.billing.rates import Rate
-from cloudgpu.core.model.instances import Instance, Process
+from cloudgpu.core.model.instances import Process
 from cloudgpu.core.model.launch import LaunchRequest, Setup, Volume
 from cloudgpu.core.model.offers import Available, Price, Requirements
 from cloudgpu.core.model.resources import ProviderResource, ResourceListing
@@ -33,27 +33,6 @@ class Pausable(Protocol):
 
     def start(self, id: str) -> None:  # noqa: A002
         """Ask to start a stopped machine. Idempotent. Raises InstanceNotFound, NoCapacity, InvalidRequest."""
-        ...
-
-
-@runtime_checkable
-class BulkStop(Protocol):
-    """Many machines can be asked about, and stopped, in few calls. One that cannot be keeps no other one running."""
-
-    def stop_many(self, ids: Sequence[str]) -> Mapping[str, CloudgpuError]:
-        """Ask to stop these, as `Pausable.stop` does; return why not, by id, for those that surely were not asked.
-
-        In as few calls as there can be; a call that is refused for one of them is halved until that one is alone. A
-        machine that is stopped already, or stopping, is fine; one that is still starting may be refused. Raises nothing
-        but defects: where nothing is known of a part, its ids have that error. The proof is a later look.
-        """
-        ...
-
-    def get_many(self, ids: Sequence[str]) -> Mapping[str, Instance | CloudgpuError]:
-        """Return each machine now, or the error that `get` would raise for it: InstanceNotFound, say. Raises nothing.
-
-        In as few calls as there can be: at most one per region and 1000 ids, where all of them are there.
-        """
         ...
 
 

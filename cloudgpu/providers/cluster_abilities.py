@@ -1,16 +1,17 @@
-"""What a provider may be able to do for the nodes of a cluster: launch all in one call, and what they share.
+"""What a provider may be able to do with several machines at once: launch, stop, and take away what they share.
 
 Who has the methods of a protocol has the ability.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Protocol, runtime_checkable
 
 from cloudgpu.core.model.instances import Instance
 from cloudgpu.core.model.launch import Attempt
+from cloudgpu.errors import CloudgpuError
 
 
 @runtime_checkable
@@ -40,5 +41,26 @@ class ClearsShared(Protocol):
         """Ask to take away what the launch of a cluster (`ClusterNode.id`) made beside its machines and disks there.
 
         Return whether a look found none of it: call it again until then. What a machine uses stays. Idempotent.
+        """
+        ...
+
+
+@runtime_checkable
+class BulkStop(Protocol):
+    """Many machines can be asked about, and stopped, in few calls. One that cannot be keeps no other one running."""
+
+    def stop_many(self, ids: Sequence[str]) -> Mapping[str, CloudgpuError]:
+        """Ask to stop these, as `Pausable.stop` does; return why not, by id, for those that surely were not asked.
+
+        In as few calls as there can be; a call that is refused for one of them is halved until that one is alone. A
+        machine that is stopped already, or stopping, is fine; one that is still starting may be refused. Raises nothing
+        but defects: where nothing is known of a part, its ids have that error. The proof is a later look.
+        """
+        ...
+
+    def get_many(self, ids: Sequence[str]) -> Mapping[str, Instance | CloudgpuError]:
+        """Return each machine now, or the error that `get` would raise for it: InstanceNotFound, say. Raises nothing.
+
+        In as few calls as there can be: at most one per region and 1000 ids, where all of them are there.
         """
         ...

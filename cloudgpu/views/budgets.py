@@ -16,9 +16,8 @@ if TYPE_CHECKING:
     from cloudgpu.core.budgets.credit import KnownCredit
     from cloudgpu.core.budgets.enforcement import Stop
     from cloudgpu.core.budgets.status import BudgetState
-    from cloudgpu.views.documents.machines.machines import CreditDocument
     from cloudgpu.views.documents.money.budgets import Budget as BudgetValue
-    from cloudgpu.views.documents.money.budgets import BudgetStatus, BudgetStop
+    from cloudgpu.views.documents.money.budgets import BudgetStatus, BudgetStop, CreditDocument
 
 _VERBS = {"warn": "warned", "stop": "stopped", "park": "parked", "terminate": "terminated, its disk deleted"}
 

@@ -8,7 +8,7 @@ from cloudgpu.core.catalog.catalog import is_old, speed_per_dollar
 from cloudgpu.core.catalog.pricelist import PER_HOUR
 from cloudgpu.core.values.money import usd
 from cloudgpu.core.values.times import iso
-from cloudgpu.views.machines import price_value
+from cloudgpu.views.plans import price_value
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -108,8 +108,8 @@ def offer_value(offer: CatalogOffer, one: Speed | None, now: datetime) -> GpuOff
         "count": shape.gpu.count,
         "share": shape.gpu.share,
         "gpu_memory_gib": shape.gpu.memory_gib,
-        "vcpus": shape.vcpus,
-        "memory_gib": shape.memory_gib,
+        "vcpus": shape.vcpus or None,
+        "memory_gib": shape.memory_gib or None,
         "local_ssd_gb": shape.local_ssd_gb,
         "arch": shape.arch,
         "price": price_value(listed.price),

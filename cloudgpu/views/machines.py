@@ -1,4 +1,4 @@
-"""Gives ledger rows and plans as plain values, and says which layers would end a machine when.
+"""Gives ledger rows as plain values, and says which layers would end a machine when.
 
 `-o json` prints those values, and the library returns them. The layers go by what the machine's row says: the agent on
 it, its timer, the reaper.
@@ -16,17 +16,15 @@ from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.policies.endings import is_spared
 from cloudgpu.core.policies.guards import Agent, Timer, guards_of
 from cloudgpu.core.values.money import Money, usd
-from cloudgpu.core.values.times import from_iso, iso
+from cloudgpu.core.values.times import from_iso
 
 if TYPE_CHECKING:
-    from cloudgpu.core.launch.plan import IdleEnd, LaunchPlan, Share
-    from cloudgpu.core.launch.plan_cost import Extra
+    from collections.abc import Iterable
+
     from cloudgpu.core.model.facts import AttachedCost as AttachedRecord
     from cloudgpu.core.model.facts import ClusterNode, HourlyPrice, MachineGpus, RecordedIdentity, Retained
+    from cloudgpu.core.model.identity import QueriedAccount, Unanswered
     from cloudgpu.core.model.instances import Instance
-    from cloudgpu.core.model.launch import Setup
-    from cloudgpu.core.model.offers import Accelerator, Price
-    from cloudgpu.core.policies.runs import HeardRun
     from cloudgpu.views.documents.machines.machines import (
         AttachedCost,
         ForeignMachine,
@@ -35,17 +33,7 @@ if TYPE_CHECKING:
         NodeOfCluster,
         RetainedPart,
     )
-    from cloudgpu.views.documents.machines.plans import (
-        AccountOffers,
-        BudgetFit,
-        Plan,
-        PlannedEnds,
-        PlannedIdle,
-        PlannedRun,
-    )
-    from cloudgpu.views.documents.machines.plans import Extra as ExtraPart
-    from cloudgpu.views.documents.machines.plans import Setup as SetupPart
-    from cloudgpu.views.documents.parts import Gpu, Identity
+    from cloudgpu.views.documents.parts import AccountAnswers, Gpu, Identity
     from cloudgpu.views.documents.parts import Price as PriceValue
 
 FIRES_WITHIN = timedelta(minutes=5)  # clouds fire to the minute, and a machine takes a while to be stopped
@@ -290,151 +278,6 @@ def foreign_value(instance: Instance) -> ForeignMachine:
     }
 
 
-def plan_value(plan: LaunchPlan, budgets: Sequence[BudgetFit] = ()) -> Plan:
-    """Return a launch plan: what `up --dry-run -o json` prints; `budgets` say how it fits them."""
-    from cloudgpu.core.model.offers import note_kind
-
-    item, request = plan.offer.available, plan.request
-    return {
-        "name": request.name or None,
-        "nodes": plan.nodes,
-        "engine": None if request.cluster is None else request.cluster.engine,
-        "provider": item.provider,
-        "account": item.account,
-        "region": item.region,
-        "zone": item.zone,
-        "instance_type": item.instance_type,
-        "market": str(item.market),
-        "trust": str(item.trust),
-        "gpus": [_accelerator(gpu) for gpu in item.accelerators],
-        "gpu_users": list(item.gpus_now),
-        "vcpus": item.vcpus,
-        "memory_gib": item.memory_gib,
-        "price": price_value(plan.offer.price),
-        "template": request.template,
-        "left_out": list(plan.left_out),
-        "owner": request.owner,
-        "project": request.project,
-        "policy": request.policy,
-        "policy_from": request.policy_by or None,
-        "rules": [
-            {"rule": str(one.rule), "text": one.text, "at": None if one.at is None else iso(one.at)}
-            for one in plan.rules
-        ],
-        "lease_s": request.lease_s,
-        "lease_from": str(plan.lease_from),
-        "renew_until_s": request.renew_s,
-        "renew_until_from": str(plan.renew_from),
-        "expires": iso(plan.expires),
-        "renew_until": iso(plan.renew_until),
-        "cost_to_lease_end_usd": usd(plan.to_lease_end.amount),
-        "cost_to_renew_until_usd": usd(plan.to_renew_until.amount),
-        "low_to_lease_end_usd": usd(plan.to_lease_end.low),
-        "low_to_renew_until_usd": usd(plan.to_renew_until.low),
-        "machine_to_lease_end_usd": usd(plan.to_lease_end.machine),
-        "machine_to_renew_until_usd": usd(plan.to_renew_until.machine),
-        "cost_reasons": list(plan.to_renew_until.reasons),
-        "unpriced": list(plan.to_renew_until.unpriced),
-        "stop_effect": plan.stop_means,
-        "ends": _ends(plan),
-        "idle": None if plan.idle is None else _idle(plan.idle),
-        "guards": list(plan.guards),
-        "guarded": {
-            "agent": str(plan.guarded.agent),
-            "timer": str(plan.guarded.timer),
-            "run": None if plan.run is None else _run(plan.run),
-            "waived": plan.waived,
-        },
-        "lease_ends": plan.lease_ends,
-        "further_offers": plan.further_offers,
-        "highest_usd_per_hour": usd(plan.dearest),
-        "by_account": [_share(one) for one in plan.of_accounts],
-        "on_demand_fallback": request.want.or_on_demand,
-        "setup": setup_value(request.setup),
-        "attached_costs": [extra_value(extra) for extra in plan.extras],
-        "notes": [str(remark) for remark in plan.remarks],
-        "note_kinds": [note_kind(remark).value for remark in plan.remarks],
-        "budgets": list(budgets),
-    }
-
-
-def _run(run: HeardRun) -> PlannedRun:
-    return {"host": run.host, "every_s": run.every.total_seconds(), "at": iso(run.at)}
-
-
-def _ends(plan: LaunchPlan) -> PlannedEnds:
-    ends = plan.ends
-    return {
-        "lease": ends.lease and str(ends.lease),
-        "renew_until": str(ends.renew_until),
-        "budget": str(ends.budget),
-    }
-
-
-def _idle(idle: IdleEnd) -> PlannedIdle:
-    return {
-        "do": idle.do and str(idle.do),
-        "after_s": idle.after.total_seconds(),
-        "grace_s": idle.grace.total_seconds(),
-    }
-
-
-def _share(share: Share) -> AccountOffers:
-    """Return how many offers one account has, and the one of them that is tried first."""
-    item = share.first.available
-    return {
-        "account": item.account,
-        "provider": item.provider,
-        "offers": share.offers,
-        "zone": item.zone,
-        "instance_type": item.instance_type,
-        "usd_per_hour": usd(share.first.price.per_hour),
-    }
-
-
-def setup_value(setup: Setup) -> SetupPart:
-    """Return what a machine is set up with beside its type; null is the provider's usual."""
-    volume, network = setup.volume, setup.network
-    return {
-        "image": setup.image,
-        "disk_gb": setup.disk_gb,
-        "volume": None if volume is None else {"name": volume.name, "size_gb": volume.size_gb},
-        "persistent": setup.persistent,
-        "network": {
-            "ssh_from": list(network.ssh_from),
-            "subnet": network.subnet,
-            "security_group": network.security_group,
-            "public_ip": network.public_ip,
-            "jump": network.jump,
-        },
-        "keep_disk": setup.keep_disk,
-    }
-
-
-def extra_value(extra: Extra) -> ExtraPart:
-    """Return what is paid beside the machine, per month; null where no price is known, never zero."""
-    return {
-        "what": extra.what,
-        "usd_per_month": None if extra.per_month is None else usd(extra.per_month),
-        "low_usd_per_month": usd(low) if (low := extra.rate and extra.rate.least_per_month) else None,
-        "at_most": extra.upper_bound,
-        "while_running": extra.running,
-        "while_stopped": extra.kept,
-        "source": extra.source,
-        "basis": str(extra.rate.basis) if extra.rate and extra.rate.basis else None,
-    }
-
-
-def price_value(price: Price) -> PriceValue:
-    """Return a price with its source, date and how far it can be trusted."""
-    return {
-        "usd_per_hour": usd(price.per_hour),
-        "source": price.source,
-        "as_of": iso(price.as_of),
-        "basis": str(price.basis),
-    }
-
-
 def _row_price(price: HourlyPrice | None) -> PriceValue | None:
     if price is None:
         return None
@@ -446,10 +289,6 @@ def _row_price(price: HourlyPrice | None) -> PriceValue | None:
     }
 
 
-def _accelerator(gpu: Accelerator) -> Gpu:
-    return {"name": gpu.name, "count": gpu.count, "memory_gib": gpu.memory_gib, "share": gpu.share, "of": gpu.of}
-
-
 def _gpu(gpu: MachineGpus) -> Gpu:
     return {
         "name": gpu.name,
@@ -457,4 +296,15 @@ def _gpu(gpu: MachineGpus) -> Gpu:
         "memory_gib": gpu.memory_gib,
         "share": gpu.share,
         "of": gpu.out_of,
+    }
+
+
+def queried_accounts_value(queried: Iterable[QueriedAccount] = (), closed: Iterable[Unanswered] = ()) -> AccountAnswers:
+    """Return `asked`, the accounts that were asked, and `not_asked`: those a credential here names and does not open.
+
+    Both are empty for an answer from the ledger alone.
+    """
+    return {
+        "queried": [{"account": one.account, "provider": one.provider} for one in queried],
+        "not_queried": [{"scope": gap.scope, "why": gap.why} for gap in closed],
     }

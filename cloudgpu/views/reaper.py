@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cloudgpu.core.values.times import iso
-from cloudgpu.views.accounts import queried_accounts_value
 from cloudgpu.views.activity import decision_value, why_value
+from cloudgpu.views.machines import queried_accounts_value
 
 if TYPE_CHECKING:
     from cloudgpu.core.reaper.decisions import Decision, Seen

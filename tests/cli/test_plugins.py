@@ -46,12 +46,12 @@ def test_a_plugin_that_is_not_installed_is_told_so(said):
 @pytest.mark.parametrize(
     ("command", "names"),
     [
-        ("up --help", "Where to launch: acme, aws, azure, gcp, lambda, local or ssh."),
-        ("doctor --help", "provider: acme, aws, azure, gcp, lambda, local or ssh."),
-        ("init --help", "launches: acme, aws, azure, gcp, lambda, local or ssh, or any."),
-        ("up --provider what --dry-run", "This installation has: acme, aws, azure, gcp, lambda, local, ssh."),
+        ("up --help", "Where to launch: acme, aws, azure, gcp, lambda, local, runpod, ssh or vast."),
+        ("doctor --help", "provider: acme, aws, azure, gcp, lambda, local, runpod, ssh or vast."),
+        ("init --help", "launches: acme, aws, azure, gcp, lambda, local, runpod, ssh or vast, or any."),
+        ("up --provider whatever --dry-run", "This installation has: acme, aws, azure, gcp, lambda, local, runpod, ssh, vast."),
         ("doctor", "plug-in acme installed, but no account of it is configured"),
-        ("budget set b --scope provider=acmee --amount 3 --period month", "acme, aws, azure, gcp, lambda, local, ssh."),
+        ("budget set b --scope provider=acmee --amount 3 --period month", "acme, aws, azure, gcp, lambda, local, runpod, ssh, vast."),
     ],
 )
 def test_a_list_of_providers_has_the_plugin(said, command, names):
@@ -65,7 +65,7 @@ def test_a_list_of_providers_has_the_plugin(said, command, names):
 def test_the_catalogue_says_that_it_lacks_a_plugin_and_where_its_prices_are(said, command):
     code, text = said(f"{command} --provider acme")
     assert code == 2
-    assert "The catalogue lists only aws, azure, gcp, lambda: acme tells its offers and prices itself." in text
+    assert "The catalogue lists only aws, azure, gcp, lambda, runpod: acme tells its offers and prices itself." in text
     assert "cloudgpu up --provider acme --dry-run" in text
 
 

@@ -17,8 +17,8 @@ from tests.soak import crash_cloud
 from tests.soak.crash_cloud import CloudLife, Moment
 
 CONFIG = 'provider = "lambda"\naddress_services = []\n[accounts.lab]\nprovider = "lambda"\n'
-WANTED = {"gpu": "a10", "region": "us-east-1"}
-HEADLINE = ("up", "--gpu", "a10", "--region", "us-east-1", "--no-wait", "--yes")
+WANTED = {"gpu": "a10", "region": "us-east-1", "no_guard": True}
+HEADLINE = ("up", "--gpu", "a10", "--region", "us-east-1", "--no-guard", "--no-wait", "--yes")
 READS = ("list", "get", "types", "keys")
 MODULES = ("urllib3", "cloudgpu.providers.lambdalabs.provider", "cloudgpu.providers.lambdalabs.machines")
 UNSURE = 8

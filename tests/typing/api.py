@@ -17,8 +17,8 @@ from cloudgpu.views.documents.automation.backtest import BacktestDocument
 from cloudgpu.views.documents.automation.reap import ReapDocument
 from cloudgpu.views.documents.jobs.jobs import CancelDocument, JobDocument, JobExit, JobPlan, JobsDocument
 from cloudgpu.views.documents.machines.access import CopyDocument, NetworkBenchDocument
+from cloudgpu.views.documents.machines.ended import DownDocument
 from cloudgpu.views.documents.machines.machines import (
-    DownDocument,
     InterruptionDocument,
     LsDocument,
     MachineDocument,

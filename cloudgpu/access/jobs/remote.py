@@ -188,8 +188,7 @@ class RemoteJob:
         """Send what is missing and begin the attempt, at most once; return what it looks like.
 
         An attempt that has begun, or ended, is only looked at. `secrets` and the addresses of `transfers` travel on
-        standard input and are stored nowhere, but that secrets of a job in Slurm lie in a private file until its
-        command has them. Raises InvalidRequest (a full disk, a damaged store).
+        standard input, stored nowhere; in Slurm, secrets lie in a private file at first. Raises InvalidRequest.
         """
         values = {
             "spec": spec.as_dict(),

@@ -104,9 +104,9 @@ def seal(place: Path, number: str) -> int:
     return 0
 
 
-def unsealed(place: Path, number: str, asked: Any) -> bytes:
+def unsealed(place: Path, number: str, options: Any) -> bytes:
     """Return the secrets, and remove their file; the elements of an array share it where they share files."""
-    if not asked.get("sealed"):
+    if not options.get("sealed"):
         return b""
     shared = (place / "origin").exists()
     path, end = place / ("secrets" if shared else f"secrets-{number}"), time.monotonic() + ARRIVE_S
@@ -115,7 +115,7 @@ def unsealed(place: Path, number: str, asked: Any) -> bytes:
             sys.exit("cloudgpu: the secrets of the job did not come: who sends them has ended")
         time.sleep(0.1)
     data = path.read_bytes()
-    if not shared or not asked.get("array"):
+    if not shared or not options.get("array"):
         path.unlink()
     return data
 

@@ -42,9 +42,9 @@ def may_be_root(path: str) -> bool:
     return done.stdout.strip() == b"0"
 
 
-def as_root(words: list[str], mark: str, conf: Path, path: str) -> list[str]:
+def as_root(command: list[str], mark: str, conf: Path, path: str) -> list[str]:
     """Return the command that starts a daemon as root: sudo keeps no environment, so it is given there."""
-    return [*SUDO, "env", "PATH=" + path, "SLURM_CONF=" + str(conf), MARK + "=" + mark, *words]
+    return [*SUDO, "env", "PATH=" + path, "SLURM_CONF=" + str(conf), MARK + "=" + mark, *command]
 
 
 def end_as_root(text: str, whole: Path, short: Path, mark: str, munge: int | None) -> None:

@@ -11,7 +11,7 @@ from cloudgpu.core.model.identity import gap_text
 from cloudgpu.core.policies.policy import Do, Rule
 from cloudgpu.core.reaper.decisions import UNKNOWN
 from cloudgpu.core.values.times import duration_text
-from cloudgpu.views.accounts import queried_accounts_value
+from cloudgpu.views.machines import queried_accounts_value
 
 if TYPE_CHECKING:
     from cloudgpu.core.reaper.decisions import Decision

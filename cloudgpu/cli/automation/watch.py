@@ -73,7 +73,7 @@ def _say_asked(session: Session) -> None:
     from cloudgpu.cli.machine_text import account_lines
     from cloudgpu.control.session.accounts import queried_accounts, used_accounts
     from cloudgpu.errors import LedgerUnavailable
-    from cloudgpu.views.accounts import queried_accounts_value
+    from cloudgpu.views.machines import queried_accounts_value
 
     with suppress(LedgerUnavailable):  # the first pass says so, and is tried again
         for line in account_lines(queried_accounts_value(queried_accounts(session, used_accounts(session), ()))):

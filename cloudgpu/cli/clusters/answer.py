@@ -21,12 +21,8 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.model.machine import Machine
     from cloudgpu.errors import CloudgpuError
-    from cloudgpu.views.documents.machines.machines import (
-        ClusterDocument,
-        ClusterMachinesDocument,
-        DownDocument,
-        MachineDocument,
-    )
+    from cloudgpu.views.documents.machines.ended import DownDocument
+    from cloudgpu.views.documents.machines.machines import ClusterDocument, ClusterMachinesDocument, MachineDocument
 
 
 def answer(session: Session, done: Together, output: Format, said: Callable[[ClusterMachinesDocument], str]) -> None:

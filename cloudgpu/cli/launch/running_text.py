@@ -11,7 +11,8 @@ from cloudgpu.cli.render import dollars, facts, gpus, place, rounded, spent, whe
 from cloudgpu.core.values.printable import printable
 
 if TYPE_CHECKING:
-    from cloudgpu.views.documents.machines.machines import AttachedCost, BusyMachine, MachineDocument
+    from cloudgpu.views.documents.machines.ended import BusyMachine
+    from cloudgpu.views.documents.machines.machines import AttachedCost, MachineDocument
 
 ERASES = "erases its "  # so a provider says that a stop erases a disk
 DELETED = " is deleted."  # so ends a sentence of `termination_sentences` about what an end takes away

@@ -12,7 +12,8 @@ from cloudgpu.cli.common import Format, Output, Yes, _complete_name, confirm, em
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
-    from cloudgpu.views.documents.machines.machines import MachineDocument, RetainedFiles
+    from cloudgpu.views.documents.machines.ended import RetainedFiles
+    from cloudgpu.views.documents.machines.machines import MachineDocument
 
 PROVED_WITHIN = timedelta(minutes=20)  # an end that `down` asks for is proved or given up by then
 

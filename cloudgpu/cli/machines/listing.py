@@ -10,7 +10,8 @@ from cloudgpu.cli.output import tell
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cloudgpu.views.documents.machines.machines import CreditDocument, LsDocument, MachineDocument
+    from cloudgpu.views.documents.machines.machines import LsDocument, MachineDocument
+    from cloudgpu.views.documents.money.budgets import CreditDocument
 
 
 def answer(

@@ -18,8 +18,7 @@ from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, Pr
 from cloudgpu.ledger.log.marks import FOLLOW
 from cloudgpu.ledger.log.storage_errors import LedgerAway, LedgerLeft
 from cloudgpu.parallel import Pool
-from cloudgpu.views.accounts import queried_accounts_value
-from cloudgpu.views.machines import machine_value
+from cloudgpu.views.machines import machine_value, queried_accounts_value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.model.identity import QueriedAccount, Unanswered
     from cloudgpu.providers.abilities import Remains
-    from cloudgpu.views.documents.machines.machines import BusyMachine, DownDocument, RetainedFiles
+    from cloudgpu.views.documents.machines.ended import BusyMachine, DownDocument, RetainedFiles
     from cloudgpu.views.documents.machines.storage import NamedResource
 
 AT_ONCE = 8  # machines that are ended side by side

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
         NetworkBenchDocument,
         ShareDocument,
     )
+    from cloudgpu.views.documents.machines.ended import DownDocument
     from cloudgpu.views.documents.machines.machines import (
         ClusterMachinesDocument,
-        DownDocument,
         InterruptionDocument,
         LsDocument,
         MachineDocument,

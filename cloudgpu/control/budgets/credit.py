@@ -106,9 +106,9 @@ def credit_notes(found: CreditFit | CloudgpuError | None, account: str) -> Itera
         yield Note(f"the credit of account {account} is {found.left.text()}{lasts}", NoteKind.MONEY)
 
 
-def read_credits(session: Session, asked: Iterable[QueriedAccount]) -> Iterator[KnownCredit]:
+def read_credits(session: Session, queried: Iterable[QueriedAccount]) -> Iterator[KnownCredit]:
     """Yield the credit of each of these accounts that is paid in advance; one that cannot be read is told of."""
-    for one in asked:
+    for one in queried:
         try:
             known = _known(session, one)
         except CloudgpuError as error:

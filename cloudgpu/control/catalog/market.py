@@ -29,7 +29,7 @@ from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.typed import parse_gpu, parse_memory, parse_price
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.views.catalog import offer_value
-from cloudgpu.views.machines import price_value
+from cloudgpu.views.plans import price_value
 
 if TYPE_CHECKING:
     from cloudgpu.views.documents.market.catalog import GpusDocument, OfferObstacle

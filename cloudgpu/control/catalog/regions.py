@@ -27,7 +27,7 @@ from cloudgpu.errors import InvalidRequest
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.account_abilities import HasRegions
 from cloudgpu.providers.base import Provider
-from cloudgpu.views.machines import price_value
+from cloudgpu.views.plans import price_value
 
 if TYPE_CHECKING:
     from cloudgpu.views.documents.market.market import Region as RegionValue

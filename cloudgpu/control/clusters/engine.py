@@ -83,7 +83,7 @@ def set_up(session: Session, machines: Sequence[Machine], *, people: Sequence[st
     queue for several people lacks something; Unreachable where a node cannot be reached, a daemon ends, or not all
     nodes are ready in time.
     """
-    named = _queue_for(session, machines[0]) if people is None else people
+    named = queue_for(session, machines[0]) if people is None else people
     with _gang(session, machines) as gang:
         facts = _looked_at(session, gang, named)
         check_fit(facts)
@@ -92,7 +92,7 @@ def set_up(session: Session, machines: Sequence[Machine], *, people: Sequence[st
         _wait_until_ready(session, gang, names, steady)
 
 
-def _queue_for(session: Session, machine: Machine) -> Sequence[str]:
+def queue_for(session: Session, machine: Machine) -> Sequence[str]:
     """Return whose jobs the queue of somebody's own machines has to run, by the settings of their account."""
     account = session.settings.accounts.get(machine.account)
     return account.options.get("queue_for", ()) if account is not None and account.provider == "ssh" else ()

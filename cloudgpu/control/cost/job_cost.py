@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.core.events.job_lines import SUBJECT
 from cloudgpu.core.jobs.job import Job, jobs_of
-from cloudgpu.core.jobs.shares import assigned, guest_since, job_cost
-from cloudgpu.core.jobs.tariff import tariff_cost, tariff_rows
+from cloudgpu.core.jobs.shares import assigned, guest_since, job_cost, tariff_cost, tariff_rows
 from cloudgpu.core.values.times import iso
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ from cloudgpu.control.session.reachable import reachable
 from cloudgpu.control.session.session import Session, living, present
 from cloudgpu.core.model.machine import Machine, scope_of_row
 from cloudgpu.core.values.times import iso
-from cloudgpu.views.accounts import queried_accounts_value
-from cloudgpu.views.machines import foreign_value, machine_value
+from cloudgpu.views.machines import foreign_value, machine_value, queried_accounts_value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,10 +23,10 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.machines.machines import (
         ClusterDocument,
         ClusterMachinesDocument,
-        CreditDocument,
         LsDocument,
         MachineDocument,
     )
+    from cloudgpu.views.documents.money.budgets import CreditDocument
 
 
 def age_of_view(session: Session, machines: list[Machine]) -> str | None:

@@ -20,8 +20,8 @@ from cloudgpu.core.model.machine import Machine, fact
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, LedgerUnavailable, ProviderUnavailable, Silent
 from cloudgpu.ledger.last_seen import last_seen_at
 from cloudgpu.parallel import Pool
-from cloudgpu.providers.abilities import BulkStop
 from cloudgpu.providers.base import Provider
+from cloudgpu.providers.cluster_abilities import BulkStop
 from cloudgpu.providers.shared.calls import OF_ACCOUNTS_S, gather
 from cloudgpu.views.ended import gone
 

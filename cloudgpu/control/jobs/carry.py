@@ -32,7 +32,6 @@ from cloudgpu.control.jobs.notices import note_machine, note_secrets, note_stall
 from cloudgpu.control.jobs.slurm.gang import ended_with, is_living, known, nodes_of, refused_parts
 from cloudgpu.control.jobs.store import directory_of, put_back, the_job
 from cloudgpu.control.lifecycle.lease import set_hold
-from cloudgpu.control.session.guarding import NO_GUARD
 from cloudgpu.control.spot.interruptions import note_interruption
 from cloudgpu.core.events import job_lines as lines
 from cloudgpu.core.jobs.carried import LATER, SOON, Carried, waiting_text
@@ -231,7 +230,7 @@ class Carrier(Attendant):
             self._append(self._ended(job, end))
             self._append(*closed(self.session, the_job(self.session, self.id), None, error.message))
             raise error
-        elif over or (isinstance(error, (BudgetRefused, InvalidRequest)) and error.field != NO_GUARD):
+        elif over or (isinstance(error, (BudgetRefused, InvalidRequest)) and error.field != "--no-guard"):
             self._append(self._ended(job, no_machine(job, error.message, now)))
         else:
             self._append(lines.job_waits(job.id, attempt.number, error.message, now))
@@ -394,8 +393,7 @@ class Carrier(Attendant):
 
     def _resume(self, job: Job, step: Step) -> Carried | None:
         machine, now = self._there(job), self.session.clock()
-        attempt, number = job.attempts[-1].number, job.resumes + 1
-        line = lines.job_resumed(job.id, attempt, number, machine.id, step.why, now)
+        line = lines.job_resumed(job.id, job.attempts[-1].number, job.resumes + 1, machine.id, step.why, now)
         try:
             resumed(self.session, job, machine)
         except (NoCapacity, QuotaExceeded):  # nothing was started, so it does not count

@@ -22,7 +22,7 @@ from cloudgpu.core.values.money import usd
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.views.differences import differences_value
-from cloudgpu.views.machines import plan_value
+from cloudgpu.views.plans import plan_value
 
 if TYPE_CHECKING:
     from cloudgpu.control.launch.plan import Prepared

@@ -49,7 +49,7 @@ from cloudgpu.errors import (
 )
 from cloudgpu.providers.abilities import Resolved, Taggable
 from cloudgpu.underway import changing
-from cloudgpu.views.machines import plan_value
+from cloudgpu.views.plans import plan_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

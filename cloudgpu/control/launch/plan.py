@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from cloudgpu.core.budgets.credit import CreditFit
-    from cloudgpu.core.policies.runs import HeardRun
+    from cloudgpu.core.policies.runs import ScheduledRun
     from cloudgpu.errors import CloudgpuError
 
 TELLS_ONLY = "the agent on the machine, which reports whether it is used, and cannot end billing"
@@ -239,7 +239,7 @@ def _of_cluster(session: Session, request: LaunchRequest, offer: Offer) -> Itera
         yield from cluster_remarks(request.cluster.nodes, offer.available, session.ledger.machines())
 
 
-def _only_runs(session: Session, provider: Provider, first: Exact, run: HeardRun | None) -> Iterator[Note]:
+def _only_runs(session: Session, provider: Provider, first: Exact, run: ScheduledRun | None) -> Iterator[Note]:
     """Yield that scheduled runs are the only layer, whose they are, and whether somebody hears when they stop."""
     if not needs_guard(provider, first.offer, first.resolved):
         return

@@ -18,7 +18,7 @@ from cloudgpu.providers.abilities import LeavesFiles, ReportsProcesses
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
     from cloudgpu.providers.base import Provider
-    from cloudgpu.views.documents.machines.machines import BusyMachine
+    from cloudgpu.views.documents.machines.ended import BusyMachine
 
 
 def termination_sentences(session: Session, machines: Sequence[Machine]) -> str:

@@ -22,7 +22,8 @@ from cloudgpu.core.model.machine import Machine, fact, unproved
 from cloudgpu.core.reaper.outcome import Item, Outcome
 from cloudgpu.errors import CloudgpuError, EndRefused, InstanceNotFound, ProviderUnavailable, Silent
 from cloudgpu.parallel import Pool
-from cloudgpu.providers.abilities import BulkStop, Pausable
+from cloudgpu.providers.abilities import Pausable
+from cloudgpu.providers.cluster_abilities import BulkStop
 from cloudgpu.providers.patience import Silence
 from cloudgpu.providers.shared.calls import Waiting
 from cloudgpu.underway import changing

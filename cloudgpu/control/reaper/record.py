@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.alerts.alerts import found_at_home
-from cloudgpu.control.session.guarding import heard_records
+from cloudgpu.control.session.guarding import scheduled_records
 from cloudgpu.control.session.last_run import carried, last_pass
 from cloudgpu.core.alerts.alerts import Finding
 from cloudgpu.core.budgets.credit import KnownCredit, newest
@@ -109,7 +109,7 @@ def record_pass(session: Session, found: Pass, *, cron: bool, sweep: bool, verb:
         sweep=sweep,
         ok_at=ok_at,
         sweep_at=sweep_at,
-        heard=heard_records(session),
+        runs=scheduled_records(session),
         left=_credits(session, found.credits),
     )
     session.ledger.append([line])
@@ -133,7 +133,7 @@ def record_failure(session: Session, why: str, *, cron: bool, sweep: bool) -> No
         sweep=sweep,
         ok_at=ok_at,
         sweep_at=sweep_at,
-        heard=heard_records(session),
+        runs=scheduled_records(session),
         left=_credits(session),
     )
     session.ledger.append([line])

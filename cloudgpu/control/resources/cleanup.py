@@ -36,7 +36,7 @@ from cloudgpu.errors import (
 from cloudgpu.providers.abilities import HasOrphans, HasResources, Imageable, SetsTimer
 from cloudgpu.providers.patience import Silence
 from cloudgpu.underway import changing
-from cloudgpu.views.accounts import queried_accounts_value
+from cloudgpu.views.machines import queried_accounts_value
 from cloudgpu.views.orphans import orphan_value, orphans_value
 
 if TYPE_CHECKING:

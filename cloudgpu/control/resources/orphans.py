@@ -26,7 +26,7 @@ from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import HasOrphans, HasResources, SetsTimer
 from cloudgpu.providers.account_abilities import HasRegions
-from cloudgpu.views.accounts import queried_accounts_value
+from cloudgpu.views.machines import queried_accounts_value
 from cloudgpu.views.orphans import orphans_value
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.events.account_names import Names
     from cloudgpu.core.events.log import Event
     from cloudgpu.core.model.identity import AccountIdentity
-    from cloudgpu.core.policies.runs import HeardRun
+    from cloudgpu.core.policies.runs import ScheduledRun
     from cloudgpu.core.team.rights import Published
     from cloudgpu.ledger.log.base import Ledger
     from cloudgpu.providers.base import Provider
@@ -58,7 +58,7 @@ class SessionBase:
     for_lab: bool = False  # a pass is under way, which acts for the lab, whoever runs it
     apart: bool = False  # the ledger is away, and what stands in for it waits to be written
     alerts_told: tuple[Event, AlertState] | None = None  # what `alerts` has folded of its lines, up to this one
-    own_run: HeardRun | None = None  # the scheduled run of the reaper that is under way here, and is not recorded yet
+    own_run: ScheduledRun | None = None  # the one of the reaper that is under way here, not recorded yet
     identified: dict[tuple[str, str], AccountIdentity] = field(default_factory=dict)  # as written down
     regions_in_use: Mapping[str, Collection[str]] | None = None  # by kind of provider, in `by_remembered_regions`
     _names: tuple[datetime, Names] | None = None  # what was renamed, and when that was read

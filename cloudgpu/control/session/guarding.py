@@ -19,7 +19,7 @@ from cloudgpu.control.session.last_run import last_pass
 from cloudgpu.core.model.identity import COMPUTERS, QueriedAccount, Unanswered
 from cloudgpu.core.model.machine import scope_of_row
 from cloudgpu.core.policies.guards import costs, needs_runs
-from cloudgpu.core.policies.runs import HeardRun, guarding_run, missing, with_run
+from cloudgpu.core.policies.runs import ScheduledRun, guarding_run, missing, with_run
 from cloudgpu.core.values.naming import scope_of
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.providers.abilities import guarding
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.base import SessionBase
     from cloudgpu.core.model.machine import Machine
     from cloudgpu.core.model.offers import Offer
-    from cloudgpu.core.model.records import HeardRunRecord
+    from cloudgpu.core.model.records import ScheduledRunRecord
     from cloudgpu.providers.abilities import Resolved
     from cloudgpu.providers.base import Provider
 
@@ -64,30 +64,31 @@ def _line(file: Path) -> str:
 
 
 def own_run(
-    session: SessionBase, every: timedelta, asked: Iterable[QueriedAccount], silent: Iterable[Unanswered]
-) -> HeardRun:
+    session: SessionBase, every: timedelta, queried: Iterable[QueriedAccount], silent: Iterable[Unanswered]
+) -> ScheduledRun:
     """Return what a scheduled run that ends now says of itself: the accounts of clouds that answered it.
 
-    `every` is how often this computer makes one; `asked` are the accounts that it asked, `silent` what did not answer.
+    `every` is how often this computer makes one; `queried` are the accounts that it asked, `silent` those that gave no
+    answer.
     """
     scopes = {gap.scope for gap in silent}
-    answered = [one for one in asked if one.account not in scopes]
+    answered = [one for one in queried if one.account not in scopes]
     found = set()
     for one in answered:
         with suppress(CloudgpuError):
             identity = identity_of(session, one.account, None)
             found |= set() if identity.kind in COMPUTERS else {scope_of(one.provider, identity.id)}
-    return HeardRun(platform.node(), session.clock(), every, on_battery(), frozenset(found))
+    return ScheduledRun(platform.node(), session.clock(), every, on_battery(), frozenset(found))
 
 
-def heard(session: SessionBase) -> tuple[HeardRun, ...]:
+def scheduled(session: SessionBase) -> tuple[ScheduledRun, ...]:
     """Return the latest scheduled runs of all computers, with the one that is under way here. Raises as the ledger."""
-    return with_run(last_pass(session.ledger).heard, session.own_run, session.clock())
+    return with_run(last_pass(session.ledger).scheduled, session.own_run, session.clock())
 
 
-def heard_records(session: SessionBase) -> list[HeardRunRecord]:
+def scheduled_records(session: SessionBase) -> list[ScheduledRunRecord]:
     """Return the scheduled runs that the line of a run carries to the next one."""
-    return [one.record() for one in heard(session)]
+    return [one.record() for one in scheduled(session)]
 
 
 def needs_guard(provider: Provider, offer: Offer, resolved: Resolved) -> bool:
@@ -95,11 +96,11 @@ def needs_guard(provider: Provider, offer: Offer, resolved: Resolved) -> bool:
     return guarding(provider, resolved).alone and costs(provider.kind, offer.price.per_hour.nanos)
 
 
-def run_of_launch(session: SessionBase, provider: Provider, offer: Offer, resolved: Resolved) -> HeardRun | None:
+def run_of_launch(session: SessionBase, provider: Provider, offer: Offer, resolved: Resolved) -> ScheduledRun | None:
     """Return the run that a launch relies on; None for none, and for a launch that needs none."""
     if not needs_guard(provider, offer, resolved):
         return None
-    return guarding_run(heard(session), _scope(session, offer), session.clock())
+    return guarding_run(scheduled(session), _scope(session, offer), session.clock())
 
 
 def check_launch_guarded(session: SessionBase, provider: Provider, offer: Offer, resolved: Resolved) -> None:
@@ -118,7 +119,7 @@ def check_start_guarded(session: SessionBase, machines: Sequence[Machine]) -> No
 def is_guarded(session: SessionBase, machine: Machine) -> bool:
     """Say whether something would end this machine, or it was agreed to do without."""
     now = session.clock()
-    return not needs_runs(machine) or guarding_run(heard(session), scope_of_row(machine), now) is not None
+    return not needs_runs(machine) or guarding_run(scheduled(session), scope_of_row(machine), now) is not None
 
 
 def without_waiver(machine: Machine) -> Machine:
@@ -128,7 +129,7 @@ def without_waiver(machine: Machine) -> Machine:
 
 
 def _check(session: SessionBase, scope: str, account: str) -> None:
-    runs, now = heard(session), session.clock()
+    runs, now = scheduled(session), session.clock()
     if guarding_run(runs, scope, now) is None:
         raise InvalidRequest(
             "Nothing on this machine can end its bill, only scheduled runs of the reaper can, and "

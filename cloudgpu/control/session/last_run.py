@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.base import SessionBase
     from cloudgpu.core.budgets.credit import KnownCredit
     from cloudgpu.core.events.log import Event
-    from cloudgpu.core.policies.runs import HeardRun
+    from cloudgpu.core.policies.runs import ScheduledRun
     from cloudgpu.ledger.log.base import Ledger
 
 SUBJECT, KIND = "reaper", "reap_finished"
@@ -34,14 +34,14 @@ class LastPass:
     sweep_at: datetime | None = None
 
     @property
-    def heard(self) -> tuple[HeardRun, ...]:
+    def scheduled(self) -> tuple[ScheduledRun, ...]:
         """The latest scheduled run of each computer, with how often it makes one and what it runs on."""
-        said = () if self.latest is None else self.latest.body.get("heard", ())
+        said = () if self.latest is None else self.latest.body.get("scheduled", ())
         if not said:
             return ()
-        from cloudgpu.core.policies.runs import HeardRun
+        from cloudgpu.core.policies.runs import ScheduledRun
 
-        return tuple(map(HeardRun.of, said))
+        return tuple(map(ScheduledRun.of, said))
 
     @property
     def credits(self) -> tuple[KnownCredit, ...]:
@@ -140,7 +140,7 @@ def unguarded_machines(
     from cloudgpu.core.policies.runs import guarding_run, missing, with_run
 
     now = session.clock()
-    known = with_run((last or last_pass(session.ledger)).heard, session.own_run, now)
+    known = with_run((last or last_pass(session.ledger)).scheduled, session.own_run, now)
     scopes = ((machine, scope_of_row(machine)) for machine in alone)
     return [(one, missing(known, scope, now)) for one, scope in scopes if guarding_run(known, scope, now) is None]
 

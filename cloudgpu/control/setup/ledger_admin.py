@@ -19,7 +19,7 @@ from cloudgpu.core.model.identity import NOT_HERE, Elsewhere, Unanswered, accoun
 from cloudgpu.core.model.machine import scope_of_row
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable, NotReachableHere
 from cloudgpu.ledger.sqlite import backup
-from cloudgpu.views.accounts import queried_accounts_value
+from cloudgpu.views.machines import queried_accounts_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

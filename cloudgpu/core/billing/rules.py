@@ -250,7 +250,7 @@ RULES = (
         "vast", ANY, Resource.DISK, SECOND, 0, None,
         "from the contract's making to its end, stopped too; not while its host is offline, which is not taken off",
         "vast.ai's guide to billing: storage by the second for as long as the contract exists and its host is online; "
-        "the length of a month is not said", "2026-08", "verified; month: recalled", maybe_month_hours=730,
+        "it does not give the length of a month", "2026-08", "verified; month: recalled", maybe_month_hours=730,
     ),
     Rule(
         "vast", ANY, Resource.TRAFFIC, 1, 0, None, "both ways, in any state",

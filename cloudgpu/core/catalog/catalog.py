@@ -77,7 +77,8 @@ class InstanceType:
     """A machine that a provider lists. `gpu.memory_gib` is per GPU, or of the share where `gpu.share` is below 1.
 
     `legacy` says why it can probably not be launched any more (empty: it can). `spot_only`: it has a list price,
-    but is not sold on demand. `recalled` names the facts that rest on memory. Local SSD in GB, None: not known.
+    but is not sold on demand. `recalled` names the facts that rest on memory. Local SSD in GB, None: not known. `vcpus`
+    and `memory_gib` are 0 where no list says them.
     """
 
     provider: str

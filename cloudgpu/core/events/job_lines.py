@@ -373,13 +373,7 @@ def job_try_ended(
     job: str, attempt: int, now: datetime, *, interrupted: bool, status: int | None, why: str, moved: bool = False
 ) -> Draft:
     """Return the line that an attempt is over and another one follows."""
-    body: JobTryEnded = {
-        "job": job,
-        "attempt": attempt,
-        "interrupted": interrupted,
-        "status": status,
-        "why": why,
-    }
+    body: JobTryEnded = {"job": job, "attempt": attempt, "interrupted": interrupted, "status": status, "why": why}
     if moved:
         body["moved"] = True
     return Draft("job_try_ended", SUBJECT, body, now, f"job:{job}:{attempt}:try-ended")
@@ -397,14 +391,7 @@ def job_ended(
     by_machine: bool = False,
 ) -> Draft:
     """Return the line that a job is over; `by_machine`: `at` is the machine's own time."""
-    body: JobEnded = {
-        "job": job,
-        "attempt": attempt,
-        "outcome": outcome,
-        "status": status,
-        "signal": signal,
-        "why": why,
-    }
+    body = JobEnded(job=job, attempt=attempt, outcome=outcome, status=status, signal=signal, why=why)
     return Draft("job_ended", SUBJECT, body, at, f"job:{job}:ended", clock=MACHINE if by_machine else OWN)
 
 
@@ -418,15 +405,7 @@ def job_results_fetched(
     job: str, files: int, size: int, directory: str, host: str, now: datetime, *, whole: bool, why: str = ""
 ) -> Draft:
     """Return the line that says where results are, and whether they are whole; `size` is in bytes."""
-    body: JobResultsFetched = {
-        "job": job,
-        "files": files,
-        "bytes": size,
-        "directory": directory,
-        "host": host,
-        "whole": whole,
-        "why": why,
-    }
+    body = JobResultsFetched(job=job, files=files, bytes=size, directory=directory, host=host, whole=whole, why=why)
     dedupe = f"job:{job}:fetched" if whole else f"job:{job}:fetched:{iso(now)}"
     return Draft("job_results_fetched", SUBJECT, body, now, dedupe)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NotRequired, TypedDict
 
 from cloudgpu.core.events.bodies import Nanos, Time
-from cloudgpu.core.model.records import CreditRecord, HeardRunRecord
+from cloudgpu.core.model.records import CreditRecord, ScheduledRunRecord
 
 # -- looks, runs and accounts
 
@@ -28,7 +28,7 @@ class AccountSynced(TypedDict):
 
 
 class ReapFinished(TypedDict):
-    """A run of the reaper: what it did, when one last was ok, and each computer's latest (`heard`); else only `why`."""
+    """A run of the reaper: what it did, when one last was ok, each computer's latest (`scheduled`); or only `why`."""
 
     verb: str
     ok: bool
@@ -45,7 +45,7 @@ class ReapFinished(TypedDict):
     unproved: NotRequired[int]
     unanswered: NotRequired[list[str]]
     took_s: NotRequired[float]
-    heard: NotRequired[list[HeardRunRecord]]
+    scheduled: NotRequired[list[ScheduledRunRecord]]
     credits: NotRequired[list[CreditRecord]]
 
 

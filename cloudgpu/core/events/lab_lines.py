@@ -13,7 +13,7 @@ from cloudgpu.core.events import lab_bodies as bodies
 from cloudgpu.core.events.log import FORMAT, Draft
 from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.model.machine import Budgeted, Machine
-from cloudgpu.core.model.records import CreditRecord, HeardRunRecord
+from cloudgpu.core.model.records import CreditRecord, ScheduledRunRecord
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import tag_value
 from cloudgpu.core.values.times import iso
@@ -64,12 +64,12 @@ def reap_finished(
     sweep: bool,
     ok_at: str | None,
     sweep_at: str | None,
-    heard: Iterable[HeardRunRecord] = (),
+    runs: Iterable[ScheduledRunRecord] = (),
     left: Iterable[CreditRecord] = (),
 ) -> Draft:
     """Return the line that a run of the reaper has ended, and how; when one last was ok, and when one last swept.
 
-    `heard` are the latest scheduled runs of all computers, with this one where it was scheduled;
+    `runs` are the latest scheduled runs of all computers, with this one where it was scheduled;
     `left` what was left in prepaid accounts when a run last read it.
     """
     body: bodies.ReapFinished = {
@@ -87,7 +87,7 @@ def reap_finished(
         "sweep": sweep,
         "ok_at": ok_at,
         "sweep_at": sweep_at,
-        "heard": list(heard),
+        "scheduled": list(runs),
         "credits": list(left),
     }
     return _passed(body, now)
@@ -103,7 +103,7 @@ def reap_failed(
     sweep: bool,
     ok_at: str | None,
     sweep_at: str | None,
-    heard: Iterable[HeardRunRecord] = (),
+    runs: Iterable[ScheduledRunRecord] = (),
     left: Iterable[CreditRecord] = (),
 ) -> Draft:
     """Return the line that a run of the reaper has broken off before it could judge anything."""
@@ -116,7 +116,7 @@ def reap_failed(
         "sweep": sweep,
         "ok_at": ok_at,
         "sweep_at": sweep_at,
-        "heard": list(heard),
+        "scheduled": list(runs),
         "credits": list(left),
     }
     return _passed(body, now)

@@ -16,7 +16,7 @@ from cloudgpu.core.policies.description import Says, off_now
 from cloudgpu.core.policies.endings import agreed, at_last, gentlest, of_offer
 from cloudgpu.core.policies.guards import Agent, Guards, Timer, guarded_offer, lease_ends
 from cloudgpu.core.policies.policy import Act, Do, Origin, Policy, Unpausable
-from cloudgpu.core.policies.runs import HeardRun
+from cloudgpu.core.policies.runs import ScheduledRun
 from cloudgpu.core.values.money import Money, charge
 from cloudgpu.core.values.times import epoch
 
@@ -92,7 +92,7 @@ class LaunchPlan:
     guarded: Guards = ALL_GUARDS
     lease_ends: bool = True
     idle: IdleEnd | None = None  # None: idle time does nothing to it
-    run: HeardRun | None = None  # the scheduled run that it relies on, where nothing else ends it
+    run: ScheduledRun | None = None  # the scheduled run that it relies on, where nothing else ends it
     waived: bool = False  # nothing else ends it, and --no-guard was typed
 
     @property
@@ -122,7 +122,7 @@ def launch_plan(
     any_provider: bool = False,
     policy: Policy | None = None,
     guarded: Guards = ALL_GUARDS,
-    run: HeardRun | None = None,
+    run: ScheduledRun | None = None,
     waived: bool = False,
 ) -> LaunchPlan:
     """Return the plan for the first of `offers` (in the order of trying, at least one), as of `now`.

@@ -169,8 +169,8 @@ class GuardsRecord(TypedDict):
     waived: NotRequired[bool]
 
 
-class HeardRunRecord(TypedDict):
-    """The latest scheduled run of the reaper on one computer: `core.policies.runs.HeardRun`."""
+class ScheduledRunRecord(TypedDict):
+    """The latest scheduled run of the reaper on one computer: `core.policies.runs.ScheduledRun`."""
 
     host: str
     at: str

@@ -10,14 +10,14 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import NamedTuple, Self
 
-from cloudgpu.core.model.records import HeardRunRecord
+from cloudgpu.core.model.records import ScheduledRunRecord
 from cloudgpu.core.values.times import duration_text, from_iso, iso
 
 LATE = 2  # times its interval: a run that is older than that has fallen silent
 MOST = 8  # computers that are remembered
 
 
-class HeardRun(NamedTuple):
+class ScheduledRun(NamedTuple):
     """The latest scheduled run of one computer (`host`), as the ledger heard of it.
 
     `at` is when it ended, `every` how often that computer runs it. `battery`: it ran on one then; None: not known.
@@ -31,12 +31,12 @@ class HeardRun(NamedTuple):
     accounts: frozenset[str]
 
     @classmethod
-    def of(cls, record: HeardRunRecord) -> Self:
+    def of(cls, record: ScheduledRunRecord) -> Self:
         """Return the value of a record."""
         every = timedelta(seconds=record["every_s"])
         return cls(record["host"], from_iso(record["at"]), every, record["battery"], frozenset(record["accounts"]))
 
-    def record(self) -> HeardRunRecord:
+    def record(self) -> ScheduledRunRecord:
         """Return it as a ledger line carries it."""
         return {
             "host": self.host,
@@ -47,18 +47,18 @@ class HeardRun(NamedTuple):
         }
 
 
-def is_recent(run: HeardRun, now: datetime) -> bool:
+def is_recent(run: ScheduledRun, now: datetime) -> bool:
     """Say whether a run is within twice its own interval of `now`; one that is far ahead was made by a wrong clock."""
     return abs(now - run.at) <= LATE * run.every
 
 
-def guarding_run(runs: Iterable[HeardRun], account: str, now: datetime) -> HeardRun | None:
+def guarding_run(runs: Iterable[ScheduledRun], account: str, now: datetime) -> ScheduledRun | None:
     """Return the run that guards the machines of an account, the most frequent of several; None where none does."""
     fit = [run for run in runs if account in run.accounts and run.battery is False and is_recent(run, now)]
     return min(fit, key=lambda run: (run.every, abs(now - run.at), run.host), default=None)
 
 
-def with_run(before: Iterable[HeardRun], own: HeardRun | None, now: datetime) -> tuple[HeardRun, ...]:
+def with_run(before: Iterable[ScheduledRun], own: ScheduledRun | None, now: datetime) -> tuple[ScheduledRun, ...]:
     """Return the runs that the next line carries: `own` in place of that computer's last, the recent ones first.
 
     At most `MOST`: containers with a new name each time must not fill the ledger.
@@ -68,13 +68,13 @@ def with_run(before: Iterable[HeardRun], own: HeardRun | None, now: datetime) ->
     return tuple(sorted(found, key=lambda run: (not is_recent(run, now), abs(now - run.at), run.host))[:MOST])
 
 
-def silent_since(runs: Iterable[HeardRun], account: str) -> HeardRun | None:
+def silent_since(runs: Iterable[ScheduledRun], account: str) -> ScheduledRun | None:
     """Return the last run that checked an account from a computer without a battery in use; None for none."""
     fit = (run for run in runs if account in run.accounts and run.battery is False)
     return max(fit, key=lambda run: run.at, default=None)
 
 
-def missing(runs: Iterable[HeardRun], account: str, now: datetime) -> str:
+def missing(runs: Iterable[ScheduledRun], account: str, now: datetime) -> str:
     """Return what is missing for a run to guard an account, as the second half of a sentence."""
     known = list(runs)
     if not known:
@@ -91,12 +91,12 @@ def missing(runs: Iterable[HeardRun], account: str, now: datetime) -> str:
     return f"it is not known whether {_hosts(recent)} runs on a battery"
 
 
-def age_text(run: HeardRun, now: datetime) -> str:
+def age_text(run: ScheduledRun, now: datetime) -> str:
     """Return how old a run is beside how often it should come: `was 3h ago and should come every 10m`."""
     if run.at > now:
         return "is of a time that is still to come, by this computer's clock"
     return f"was {duration_text(now - run.at)} ago and should come every {duration_text(run.every)}"
 
 
-def _hosts(runs: Iterable[HeardRun]) -> str:
+def _hosts(runs: Iterable[ScheduledRun]) -> str:
     return ", ".join(dict.fromkeys(run.host for run in runs))

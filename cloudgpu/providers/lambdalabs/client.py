@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from cloudgpu.core.model.identity import AccountIdentity
 from cloudgpu.errors import CloudgpuError, InvalidRequest, ProviderUnavailable
-from cloudgpu.providers.base import ProviderSettings
+from cloudgpu.providers.base import ProviderSettings, TokenRule
 from cloudgpu.providers.lambdalabs import errors
 from cloudgpu.providers.lambdalabs.options import KIND, lambda_options, read_key
 from cloudgpu.providers.rest.client import LOOPBACK, Answer, Place, RestClient
@@ -28,6 +28,12 @@ CLOUD = "Lambda Cloud"
 KEY_NAME = "cloudgpu"
 # Lambda's description: one request a second, a launch every 12 seconds.
 INTERVALS = {"*": 1.0, "launch": 12.0}
+TOKEN_RULE = TokenRule(
+    lifetime=timedelta(minutes=10),
+    listing_proves_after=timedelta(minutes=10),
+    source="Lambda knows no tokens: a call is sent once, and a replay only looks. That a listing shows a new machine "
+    "within ten minutes is a belief: no page of Lambda's says how late it may be",
+)
 STOCK_S = 20.0  # an answer about types serves offers and prices that are asked one after the other
 
 

@@ -17,7 +17,7 @@ from cloudgpu.core.model.launch import Attempt
 from cloudgpu.core.model.offers import Market
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, ProviderUnavailable, RateLimited
 from cloudgpu.providers.lambdalabs import errors
-from cloudgpu.providers.lambdalabs.client import CLOUD, KEY_NAME
+from cloudgpu.providers.lambdalabs.client import CLOUD, KEY_NAME, TOKEN_RULE
 from cloudgpu.providers.lambdalabs.offers import accelerators
 from cloudgpu.providers.lambdalabs.options import KIND
 from cloudgpu.providers.machine.files import USER, Given
@@ -100,8 +100,6 @@ def _made(lam: Lambda, attempt: Attempt) -> Instance | None:
 
 def _is_new(lam: Lambda, attempt: Attempt) -> bool:
     """Say whether a machine that was made may not be shown yet."""
-    from cloudgpu.providers.lambdalabs.provider import TOKEN_RULE
-
     sent = lam.sends.sent_at(attempt.token)
     return sent is not None and lam.clock() - sent < TOKEN_RULE.listing_proves_after
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from cloudgpu.core.model.account import Region
 from cloudgpu.core.model.identity import AccountIdentity
@@ -12,16 +12,9 @@ from cloudgpu.core.model.launch import Attempt
 from cloudgpu.core.model.offers import Availability, Available, Price, Requirements
 from cloudgpu.core.policies.guards import Agent, Guards
 from cloudgpu.providers.account_abilities import Finding, Login
-from cloudgpu.providers.base import ProviderSettings, TokenRule
-from cloudgpu.providers.lambdalabs.client import Lambda
+from cloudgpu.providers.base import ProviderSettings
+from cloudgpu.providers.lambdalabs.client import TOKEN_RULE, Lambda
 from cloudgpu.providers.lambdalabs.options import KIND
-
-TOKEN_RULE = TokenRule(
-    lifetime=timedelta(minutes=10),
-    listing_proves_after=timedelta(minutes=10),
-    source="Lambda knows no tokens: a call is sent once, and a replay only looks. That a listing shows a new machine "
-    "within ten minutes is a belief: no page of Lambda's says how late it may be",
-)
 
 
 def make(settings: ProviderSettings) -> LambdaProvider:

@@ -6,9 +6,12 @@ import json
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Any, TypedDict
 
+from cloudgpu.core.model.account import Credit
 from cloudgpu.core.model.identity import AccountIdentity
+from cloudgpu.core.values.money import Money
 from cloudgpu.errors import CloudgpuError, ProviderUnavailable
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.patience import Patience
@@ -127,10 +130,21 @@ class Runpod:
             raise self._meaning(error, "pods.logs", id_) from error
         return "\n".join(_said(events))
 
-    def balance(self) -> Mapping[str, Any]:
-        """Return what credit is left: `balanceAmount` in USD, `billingMode` PREPAID or POSTPAID."""
-        found: Mapping[str, Any] = self._get("/v2/billing/balance", "billing.balance")
-        return found
+    def credit(self) -> Credit:
+        """Return what is left of what was paid in; at zero, RunPod deletes pods (docs, Pods, Pricing).
+
+        Raises ProviderUnavailable for an account that is invoiced, and for an answer without a balance.
+        """
+        as_of, said = self.clock(), self._get("/v2/billing/balance", "billing.balance")
+        try:
+            left, mode = Money.usd(str(Decimal(str(said["balanceAmount"])))), said["billingMode"]
+        except (KeyError, TypeError, ArithmeticError, ValueError) as error:
+            message = "RunPod's answer has no balance."
+            raise ProviderUnavailable(message, field="provider", value=KIND, next=f"See {errors.BILLING}") from error
+        if mode != "PREPAID":
+            message = "This account of RunPod is invoiced, so it has no credit that could end."
+            raise ProviderUnavailable(message, field="provider", value=KIND)
+        return Credit(left, as_of, None, errors.BILLING)
 
     def _get(self, path: str, action: str, *, query: Mapping[str, str] | None = None, value: str | None = None) -> Any:
         return self._call("GET", path, action, query=query, value=value)

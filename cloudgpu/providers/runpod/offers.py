@@ -26,12 +26,12 @@ STOP_MEANS = (
 
 
 def available(runpod: Runpod, requirements: Requirements) -> Availability:
-    """Return what could be launched: SECURE by data centre, and the community's computers where the settings ask."""
+    """Return what could be launched: SECURE by data centre, and the community's computers where they are accepted."""
     if Market.ON_DEMAND not in markets(requirements):
         return Availability(())
     found = [
         item
-        for cloud in _clouds(runpod)
+        for cloud in _clouds(requirements)
         for count in _counts(requirements)
         for item in _items(runpod, cloud, count)
         if fits(item, requirements)
@@ -39,8 +39,8 @@ def available(runpod: Runpod, requirements: Requirements) -> Availability:
     return Availability(tuple(found))
 
 
-def _clouds(runpod: Runpod) -> tuple[str, ...]:
-    return (SECURE, COMMUNITY) if runpod.options.community else (SECURE,)
+def _clouds(requirements: Requirements) -> tuple[str, ...]:
+    return (SECURE, COMMUNITY) if requirements.trust.accepts(Trust.COMMUNITY) else (SECURE,)
 
 
 def _counts(requirements: Requirements) -> tuple[int, ...]:

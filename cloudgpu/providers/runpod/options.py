@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cloudgpu.errors import AuthFailed, InvalidRequest
-from cloudgpu.providers.shared.options import fault, flag, matching, read_table, several
+from cloudgpu.providers.shared.options import fault, matching, read_table, several
 
 KIND = "runpod"
 ENDPOINT, KEY = "CLOUDGPU_RUNPOD_ENDPOINT", "RUNPOD_API_KEY"
@@ -28,12 +28,10 @@ KEYS = "Make a key at https://console.runpod.io/user/settings and set RUNPOD_API
 class RunpodOptions:
     """What an account's table says. `data_centers` empty: all.
 
-    `community`: computers of RunPod's community are offered, too. `container_gb` is the disk of the container, which
-    every stop erases.
+    `container_gb` is the disk of the container, which every stop erases.
     """
 
     data_centers: tuple[str, ...] = ()
-    community: bool = False
     container_gb: int = 40
     image: str = IMAGE
 
@@ -124,7 +122,6 @@ def image_fault(image: str) -> InvalidRequest:
 
 _READERS = {
     "data_centers": several(matching(DATA_CENTER, "a data centre", "US-KS-2"), "data centres", "US-KS-2"),
-    "community": flag,
     "container_gb": _gb,
     "image": _image,
 }

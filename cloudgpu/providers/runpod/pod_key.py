@@ -13,6 +13,7 @@ import re
 from typing import TYPE_CHECKING
 
 from cloudgpu.errors import CloudgpuError
+from cloudgpu.providers.account_abilities import Finding
 from cloudgpu.providers.runpod.options import COMMUNITY
 from cloudgpu.providers.shared.account import write_file
 
@@ -65,6 +66,19 @@ def is_proved(runpod: Runpod) -> bool:
         return bool(found["account"] == runpod.identity().id and found["reads_no_other"])
     except (OSError, ValueError, KeyError, TypeError, CloudgpuError):
         return False
+
+
+def account(runpod: Runpod) -> Finding:
+    """Return whose the user's key is, for `doctor` and `init`. Raises AuthFailed, ProviderUnavailable."""
+    return Finding("account", good=True, says=runpod.identity().words)
+
+
+def finding(runpod: Runpod) -> Finding:
+    """Return what is known of the key, for `doctor`."""
+    what = "the pod's own key"
+    if is_proved(runpod):
+        return Finding(what, good=True, says="it reads no other pod, so that pods stop themselves at their lease")
+    return Finding(what, good=None, says=TELLS, next="Run: cloudgpu doctor --live --provider runpod")
 
 
 def take_down(runpod: Runpod, pod: Pod, log: str) -> None:

@@ -122,18 +122,17 @@ class RunpodProvider:
 
     def login(self) -> Login:
         """Return where the key is from. Asks nobody; raises AuthFailed for none."""
-        from cloudgpu.providers.runpod import account
+        from cloudgpu.providers.runpod import options
 
-        return account.login()
+        options.login()
+        return Login(f"the API key of {options.key_from()}", None, lasts=True)
 
     def credit(self) -> Credit:
         """Return what is left of what was paid in: one call."""
-        from cloudgpu.providers.runpod import account
-
-        return account.credit(self._runpod)
+        return self._runpod.credit()
 
     def findings(self, region: str | None = None) -> Sequence[Finding]:  # noqa: ARG002
-        """Return what was looked at in the account: what a pod's own key may do. Asks who the account is."""
-        from cloudgpu.providers.runpod import account
+        """Return what was looked at: whose the key is, and what a pod's own key may do. Asks who the account is."""
+        from cloudgpu.providers.runpod import pod_key
 
-        return account.findings(self._runpod)
+        return (pod_key.account(self._runpod), pod_key.finding(self._runpod))

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from cloudgpu.providers.vast.client import Vast
 
 LOOKS = 3  # for the label of a call that was sent by somebody else, or not answered
-PAUSE_S = 2.0  # between two looks
+PAUSE_S = 1.0  # between two looks
 PROVED_WITHIN = timedelta(seconds=60)  # that a contract of a refusal is gone
 
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from cloudgpu.providers.abilities import (
-    BulkStop,
     CanRehearseInterruption,
     HasMeteredPrice,
     HasOrphans,
@@ -42,7 +41,7 @@ from cloudgpu.providers.account_abilities import (
     RaisesQuota,
     ReadsCredit,
 )
-from cloudgpu.providers.cluster_abilities import ClearsShared, LaunchesTogether
+from cloudgpu.providers.cluster_abilities import BulkStop, ClearsShared, LaunchesTogether
 from cloudgpu.testing.contract.accounts import (
     ChecksPermissionsContract,
     HasBudgetAlertContract,

@@ -8,8 +8,9 @@ from typing import cast
 
 from cloudgpu.core.model.instances import Instance, State
 from cloudgpu.errors import CloudgpuError, InstanceNotFound
-from cloudgpu.providers.abilities import BulkStop, Pausable
+from cloudgpu.providers.abilities import Pausable
 from cloudgpu.providers.base import Provider
+from cloudgpu.providers.cluster_abilities import BulkStop
 from cloudgpu.testing.contract.base import ContractBase, MakeAttempt
 
 PAUSED = (State.STOPPED, State.DEALLOCATED)

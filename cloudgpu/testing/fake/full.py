@@ -7,9 +7,10 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 
+from cloudgpu.core.model.account import Credit
 from cloudgpu.core.model.instances import Instance, Process, State
 from cloudgpu.core.model.launch import LaunchRequest
-from cloudgpu.core.model.offers import Available, Basis, Market, Price
+from cloudgpu.core.model.offers import Available, Basis, Market, Price, Requirements
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import duration_text
 from cloudgpu.errors import CloudgpuError
@@ -18,9 +19,12 @@ from cloudgpu.providers.account_abilities import Finding
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.testing.fake import limits
 from cloudgpu.testing.fake.machines import FakeMachine
+from cloudgpu.testing.fake.market import offered
 from cloudgpu.testing.fake.provider import FakeProvider, ReachableFakeProvider
 from cloudgpu.testing.fake.settings import LACKS, read_options
 from cloudgpu.testing.fake.store import Cloud
+
+PAGE = "https://fake.example/billing"  # where credit is bought
 
 
 class FullFakeProvider(ReachableFakeProvider):
@@ -104,11 +108,61 @@ class FullFakeProvider(ReachableFakeProvider):
         return replace(super()._shown(machine), last_active=None)
 
 
+class PrepaidFakeProvider(FakeProvider):
+    """Its credit is that of the setting `credit` until `set_credit`; it says what its running machines cost an hour."""
+
+    def credit(self) -> Credit:
+        """Return what is left; nothing is taken from it as time goes by."""
+        with self._call("credit") as cloud:
+            left = Money(cloud.credit) if cloud.credit is not None else Money.usd(str(self.options.credit))
+            return Credit(left, self.clock(), self._spends(cloud), PAGE)
+
+    def set_credit(self, usd: str) -> None:
+        """Let so much be left."""
+        with self._store.open() as cloud:
+            cloud.credit = Money.usd(usd).nanos
+
+    def _spends(self, cloud: Cloud) -> Money:
+        sold = {(item.instance_type, item.zone, item.market): item for item in _all(self.account)}
+        running = [one for one in cloud.machines.values() if self._state(one) in (State.PENDING, State.RUNNING)]
+        prices = [self._price(cloud, sold[one.instance_type, one.zone, one.market]) for one in running]
+        return Money(sum(price.per_hour.nanos for price in prices if price is not None))
+
+
+def _all(account: str) -> list[Available]:
+    return list(offered(account, Requirements()))
+
+
 def _denials(cloud: Cloud) -> Finding:
     if not cloud.denied:
         return Finding("made-up rules", good=True, says="the fake cloud denies nothing")
     message = f"the fake cloud denies {', '.join(sorted(cloud.denied))}"
     return Finding("made-up rules", good=False, says=message, next="Permit them again.", needed=True)
+
+
+class PrepaidFakeProvider(FakeProvider):
+    """Its credit is that of the setting `credit` until `set_credit`; it says what its running machines cost an hour."""
+
+    def credit(self) -> Credit:
+        """Return what is left; nothing is taken from it as time goes by."""
+        with self._call("credit") as cloud:
+            left = Money(cloud.credit) if cloud.credit is not None else Money.usd(str(self.options.credit))
+            return Credit(left, self.clock(), self._spends(cloud), PAGE)
+
+    def set_credit(self, usd: str) -> None:
+        """Let so much be left."""
+        with self._store.open() as cloud:
+            cloud.credit = Money.usd(usd).nanos
+
+    def _spends(self, cloud: Cloud) -> Money:
+        sold = {(item.instance_type, item.zone, item.market): item for item in _all(self.account)}
+        running = [one for one in cloud.machines.values() if self._state(one) in (State.PENDING, State.RUNNING)]
+        prices = [self._price(cloud, sold[one.instance_type, one.zone, one.market]) for one in running]
+        return Money(sum(price.per_hour.nanos for price in prices if price is not None))
+
+
+def _all(account: str) -> list[Available]:
+    return list(offered(account, Requirements()))
 
 
 def make(settings: ProviderSettings) -> FakeProvider:
@@ -118,8 +172,6 @@ def make(settings: ProviderSettings) -> FakeProvider:
     options = read_options(settings)
     lacks = options.lacks
     if options.credit is not None:
-        from cloudgpu.testing.fake.prepaid import PrepaidFakeProvider
-
         kind = type(kind.__name__, (PrepaidFakeProvider, kind), {}) if kind is not FakeProvider else PrepaidFakeProvider
     return _without(kind, lacks)(settings) if lacks else kind(settings)
 

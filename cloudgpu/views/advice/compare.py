@@ -13,7 +13,7 @@ from cloudgpu.core.values.money import HOUR, ZERO, Money, usd
 from cloudgpu.core.values.times import iso
 from cloudgpu.views.advice.compare_basis import assumptions, cautions, desktop_value
 from cloudgpu.views.advice.compare_sentences import Shown, own_sentence, sentence
-from cloudgpu.views.machines import price_value
+from cloudgpu.views.plans import price_value
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -12,7 +12,7 @@ from cloudgpu.core.billing.sustained_use import off_a_month
 from cloudgpu.core.catalog.catalog import is_old
 from cloudgpu.core.values.money import HOUR, Money, usd
 from cloudgpu.core.values.times import iso
-from cloudgpu.views.machines import price_value
+from cloudgpu.views.plans import price_value
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -66,8 +66,8 @@ def _value(one: Estimate, shown: Shown, speeds: Speeds) -> EstimateValue:
         "count": shape.gpu.count,
         "share": shape.gpu.share,
         "gpu_memory_gib": shape.gpu.memory_gib,
-        "vcpus": shape.vcpus,
-        "memory_gib": shape.memory_gib,
+        "vcpus": shape.vcpus or None,
+        "memory_gib": shape.memory_gib or None,
         "price": price_value(listed.price),
         "price_dated": listed.dated,
         "old": is_old(listed.price.as_of, shown.now),

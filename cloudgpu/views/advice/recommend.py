@@ -18,7 +18,7 @@ from cloudgpu.core.values.money import usd
 from cloudgpu.core.values.times import iso
 from cloudgpu.views.advice.recommend_sentences import a_month, sentence
 from cloudgpu.views.advice.recommend_steps import Step, free_hours, remarks, steps, warnings
-from cloudgpu.views.machines import price_value
+from cloudgpu.views.plans import price_value
 
 if TYPE_CHECKING:
     from cloudgpu.core.catalog.catalog import Speed

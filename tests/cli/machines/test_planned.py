@@ -20,7 +20,7 @@ from cloudgpu.core.policies.policy import Origin, Policy
 from cloudgpu.core.values.money import Money
 from cloudgpu.testing import make_attempt, make_offer, new_host_key, pick
 from cloudgpu.testing.fake.market import offered
-from cloudgpu.views.machines import plan_value
+from cloudgpu.views.plans import plan_value
 
 NOW = datetime(2026, 11, 20, 11, 0, tzinfo=UTC)
 HOST_KEY = new_host_key()

@@ -15,11 +15,13 @@ import psutil
 import pytest
 
 from cloudgpu.access.slurm.remote_processes import ours
-from cloudgpu.control.clusters.engine import engine_of, set_up, tear_down
+from cloudgpu.control.clusters.engine import engine_of, queue_for, set_up, tear_down
+from cloudgpu.control.outage.opening import open_session
 from cloudgpu.core.clusters.conf import mark_of
 from cloudgpu.core.clusters.layout import engine_files
 from cloudgpu.errors import InvalidRequest
 from tests.control.clusters.gang import Gang, needs_slurm, until
+from tests.core.machines import machine
 
 PERSON, OTHERS, CLUSTER = "daemon", 1, "cg-several"
 SUDO = '#!/bin/sh\n[ "$1" = -n ] || exit 1\nshift\nexec "$@"\n'
@@ -65,6 +67,18 @@ def as_person(gang, *words, home="/"):
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def test_the_account_says_whom_its_queue_is_for_and_no_cloud_has_such_a_setting(tmp_path):
+    (tmp_path / "config.toml").write_text(
+        '[accounts.lab]\nprovider = "ssh"\nqueue_for = ["ada", "ben"]\nhosts = []\n'
+        '[accounts.alone]\nprovider = "local"\n'
+    )
+    session = open_session({"CLOUDGPU_HOME": str(tmp_path), "USER": "ada"}, tell=lambda _said: None)
+    assert list(queue_for(session, machine(provider="ssh", account="lab"))) == ["ada", "ben"]
+    assert list(queue_for(session, machine(provider="local", account="alone"))) == []
+    assert list(queue_for(session, machine(provider="ssh", account="gone"))) == []
+    session.ledger.close()
 
 
 def test_without_sudo_or_an_account_it_is_refused_and_nothing_is_changed(gang):

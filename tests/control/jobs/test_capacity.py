@@ -18,7 +18,7 @@ from cloudgpu.core.events import job_lines as lines
 from cloudgpu.core.jobs.job import State
 from cloudgpu.core.jobs.notice import NOTICES, Measured, Notice
 from cloudgpu.errors import NoCapacity, ProviderUnavailable
-from cloudgpu.views.machines import plan_value
+from cloudgpu.views.plans import plan_value
 from tests.control.conftest import Lab
 
 ZONES = ("north-a", "north-b", "south-a", "south-b")

@@ -66,23 +66,19 @@ def test_a_lost_node_ends_the_gang_and_another_one_goes_on_from_the_checkpoint(b
 
 @pytest.mark.soak
 def test_a_gang_with_a_deadline_that_loses_a_node_goes_on_as_one_machine(bench):
-    words = {
-        "nodes": 2,
-        "name": "train",
-        "checkpoint": "checkpoint",
-        "template": "bare",
-        "deadline": "8h",
-        "work": "1h",
-    }
-    job = bench.begun("sh", "-c", AGAIN.replace("exit 7", "exit 0"), **words)
+    waits = '{ until test -e "$CLOUDGPU_RESULTS/answer"; do sleep 0.1; done; exit 0; }'
+    script = AGAIN.replace("exit 7", "exit 0").replace("exec sleep 300", waits)
+    words = {"name": "train", "checkpoint": "checkpoint", "template": "bare", "deadline": "8h", "work": "1h"}
+    job = bench.begun("sh", "-c", script, nodes=2, **words)
     kept = bench.home / "jobs" / job.id / "checkpoints"
     bench.carried(job, lambda _: any(kept.glob("**/state")))
     (attempt,) = bench.now(job).attempts
-    assert (len(attempt.members), attempt.market in ("spot", "on_demand")) == (2, True)
+    assert (len(attempt.members), attempt.market) == (2, "on_demand")  # spot costs the same here, so it is not used
     lost = bench.session.ledger.machine(attempt.members[1])
     bench.session.provider_of(lost).terminate(lost.provider_id)
-    job, _, err = bench.followed(job)
-    assert job.state is State.SUCCEEDED, (job.why, err, bench.said)
+    bench.carried(job, lambda found: not found.job.is_living, 120)
+    job = bench.now(job)
+    assert job.state is State.SUCCEEDED, (job.why, bench.said)
     assert [(one.interrupted, len(one.members)) for one in job.attempts] == [(True, 2), (False, 2)]
     assert (bench.work / "results" / "train" / "answer").read_text() == "42\n"
     assert job.ended_at < from_iso(job.deadline["at"])

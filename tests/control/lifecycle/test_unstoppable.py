@@ -16,7 +16,7 @@ from cloudgpu.core.policies.endings import check_stop
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.testing import make_attempt
-from cloudgpu.views.machines import plan_value
+from cloudgpu.views.plans import plan_value
 from tests.control.conftest import Lab
 from tests.control.reaper.test_reap_proofs import Elsewhere
 

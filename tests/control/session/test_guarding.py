@@ -21,7 +21,8 @@ from cloudgpu.control.session import guarding
 from cloudgpu.control.session.last_run import last_pass, unguarded
 from cloudgpu.core.model.identity import QueriedAccount, Unanswered
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable
-from cloudgpu.views.machines import machine_value, plan_value
+from cloudgpu.views.machines import machine_value
+from cloudgpu.views.plans import plan_value
 from tests.control.conftest import Fleet
 
 HERE = platform.node()
@@ -162,7 +163,7 @@ def test_a_run_that_the_account_did_not_answer_does_not_count(poor):
     assert silent.accounts == frozenset()
     poor.cloud.fail_next("list", ProviderUnavailable("it timed out", field="provider"), times=9)
     passed(poor)
-    (heard,) = last_pass(poor.session.ledger).heard
+    (heard,) = last_pass(poor.session.ledger).scheduled
     assert (heard.host, heard.every, heard.battery, heard.accounts) == (HERE, timedelta(minutes=10), False, frozenset())
 
 

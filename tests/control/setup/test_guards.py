@@ -16,7 +16,8 @@ from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.control.setup.guards import guard_checks
 from cloudgpu.core.model.facts import MachineGuards
 from cloudgpu.errors import BudgetRefused
-from cloudgpu.views.machines import machine_value, plan_value
+from cloudgpu.views.machines import machine_value
+from cloudgpu.views.plans import plan_value
 from tests.control.conftest import Lab
 
 UNGUARDED = 'agent = "none"\nlacks = ["HasTimer"]\n'

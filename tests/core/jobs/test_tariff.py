@@ -16,8 +16,7 @@ from cloudgpu.core.billing.line_items import itemised
 from cloudgpu.core.billing.totals import billed
 from cloudgpu.core.events.job_lines import job_in_slurm, job_placed, job_requested
 from cloudgpu.core.jobs.job import Job
-from cloudgpu.core.jobs.shares import assigned
-from cloudgpu.core.jobs.tariff import row_id, tariff_cost, tariff_rows
+from cloudgpu.core.jobs.shares import assigned, row_id, tariff_cost, tariff_rows
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import iso
 from tests.core.costing import NOW, START, ledgers, row

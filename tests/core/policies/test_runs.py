@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.core.policies.runs import MOST, HeardRun, guarding_run, is_recent, missing, with_run
+from cloudgpu.core.policies.runs import MOST, ScheduledRun, guarding_run, is_recent, missing, with_run
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 LAMBDA, OTHER = "scope:lambda/acc", "scope:aws/1"
@@ -16,7 +16,7 @@ TEN = timedelta(minutes=10)
 
 
 def run(host="tower", ago=timedelta(), every=TEN, *, battery=False, accounts=(LAMBDA,)):
-    return HeardRun(host, NOW - ago, every, battery, frozenset(accounts))
+    return ScheduledRun(host, NOW - ago, every, battery, frozenset(accounts))
 
 
 runs = st.builds(
@@ -77,4 +77,4 @@ def test_a_line_carries_few_computers_the_own_one_once_and_never_drops_a_recent_
 
 @given(runs)
 def test_a_run_is_read_back_as_it_was_written(one):
-    assert HeardRun.of(one.record()) == one
+    assert ScheduledRun.of(one.record()) == one

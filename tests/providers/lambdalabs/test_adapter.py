@@ -25,9 +25,10 @@ from cloudgpu.errors import (
     Silent,
 )
 from cloudgpu.providers.base import ProviderSettings
+from cloudgpu.providers.lambdalabs.client import TOKEN_RULE
 from cloudgpu.providers.lambdalabs.errors import MEANINGS, refused
 from cloudgpu.providers.lambdalabs.offers import accelerators
-from cloudgpu.providers.lambdalabs.provider import TOKEN_RULE, make
+from cloudgpu.providers.lambdalabs.provider import make
 from cloudgpu.providers.rest.client import Answer
 from cloudgpu.testing import make_attempt, new_host_key
 from tests.clouds.lambdalabs.server import KEY

@@ -49,7 +49,7 @@ def test_a_listing_costs_one_call_and_a_pass_two(lab, runpod):
     assert [call.action for call in runpod.calls[before:]] == ["pods.list"]
     before = len(runpod.calls)
     lab.automation.reap()
-    assert [call.action for call in runpod.calls[before:]] == ["pods.list"]
+    assert [call.action for call in runpod.calls[before:]] == ["pods.list", "billing.balance"]
 
 
 def test_a_pass_ends_a_pod_whose_lease_is_over_and_terminates_it_after_its_renew_until(lab, runpod):

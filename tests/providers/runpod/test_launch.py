@@ -163,20 +163,21 @@ def test_a_pod_that_a_person_copied_is_not_taken_for_the_machine(runpod, provide
     assert [one.scope for one in listing.unanswered] == [copy]
 
 
-def test_computers_of_the_community_are_offered_only_where_the_settings_ask(runpod, provider, tmp_path):
+def test_computers_of_the_community_are_asked_for_only_where_they_are_accepted(runpod, provider):
     want = Requirements(gpu="rtx4090")
     assert {item.trust for item in provider.available(want).items} == {Trust.DATACENTER}
-    open_to = account(runpod, tmp_path / "open", community=True)
-    both = open_to.available(want).items
+    assert len(runpod.calls) == 1
+    both = provider.available(replace(want, trust=Trust.COMMUNITY)).items
     assert {item.trust for item in both} == {Trust.DATACENTER, Trust.COMMUNITY}
-    prices = {item.trust: price.per_hour for item, price in zip(both, open_to.prices(both), strict=True)}
+    prices = {item.trust: price.per_hour for item, price in zip(both, provider.prices(both), strict=True)}
     assert prices == {Trust.DATACENTER: Money.usd("0.69"), Trust.COMMUNITY: Money.usd("0.34")}
     theirs = next(item for item in both if item.trust is Trust.COMMUNITY)
-    found = an_attempt(open_to, runpod, want=Requirements(instance_type=theirs.instance_type, zone=theirs.zone))
-    made = launched(open_to, found)
+    wanted = Requirements(instance_type=theirs.instance_type, zone=theirs.zone, trust=Trust.COMMUNITY)
+    found = an_attempt(provider, runpod, want=wanted)
+    made = launched(provider, found)
     assert (made.region, made.zone) == ("COMMUNITY", "COMMUNITY")
     assert "dataCenterIds" not in runpod.called("pods.create")[-1].body
-    assert any("stranger" in one for one in open_to.resolve(found.request, theirs).remarks)
+    assert any("stranger" in one for one in provider.resolve(found.request, theirs).remarks)
 
 
 def test_an_offer_that_is_gone_since_is_refused_before_the_launch(runpod, provider):

@@ -220,7 +220,7 @@ def test_a_gpu_of_another_maker_is_not_offered(runpod, provider):
     [
         ({"data_centers": "US-KS-2"}, "has to be a list"),
         ({"data_centers": ["us-east-1"]}, "not a valid data centre"),
-        ({"community": "yes"}, "true or false"),
+        ({"data_centers": [7]}, "not a valid data centre"),
         ({"container_gb": 0}, "not a size"),
         ({"container_gb": True}, "not a size"),
         ({"image": "pytorch"}, "not a container image"),

@@ -84,6 +84,15 @@ def test_what_cannot_be_is_named_with_the_way_out(options, field, way_out):
     assert way_out in refused.value.next
 
 
+@pytest.mark.parametrize("people", ["ada", [7], ["ada; rm"], [""]])
+def test_whom_a_queue_is_for_is_a_list_of_login_names(people):
+    with pytest.raises(InvalidRequest) as refused:
+        ssh_hosts("lab", {"hosts": [BOX], "queue_for": people})
+    assert refused.value.field == "accounts.lab.queue_for"
+    assert 'queue_for = ["ada", "ben"]' in refused.value.next
+    assert len(ssh_hosts("lab", {"hosts": [BOX], "queue_for": ["ada", "ben-2"]})) == 1
+
+
 def test_an_unknown_key_is_answered_with_the_close_one():
     with pytest.raises(InvalidRequest, match=r"hosts\[0\]\.usr is not a setting; did you mean 'user'\?$"):
         ssh_hosts("lab", {"hosts": [{**BOX, "usr": "ada"}]})

@@ -18,6 +18,7 @@ from cloudgpu.testing import (
 )
 from cloudgpu.testing.contract.abilities import ABILITY_SUITES
 from cloudgpu.testing.contract.provider import faults_of
+from cloudgpu.testing.fake.full import PrepaidFakeProvider
 
 pytest_plugins = ["pytester"]
 new_host_key()  # now: each inner run forgets what it imported, and cryptography cannot be imported twice
@@ -462,7 +463,10 @@ def test_every_suite_has_tests_of_its_own() -> None:
 
 @pytest.fixture
 def able(tmp_path):
-    return FullFakeProvider(base.ProviderSettings("contract", {}, tmp_path, ManualClock()))
+    class Able(PrepaidFakeProvider, FullFakeProvider):
+        """The fake cloud with every ability there is, that of a prepaid one included."""
+
+    return Able(base.ProviderSettings("contract", {}, tmp_path, ManualClock()))
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from cloudgpu.control.cost.job_cost import all_jobs
 from cloudgpu.core.billing.charges import money
 from cloudgpu.core.billing.forecast import burn, running
 from cloudgpu.core.clusters.layout import cluster_id, engine_files, engine_of_machine, in_order
-from cloudgpu.core.jobs.tariff import elements_of, minutes_within
+from cloudgpu.core.jobs.shares import elements_of, minutes_within
 from cloudgpu.core.model.machine import called
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import tag_value

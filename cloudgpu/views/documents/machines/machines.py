@@ -1,10 +1,10 @@
-"""Documents of `up`, `ls`, `show`, `stop`, `start`, `extend`, `hold`, `down` and `spot`."""
+"""Documents of `up`, `ls`, `show`, `stop`, `start`, `extend`, `hold` and `spot`."""
 
 from typing import Annotated, Literal, NotRequired, TypedDict
 
 from cloudgpu.views.documents.automation.activity import WhyDocument
 from cloudgpu.views.documents.machines.plans import Plan
-from cloudgpu.views.documents.machines.storage import NamedResource
+from cloudgpu.views.documents.money.budgets import CreditDocument
 from cloudgpu.views.documents.parts import (
     AccountAnswer,
     Address,
@@ -28,9 +28,7 @@ class Guards(TypedDict):
     """When each layer would end a machine."""
 
     agent: Time | None
-    """The end of its lease, when the agent on it ends it; sooner, when it is idle. Null for one that is not billed, or
-    that its cloud bills on when it shuts itself down.
-    """
+    """When the agent ends it at the latest, by its lease; null for one that is not billed, or whose bill it cannot end."""
     timer: Time | None
     """When its [timer](../timer.md) fires; null where it has none."""
     reaper: Time | None
@@ -40,7 +38,7 @@ class Guards(TypedDict):
     timer_is: TimerGuard | None
     """What its timer is: `cloud`, `own` or `none`; null where its launch is not known."""
     waived: bool
-    """It was launched or started with `--no-guard`: no scheduled run of the reaper was asked for."""
+    """Launched or started with `--no-guard`, so without a scheduled run of the reaper."""
 
 
 class AttachedCost(TypedDict):
@@ -133,9 +131,7 @@ class MachineDocument(TypedDict):
     account: str
     """The configured account."""
     identity: Identity | None
-    """The account, or the computer, that it is at, by the provider's own word; null where a look found it in an
-    account that did not say.
-    """
+    """The account or computer that it is at, by the provider's word; null where a look found it and that did not say."""
     reachable: bool | None
     """Whether this home has that account, as far as that is known without a query; null if unknown."""
     absent: str | None
@@ -297,25 +293,6 @@ class ForeignMachine(TypedDict):
     """Whose it is."""
 
 
-class CreditDocument(TypedDict):
-    """What is left of the money that was paid into an account in advance. At zero its provider deletes its data."""
-
-    account: str
-    """The account, as the computer that read it calls it."""
-    provider: str
-    """Its provider."""
-    left_usd: Usd
-    """What was left at `as_of`."""
-    usd_per_hour: Usd
-    """What the account spends an hour: the larger of its provider's word and of what the ledger knows."""
-    as_of: Time
-    """When a run of the reaper last read it."""
-    ends_at: Time | None
-    """When nothing is left, if that is spent on; null where nothing is spent."""
-    page: str
-    """Where to pay in more."""
-
-
 class LsDocument(TypedDict):
     """The machines."""
 
@@ -337,80 +314,6 @@ class LsDocument(TypedDict):
     """With `--refresh`: accounts or regions that did not answer; exit code 8 then."""
     queried: list[AccountAnswer]
     """With `--refresh`: the accounts that were queried; empty if only the ledger answered."""
-    not_queried: list[Gap]
-    """Clouds that config.toml does not name: credentials were found here, and do not open them."""
-
-
-class MachineProcess(TypedDict):
-    """A process that ended with its machine; JupyterLab with all below it is one."""
-
-    pid: int
-    """Its number."""
-    command: str
-    """Its command line, 300 characters at most."""
-    seconds: float
-    """Since its start, in seconds."""
-
-
-class BusyMachine(TypedDict):
-    """A machine on a host of your own on which something still ran."""
-
-    name: str
-    """Its name."""
-    id: str
-    """Its cloudgpu-id."""
-    processes: list[MachineProcess] | None
-    """What ended with it; null where that is not known."""
-    error: str | None
-    """Why it is not known."""
-
-
-class RetainedFiles(TypedDict):
-    """Files of a template, on a computer of your own, that you changed or added."""
-
-    name: str
-    """The machine's name."""
-    where: str
-    """Where they are."""
-    files: list[str]
-    """Up to 20 of them."""
-    count: int
-    """How many there are."""
-
-
-class OthersMachine(TypedDict):
-    """A machine of somebody else, which is left alone."""
-
-    name: str
-    """Its name."""
-    id: str
-    """Its cloudgpu-id."""
-    owner: str
-    """Whose it is."""
-
-
-class DownDocument(TypedDict):
-    """What was ended, and what was not."""
-
-    terminated: list[MachineDocument]
-    """Machines that are verified gone, with their disks and images."""
-    running: list[BusyMachine]
-    """Machines on your own hosts on which something still ran: `name`, `id`, `processes` and `error`. `processes` is
-    what ended with the machine, each with `pid`, `command` (300 characters at most) and `seconds` since its start.
-    JupyterLab with all its processes is one. It is null where that is not known, and `error` says why.
-    """
-    retained: list[NamedResource]
-    """Their volumes and images that are retained on purpose."""
-    kept_files: list[RetainedFiles]
-    """On computers of your own: files of a template that you changed or added: `name` of the machine, `where` they
-    are, up to 20 `files`, and `count`, how many there are.
-    """
-    failed: list[Fault]
-    """Machines whose end could not be verified."""
-    others: list[OthersMachine]
-    """With `--all`, in a team: machines of others, which are left alone: `name`, `id`, `owner`."""
-    queried: list[AccountAnswer]
-    """With `--all`: the accounts that were queried."""
     not_queried: list[Gap]
     """Clouds that config.toml does not name: credentials were found here, and do not open them."""
 

@@ -59,10 +59,10 @@ class GpuOffer(TypedDict):
     """Below 1: a fraction of one GPU."""
     gpu_memory_gib: float | None
     """Per GPU, or of the share."""
-    vcpus: int
-    """Virtual CPUs."""
-    memory_gib: float
-    """Main memory."""
+    vcpus: int | None
+    """Virtual CPUs; null where no list says."""
+    memory_gib: float | None
+    """Main memory; null where no list says."""
     local_ssd_gb: float | None
     """Disks that a stop erases; null: not known."""
     arch: str

@@ -150,10 +150,10 @@ class Estimate(TypedDict):
     """Below 1: a fraction of one."""
     gpu_memory_gib: float | None
     """Memory per GPU."""
-    vcpus: int
-    """Processors."""
-    memory_gib: float
-    """The machine's memory."""
+    vcpus: int | None
+    """Processors; null where no list says."""
+    memory_gib: float | None
+    """The machine's memory; null where no list says."""
     price: Price
     """The listed price of one machine."""
     price_dated: str

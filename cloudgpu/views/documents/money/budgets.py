@@ -160,3 +160,22 @@ class BudgetTestDocument(TypedDict):
     """The receivers that took the sample."""
     failed: list[FailedReceiver]
     """`receiver` and `why`; exit code 8 then."""
+
+
+class CreditDocument(TypedDict):
+    """What is left of the money that was paid into an account in advance. At zero its provider deletes its data."""
+
+    account: str
+    """The account, as the computer that read it calls it."""
+    provider: str
+    """Its provider."""
+    left_usd: Usd
+    """What was left at `as_of`."""
+    usd_per_hour: Usd
+    """What the account spends an hour: the larger of its provider's word and of what the ledger knows."""
+    as_of: Time
+    """When a run of the reaper last read it."""
+    ends_at: Time | None
+    """When nothing is left, if that is spent on; null where nothing is spent."""
+    page: str
+    """Where to pay in more."""

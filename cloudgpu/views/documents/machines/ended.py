@@ -1,0 +1,81 @@
+"""Documents of `down`: what was ended, what was retained, and what was left alone."""
+
+from typing import TypedDict
+
+from cloudgpu.views.documents.machines.machines import MachineDocument
+from cloudgpu.views.documents.machines.storage import NamedResource
+from cloudgpu.views.documents.parts import AccountAnswer, Fault, Gap
+
+
+class MachineProcess(TypedDict):
+    """A process that ended with its machine; JupyterLab with all below it is one."""
+
+    pid: int
+    """Its number."""
+    command: str
+    """Its command line, 300 characters at most."""
+    seconds: float
+    """Since its start, in seconds."""
+
+
+class BusyMachine(TypedDict):
+    """A machine on a host of your own on which something still ran."""
+
+    name: str
+    """Its name."""
+    id: str
+    """Its cloudgpu-id."""
+    processes: list[MachineProcess] | None
+    """What ended with it; null where that is not known."""
+    error: str | None
+    """Why it is not known."""
+
+
+class RetainedFiles(TypedDict):
+    """Files of a template, on a computer of your own, that you changed or added."""
+
+    name: str
+    """The machine's name."""
+    where: str
+    """Where they are."""
+    files: list[str]
+    """Up to 20 of them."""
+    count: int
+    """How many there are."""
+
+
+class OthersMachine(TypedDict):
+    """A machine of somebody else, which is left alone."""
+
+    name: str
+    """Its name."""
+    id: str
+    """Its cloudgpu-id."""
+    owner: str
+    """Whose it is."""
+
+
+class DownDocument(TypedDict):
+    """What was ended, and what was not."""
+
+    terminated: list[MachineDocument]
+    """Machines that are verified gone, with their disks and images."""
+    running: list[BusyMachine]
+    """Machines on your own hosts on which something still ran: `name`, `id`, `processes` and `error`. `processes` is
+    what ended with the machine, each with `pid`, `command` (300 characters at most) and `seconds` since its start.
+    JupyterLab with all its processes is one. It is null where that is not known, and `error` says why.
+    """
+    retained: list[NamedResource]
+    """Their volumes and images that are retained on purpose."""
+    kept_files: list[RetainedFiles]
+    """On computers of your own: files of a template that you changed or added: `name` of the machine, `where` they
+    are, up to 20 `files`, and `count`, how many there are.
+    """
+    failed: list[Fault]
+    """Machines whose end could not be verified."""
+    others: list[OthersMachine]
+    """With `--all`, in a team: machines of others, which are left alone: `name`, `id`, `owner`."""
+    queried: list[AccountAnswer]
+    """With `--all`: the accounts that were queried."""
+    not_queried: list[Gap]
+    """Clouds that config.toml does not name: credentials were found here, and do not open them."""

@@ -1,0 +1,148 @@
+"""Gives plans of launches, their prices and setups as plain values: what `up --dry-run -o json` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from cloudgpu.core.values.money import usd
+from cloudgpu.core.values.times import iso
+
+if TYPE_CHECKING:
+    from cloudgpu.core.launch.plan import LaunchPlan, Share
+    from cloudgpu.core.launch.plan_cost import Extra
+    from cloudgpu.core.model.launch import Setup
+    from cloudgpu.core.model.offers import Accelerator, Price
+    from cloudgpu.views.documents.machines.plans import (
+        AccountOffers,
+        BudgetFit,
+        Plan,
+    )
+    from cloudgpu.views.documents.machines.plans import Extra as ExtraPart
+    from cloudgpu.views.documents.machines.plans import Setup as SetupPart
+    from cloudgpu.views.documents.parts import Gpu
+    from cloudgpu.views.documents.parts import Price as PriceValue
+
+
+def plan_value(plan: LaunchPlan, budgets: Sequence[BudgetFit] = ()) -> Plan:
+    """Return a launch plan: what `up --dry-run -o json` prints; `budgets` say how it fits them."""
+    from cloudgpu.core.model.offers import note_kind
+    from cloudgpu.views.policies import ends_value, guarded_value, idle_value
+
+    item, request = plan.offer.available, plan.request
+    return {
+        "name": request.name or None,
+        "nodes": plan.nodes,
+        "engine": None if request.cluster is None else request.cluster.engine,
+        "provider": item.provider,
+        "account": item.account,
+        "region": item.region,
+        "zone": item.zone,
+        "instance_type": item.instance_type,
+        "market": str(item.market),
+        "trust": str(item.trust),
+        "gpus": [_accelerator(gpu) for gpu in item.accelerators],
+        "gpu_users": list(item.gpus_now),
+        "vcpus": item.vcpus,
+        "memory_gib": item.memory_gib,
+        "price": price_value(plan.offer.price),
+        "template": request.template,
+        "left_out": list(plan.left_out),
+        "owner": request.owner,
+        "project": request.project,
+        "policy": request.policy,
+        "policy_from": request.policy_by or None,
+        "rules": [
+            {"rule": str(one.rule), "text": one.text, "at": None if one.at is None else iso(one.at)}
+            for one in plan.rules
+        ],
+        "lease_s": request.lease_s,
+        "lease_from": str(plan.lease_from),
+        "renew_until_s": request.renew_s,
+        "renew_until_from": str(plan.renew_from),
+        "expires": iso(plan.expires),
+        "renew_until": iso(plan.renew_until),
+        "cost_to_lease_end_usd": usd(plan.to_lease_end.amount),
+        "cost_to_renew_until_usd": usd(plan.to_renew_until.amount),
+        "low_to_lease_end_usd": usd(plan.to_lease_end.low),
+        "low_to_renew_until_usd": usd(plan.to_renew_until.low),
+        "machine_to_lease_end_usd": usd(plan.to_lease_end.machine),
+        "machine_to_renew_until_usd": usd(plan.to_renew_until.machine),
+        "cost_reasons": list(plan.to_renew_until.reasons),
+        "unpriced": list(plan.to_renew_until.unpriced),
+        "stop_effect": plan.stop_means,
+        "ends": ends_value(plan),
+        "idle": None if plan.idle is None else idle_value(plan.idle),
+        "guards": list(plan.guards),
+        "guarded": guarded_value(plan),
+        "lease_ends": plan.lease_ends,
+        "further_offers": plan.further_offers,
+        "highest_usd_per_hour": usd(plan.dearest),
+        "by_account": [_share(one) for one in plan.of_accounts],
+        "on_demand_fallback": request.want.or_on_demand,
+        "setup": setup_value(request.setup),
+        "attached_costs": [extra_value(extra) for extra in plan.extras],
+        "notes": [str(remark) for remark in plan.remarks],
+        "note_kinds": [note_kind(remark).value for remark in plan.remarks],
+        "budgets": list(budgets),
+    }
+
+
+def _share(share: Share) -> AccountOffers:
+    """Return how many offers one account has, and the one of them that is tried first."""
+    item = share.first.available
+    return {
+        "account": item.account,
+        "provider": item.provider,
+        "offers": share.offers,
+        "zone": item.zone,
+        "instance_type": item.instance_type,
+        "usd_per_hour": usd(share.first.price.per_hour),
+    }
+
+
+def setup_value(setup: Setup) -> SetupPart:
+    """Return what a machine is set up with beside its type; null is the provider's usual."""
+    volume, network = setup.volume, setup.network
+    return {
+        "image": setup.image,
+        "disk_gb": setup.disk_gb,
+        "volume": None if volume is None else {"name": volume.name, "size_gb": volume.size_gb},
+        "persistent": setup.persistent,
+        "network": {
+            "ssh_from": list(network.ssh_from),
+            "subnet": network.subnet,
+            "security_group": network.security_group,
+            "public_ip": network.public_ip,
+            "jump": network.jump,
+        },
+        "keep_disk": setup.keep_disk,
+    }
+
+
+def extra_value(extra: Extra) -> ExtraPart:
+    """Return what is paid beside the machine, per month; null where no price is known, never zero."""
+    return {
+        "what": extra.what,
+        "usd_per_month": None if extra.per_month is None else usd(extra.per_month),
+        "low_usd_per_month": usd(low) if (low := extra.rate and extra.rate.least_per_month) else None,
+        "at_most": extra.upper_bound,
+        "while_running": extra.running,
+        "while_stopped": extra.kept,
+        "source": extra.source,
+        "basis": str(extra.rate.basis) if extra.rate and extra.rate.basis else None,
+    }
+
+
+def price_value(price: Price) -> PriceValue:
+    """Return a price with its source, date and how far it can be trusted."""
+    return {
+        "usd_per_hour": usd(price.per_hour),
+        "source": price.source,
+        "as_of": iso(price.as_of),
+        "basis": str(price.basis),
+    }
+
+
+def _accelerator(gpu: Accelerator) -> Gpu:
+    return {"name": gpu.name, "count": gpu.count, "memory_gib": gpu.memory_gib, "share": gpu.share, "of": gpu.of}
