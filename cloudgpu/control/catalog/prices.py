@@ -15,6 +15,7 @@ from cloudgpu.catalog.takeover import embedded_rows
 from cloudgpu.control.catalog.market import check_listed
 from cloudgpu.core.catalog.catalog import is_old
 from cloudgpu.core.catalog.pricelist import Move, PriceRow, RowKey, jumps
+from cloudgpu.core.model.offers import Trust
 from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest
@@ -43,7 +44,7 @@ def overview(provider: str | None, now: datetime) -> CatalogDocument:
 
 
 def _summary(provider: str, kinds: int, now: datetime) -> CatalogProvider:
-    listed = catalog.offers(provider, legacy=True)
+    listed = catalog.offers(provider, legacy=True, trust=Trust.COMMUNITY)
     dates = sorted(offer.listed.price.as_of for offer in listed)
     error, kept = _kept(provider)
     return {
@@ -137,7 +138,11 @@ def _names(provider: str) -> Iterator[tuple[str, What]]:
 
 def _prices(provider: str, what: What, name: str, now: datetime) -> Iterator[CatalogPrice]:
     if what == "machine":
-        current = [offer.listed for offer in catalog.offers(provider, legacy=True) if offer.type.name == name]
+        current = [
+            offer.listed
+            for offer in catalog.offers(provider, legacy=True, trust=Trust.COMMUNITY)
+            if offer.type.name == name
+        ]
         fresh = index(provider).machines.get(name, {})
         past = [one for one in embedded(provider, name) if (one.region, one.market) in fresh]
         yield from (machine_price(one, NOW, now) for one in current)
