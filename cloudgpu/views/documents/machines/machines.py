@@ -28,7 +28,7 @@ class Guards(TypedDict):
     """When each layer would end a machine."""
 
     agent: Time | None
-    """When the agent ends it at the latest, by its lease; null if it is not billed, or its bill cannot end there."""
+    """When the agent ends it at the latest, by its lease; null where it is not billed, or the agent cannot end that."""
     timer: Time | None
     """When its [timer](../timer.md) fires; null where it has none."""
     reaper: Time | None
@@ -131,7 +131,7 @@ class MachineDocument(TypedDict):
     account: str
     """The configured account."""
     identity: Identity | None
-    """The account or computer that it is at, by the provider's word; null if a look found it without saying so."""
+    """The account or computer that it is at, by the provider's word; null where a look found one that did not say."""
     reachable: bool | None
     """Whether this home has that account, as far as that is known without a query; null if unknown."""
     absent: str | None
