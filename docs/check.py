@@ -39,7 +39,7 @@ ROOT = Path(__file__).parents[1]
 INDEX = "docs/README.md"
 # Whatever else begins with a slash is a path of the machine on which a page was written.
 PATHS = ("a", "bin", "data", "dev", "etc", "home/ada", "mnt", "proc", "tmp", "usr", "workspace")
-RESOURCES = ("machines", "stock")  # of the REST cloud on the page for authors of providers
+RESOURCES = ("account", "machines", "stock")  # of the REST cloud on the page for authors of providers
 PROJECTS = ("github.com", "hc-ping.com", "healthchecks.io", "jinja.palletsprojects.com", "www.apache.org")
 HOSTS = ("127.0.0.1", "localhost", *PROJECTS, *(urlsplit(url).hostname for url in ADDRESS_SERVICES))
 _PATH = re.compile(r"(?<![\w.~/:$}\])*<>-])/([a-z][\w.-]*(?:/[\w.-]+)?)")
@@ -198,7 +198,7 @@ def check_places(page: Page) -> Iterator[Fault]:
             if found[1].split("/")[0] not in (*PATHS, *RESOURCES) and found[1] not in PATHS:
                 yield line.number, f"/{found[1]} is a path of one machine"
         for found in _URL.finditer(line.text):
-            if found[1] not in HOSTS:
+            if found[1] not in HOSTS and not found[1].endswith(".example"):  # RFC 2606: nobody has one
                 yield line.number, f"{found[1]} is not among the hosts that a page may name"
 
 
