@@ -245,16 +245,21 @@ class SqliteFile:
 
         return replace_file(self, source, check, stamp)
 
-    def hold(self, _name: str, _wait: bool | float) -> AbstractContextManager[None]:  # noqa: FBT001
-        """Hold nothing more: clients of one file share the home's own locks."""
-        return nullcontext()
+    def hold(self, name: str, wait: bool | float) -> AbstractContextManager[None]:  # noqa: FBT001
+        """Hold the lock beside the file: homes that share a file have no other lock in common."""
+        return waits.hold(self._locks, name, wait=wait)
 
-    def held(self, _name: str) -> bool:
-        """Say no: clients of one file share the home's own locks."""
-        return False
+    def held(self, name: str) -> bool:
+        """Say whether a living process of any home that uses this file holds the lock."""
+        return waits.held(self._locks, name)
 
-    def check_hold(self, _name: str) -> None:
-        """Do nothing: a file's lock is lost with its process alone."""
+    def check_hold(self, name: str) -> None:
+        """Raise LedgerUnavailable where this process held the lock and has lost it unawares."""
+        waits.check(self._locks, name)
+
+    @property
+    def _locks(self) -> Path:
+        return self.path.with_name(f"{self.path.name}.locks")
 
     def close(self) -> None:
         """Close the connection, if there is one; an open transaction is rolled back."""
