@@ -20,6 +20,7 @@ from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.control.session import guarding
 from cloudgpu.control.session.last_run import last_pass, unguarded
 from cloudgpu.core.model.identity import QueriedAccount, Unanswered
+from cloudgpu.core.model.offers import NoteKind, note_kind
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable
 from cloudgpu.views.machines import machine_value
 from cloudgpu.views.plans import plan_value
@@ -124,6 +125,15 @@ def test_a_run_admits_for_twice_its_interval_and_the_plan_says_on_what_it_relies
     assert "nobody hears when those runs stop: [alerts] deadman in config.toml is not set" in text
     poor.later(seconds=1)
     assert refused(poor).endswith(f"the last one, on {HERE}, was 20m 1s ago and should come every 10m.")
+
+
+@pytest.mark.parametrize(("every", "late"), [(8 * 60, False), (24 * 60, True)])
+def test_a_plan_that_relies_on_seldom_runs_says_how_late_they_may_end_it(poor, every, late):
+    """As those of `cron install --nightly`: the usual lease is of eight hours."""
+    passed(poor, every=every)
+    notes = [one for one in poor.prepare().plan.remarks if "past its lease or renew-until" in one]
+    assert [note_kind(one) for one in notes] == [NoteKind.MONEY] * late
+    assert all("up to 1d past" in one for one in notes)
 
 
 def test_a_run_that_falls_silent_between_the_plan_and_the_yes_launches_nothing(poor):
