@@ -402,8 +402,8 @@ class Carrier(Attendant):
             if next_step(job, self._seen(job), now).do is Do.RESUME:
                 raise
             return None
-        except CloudgpuError as error:  # where no run guards it, nothing was asked: to try again costs nothing
-            if not isinstance(error, LedgerUnavailable) and error.field != NO_GUARD:
+        except CloudgpuError as error:  # refused here, nothing was asked of the cloud: to try again costs nothing
+            if not isinstance(error, (LedgerUnavailable, BudgetRefused)) and error.field != NO_GUARD:
                 self._append(line)
             raise
         self._append(line)
