@@ -10,8 +10,9 @@ from typing import cast
 
 import pytest
 
+from cloudgpu.core.model.instances import State
 from cloudgpu.errors import InstanceNotFound
-from cloudgpu.providers.abilities import ReadsHostKeys, ReportsActivity
+from cloudgpu.providers.abilities import Pausable, ReadsHostKeys, ReportsActivity
 from cloudgpu.providers.account_abilities import Examines, NarrowsSsh
 from cloudgpu.providers.base import Provider, ProviderSettings
 from cloudgpu.testing.contract.base import ContractBase, MakeAttempt
@@ -67,6 +68,22 @@ class ReadsHostKeysContract(ContractBase):
         assert [self.algorithm(line) for line in lines] == [line.split(" ")[0] for line in lines]
         assert list(reader.host_keys(first.id)) == lines
         assert list(reader.host_keys(second.id)) == []
+
+    def test_a_key_that_is_new_after_a_start_is_told(self, provider: Provider, make_attempt: MakeAttempt) -> None:
+        """So that whoever pinned the one before can say that it has changed; of what never stops, nothing is asked."""
+        if not isinstance(provider, Pausable):
+            return
+        reader = cast("ReadsHostKeys", provider)
+        made = self.running(provider, make_attempt())
+        self.boots(provider, made.id)
+        self.wait_until(lambda: bool(reader.host_keys(made.id)))
+        before = list(reader.host_keys(made.id))
+        provider.stop(made.id)
+        self.settle(provider, made.id, State.STOPPED)
+        provider.start(made.id)
+        self.settle(provider, made.id, State.RUNNING)
+        self.boots(provider, made.id)
+        self.wait_until(lambda: bool(set(reader.host_keys(made.id)) - set(before)))
 
     def test_what_is_unknown_has_no_host_key(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """No key yet is not the same as no machine."""
