@@ -230,3 +230,28 @@ def test_a_launch_costs_two_calls(vast, lab):
     with calls(vast) as made:
         launched(lab, attempt)
     assert made == ["rent", "get"]
+
+
+def test_a_key_that_may_rent_and_not_look_has_made_the_machine_all_the_same(vast, lab):
+    vast.faults.deny("get")
+    made = launched(lab, attempt_of(lab))
+    assert [str(one.id) for one in vast.living()] == [made.id]
+
+
+def test_a_key_that_is_revoked_after_a_lost_answer_leaves_the_launch_uncertain(vast, lab):
+    attempt = attempt_of(lab)
+    vast.faults.lose_reply("rent")
+    fault = vast.faults.deny("list")
+    with pytest.raises(LaunchUncertain, match="may not do that"):
+        launched(lab, attempt)
+    vast.faults.remove(fault)
+    assert launched(lab, attempt).id == str(vast.living()[0].id)
+    assert len(vast.called("rent")) == 1
+
+
+def test_a_contract_of_a_refusal_that_the_key_may_not_destroy_is_named_and_uncertain(vast, lab):
+    vast.refuse_with_contract()
+    vast.faults.deny("destroy")
+    with pytest.raises(LaunchUncertain) as raised:
+        launched(lab, attempt_of(lab))
+    assert raised.value.value == str(vast.living()[0].id)
