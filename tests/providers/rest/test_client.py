@@ -168,9 +168,10 @@ def test_a_silent_cloud_is_given_up_and_not_asked_again_at_once(server, time):
     server.faults.clear()
 
 
-def test_a_redirect_is_not_followed(server, time):
-    answer = client(server, time).call("GET", "/moved", action="list")
-    assert answer.status == 302
+@pytest.mark.parametrize("method", ["GET", "DELETE"])
+def test_a_redirect_is_not_followed_and_is_no_answer(server, time, method):
+    with pytest.raises(ProviderUnavailable, match="302"):
+        client(server, time).call(method, "/moved", action="list")
     assert [call.action for call in server.calls] == ["moved"]
 
 
