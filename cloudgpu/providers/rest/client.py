@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 READS = frozenset({"GET", "HEAD"})
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 MOVED, TOO_MANY, FAULTY, LARGEST = 300, 429, 500, 64 * 2**20  # HTTP statuses; bytes of an answer
+LONGEST_WAIT_S = 86_400.0
 PAUSES_S = (0.5, 1.0, 2.0, 4.0)  # before a call is sent again, the last one from then on
 _SHOWN = 300  # characters of what a cloud says
 
@@ -281,8 +282,8 @@ def _lines(reply: urllib3.BaseHTTPResponse) -> Iterator[str]:
 
 
 def _retry_after(answer: Answer) -> float | None:
-    """Return the seconds that an answer asks for (RFC 9110, 10.2.3, its number alone)."""
+    """Return the seconds that an answer asks for (RFC 9110, 10.2.3, its number alone); a day at most."""
     try:
-        return max(0.0, float(answer.headers.get("retry-after", "")))
+        return min(max(0.0, float(answer.headers.get("retry-after", ""))), LONGEST_WAIT_S)
     except ValueError:
         return None

@@ -11,7 +11,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import TYPE_CHECKING
@@ -106,8 +106,9 @@ class SendOnce:
     def _forget(self) -> None:
         oldest = (self._clock() - FORGOTTEN).timestamp()
         for file in self._dir.iterdir():
-            if file.stat().st_mtime < oldest:
-                file.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):  # another launch has just put its mark aside, or taken it up
+                if file.stat().st_mtime < oldest:
+                    file.unlink()
 
 
 def not_known_yet(cloud: str, attempt: Attempt, why: CloudgpuError | None = None) -> LaunchUncertain:

@@ -136,6 +136,13 @@ def test_the_wait_that_a_cloud_asks_for_is_kept_and_one_beyond_the_patience_is_s
     assert time.paused == [3.0]
 
 
+def test_a_wait_without_an_end_is_a_day(server, time):
+    server.faults.add("things", error="busy", status=429, retry_after=float("inf"))
+    with pytest.raises(RateLimited) as raised:
+        client(server, time).get("/things", action="list")
+    assert raised.value.retry_after == 86_400
+
+
 def test_a_change_that_says_the_same_twice_may_be_sent_again(server, time):
     server.faults.lose_reply("things")
     client(server, time).call("DELETE", "/things", action="end", again=True)
