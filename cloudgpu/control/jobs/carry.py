@@ -32,6 +32,7 @@ from cloudgpu.control.jobs.notices import note_machine, note_secrets, note_stall
 from cloudgpu.control.jobs.slurm.gang import ended_with, is_living, known, nodes_of, refused_parts
 from cloudgpu.control.jobs.store import directory_of, put_back, the_job
 from cloudgpu.control.lifecycle.lease import set_hold
+from cloudgpu.control.session.guarding import NO_GUARD
 from cloudgpu.control.spot.interruptions import note_interruption
 from cloudgpu.core.events import job_lines as lines
 from cloudgpu.core.jobs.carried import LATER, SOON, Carried, waiting_text
@@ -230,7 +231,7 @@ class Carrier(Attendant):
             self._append(self._ended(job, end))
             self._append(*closed(self.session, the_job(self.session, self.id), None, error.message))
             raise error
-        elif over or (isinstance(error, (BudgetRefused, InvalidRequest)) and error.field != "--no-guard"):
+        elif over or (isinstance(error, (BudgetRefused, InvalidRequest)) and error.field != NO_GUARD):
             self._append(self._ended(job, no_machine(job, error.message, now)))
         else:
             self._append(lines.job_waits(job.id, attempt.number, error.message, now))
@@ -401,10 +402,9 @@ class Carrier(Attendant):
             if next_step(job, self._seen(job), now).do is Do.RESUME:
                 raise
             return None
-        except LedgerUnavailable:
-            raise
-        except CloudgpuError:
-            self._append(line)
+        except CloudgpuError as error:  # refused here, nothing was asked of the cloud: to try again costs nothing
+            if not isinstance(error, (LedgerUnavailable, BudgetRefused)) and error.field != NO_GUARD:
+                self._append(line)
             raise
         self._append(line)
         return None

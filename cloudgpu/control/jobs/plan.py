@@ -34,7 +34,7 @@ from cloudgpu.core.jobs.notice import Fit, fit_of
 from cloudgpu.core.jobs.stored import VOLUME, bucket_of
 from cloudgpu.core.launch.traffic import JobTraffic, job_traffic
 from cloudgpu.core.model.machine import is_owned
-from cloudgpu.core.model.offers import Market, TrafficPrices
+from cloudgpu.core.model.offers import USUAL_TRUST, Market, TrafficPrices
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.buckets import open_results_bucket
@@ -99,7 +99,7 @@ def plan_run(session: Session, request: RunRequest, environ: Mapping[str, str]) 
         check_exposure_on(machine.name, machine.trust, shown_to_its_owner(given), expose=request.is_exposed)
         volume = next((one["source"] for one in request.data if one["source"].startswith(VOLUME)), None)
         check_there(machine, {"--results-to": request.results_to, "--data": volume})
-    launch = None if machine is not None else _launch_options(request)
+    launch = None if machine is not None else _launch_options(session, request)
     prepared = deadline = None
     if launch is not None and request.deadline is not None:
         deadline, prepared, launch = plan_deadline(session, request, request.deadline, launch)
@@ -210,12 +210,15 @@ def _money(nanos: int | None) -> Money | None:
     return None if nanos is None else Money(nanos)
 
 
-def _launch_options(request: RunRequest) -> UpOptions:
+def _launch_options(session: Session, request: RunRequest) -> UpOptions:
     """Return the options of the launch: those that were given, under the policy of jobs, as long as the job may take.
 
-    A job without --timeout keeps the policy's own times.
+    A job without --timeout keeps the policy's own times. More trust than is usual is asked for wherever it is tried
+    again: the settings of another computer may ask for less.
     """
-    options: UpOptions = {"policy": POLICY, **request.launch, "name": request.name}  # type: ignore[typeddict-item]
+    trust = session.settings.trust
+    strict = {} if trust == USUAL_TRUST else {"trust": trust}
+    options: UpOptions = {"policy": POLICY, **strict, **request.launch, "name": request.name}  # type: ignore[typeddict-item]
     if request.timeout is not None and "renew_until" not in request.launch:
         longest = request.timeout + SETUP_TIME + request.results_wait
         options = {"lease": _typed(min(longest, LEASE)), **options, "renew_until": _typed(longest)}

@@ -20,6 +20,7 @@ from cloudgpu.control.launch.any_provider import tied_candidates
 from cloudgpu.control.launch.attempt import record
 from cloudgpu.control.launch.budget_preview import differences, look_for_budgets, row_of_offer, row_of_plan
 from cloudgpu.control.launch.cluster import found_or_settled, nodes_launched, places_of
+from cloudgpu.control.launch.containers import runnable
 from cloudgpu.control.launch.offers import Refused, open_to_caller, resolve
 from cloudgpu.control.launch.plan import Prepared
 from cloudgpu.control.launch.together import send_all
@@ -37,7 +38,7 @@ from cloudgpu.core.clusters.layout import engine_of_machine
 from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.launch.same_request import living_of, unsettled_of
 from cloudgpu.core.model.machine import Machine, Owned, and_billed, called, comes_back
-from cloudgpu.core.model.offers import Market, Offer
+from cloudgpu.core.model.offers import Market, Offer, Trust
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import (
     CloudgpuError,
@@ -216,8 +217,13 @@ def _cluster_found(session: Session, prepared: Prepared, agree: Callable[[], Non
 
 
 def _is_covered(session: Session, prepared: Prepared, machine: Machine) -> bool:
-    """Say whether an interrupted launch costs no more an hour than the plan that was agreed to now, and is guarded."""
+    """Say whether an interrupted launch costs no more an hour than the plan that was agreed to now, and is guarded.
+
+    Its computer has to be trusted as much as is wanted now, too.
+    """
     if not (prepared.no_guard or is_guarded(session, machine)):
+        return False
+    if not prepared.plan.request.want.trust.accepts(Trust(machine.trust or Trust.CLOUD)):
         return False
     return machine.price is None or machine.price.nanos_per_hour <= prepared.plan.dearest.nanos
 
@@ -314,12 +320,12 @@ def _launching(attempts: Sequence[Attempt]) -> str:
 
 
 def _tied(session: Session, prepared: Prepared) -> Prepared:
-    """Return the plan with its requests tied, and without the offers that lie elsewhere."""
+    """Return the plan with its requests tied, without the offers that lie elsewhere or cannot run its container."""
     candidates = open_to_caller(session, tied_candidates(session, prepared.candidates))
     wants = {one.account: one.request.want for one in candidates.each}
     offers = (offer for offer in prepared.offers if offer.available.account in wants)
     fitting = tuple(offer for offer in offers if fits(offer.available, wants[offer.available.account]))
-    return replace(prepared, candidates=candidates, offers=fitting)
+    return replace(prepared, candidates=candidates, offers=runnable(prepared.template, fitting)[0])
 
 
 def _refused_everywhere(prepared: Prepared, first: CloudgpuError | None) -> CloudgpuError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from cloudgpu.config.templates.find import Template
@@ -209,7 +210,7 @@ def _plan(
         *resolved.remarks,
         *at.remarks,
         *_of_cluster(session, request, first.offer),
-        *_only_runs(session, provider, first, run),
+        *_only_runs(session, provider, first, run, request),
     )
     return launch_plan(
         request,
@@ -239,8 +240,13 @@ def _of_cluster(session: Session, request: LaunchRequest, offer: Offer) -> Itera
         yield from cluster_remarks(request.cluster.nodes, offer.available, session.ledger.machines())
 
 
-def _only_runs(session: Session, provider: Provider, first: Exact, run: ScheduledRun | None) -> Iterator[Note]:
-    """Yield that scheduled runs are the only layer, whose they are, and whether somebody hears when they stop."""
+def _only_runs(
+    session: Session, provider: Provider, first: Exact, run: ScheduledRun | None, request: LaunchRequest
+) -> Iterator[Note]:
+    """Yield that scheduled runs are the only layer, whose they are, and whether somebody hears when they stop.
+
+    Runs that come more seldom than the lease is long end a machine late, and that costs.
+    """
     if not needs_guard(provider, first.offer, first.resolved):
         return
     if run is None:
@@ -251,6 +257,9 @@ def _only_runs(session: Session, provider: Provider, first: Exact, run: Schedule
         f"scheduled runs of the reaper are all that ends this machine: it relies on those on {run.host}, every {often}",
         NoteKind.GUARD,
     )
+    if run.every > timedelta(seconds=request.lease_s):
+        said = f"it is billed for up to {often} past its lease or renew-until, until the next of those runs ends it"
+        yield Note(said, NoteKind.MONEY)
     if session.settings.alerts.deadman is None:
         yield Note(
             "nobody hears when those runs stop: [alerts] deadman in config.toml is not set (see docs/alerts.md)",

@@ -132,7 +132,7 @@ def _check(session: SessionBase, scope: str, account: str) -> None:
     runs, now = scheduled(session), session.clock()
     if guarding_run(runs, scope, now) is None:
         raise InvalidRequest(
-            "Nothing on this machine can end its bill, only scheduled runs of the reaper can, and "
+            f"At {account} nothing on a machine can end its bill. Only scheduled runs of the reaper can, and "
             f"{missing(runs, scope, now)}.",
             field=NO_GUARD,
             value=account,

@@ -24,6 +24,7 @@ MONTH_HOURS = 730  # that a price of a month is for
 TOPIC = "credit"
 _MICROS = 3_600_000_000  # in an hour
 MOST = 8  # accounts that a run's line carries
+LONGEST = timedelta(days=36525)  # what carries longer is not told apart: a date has to be found for it
 
 
 class KnownCredit(NamedTuple):
@@ -91,8 +92,10 @@ def left_at(credit: Credit, hourly: Money, now: datetime) -> Money:
 
 
 def carries(left: Money, hourly: Money) -> timedelta | None:
-    """Return how long `left` carries `hourly`, rounded down to a second; None for ever."""
-    return None if hourly.nanos <= 0 else timedelta(seconds=left.nanos * 3600 // hourly.nanos)
+    """Return how long `left` carries `hourly`, rounded down to a second, at most `LONGEST`; None for ever."""
+    if hourly.nanos <= 0:
+        return None
+    return timedelta(seconds=min(left.nanos * 3600 // hourly.nanos, LONGEST // timedelta(seconds=1)))
 
 
 class CreditFit(NamedTuple):

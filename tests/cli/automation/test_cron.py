@@ -125,6 +125,20 @@ def test_secrets_of_the_shell_are_not_written_down_and_that_is_said(table, sessi
     assert any("AWS_SECRET_ACCESS_KEY is set in this shell" in note for note in done["notes"])
 
 
+@pytest.mark.parametrize("name", ["LAMBDA_API_KEY", "LAMBDA_CLOUD_API_TOKEN", "RUNPOD_API_KEY", "VAST_API_KEY"])
+def test_a_clouds_key_that_only_this_shell_has_is_told_of_and_not_written_down(table, session, monkeypatch, name):
+    monkeypatch.setenv(name, "hunter2")
+    assert any(f"{name} is set in this shell" in note for note in install(session)["notes"])
+    assert "hunter2" not in table.read_text()
+
+
+@pytest.mark.parametrize("cloud", ["AZURE", "GCP", "LAMBDA", "RUNPOD", "VAST"])
+def test_the_runs_ask_the_same_server_as_this_shell(table, session, monkeypatch, cloud):
+    monkeypatch.setenv(f"CLOUDGPU_{cloud}_ENDPOINT", "http://127.0.0.1:9")
+    install(session)
+    assert f"CLOUDGPU_{cloud}_ENDPOINT=http://127.0.0.1:9" in table.read_text()
+
+
 def test_a_ledger_that_only_this_shell_knows_is_refused(table, session, monkeypatch):
     monkeypatch.setenv("CLOUDGPU_LEDGER", "postgresql://ada:secret@127.0.0.1/lab")
     with pytest.raises(InvalidRequest) as fault:

@@ -153,7 +153,7 @@ def test_ls_and_show_say_when_each_layer_would_end_it(line):
     assert made["guards"]["timer"] == made["renew_until"]
     guards = line("show fox -o json").json["guards"]
     layers = {"agent": made["expires"], "timer": made["renew_until"], "reaper": None}
-    assert guards == layers | {"agent_is": "ends", "timer_is": "cloud"}
+    assert guards == layers | {"agent_is": "ends", "timer_is": "cloud", "waived": False}
     for words in ("ls -v", "show fox -v"):
         told = " ".join(line(words).out.split())
         assert "the agent in 2h; the timer in the cloud in 5h; the reaper: nothing decided" in told

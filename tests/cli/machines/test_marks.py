@@ -31,7 +31,9 @@ def value(tmp_path):
 
 
 def listed(*values):
-    return _text({"machines": list(values), "clusters": [], "view_as_of": AT, "foreign": []}, NOW, lambda: True)
+    return _text(
+        {"machines": list(values), "clusters": [], "credits": [], "view_as_of": AT, "foreign": []}, NOW, lambda: True
+    )
 
 
 @pytest.mark.parametrize(("basis", "mark", "legend"), KINDS)

@@ -6,14 +6,18 @@ import json
 import os
 import random
 import time
+from datetime import timedelta
 
 import pytest
 
 from cloudgpu.control.jobs.cancel import request_cancel
 from cloudgpu.control.jobs.carry import Carrier
 from cloudgpu.control.lifecycle.lifecycle import end_all_of
+from cloudgpu.control.reaper.reaper import ReapOptions, reap
+from cloudgpu.control.session import guarding
 from cloudgpu.control.setup.ledger_admin import verified
 from cloudgpu.core.jobs.job import State
+from cloudgpu.core.model.identity import QueriedAccount
 from cloudgpu.errors import ProviderUnavailable
 from cloudgpu.ledger.sqlite.backup import back_up, restore
 from tests.control.jobs import clouds
@@ -163,6 +167,26 @@ def test_a_machine_that_does_not_answer_after_the_end_of_its_job_is_stopped_with
     found = again(world, job)
     assert (found.job.state, found.job.is_living, world.billed()) == (State.SUCCEEDED, True, []), found
     assert world.machine_of(job).state == "stopped"
+
+
+def test_a_start_for_its_results_that_no_run_guards_is_tried_until_one_does(worlds, tmp_path, monkeypatch):
+    (tmp_path / "power").mkdir()
+    monkeypatch.setattr(guarding, "POWER_SUPPLY", tmp_path / "power")
+    world = worlds('agent = "tells"\nlacks = ["HasTimer"]\n')
+    reap(world.session, ReapOptions(cron=True, interval=timedelta(hours=2)))
+    job = world.asked()
+    world.child(job, until=runs)
+    watched_to_the_end(world, job)
+    world.cloud.stop(world.machine_of(job).provider_id)
+    world.clock.advance(3600 * 5)  # who made those runs has left
+    again(world, job)  # sees that it was stopped
+    for _ in range(4):
+        found = again(world, job)
+        assert (found.error.field, world.now(job).resumes, world.billed()) == ("--no-guard", 0, []), found
+    asked = [QueriedAccount("lab", "fake")]
+    world.session.own_run = guarding.own_run(world.session, timedelta(minutes=10), asked, ())
+    found = again(world, job, 20)
+    assert (found.job.state, found.job.fetched.whole, found.job.resumes) == (State.SUCCEEDED, True, 1), found
 
 
 def test_a_notice_brings_a_copy_at_once_although_the_next_one_is_due_in_an_hour(world):

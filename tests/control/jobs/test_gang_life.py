@@ -61,7 +61,8 @@ def test_a_lost_node_ends_the_gang_and_another_one_goes_on_from_the_checkpoint(b
     assert {one.id for one in rows} == set(shares)
     assert {part.key for there in shares.values() for part in there} == {job.id}
     now = bench.session.clock()
-    assert job_spent(bench.session, job) == sum((spent(one, now) for one in rows[1:]), spent(rows[0], now))
+    of_machines = sum(spent(one, now).nanos for one in rows)  # each is rounded for itself, the job's sum once
+    assert abs(job_spent(bench.session, job).nanos - of_machines) <= len(rows) / 2
 
 
 @pytest.mark.soak

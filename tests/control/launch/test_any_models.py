@@ -29,13 +29,12 @@ owner = "ada"
 address_services = []
 [accounts.lambda]
 [accounts.runpod]
-community = true
 [accounts.vast]
 """
 
 
 class Lab:
-    """A user with a key of each of the three, and tables that let RunPod show its community, too."""
+    """A user with a key of each of the three."""
 
     def __init__(self, home, *clouds):
         (home / "config.toml").write_text(CONFIG)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cloudgpu.core.model.launch import Setup
-from cloudgpu.errors import InvalidRequest
+from cloudgpu.errors import InvalidRequest, LaunchUncertain
 from cloudgpu.ledger import saved_calls as saved
 
 NGC = "nvcr.io/nvidia/pytorch:25.06-py3"
@@ -47,6 +47,16 @@ def test_where_other_gpus_fit_the_wish_those_that_cannot_run_it_are_passed_over(
         "a100-40gb",
         "a100-80gb",
     }
+
+
+def test_an_interrupted_launch_that_was_not_made_goes_on_with_no_gpu_that_cannot_run_it(make_lab):
+    lab = make_lab('prices = { "fake.cpu" = 99 }')
+    lab.cloud.fail_next("launch", LaunchUncertain("no answer"))
+    with pytest.raises(LaunchUncertain):
+        lab.up(gpu=None, template="ngc")
+    lab.later(hours=1)  # a v100 costs less
+    row = lab.up(gpu=None, template="ngc").machine
+    assert [gpu.name for gpu in row.accelerators] == ["a100-40gb"]
 
 
 def test_the_plan_says_what_the_pull_takes_and_costs_and_whose_licence_is_accepted(lab):

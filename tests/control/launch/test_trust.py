@@ -17,7 +17,7 @@ from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
 from cloudgpu.core.launch.attempt import attempt_from_json, attempt_to_json
 from cloudgpu.core.model.offers import NoteKind, Trust
-from cloudgpu.errors import InvalidRequest, NoCapacity
+from cloudgpu.errors import InvalidRequest, LaunchUncertain, NoCapacity
 from tests.control.conftest import Lab
 
 TYPE = "fake.v100.1"
@@ -154,6 +154,25 @@ def test_where_no_trusted_offer_has_capacity_a_stranger_is_not_tried(streets):
     assert streets.there() == []
 
 
+def test_an_interrupted_launch_on_a_strangers_computer_is_sent_again_only_where_that_is_typed_again(streets):
+    def asked(**words):
+        streets.session = streets.opened()
+        return launch(streets.session, streets.plan(**words), wait=False).machine
+
+    streets.session.provider("attic").fail_next("launch", LaunchUncertain("no answer"))
+    with pytest.raises(LaunchUncertain):
+        asked(trust="community")
+    assert (asked().account, streets.there()) == ("hall", ["hall"])
+
+
+def test_an_interrupted_launch_on_a_strangers_computer_goes_on_where_that_is_typed_again(streets):
+    streets.session.provider("attic").fail_next("launch", LaunchUncertain("no answer"))
+    with pytest.raises(LaunchUncertain):
+        launch(streets.session, streets.plan(trust="community"), wait=False)
+    streets.session = streets.opened()
+    assert launch(streets.session, streets.plan(trust="community"), wait=False).machine.account == "attic"
+
+
 def test_a_setting_may_ask_for_more_trust_and_never_for_less(tmp_path, monkeypatch):
     strict = Streets(tmp_path, monkeypatch, 'provider = "any"\ntrust = "cloud"')
     assert strict.accounts() == ["own"]
@@ -216,6 +235,14 @@ def test_a_relaunched_job_keeps_to_the_trust_that_was_typed(streets, tmp_path):
     request = parse_run(argv=["true"], workdir=tmp_path, gpu="v100", trust="cloud", environ={})
     spec = plan_run(streets.session, request, {}).spec
     assert spec["launch"]["trust"] == "cloud"
+
+
+def test_a_relaunched_job_keeps_to_the_trust_of_the_settings_of_who_placed_it(tmp_path, monkeypatch):
+    strict = Streets(tmp_path, monkeypatch, 'provider = "any"\ntrust = "cloud"')
+    words = {"argv": ["true"], "workdir": tmp_path, "gpu": "v100", "environ": {}}
+    spec = plan_run(strict.session, parse_run(**words), {}).spec
+    assert spec["launch"]["trust"] == "cloud"  # another computer, whose settings are usual ones, may launch it
+    assert plan_run(strict.session, parse_run(trust="datacenter", **words), {}).spec["launch"]["trust"] == "datacenter"
 
 
 def test_a_saved_call_keeps_the_trust_of_its_offer_and_of_its_request(streets):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.control.scheduler.due import last_night, pass_due, prices_due, slept, sweep_due
+from cloudgpu.control.scheduler.due import last_night, own_pass_due, pass_due, prices_due, slept, sweep_due
 from cloudgpu.control.session.last_run import LastPass
 from cloudgpu.core.events.log import Event
 from cloudgpu.core.model.facts import LastDecision, SentWarning
@@ -31,6 +31,30 @@ def row(*, ended=None, at=None, due=None):
     warnings = {"idle": SentWarning(said, said, iso(due), 1, None)} if due else {}
     decision = LastDecision("nothing", "lease", "", "", iso(at), said, said) if at else None
     return machine(terminated_at=ended, decision=decision, warnings=warnings)
+
+
+def heard(host, ago, *, battery=False, accounts=("scope:fake/1", "scope:fake/2")):
+    return {"host": host, "at": iso(NOW - ago), "every_s": 600.0, "battery": battery, "accounts": list(accounts)}
+
+
+@pytest.mark.parametrize(
+    ("theirs", "due"),
+    [
+        ({}, NOW + 7 * MINUTE),  # as good as our own
+        ({"battery": True}, NOW + MINUTE),
+        ({"battery": None}, NOW + MINUTE),
+        ({"accounts": ["scope:fake/1"]}, NOW + MINUTE),  # nobody checks the other one
+    ],
+)
+def test_a_pass_of_another_computer_stands_for_our_own_only_where_it_guards_as_much(theirs, due):
+    body = {"ok": True, "host": "laptop"}
+    body["scheduled"] = [heard("server", 9 * MINUTE), heard("laptop", 3 * MINUTE, **theirs)]
+    at = NOW - 3 * MINUTE
+    before = LastPass(Event(1, iso(at), "own", iso(at), "ada", "reap_finished", "reaper", "x", "", body), at)
+    by_all = pass_due(before, [], EVERY, NOW)
+    assert own_pass_due(before, by_all, "server", EVERY, NOW) == due
+    assert own_pass_due(before, by_all, "laptop", EVERY, NOW) == by_all
+    assert own_pass_due(before, by_all, "newcomer", EVERY, NOW) == NOW
 
 
 def test_the_first_pass_is_due_at_once():

@@ -17,9 +17,11 @@ from cloudgpu.control.lifecycle.lease import extend, plan_extension, set_hold
 from cloudgpu.control.lifecycle.lifecycle import end, stop
 from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
+from cloudgpu.control.scheduler.jobs import make_pass
 from cloudgpu.control.session import guarding
 from cloudgpu.control.session.last_run import last_pass, unguarded
 from cloudgpu.core.model.identity import QueriedAccount, Unanswered
+from cloudgpu.core.model.offers import NoteKind, note_kind
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable
 from cloudgpu.views.machines import machine_value
 from cloudgpu.views.plans import plan_value
@@ -126,6 +128,15 @@ def test_a_run_admits_for_twice_its_interval_and_the_plan_says_on_what_it_relies
     assert refused(poor).endswith(f"the last one, on {HERE}, was 20m 1s ago and should come every 10m.")
 
 
+@pytest.mark.parametrize(("every", "late"), [(8 * 60, False), (24 * 60, True)])
+def test_a_plan_that_relies_on_seldom_runs_says_how_late_they_may_end_it(poor, every, late):
+    """As those of `cron install --nightly`: the usual lease is of eight hours."""
+    passed(poor, every=every)
+    notes = [one for one in poor.prepare().plan.remarks if "past its lease or renew-until" in one]
+    assert [note_kind(one) for one in notes] == [NoteKind.MONEY] * late
+    assert all("up to 1d past" in one for one in notes)
+
+
 def test_a_run_that_falls_silent_between_the_plan_and_the_yes_launches_nothing(poor):
     passed(poor)
     prepared = poor.prepare()
@@ -153,6 +164,28 @@ def test_a_colleagues_run_on_the_same_ledger_counts_until_it_is_silent(poor, pow
     assert poor.prepare().plan.run.host == "server"
     passed(poor, minutes=16)
     assert "laptop runs on a battery" in refused(poor)
+
+
+def test_a_watch_that_stays_on_makes_its_own_runs_beside_those_of_a_laptop(poor, power, monkeypatch):
+    """Each computer can say only of itself that it will be there: the laptop's run is no reason to make none."""
+    every = timedelta(minutes=10)
+
+    def on(name, supply, *, cron):
+        monkeypatch.setattr(platform, "node", lambda: name)
+        supply()
+        session = poor.opened()
+        return reap(session, ReapOptions(cron=True, interval=every)) if cron else make_pass(session, every)
+
+    on("server", power.on_mains, cron=False)
+    for _ in range(4):
+        poor.later(minutes=9)
+        on("laptop", power.on_battery, cron=True)
+        poor.later(minutes=1, seconds=1)
+        on("server", power.on_mains, cron=False)
+        made = len(list(poor.session.ledger.events("reaper")))
+        on("server", power.on_mains, cron=False)  # another watch of the same computer makes no second one
+        assert len(list(poor.session.ledger.events("reaper"))) == made
+    assert poor.prepare().plan.run.host == "server"
 
 
 def test_a_run_that_the_account_did_not_answer_does_not_count(poor):

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloudgpu.core.budgets.credit import (
+    LONGEST,
     KnownCredit,
     carries,
     credit_finding,
@@ -20,6 +21,7 @@ from cloudgpu.core.budgets.credit import (
 )
 from cloudgpu.core.model.account import Credit
 from cloudgpu.core.values.money import Money
+from cloudgpu.views.budgets import credit_value
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 PAGE = "https://fake.example/billing"
@@ -77,7 +79,16 @@ def test_what_is_carried_costs_no_more_than_there_is(left, hourly):
         assert lasts is None
     else:
         seconds = lasts // timedelta(seconds=1)
-        assert hourly.nanos * seconds <= left.nanos * 3600 < hourly.nanos * (seconds + 1)
+        assert hourly.nanos * seconds <= left.nanos * 3600
+        assert lasts == LONGEST or left.nanos * 3600 < hourly.nanos * (seconds + 1)
+
+
+def test_a_spending_of_next_to_nothing_has_an_end_that_a_calendar_has():
+    """$1,000 and the rest of a disk for a tenth of a cent a month: the year 83,000 has no date."""
+    for nanos in (1, 1370):
+        one = known("1000", "0")._replace(hourly=Money(nanos))
+        assert carries(one.credit.left, one.hourly) == LONGEST
+        assert str(credit_value(one, NOW)["ends_at"]).startswith("2126-")
 
 
 @given(amounts, hourlies, hourlies, spans, amounts)

@@ -58,8 +58,10 @@ VALUE_OF = {
     records.PolicyTextRecord: facts.TermsText,
     records.TermsRecord: facts.Terms,
     records.ClusterRecord: facts.ClusterNode,
+    records.TrafficPricesRecord: facts.RecordedTrafficPrices,
 }
 PARTS = {records.RateRecord, records.TextRecord}  # of other records: no value has only these
+OF_RUNS = {records.ScheduledRunRecord, records.CreditRecord}  # what a run of the reaper says, of no machine
 
 
 NOT_OF_LIMITS = {facts.TermsText: {"tz"}}  # two records have this value: only a policy's text has a zone
@@ -80,7 +82,7 @@ def optional(record: Any) -> set[str]:
 
 
 def test_each_record_has_a_value_and_each_value_a_record() -> None:
-    assert {one for _, one in inspect.getmembers(records, is_typeddict)} == VALUE_OF.keys() | PARTS
+    assert {one for _, one in inspect.getmembers(records, is_typeddict)} == VALUE_OF.keys() | PARTS | OF_RUNS
     assert set(VALUE_OF.values()) == VALUES - set(SUBJECTS)
 
 
@@ -133,7 +135,7 @@ def test_a_machine_has_the_keys_that_its_type_requires_and_no_other() -> None:
 
 OPTIONAL = set(
     "policy_by timer warnings decision refused_action taken_at shared unrequested_stop terms interrupted_at "
-    "cluster".split()
+    "cluster trust traffic_prices".split()
 )
 
 
@@ -186,7 +188,9 @@ TERMS = {
 LAUNCH = {
     "provider": "aws", "market": "spot", "licence": "suse", "max_price": 2 * HOUR_NANOS, "seq": 7, "renew_s": 3600,
     "accelerators": [{"name": "V100", "count": 1, "memory_gib": 16.0, "share": 0.5, "of": 4}],
-    "setup": setup_to_json(SETUP), "guards": {"agent": "ends", "timer": "cloud", "follows": True},
+    "setup": setup_to_json(SETUP), "trust": "community",
+    "guards": {"agent": "ends", "timer": "cloud", "follows": True, "tagged": False, "alone": True, "waived": True},
+    "traffic_prices": {"out": 4_000_000, "into": 2_000_000},
     "stop_effect": "it keeps its disk", "attached_costs": [DISK], "terms": TERMS, "on_demand": price(2 * HOUR_NANOS),
     "cluster": facts.ClusterNode("train", "cg", 1, 4, "slurm", "stop").record(),
 }  # fmt: skip

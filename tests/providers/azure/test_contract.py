@@ -75,6 +75,10 @@ class TestAzure(
         self.azure = azure_arm
         return ProviderSettings("contract", options, tmp_path / "azure", azure_arm.clock.now, azure_arm.advance)
 
+    def lose_reply(self, provider):
+        self.azure.faults.lose_reply("VirtualMachines.CreateOrUpdate")
+        return True
+
     def sell_out(self, provider, item):
         self.azure.stockout()
         return True

@@ -47,3 +47,15 @@ class TestRunpod(
         """Let the start script say the host key that it has made."""
         kind, key = new_host_key()[0].split()[:2]
         self.runpod.say(id, f"cloudgpu-host-key: {kind} {key}")
+
+    def lose_reply(self, provider):
+        self.runpod.faults.lose_reply("pods.create")
+        return True
+
+    def sell_out(self, provider, item):
+        self.runpod.no_capacity()
+        return True
+
+    def pass_by(self, provider, at):
+        """Let the model's clock run past a moment."""
+        self.runpod.advance(max(0.0, (at - self.runpod.clock.now()).total_seconds()) + 1)

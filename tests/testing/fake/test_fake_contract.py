@@ -39,6 +39,7 @@ from cloudgpu.testing import (
     LeavesFilesContract,
     ManualClock,
     MinimalFakeProvider,
+    NarrowsSshContract,
     PausableContract,
     ProviderContract,
     RaisesQuotaContract,
@@ -126,6 +127,10 @@ class OnTheWholeFake(
     def leave_room(self, provider: Provider, item: Available, count: int) -> None:
         provider.leave_room(item.zone, count)
 
+    def lose_reply(self, provider: Provider) -> bool:
+        provider.lose_reply("launch")
+        return True
+
     def sell_out(self, provider: Provider, item: Available) -> bool:
         provider.leave_room(item.zone, 0)
         return True
@@ -149,6 +154,7 @@ class TestFakeInAFile(
     ReportsProcessesContract,
     WritesAtHomeContract,
     LeavesFilesContract,
+    NarrowsSshContract,
 ):
     """In a file that several values share, and with the other abilities, too."""
 
