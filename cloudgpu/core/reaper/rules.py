@@ -55,9 +55,9 @@ def _costly_stop(case: Case) -> Found | None:
     cost = " and ".join(f"{one.what} costs {_monthly(one.nanos_per_month)} a month" for one in dearer)
     why = f"it is stopped, and {cost} until it is started or ended"
     given = case.given(rule)
-    if given is not None and given[2] is not None:
-        return waited(case, rule, given[2], why, Do.TERMINATE)
-    if case.now >= at - NOTICE:
+    if case.now >= at - NOTICE:  # else it was extended since the end was announced
+        if given is not None and given[2] is not None:
+            return waited(case, rule, max(at, given[2]), why, Do.TERMINATE)
         return warned(case, rule, max(at, case.now + NOTICE), why, Do.TERMINATE)
     return notify_again(case, rule, f"{why}; its renew-until ends it {clock(at, case.now)}{erasing(Do.TERMINATE)}")
 

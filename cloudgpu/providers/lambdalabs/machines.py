@@ -76,15 +76,28 @@ def _sent(lam: Lambda, attempt: Attempt, body: Raw) -> Instance:
         lam.sends.refused(attempt)
         raise InvalidRequest(error.message, field="offer", value=attempt.offer.available.instance_type) from error
     except ProviderUnavailable as error:
-        found = _made(lam, attempt)
-        if found is None:
-            raise not_known_yet(CLOUD, attempt) from error
-        return found
+        return _looked_for(lam, attempt, error)
     except CloudgpuError:
         lam.sends.refused(attempt)
         raise
     lam.sends.answered(attempt, str(ids[0]))
     return _begun(attempt, str(ids[0]))
+
+
+def _looked_for(lam: Lambda, attempt: Attempt, why: CloudgpuError) -> Instance:
+    """Return the machine of a call that was not answered; raise LaunchUncertain while nothing shows it.
+
+    A look that is refused does not say that the call made nothing.
+    """
+    try:
+        found = _made(lam, attempt)
+    except ProviderUnavailable:
+        raise
+    except CloudgpuError as error:
+        raise not_known_yet(CLOUD, attempt, error) from why
+    if found is None:
+        raise not_known_yet(CLOUD, attempt) from why
+    return found
 
 
 def _made(lam: Lambda, attempt: Attempt) -> Instance | None:

@@ -72,6 +72,15 @@ over() { # Says why the machine is to end now; nothing where it may go on
   echo lease
 }
 
+renewed() { # Started again after its lease, of which nobody can tell it: it has the span of its launch anew
+  [ -z "$ask" ] && [ "$(cat "$base/launch" 2>/dev/null)" = "$token" ] && [ -n "$(over)" ] || return 0
+  now="$(later "$(date +%s)" "$made")"
+  expires=$((now + expires - made)) renew_until=$((now + renew_until - made))
+  sed -i "s/\(\"cloudgpu-expires\" *: *\"\{0,1\}\)[0-9]*/\1$expires/; \
+    s/\(\"cloudgpu-renew-until\" *: *\"\{0,1\}\)[0-9]*/\1$renew_until/" "$base/tags.json"
+  rm -f "$base/state.json" "$base/heartbeat.json" "$base/expires"
+}
+
 watch() { # The agent ends the lease; what it has not done is done here, and tried again until it is done
   while :; do
     if [ -n "$ask" ]; then keep_tags "$(limited sh -c "$ask" 2>/dev/null | tr -d '\n')"; fi
@@ -251,6 +260,7 @@ if [ -s "$base/on_start.sh" ]; then echo running >"$base/on_start.status"; fi
 if [ -d "$HOME/.cloudgpu" ] && [ ! -L "$HOME/.cloudgpu" ]; then mv "$HOME/.cloudgpu" "$HOME/.cloudgpu.image"; fi
 ln -sfn "$base" "$HOME/.cloudgpu"
 first_tags
+renewed
 watch &
 python=''
 if serve; then printf '%s\n' "$token" >"$base/launch"; fi

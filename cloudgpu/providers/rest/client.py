@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 READS = frozenset({"GET", "HEAD"})
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
-TOO_MANY, FAULTY, LARGEST = 429, 500, 64 * 2**20  # HTTP statuses; bytes of an answer
+MOVED, TOO_MANY, FAULTY, LARGEST = 300, 429, 500, 64 * 2**20  # HTTP statuses; bytes of an answer
+LONGEST_WAIT_S = 86_400.0
 PAUSES_S = (0.5, 1.0, 2.0, 4.0)  # before a call is sent again, the last one from then on
 _SHOWN = 300  # characters of what a cloud says
 
@@ -83,7 +84,7 @@ class RestClient:
         body: object = None,
         again: bool | None = None,
     ) -> Answer:
-        """Send a call and return its answer, which is one below 400.
+        """Send a call and return its answer, which is one below 300.
 
         `action` is its name for the metrics and the intervals. `again`: it may be sent again where no answer, or one
         that says nothing, came; None: where it is a read. Raises NotSent, Silent, ProviderUnavailable, RateLimited, and
@@ -106,6 +107,8 @@ class RestClient:
                     self.patience.answered(action, self.place.cloud)
                     if answer.status >= 400:  # noqa: PLR2004  (RFC 9110, 15.5)
                         raise self.place.refused(answer)
+                    if answer.status >= MOVED:
+                        raise _moved(answer, action, self.place)
                     return answer
                 wait, fault = self._wait(answer, tries), self._fault(answer)
             tries += 1
@@ -262,6 +265,13 @@ def _answer(reply: urllib3.BaseHTTPResponse, cloud: str) -> Answer:
     return Answer(reply.status, headers, data)
 
 
+def _moved(answer: Answer, action: str, place: Place) -> ProviderUnavailable:
+    """Return the error of a redirect, which is no answer: a page for a login in between sends one, too."""
+    message = f"{place.cloud} answered {action} with a redirect ({answer.status}), which is not followed."
+    way = "Look at the endpoint, and for a proxy or a login page in between."
+    return ProviderUnavailable(message, field="provider", value=place.kind, next=way)
+
+
 def _lines(reply: urllib3.BaseHTTPResponse) -> Iterator[str]:
     left = b""
     for piece in reply.stream(4096, decode_content=True):
@@ -272,8 +282,8 @@ def _lines(reply: urllib3.BaseHTTPResponse) -> Iterator[str]:
 
 
 def _retry_after(answer: Answer) -> float | None:
-    """Return the seconds that an answer asks for (RFC 9110, 10.2.3, its number alone)."""
+    """Return the seconds that an answer asks for (RFC 9110, 10.2.3, its number alone); a day at most."""
     try:
-        return max(0.0, float(answer.headers.get("retry-after", "")))
+        return min(max(0.0, float(answer.headers.get("retry-after", ""))), LONGEST_WAIT_S)
     except ValueError:
         return None

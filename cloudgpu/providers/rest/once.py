@@ -11,7 +11,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import TYPE_CHECKING
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cloudgpu.core.model.launch import Attempt
+    from cloudgpu.errors import CloudgpuError
 
 NEW = timedelta(minutes=2)  # a call of which nothing is known here is sent for so long after it was saved
 FORGOTTEN = timedelta(days=30)
@@ -105,12 +106,19 @@ class SendOnce:
     def _forget(self) -> None:
         oldest = (self._clock() - FORGOTTEN).timestamp()
         for file in self._dir.iterdir():
-            if file.stat().st_mtime < oldest:
-                file.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):  # another launch has just put its mark aside, or taken it up
+                if file.stat().st_mtime < oldest:
+                    file.unlink()
 
 
-def not_known_yet(cloud: str, attempt: Attempt) -> LaunchUncertain:
-    """Return the error of a launch that was sent before, and that no listing shows yet."""
+def not_known_yet(cloud: str, attempt: Attempt, why: CloudgpuError | None = None) -> LaunchUncertain:
+    """Return the error of a launch that was sent before, and that no listing shows yet.
+
+    `why` is what a look for it was answered, where that is not that nothing is there.
+    """
     name = attempt.request.name
     message = f"{cloud} has not said yet whether {name} was made: it knows no tokens, so the call is not sent again."
-    return LaunchUncertain(message, field="token", next="The next cloudgpu up or cloudgpu reap finds out.")
+    way = "The next cloudgpu up or cloudgpu reap finds out."
+    if why is not None:
+        message, way = f"{message} {why.message}", " ".join(filter(None, (why.next, way)))
+    return LaunchUncertain(message, field="token", next=way)

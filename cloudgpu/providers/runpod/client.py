@@ -7,13 +7,14 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import Any, TypedDict
+from typing import Any, TypedDict, cast
 
 from cloudgpu.core.model.account import Credit
 from cloudgpu.core.model.identity import AccountIdentity
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import CloudgpuError, ProviderUnavailable
 from cloudgpu.providers.base import ProviderSettings
+from cloudgpu.providers.machine.container_start import TAGS
 from cloudgpu.providers.patience import Patience
 from cloudgpu.providers.rest.client import Place, RestClient
 from cloudgpu.providers.rest.once import SendOnce
@@ -101,17 +102,15 @@ class Runpod:
 
     def pods(self) -> Sequence[Pod]:
         """Return every pod of the account, whoever made it."""
-        return _rows(self._get("/v2/pods", "pods.list"), "pods")
+        return [_pod(one, listed=True) for one in _rows(self._get("/v2/pods", "pods.list"), "pods")]
 
     def pod(self, id_: str) -> Pod:
         """Return a pod. Raises InstanceNotFound."""
-        found: Pod = self._get(f"/v2/pods/{id_}", "pods.get", value=id_)
-        return found
+        return _pod(self._get(f"/v2/pods/{id_}", "pods.get", value=id_), id_)
 
     def create(self, body: Mapping[str, Any], value: str) -> Pod:
         """Ask for a pod, once. Raises what `errors.meaning` and the client say."""
-        found: Pod = self._call("POST", "/v2/pods", errors.CREATE, value=value, body=body)
-        return found
+        return _pod(self._call("POST", "/v2/pods", errors.CREATE, value=value, body=body))
 
     def act(self, id_: str, action: str) -> None:
         """Ask for `stop` or `start`, once. Raises InstanceNotFound, NoCapacity, InvalidRequest."""
@@ -164,6 +163,22 @@ def _rows(said: Any, name: str) -> Sequence[Any]:
     if not isinstance(rows, list):
         raise ProviderUnavailable(f"RunPod answered without {name}.", field="provider", value=KIND)
     return rows
+
+
+def _pod(said: Any, id_: str | None = None, *, listed: bool = False) -> Pod:
+    """Return a pod as RunPod tells of it; one in a listing may be somebody else's: without our tags, it needs an id.
+
+    Raises ProviderUnavailable for one that is not whole, and for another one than was asked for.
+    """
+    if isinstance(said, dict) and isinstance(said.get("id"), str) and id_ in (None, said["id"]):
+        env, gpu = said.get("env"), said.get("gpu")
+        made = {**dict.fromkeys(Pod.__annotations__), **said}
+        made |= {"name": str(said.get("name") or ""), "env": env if isinstance(env, dict) else {}}
+        foreign = listed and TAGS not in made["env"]
+        if foreign or (isinstance(gpu, dict) and "id" in gpu and isinstance(gpu.get("count"), int)):
+            return cast("Pod", made)
+    message = "RunPod answered with a pod that is not whole, or another one than was asked for."
+    raise ProviderUnavailable(message, field="provider", value=KIND, next="Try again in a minute.")
 
 
 def _said(events: Sequence[str]) -> Iterator[str]:

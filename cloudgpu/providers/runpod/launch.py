@@ -56,7 +56,7 @@ def _named(runpod: Runpod, attempt: Attempt) -> Pod | None:
     name = pod_name(attempt.token)
     found = [pod for pod in runpod.pods() if pod["name"] == name]
     ours = [pod for pod in found if machines.tags(pod).get(TAG_ID) == attempt.machine]
-    return min(ours or found, key=lambda pod: pod["createdAt"], default=None)
+    return min(ours or found, key=lambda pod: pod["createdAt"] or "", default=None)
 
 
 class _Sender:

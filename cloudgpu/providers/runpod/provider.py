@@ -33,7 +33,7 @@ class RunpodProvider:
     kind = KIND
     runs_parts = frozenset({"container", "disk_gb", "image", "on_start", "packages"})
     token_rule = TokenRule(
-        lifetime=timedelta(days=3650),
+        lifetime=timedelta(minutes=5),
         listing_proves_after=timedelta(minutes=5),
         gone_proves_after=timedelta(0),
         source="RunPod has no tokens: cloudgpu sends a launch once, and replays only look for the pod's name, which "

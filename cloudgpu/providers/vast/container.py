@@ -57,7 +57,7 @@ def body(attempt: Attempt) -> dict[str, Any]:
         raise InvalidRequest(message, field="template", value=attempt.boot.template, next=way)
     made: dict[str, Any] = {
         "client_id": "me",
-        "image": _container(attempt) or call.image,
+        "image": _image(attempt, call),
         "disk": call.disk_gb,
         "label": f"{LABEL}{attempt.token}"[:MOST_LABEL],
         "runtype": "args",
@@ -70,9 +70,11 @@ def body(attempt: Attempt) -> dict[str, Any]:
     return made if call.bid is None else {**made, "price": float(call.bid)}
 
 
-def _container(attempt: Attempt) -> str:
-    """Return the image of the template's container, empty for none: here it is the machine itself."""
-    return next((part.text.strip() for part in attempt.boot.parts if part.kind == "container"), "")
+def _image(attempt: Attempt, call: Call) -> str:
+    """Return the image: a template's `container`, which is the machine here, unless `--image` names another one."""
+    if attempt.request.setup.image is not None:
+        return call.image
+    return next((part.text.strip() for part in attempt.boot.parts if part.kind == "container"), call.image)
 
 
 def own_end(base: str) -> str:

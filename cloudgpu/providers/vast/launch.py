@@ -68,7 +68,8 @@ def launch(vast: Vast, attempt: Attempt, *, deadline: datetime) -> Instance:
             raise
         contract = contract_of(said)
         if contract is None:
-            return _looked_for(vast, attempt, deadline)
+            why = ProviderUnavailable(f"{CLOUD} did not say which contract it has made.", field="provider", value=KIND)
+            return _looked_for(vast, attempt, deadline, why)
         return _made(vast, attempt, call, contract)
 
 
@@ -96,7 +97,7 @@ def _made(vast: Vast, attempt: Attempt, call: Call, contract: str) -> Instance:
     """Return the machine of a contract that was just made: as vast.ai shows it, else as it was asked for."""
     try:
         return machines.get(vast, contract)
-    except (InstanceNotFound, ProviderUnavailable):  # not shown yet, or no answer: it is made all the same
+    except CloudgpuError:  # not shown yet, no answer, or a key that may not look: it is made all the same
         return _as_asked(vast, attempt, call, contract)
 
 
@@ -119,9 +120,17 @@ def _as_asked(vast: Vast, attempt: Attempt, call: Call, contract: str) -> Instan
 
 
 def _looked_for(vast: Vast, attempt: Attempt, deadline: datetime, why: CloudgpuError | None = None) -> Instance:
-    """Return the machine of a call that may have been taken; raise LaunchUncertain while no listing shows it."""
+    """Return the machine of a call that may have been taken; raise LaunchUncertain while no listing shows it.
+
+    `why` is what became of a call that was sent just now: a look that is refused does not say that it made nothing.
+    """
     for _ in _times(vast, deadline):
-        found = machines.made_by(vast, attempt.token)
+        try:
+            found = machines.made_by(vast, attempt.token)
+        except CloudgpuError as error:
+            if why is None or isinstance(error, ProviderUnavailable):
+                raise
+            raise not_known_yet(CLOUD, attempt, error) from why
         if found is not None:
             return machines.instance(vast, found)
     raise not_known_yet(CLOUD, attempt) from why
@@ -153,7 +162,7 @@ def _ended(vast: Vast, attempt: Attempt, left: LeftContract, deadline: datetime)
             machines.raw(vast, left.contract)
         except InstanceNotFound:
             return _gone(last, left)
-        except ProviderUnavailable as error:
+        except CloudgpuError as error:
             fault = error
         if vast.clock() + timedelta(seconds=PAUSE_S) > until:
             break
@@ -174,5 +183,5 @@ def _gone(last: Instance, left: LeftContract) -> Instance:
 def _shown(vast: Vast, contract: str) -> Instance | None:
     try:
         return machines.get(vast, contract)
-    except (InstanceNotFound, ProviderUnavailable):
+    except CloudgpuError:
         return None

@@ -50,13 +50,13 @@ def raw(vast: Vast, id: str) -> Raw:  # noqa: A002
 def listed(vast: Vast) -> Listing:
     """Return every contract with a cloudgpu-id tag: a call per 25 contracts of the account."""
     found = [one for one in pages(vast) if TAG_ID in tags_of(one)]
-    return Listing(tuple(instance(vast, one) for one in found))
+    return Listing(tuple(instance(vast, _checked(one)) for one in found))
 
 
 def pages(vast: Vast, filters: Mapping[str, Any] | None = None) -> Iterator[Raw]:
     """Yield the contracts of the account, page by page, until vast.ai says that there is none more.
 
-    Raises ProviderUnavailable for pages without an end.
+    They may be somebody else's, which are not held to be whole. Raises ProviderUnavailable for pages without an end.
     """
     query = {"limit": str(PAGE)}
     if filters:
@@ -68,7 +68,7 @@ def pages(vast: Vast, filters: Mapping[str, Any] | None = None) -> Iterator[Raw]
         if not isinstance(found, list):
             message = f"{CLOUD} answered a listing without contracts in it."
             raise ProviderUnavailable(message, field="provider", value=KIND, next="Try again in a minute.")
-        yield from (_checked(one) for one in found)
+        yield from (_identified(one) for one in found)
         token = said.get("next_token")
         if token is None:
             return
@@ -85,13 +85,15 @@ def made_by(vast: Vast, token: str) -> Raw | None:
     By the label first, one call; then by the token in all labels, since a change of tags changes the label.
     """
     found = labelled(vast, token)
-    name = f"{LABEL}{token}"
-    return found or next((one for one in pages(vast) if str(one.get("label") or "").split(" ")[0] == name), None)
+    if found is not None:
+        return found
+    every = (one for one in pages(vast) if str(one.get("label") or "").split(" ")[0] == f"{LABEL}{token}")
+    return next(map(_checked, every), None)
 
 
 def labelled(vast: Vast, token: str) -> Raw | None:
     """Return the contract whose label is that of a launch, as it was given. One call."""
-    return next(iter(pages(vast, {"label": {"eq": f"{LABEL}{token}"}})), None)
+    return next(map(_checked, pages(vast, {"label": {"eq": f"{LABEL}{token}"}})), None)
 
 
 def terminate(vast: Vast, id: str) -> None:  # noqa: A002
@@ -216,6 +218,14 @@ def _address(found: Raw) -> Address | None:
     port = str(bound[0].get("HostPort")) if bound else ""
     host = str(found.get("public_ipaddr") or "").strip()
     return Address(host, int(port), request.USER) if host and port.isdecimal() else None
+
+
+def _identified(found: Any) -> Raw:
+    """Return what a listing has of a contract; raise ProviderUnavailable where that is none."""
+    if isinstance(found, dict) and found.get("id") is not None:
+        return found
+    message = f"{CLOUD} answered a listing with something that is no contract."
+    raise ProviderUnavailable(message, field="provider", value=KIND, next="Try again in a minute.")
 
 
 def _checked(found: Any, id: str | None = None) -> Raw:  # noqa: A002

@@ -65,6 +65,20 @@ def test_a_held_one_stays_and_a_started_one_is_warned_anew():
     assert again.decided(3 * DAY + 1).do is not Do.TERMINATE
 
 
+def test_one_that_is_extended_after_its_end_was_announced_stays_until_its_new_renew_until():
+    machine = stopped(STOPPED_ONLY)
+    machine.decided(2 * DAY + 1)
+    machine.tell(2 * DAY + 5, "lease_set", expires=iso(minute(9 * DAY)), renew_until=iso(minute(9 * DAY)))
+    told = machine.decided(2 * DAY + 10)
+    assert (what(told), told.at) == (("warn", "stopped"), None)
+    assert machine.decided(3 * DAY + 1).do is not Do.TERMINATE
+    announced = machine.decided(8 * DAY + 1)
+    assert (what(announced), announced.at) == (("warn", "stopped"), minute(9 * DAY + 1))
+    machine.tell(8 * DAY + 5, "lease_set", expires=iso(minute(9 * DAY + 60)), renew_until=iso(minute(9 * DAY + 60)))
+    assert machine.decided(9 * DAY + 2).do is Do.KEEP
+    assert what(machine.decided(9 * DAY + 60)) == ("terminate", "stopped")
+
+
 @pytest.mark.parametrize("costs", [(), (ALWAYS,)])
 def test_one_whose_disk_costs_the_same_is_left_alone(costs):
     assert stopped(*costs).decided(9 * DAY).do is Do.KEEP

@@ -125,6 +125,23 @@ def test_boot_data_beyond_a_megabyte_are_refused_before_anything_is_asked(lambda
 # --- what may have happened ---
 
 
+def test_a_key_that_is_revoked_after_a_lost_answer_leaves_the_launch_uncertain(lambdalabs, provider, attempt):
+    lambdalabs.faults.lose_reply("launch")
+    seen = provider._lambda.get
+
+    def revoked(path, action):
+        if action == "list" and lambdalabs.instances():
+            raise AuthFailed("the key was revoked")
+        return seen(path, action)
+
+    provider._lambda.get = revoked
+    with pytest.raises(LaunchUncertain, match="revoked"):
+        launch(provider, attempt)
+    provider._lambda.get = seen
+    assert launch(provider, attempt).id == lambdalabs.instances()[0].id
+    assert actions(lambdalabs).count("launch") == 1
+
+
 @pytest.mark.parametrize("how", ["lost", "after"])
 def test_a_launch_that_was_made_and_not_answered_is_found_by_the_listing(lambdalabs, provider, attempt, how):
     if how == "lost":

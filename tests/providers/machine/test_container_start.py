@@ -188,6 +188,32 @@ def test_the_end_comes_without_an_agent_by_the_hook_again_and_again(tmp_path):
     assert SECRET not in container.log
 
 
+def test_one_that_is_started_again_after_its_lease_has_the_span_of_its_launch_anew(tmp_path):
+    """Nobody can tell it its new lease where the tags are fixed at the launch, as on RunPod."""
+    container = Container(tmp_path)
+    container.end = f'echo "$1" >>{tmp_path}/ended'
+    attempt = container.attempt(now=datetime.now(UTC) - timedelta(hours=3), agent_source=source())
+    container.environ = {"CLOUDGPU_TAGS": json.dumps(dict(attempt.tags))}
+    base = Path(base_of(attempt, container.place))
+    base.mkdir(parents=True)
+    (base / "launch").write_text(f"{attempt.token}\n")
+    (base / "tags.json").write_text(json.dumps(dict(attempt.tags)))
+    (base / "tags.given").write_text(f"{json.dumps(dict(attempt.tags))}\n")
+    try:
+        up(container, attempt)
+        wait_for((base / "heartbeat.json").exists, WITHIN)
+        now, spans = time.time(), {"expires": attempt.expires, "renew-until": attempt.renew_until}
+        tags = json.loads((base / "tags.json").read_text())
+        for name, end in spans.items():
+            left = int(tags[f"cloudgpu-{name}"]) - now
+            assert left == pytest.approx((end - attempt.made_at).total_seconds(), abs=60)
+        assert tags["cloudgpu-id"] == attempt.machine
+        assert json.loads((base / "heartbeat.json").read_text())["expires"] > now
+        assert not (tmp_path / "ended").exists()
+    finally:
+        container.stop(attempt.machine)
+
+
 def ended(root):
     return (root / "ended").read_text().splitlines()
 

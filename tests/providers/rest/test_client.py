@@ -136,6 +136,13 @@ def test_the_wait_that_a_cloud_asks_for_is_kept_and_one_beyond_the_patience_is_s
     assert time.paused == [3.0]
 
 
+def test_a_wait_without_an_end_is_a_day(server, time):
+    server.faults.add("things", error="busy", status=429, retry_after=float("inf"))
+    with pytest.raises(RateLimited) as raised:
+        client(server, time).get("/things", action="list")
+    assert raised.value.retry_after == 86_400
+
+
 def test_a_change_that_says_the_same_twice_may_be_sent_again(server, time):
     server.faults.lose_reply("things")
     client(server, time).call("DELETE", "/things", action="end", again=True)
@@ -168,9 +175,10 @@ def test_a_silent_cloud_is_given_up_and_not_asked_again_at_once(server, time):
     server.faults.clear()
 
 
-def test_a_redirect_is_not_followed(server, time):
-    answer = client(server, time).call("GET", "/moved", action="list")
-    assert answer.status == 302
+@pytest.mark.parametrize("method", ["GET", "DELETE"])
+def test_a_redirect_is_not_followed_and_is_no_answer(server, time, method):
+    with pytest.raises(ProviderUnavailable, match="302"):
+        client(server, time).call(method, "/moved", action="list")
     assert [call.action for call in server.calls] == ["moved"]
 
 

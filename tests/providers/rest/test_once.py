@@ -76,3 +76,10 @@ def test_marks_are_kept_for_a_month(tmp_path, clock):
     once.may_send(call("new", clock.now))
     assert once.sent_at("t") is None
     assert once.sent_at("new") == clock.now
+
+
+def test_a_mark_that_another_launch_takes_away_meanwhile_hinders_nobody(tmp_path, clock, monkeypatch):
+    once = SendOnce(tmp_path, clock)
+    monkeypatch.setattr(type(tmp_path), "iterdir", lambda place: iter([place / "just-renamed.refused"]))
+    assert once.may_send(call())
+    assert not once.may_send(call())

@@ -28,6 +28,7 @@ from cloudgpu.errors import (
 from cloudgpu.providers.runpod import gpus, pod_key
 from cloudgpu.providers.runpod.options import runpod_options
 from tests.clouds.rest_faults import FOREVER
+from tests.clouds.runpod import server
 from tests.clouds.runpod.fixtures import runpod, runpod_process
 from tests.clouds.runpod.server import ACCOUNT, KEY
 from tests.providers.machine.containers import PATH
@@ -313,3 +314,29 @@ def test_credit_is_read_to_the_cent_and_an_account_that_is_invoiced_has_none(run
     runpod.faults.deny("billing.balance", times=1)
     with pytest.raises(AuthFailed, match=r"billing\.balance"):
         provider.credit()
+
+
+@pytest.mark.parametrize(
+    "change", [{"env": None}, {"name": None}, {"gpu": None, "cpu": {"id": "cpu5c"}}, {"cost": None}]
+)
+def test_a_pod_of_somebody_else_keeps_nobody_from_the_list_of_ours(runpod, provider, monkeypatch, change):
+    made = launched(provider, an_attempt(provider, runpod))
+    shown = server.shown
+    monkeypatch.setattr(server, "shown", lambda pod: {**shown(pod), **({} if pod.id == made.id else change)})
+    with runpod.lock:
+        runpod.model.make({**runpod.pod(made.id).body, "name": "theirs", "env": {}})
+    assert [one.id for one in provider.list().instances] == [made.id]
+
+
+@pytest.mark.parametrize("said", [None, [], {}, {"id": "another1234"}])
+def test_a_pod_that_is_not_whole_is_no_answer_and_its_launch_is_looked_for(runpod, provider, monkeypatch, said):
+    attempt, shown = an_attempt(provider, runpod), server.shown
+    monkeypatch.setattr(server, "shown", lambda _: said)
+    with pytest.raises(ProviderUnavailable):
+        launched(provider, attempt)
+    (pod,) = runpod.pods()
+    with pytest.raises(ProviderUnavailable):
+        provider.stop(pod)
+    monkeypatch.setattr(server, "shown", shown)
+    assert launched(provider, attempt, 600).id == pod
+    assert len(runpod.called("pods.create")) == 1

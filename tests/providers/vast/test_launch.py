@@ -10,7 +10,7 @@ import pytest
 
 from cloudgpu.core.launch.attempt import attempt_from_json, attempt_to_json
 from cloudgpu.core.model.instances import REFUSED, State
-from cloudgpu.core.model.launch import Part
+from cloudgpu.core.model.launch import Part, Setup
 from cloudgpu.core.model.offers import Basis, Market, Price
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import AuthFailed, InvalidRequest, LaunchUncertain, NoCapacity, ProviderUnavailable, RateLimited
@@ -230,3 +230,34 @@ def test_a_launch_costs_two_calls(vast, lab):
     with calls(vast) as made:
         launched(lab, attempt)
     assert made == ["rent", "get"]
+
+
+def test_an_image_that_was_asked_for_wins_over_that_of_a_template(vast, lab):
+    parts = (Part("container", "nvcr.io/nvidia/pytorch:25.01-py3\n"),)
+    launched(lab, attempt_of(lab, parts=parts, setup=Setup(image="ghcr.io/lab/own:1")))
+    assert vast.called("rent")[0].body["image"] == "ghcr.io/lab/own:1"
+
+
+def test_a_key_that_may_rent_and_not_look_has_made_the_machine_all_the_same(vast, lab):
+    vast.faults.deny("get")
+    made = launched(lab, attempt_of(lab))
+    assert [str(one.id) for one in vast.living()] == [made.id]
+
+
+def test_a_key_that_is_revoked_after_a_lost_answer_leaves_the_launch_uncertain(vast, lab):
+    attempt = attempt_of(lab)
+    vast.faults.lose_reply("rent")
+    fault = vast.faults.deny("list")
+    with pytest.raises(LaunchUncertain, match="may not do that"):
+        launched(lab, attempt)
+    vast.faults.remove(fault)
+    assert launched(lab, attempt).id == str(vast.living()[0].id)
+    assert len(vast.called("rent")) == 1
+
+
+def test_a_contract_of_a_refusal_that_the_key_may_not_destroy_is_named_and_uncertain(vast, lab):
+    vast.refuse_with_contract()
+    vast.faults.deny("destroy")
+    with pytest.raises(LaunchUncertain) as raised:
+        launched(lab, attempt_of(lab))
+    assert raised.value.value == str(vast.living()[0].id)

@@ -95,6 +95,15 @@ def test_contracts_of_somebody_else_are_not_ours(vast, lab):
     assert [one.id for one in lab.list().instances] == [made.id]
 
 
+def test_a_contract_of_somebody_else_without_a_gpu_keeps_nobody_from_the_list_of_ours(vast, lab, monkeypatch):
+    made = launched(lab)
+    shown = Contract.shown
+    bare = {"gpu_name": None, "machine_id": None, "extra_env": None, "label": None}
+    monkeypatch.setattr(Contract, "shown", lambda one: {**shown(one), **({} if str(one.id) == made.id else bare)})
+    launched(lab, attempt_of(lab, key="theirs"))
+    assert [one.id for one in lab.list().instances] == [made.id]
+
+
 def test_tags_in_a_label_that_somebody_wrote_by_hand_are_none(vast, lab):
     attempt = attempt_of(lab)
     made = launched(lab, attempt)
@@ -138,8 +147,11 @@ def test_a_page_that_fails_leaves_no_part_of_a_listing(vast, tmp_path):
         lab.list()
 
 
-def test_what_lacks_its_machine_is_no_contract(vast, lab):
-    vast.faults.add("list", error="x", status=200, body={"instances": [{"id": 1}], "next_token": None})
+@pytest.mark.parametrize(
+    "row", [{"id": 1, "extra_env": [["CLOUDGPU_TAGS", '{"cloudgpu-id": "cg-1"}']]}, {"machine_id": 5}, None]
+)
+def test_what_lacks_its_number_or_of_ours_its_machine_is_no_contract(vast, lab, row):
+    vast.faults.add("list", error="x", status=200, body={"instances": [row], "next_token": None})
     with pytest.raises(ProviderUnavailable):
         lab.list()
 
