@@ -143,6 +143,9 @@ def test_the_lines_of_the_readme_install_a_command_that_works(sdist, tmp_path):
     assert shown[1].startswith("No problem found")
 
 
+PROVIDERS = ("aws", "azure", "gcp", "lambdalabs", "local", "runpod", "ssh", "vast")
+
+
 def test_the_installed_metadata_names_version_extras_and_providers(installed):
     code = (
         "from importlib import metadata\n"
@@ -154,14 +157,14 @@ def test_the_installed_metadata_names_version_extras_and_providers(installed):
     )
     assert python(installed, code).splitlines() == [
         f"{installed.name} {cloudgpu.__version__} Apache-2.0",
-        "alerts all aws azure dev gcp local postgresql test",
-        " ".join(f"cloudgpu.providers.{kind}.provider:make" for kind in ("aws", "azure", "gcp", "local", "ssh")),
+        "alerts all aws azure dev gcp lambda local postgresql rest runpod test vast",
+        " ".join(f"cloudgpu.providers.{package}.provider:make" for package in PROVIDERS),
     ]
 
 
 def test_all_is_every_extra_of_a_user_and_the_core_has_no_sdk():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    assert extras["all"] == ["cloudgpu[alerts,aws,azure,gcp,local,postgresql]"]
-    heavy = "apprise boto3 google azure asyncssh jupyterlab psycopg pydantic sqlalchemy rich"
+    assert extras["all"] == ["cloudgpu[alerts,aws,azure,gcp,local,postgresql,rest]"]
+    heavy = "apprise boto3 google azure asyncssh jupyterlab psycopg pydantic sqlalchemy rich urllib3"
     assert not [need for need in project["dependencies"] if need.startswith(tuple(heavy.split()))]

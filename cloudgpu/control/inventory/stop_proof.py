@@ -39,10 +39,11 @@ def pauses_of(provider: Provider) -> tuple[float, ...]:
     """Return how many seconds to wait before each further look at a machine that was not found.
 
     A cloud's reads may be behind its writes: one "not found" about a machine that was there is no proof. Where nothing
-    else says from when on such an answer holds (`gone_proves_after` is 0 and listings are late), it has to be repeated.
+    else says from when on such an answer holds (`gone_proves_after` is less than listings are late), it has to be
+    repeated.
     """
     rule = provider.token_rule
-    return PAUSES if rule.gone_after == timedelta(0) < rule.listing_proves_after else ()
+    return PAUSES if rule.gone_after < rule.listing_proves_after else ()
 
 
 def got(session: Session, machine: Machine) -> Instance:

@@ -35,7 +35,7 @@ class RunpodProvider:
     token_rule = TokenRule(
         lifetime=timedelta(minutes=5),
         listing_proves_after=timedelta(minutes=5),
-        gone_proves_after=timedelta(0),
+        gone_proves_after=timedelta(minutes=1),  # a new one may not be found by its id at once
         source="RunPod has no tokens: cloudgpu sends a launch once, and replays only look for the pod's name, which "
         "follows from the token. That a listing shows a new pod within five minutes, and that a pod which was seen is "
         "found by its id for as long as it exists, is unverified; a deleted pod no longer appears (openapi.json)",

@@ -36,7 +36,7 @@ class VastProvider:
     token_rule = TokenRule(
         lifetime=timedelta(minutes=10),
         listing_proves_after=timedelta(minutes=10),
-        gone_proves_after=timedelta(0),
+        gone_proves_after=timedelta(minutes=1),  # a new one may not be found by its id at once
         source="vast.ai knows no tokens: the call is sent once, and its label names the launch. That a listing shows a "
         "contract within ten minutes, and that null in place of one that was seen proves its end, is unverified",
     )

@@ -112,7 +112,8 @@ def test_a_refusal_that_left_a_contract_is_in_the_ledger_and_the_next_offer_is_r
     end(lab.session, lab.row(machine), why="a test")
     spent = sum(sum(vast.bill(str(one.id)).values()) for one in (left, kept))
     assert vast.bill(str(left.id))["storage"] > 0
-    assert abs(ledgers(lab) - spent) < Decimal("0.001")
+    minute = Decimal("0.4") / 60  # for so long `not found` proves nothing: the ledger's end is that later at most
+    assert -Decimal("0.001") < ledgers(lab) - spent < minute + Decimal("0.001")
 
 
 def test_a_launch_whose_answer_was_lost_is_settled_and_never_sent_twice(vast, lab):
