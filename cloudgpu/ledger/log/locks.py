@@ -81,12 +81,12 @@ def held(directory: Path, name: str, *, ledger: str = "") -> bool:
         _close(handle)
 
 
-def check(directory: Path, name: str) -> None:
+def check(directory: Path, name: str, *, ledger: str = "") -> None:
     """Raise LedgerUnavailable where this process held the lock `name` and has lost it unawares.
 
     The lock itself is lost with the process alone; but where somebody has removed its file, another may hold a new one.
     """
-    path = _path_of(directory, name)
+    path = _path_of(directory, name, ledger)
     try:
         holder = path.read_text().strip()
     except OSError:

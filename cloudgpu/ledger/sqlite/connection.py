@@ -247,19 +247,15 @@ class SqliteFile:
 
     def hold(self, name: str, wait: bool | float) -> AbstractContextManager[None]:  # noqa: FBT001
         """Hold the lock beside the file: homes that share a file have no other lock in common."""
-        return waits.hold(self._locks, name, wait=wait)
+        return waits.hold(self.path.parent, name, wait=wait, ledger=self.path.name)
 
     def held(self, name: str) -> bool:
         """Say whether a living process of any home that uses this file holds the lock."""
-        return waits.held(self._locks, name)
+        return waits.held(self.path.parent, name, ledger=self.path.name)
 
     def check_hold(self, name: str) -> None:
         """Raise LedgerUnavailable where this process held the lock and has lost it unawares."""
-        waits.check(self._locks, name)
-
-    @property
-    def _locks(self) -> Path:
-        return self.path.with_name(f"{self.path.name}.locks")
+        waits.check(self.path.parent, name, ledger=self.path.name)
 
     def close(self) -> None:
         """Close the connection, if there is one; an open transaction is rolled back."""
