@@ -132,15 +132,8 @@ def _looked_for(vast: Vast, attempt: Attempt, deadline: datetime, why: CloudgpuE
                 raise
             raise not_known_yet(CLOUD, attempt, error) from why
         if found is not None:
-            there = machines.instance(vast, found)
-            return there if there.state is not State.STOPPED else _ended(vast, attempt, _left(there), deadline)
+            return machines.instance(vast, found)
     raise not_known_yet(CLOUD, attempt) from why
-
-
-def _left(there: Instance) -> LeftContract:
-    """Return what left a contract that is stopped though its launch asks for one that runs: a refusal nobody read."""
-    why = NoCapacity(f"{CLOUD} refused the offer, and nobody read why.", field="offer", next="Run it again.")
-    return LeftContract(there.id, why)
 
 
 def _times(vast: Vast, deadline: datetime) -> Iterator[int]:

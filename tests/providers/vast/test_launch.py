@@ -56,16 +56,6 @@ def test_a_lost_answer_is_found_by_its_label_and_nothing_is_sent_again(vast, lab
     assert len(vast.called("rent")) == len(vast.living()) == 1
 
 
-def test_a_refusal_that_nobody_read_and_its_contract_are_ended_and_no_machine(vast, lab):
-    attempt = attempt_of(lab)
-    vast.refuse_with_contract()
-    vast.on_call = lambda number, action, phase: "drop" if (action, phase) == ("rent", "after") else None
-    found = launched(lab, attempt)
-    assert (found.state, found.billed, found.reason.startswith(REFUSED)) == (State.TERMINATED, False, True)
-    assert vast.living() == []
-    assert len(vast.called("rent")) == 1
-
-
 @pytest.mark.parametrize("status", [500, 503])
 def test_a_fault_that_says_nothing_is_uncertain_and_never_sent_again(vast, lab, status):
     attempt = attempt_of(lab)
@@ -176,7 +166,7 @@ def test_a_refusal_under_status_200_is_one_too(vast, lab):
     assert vast.living() == []
 
 
-def test_a_contract_of_a_refusal_that_cannot_be_ended_is_named_and_ended_later(vast, tmp_path):
+def test_a_contract_of_a_refusal_that_cannot_be_ended_is_named_and_found_later(vast, tmp_path):
     lab = account(vast, tmp_path / "lab", patience=0.1)
     attempt = attempt_of(lab)
     vast.refuse_with_contract()
@@ -186,7 +176,7 @@ def test_a_contract_of_a_refusal_that_cannot_be_ended_is_named_and_ended_later(v
     assert uncertain.value.value == "20000001"
     vast.faults.remove(fault)
     found = launched(lab, attempt)
-    assert (found.id, found.state, found.billed) == ("20000001", State.TERMINATED, False)
+    assert (found.id, found.state, found.billed) == ("20000001", State.STOPPED, False)
 
 
 def test_a_bid_below_the_least_leaves_nothing(vast, lab):
