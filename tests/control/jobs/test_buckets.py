@@ -29,6 +29,7 @@ from tests.clouds.aws.s3 import REGION, SECRET, BucketServer
 from tests.control.jobs import ssh_cloud
 from tests.control.jobs.bench import EACH, STEPS, TRAIN, Bench, answer
 from tests.control.jobs.clouds import Rented
+from tests.control.jobs.ssh_cloud import processes
 
 TO = "s3://lab/runs"
 
@@ -234,7 +235,9 @@ def test_a_machine_that_disappears_in_the_middle_of_its_upload_is_followed_by_an
     job = world.asked(results_to=TO)
     world.child(job, until=runs)
     until(stalled.there.is_set)
+    machine = world.machine_of(job).provider_id
     world.takes(job)  # its command had ended, and nobody has seen that
+    until(lambda: not processes(world.machines.root / machine))
     server.hook = None
     stalled.go.set()
     world.child(job)
@@ -356,7 +359,7 @@ def test_a_form_that_expires_is_renewed_and_old_copies_are_removed(world, s3, se
         storing = None if found.remote is None else found.remote.storing
         if storing is not None:
             forms.add(storing.until)
-        return len(forms) > 1 and storing.at is not None and storing.at > min(forms)
+        return len(forms) > 1 and storing is not None and storing.at is not None and storing.at > min(forms)
 
     world.child(job, until=renewed)
     asked = server.asked("POST")

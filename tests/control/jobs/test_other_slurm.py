@@ -160,7 +160,8 @@ def test_nodes_that_do_not_see_the_files_are_sent_them_and_their_results_come_ba
 def test_results_of_the_other_ranks_come_from_their_nodes_each_in_a_directory_of_its_own(homes, slurm):
     if not can_hide():
         pytest.skip("Processes here may not have mounts of their own.")
-    script = 'echo $PIN $CLOUDGPU_NODE_RANK > "$CLOUDGPU_RESULTS/rank"; test $CLOUDGPU_NODE_RANK = 0 || exit 5'
+    later = "test $CLOUDGPU_NODE_RANK = 0 || { sleep 1; exit 5; }"  # a rank that fails has the others killed
+    script = f'echo $PIN $CLOUDGPU_NODE_RANK > "$CLOUDGPU_RESULTS/rank"; {later}'
     place, done = submitted(homes, slurm, 2, script, {"nodes": 2}, {"PIN": "4711"})
     assert done.returncode == 5, done.stderr
     found = {one.relative_to(place): one.read_text() for one in (place / "work" / "results").rglob("rank")}
