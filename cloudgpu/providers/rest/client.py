@@ -134,7 +134,7 @@ class RestClient:
         timeout = urllib3.Timeout(connect=self.patience.connect, read=seconds)
         try:
             reply = self._connections().request(
-                "GET", self._url(path, query), headers=headers, timeout=timeout, preload_content=False
+                "GET", self._url(path, query), headers=headers, timeout=timeout, preload_content=False, redirect=False
             )
             with closing(reply):
                 if reply.status >= 400:  # noqa: PLR2004
@@ -169,7 +169,13 @@ class RestClient:
         count(self.place.kind, action)
         try:
             reply = self._connections().request(
-                method, self._url(path, query), body=data, headers=headers, timeout=timeout, preload_content=False
+                method,
+                self._url(path, query),
+                body=data,
+                headers=headers,
+                timeout=timeout,
+                preload_content=False,
+                redirect=False,
             )
             with closing(reply):
                 answer = _answer(reply, self.place.cloud)
