@@ -85,7 +85,8 @@ class Gang:
         waits = "until [ -s ended ]; do sleep 0.05; done; cat ended out"
         _, out, err = self.sh(
             f"rm -f ended out; cat > job.sh <<'END'\n{body}\nEND\n"
-            f"sbatch --time=5 -o out {' '.join(options)} job.sh > /dev/null && {waits}"
+            f"sbatch --time=5 -o out {' '.join(options)} job.sh > /dev/null && {waits}",
+            timeout=110,
         )
         assert not err, err
         status, _, printed = out.partition("\n")
