@@ -57,8 +57,8 @@ class TokenRule:
 
     Within `lifetime` of the first call, the same token with the same parameters never makes a second machine.
     `listing_proves_after` the call was sent, a complete listing without the machine proves that it was not made.
-    `gone_proves_after` it, `get` that does not know a machine which was seen before proves its end; None: as late as a
-    listing. `source` says who says so.
+    `gone_proves_after` it, `get` that does not know a machine which was seen before proves its end, and where `get` has
+    shown it since, at once; None: as late as a listing, always. `source` says who says so.
     """
 
     lifetime: timedelta

@@ -76,6 +76,18 @@ class RunpodLife(CloudLife):
     def check_down_leaves_nothing(self) -> None:
         """`down` ends all that costs money, and no saved call stays."""
         self.done("down", "--all", "--yes")
+        self._check_nothing()
+
+    def check_a_later_down_leaves_nothing(self) -> None:
+        """What a killed `down` has ended is unknown to a new one: two minutes later that proves the end.
+
+        They pass on the clock of the library alone.
+        """
+        with cloudgpu.connect(home=self.home, clock=lambda: datetime.now(UTC) + timedelta(minutes=2)) as later:
+            later.machines.down(all=True)
+        self._check_nothing()
+
+    def _check_nothing(self) -> None:
         assert self.server.pods() == []
         assert self.done("ls")["machines"] == []
         self.check_no_saved_call()

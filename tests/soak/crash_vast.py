@@ -6,9 +6,11 @@ How, see crash_cloud. What there is is read back from the model, never by the pr
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import cloudgpu
 from tests.cli.many import Many
 from tests.clouds.vast.server import VastServer
 from tests.soak import crash_cloud
@@ -64,6 +66,18 @@ class VastLife(CloudLife):
     def check_down_leaves_nothing(self) -> None:
         """`down` ends all that costs money."""
         self.done("down", "--all", "--yes")
+        self._check_nothing()
+
+    def check_a_later_down_leaves_nothing(self) -> None:
+        """What a killed `down` has ended is unknown to a new one: two minutes later that proves the end.
+
+        They pass on the clock of the library alone.
+        """
+        with cloudgpu.connect(home=self.home, clock=lambda: datetime.now(UTC) + timedelta(minutes=2)) as later:
+            later.machines.down(all=True)
+        self._check_nothing()
+
+    def _check_nothing(self) -> None:
         assert self.server.living() == []
         assert self.done("ls")["machines"] == []
         self.check_no_saved_call()

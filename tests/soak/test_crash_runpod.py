@@ -73,7 +73,9 @@ def test_a_verb_killed_before_and_after_its_change_is_finished_by_the_next(life,
             one.done(verb, name, *VERBS[verb])
             states = [one.server.pod(id_).status for id_ in one.server.pods()]
             assert states == [{"stop": "EXITED", "start": "RUNNING"}[verb]]
-        one.check_down_leaves_nothing()
+            one.check_down_leaves_nothing()
+        else:
+            one.check_a_later_down_leaves_nothing()
         return died
 
     assert check_each(points, case) == len(points)

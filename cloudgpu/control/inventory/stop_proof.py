@@ -68,13 +68,15 @@ def prove(
     ask: Callable[[], None],
     *,
     watched: bool = False,
+    shown: bool = False,
     unsure: bool = False,
 ) -> Machine:
     """Ask, and read the state back until `done`; ask again as long as it is not known that the request arrived.
 
     Also where it goes on running after 15 seconds, and later every two minutes: the request may not have been sent,
     since a read before it did not find the machine, and some clouds accept what they then fail to do.
-    `watched`: it was seen to be there a moment ago, so that its end is now. `unsure`: nothing is sent where a read does
+    `watched`: it was seen to be there a moment ago, so that its end is now; `shown`: by `get`, whose "not found" is the
+    proof from then on, where the provider vouches for that (`TokenRule.gone_proves_after`). `unsure`: nothing is sent where a read does
     not find the machine, so that one "not found" is no proof. Raises StopUnproved when the proof did not come in time,
     and where the cloud takes what is asked and says nothing: whether it was done, a later look tells.
     """
@@ -86,8 +88,8 @@ def prove(
             if not arrived or (last == "running" and session.clock() >= again):
                 _asked(ask, silence)
                 again, patience = session.clock() + patience, ASKED_AGAIN_LATER if arrived else ASKED_AGAIN
-            machine, arrived = _look_hard(session, machine, watched=watched, unsure=unsure)
-            watched, last = True, machine.state
+            machine, arrived = _look_hard(session, machine, watched=watched, shown=shown, unsure=unsure)
+            watched, shown, last = True, shown or arrived, machine.state
             arrived = arrived and not silence.is_now
         except (LedgerUnavailable, NotReachableHere):
             raise  # it will not be read back however often we look
@@ -122,17 +124,21 @@ def _asked(ask: Callable[[], None], silence: Silence) -> None:
         silence.note(error)
 
 
-def _look_hard(session: Session, machine: Machine, *, watched: bool, unsure: bool) -> tuple[Machine, bool]:
+def _look_hard(
+    session: Session, machine: Machine, *, watched: bool, shown: bool, unsure: bool
+) -> tuple[Machine, bool]:
     """Read one machine's state, and say whether a request to it must have arrived.
 
     Unlike a casual look, `not found` after an asked end is the proof itself; but not of a machine so young that it
-    may not be visible yet.
+    may not be visible yet, unless it was shown already.
     """
     provider, now = session.provider_of(machine), not_before(machine, session.clock())
     try:
         instance: Instance = got(session, machine) if unsure or not watched else provider.get(fact(machine.provider_id))
     except InstanceNotFound:
-        if too_fresh(machine, provider.token_rule.gone_after, now):
+        rule = provider.token_rule
+        vouched = shown and rule.gone_proves_after is not None
+        if not vouched and too_fresh(machine, rule.gone_after, now):
             return machine, False
         proof, alive = (
             "unknown to get after the end was asked",

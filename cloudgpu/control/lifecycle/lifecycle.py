@@ -278,7 +278,7 @@ def _end(session: Session, machine: Machine, why: str, *, failed: bool) -> Machi
     session.ledger.append([requested("terminate", machine.id, why, now, host=platform.node(), who=who, failed=failed)])
     ask = partial(provider.terminate, fact(machine.provider_id))
     try:
-        machine = prove(session, machine, lambda seen: bool(seen.terminated_at), ask, watched=there)
+        machine = prove(session, machine, lambda seen: bool(seen.terminated_at), ask, watched=there, shown=there)
     except EndRefused as refusal:
         raise stopped_instead(session, machine, refusal) from refusal.__cause__
     pin_to_the_end(session, machine)
