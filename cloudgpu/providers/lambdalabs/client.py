@@ -19,7 +19,7 @@ from cloudgpu.core.model.identity import AccountIdentity
 from cloudgpu.errors import CloudgpuError, InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.base import ProviderSettings, TokenRule
 from cloudgpu.providers.lambdalabs import errors
-from cloudgpu.providers.lambdalabs.options import KIND, lambda_options, read_key
+from cloudgpu.providers.lambdalabs.options import KEY_VARIABLES, KIND, lambda_options, read_key
 from cloudgpu.providers.rest.client import LOOPBACK, Answer, Place, RestClient
 from cloudgpu.providers.rest.once import SendOnce
 from cloudgpu.providers.shared.account import CloudAccount, write_file
@@ -56,6 +56,8 @@ class Lambda(CloudAccount):
         error = errors.refused(answer)
         error.message = self.rest.redacted(error.message)
         error.args = (error.message,)
+        if error.field == "credential" and error.next:
+            error.next = error.next.replace(KEY_VARIABLES[0], read_key(self.options)[1])  # where the refused one is
         return error
 
     def get(self, path: str, action: str) -> Any:
