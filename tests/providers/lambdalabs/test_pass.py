@@ -50,6 +50,15 @@ def test_a_pass_over_many_machines_is_one_call_to_lambda(lambdalabs, gpu):
     assert asked(lambdalabs) == ["list"]
 
 
+def test_looks_and_runs_of_the_reaper_change_nothing_in_a_fresh_account(lambdalabs, gpu):
+    for look in (lambda: gpu.machines.ls(refresh=True), gpu.automation.reap, gpu.automation.doctor):
+        look()
+        assert not {*asked(lambdalabs)} - {"list", "keys", "types", "global-firewall"}
+    gpu.machines.up(wait=False, name="bear", **WANTED)
+    assert asked(lambdalabs).count("add-key") == 1
+    assert [one["name"] for one in gpu.machines.ls(refresh=True)["machines"]] == ["bear"]
+
+
 def test_at_its_leases_end_a_machine_that_cannot_stop_is_ended_and_proved(lambdalabs, gpu):
     gpu.machines.up(wait=False, name="bear", lease="1h", **WANTED)
     gpu.machines.ls(refresh=True)
