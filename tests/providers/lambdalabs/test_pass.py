@@ -10,6 +10,8 @@ import pytest
 import cloudgpu
 from cloudgpu.core.model.instances import TAG_ID
 from cloudgpu.errors import NoCapacity, QuotaExceeded
+from cloudgpu.providers.base import ProviderSettings
+from cloudgpu.providers.lambdalabs.provider import make
 from cloudgpu.testing import write_plugin
 
 CONFIG = 'provider = "lambda"\npolicy = "throwaway"\naddress_services = []\n'
@@ -57,6 +59,14 @@ def test_looks_and_runs_of_the_reaper_change_nothing_in_a_fresh_account(lambdala
     gpu.machines.up(wait=False, name="bear", **WANTED)
     assert asked(lambdalabs).count("add-key") == 1
     assert [one["name"] for one in gpu.machines.ls(refresh=True)["machines"]] == ["bear"]
+
+
+def test_a_machine_is_of_the_account_as_another_computer_has_just_marked_it(lambdalabs, gpu, tmp_path):
+    gpu.machines.ls(refresh=True)  # nobody has marked it yet
+    known = make(ProviderSettings("lambda", {}, tmp_path / "other", lambdalabs.clock.now, lambda _: None)).register()
+    made = gpu.machines.up(wait=False, name="bear", **WANTED)["machine"]
+    assert made["identity"]["id"] == known.id
+    assert len(lambdalabs.called("add-key")) == 1
 
 
 def test_at_its_leases_end_a_machine_that_cannot_stop_is_ended_and_proved(lambdalabs, gpu):
