@@ -59,7 +59,7 @@ def prepare(
             found, cloud, account=account, named=keys, regions=regions, budget=wanted, ssh_from=ssh_from
         )
         changes = [_named_part(made, part) for part in made.missing] + ["budget"] * made.sets_budget
-        changes += ["SSH rules"] * made.sets_ssh
+        changes += ["SSH rules"] * made.sets_ssh + ["SSH key cloudgpu"] * made.registers
         _show(made, "makes", changes)
     if changes or made.draft.changed:
         what = "your cloud account and config.toml" if changes else "config.toml"

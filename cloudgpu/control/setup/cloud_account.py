@@ -23,6 +23,7 @@ from cloudgpu.providers.account_abilities import (
     HasMachineRole,
     HasTimerRole,
     NarrowsSsh,
+    Registers,
 )
 from cloudgpu.providers.base import Provider, ProviderSettings
 from cloudgpu.providers.registry import open_provider
@@ -55,6 +56,7 @@ class Preparation:
     unseen: str | None = None
     timer: MachineRole | None = None
     timer_document: str = ""
+    registers: bool = False  # what the account is known by is to be put there
     ssh_from: tuple[str, ...] = ()  # the networks to which SSH is to be narrowed; none: it stays as it is
     ssh_now: tuple[str, ...] = ()
 
@@ -108,6 +110,8 @@ def prepared(
         table |= {"home_region": regions[0]} if kind in _WITH_HOME else {}
         table["regions"] = list(regions)
     made = _preparation(found, kind, name, table)
+    if isinstance(made.provider, Registers):
+        made = replace(made, registers=not made.provider.is_registered())
     for part in made.parts:
         if not part.ours:
             raise InvalidRequest(
@@ -150,6 +154,8 @@ def removal(
 
 def make(made: Preparation) -> None:
     """Make the roles and the budget, then write the file: a table never names what does not exist. Idempotent."""
+    if made.registers and isinstance(made.provider, Registers):
+        made.provider.register()
     if isinstance(made.provider, HasMachineRole):
         made.provider.make_machine_role(made.document)
     if isinstance(made.provider, HasTimerRole):

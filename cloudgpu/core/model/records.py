@@ -170,8 +170,9 @@ class GuardsRecord(TypedDict):
 
 
 class ScheduledRunRecord(TypedDict):
-    """The latest scheduled run of the reaper on one computer: `core.policies.runs.ScheduledRun`."""
+    """The latest scheduled run of the reaper from one home: `core.policies.runs.ScheduledRun`."""
 
+    home: str
     host: str
     at: str
     every_s: float
