@@ -6,6 +6,7 @@ import contextlib
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from cloudgpu.control.inventory.refused_launch import end_left, is_left
 from cloudgpu.control.inventory.shared import clear_unmade
 from cloudgpu.control.inventory.unrecorded_termination import ended_unrecorded
 from cloudgpu.control.network.host_keys import pin_given
@@ -185,7 +186,7 @@ def _as_seen(machine: str, instance: Instance, now: datetime) -> list[Draft]:
 def settle_by_listing(session: Session, machine: Machine) -> Machine:
     """Close the attempt by what a complete listing proves, and return the row as it is then.
 
-    Raises LaunchUncertain when it proves nothing yet.
+    What a refused launch has left is ended. Raises LaunchUncertain when the listing proves nothing yet.
     """
     provider = session.provider_of(machine)
     now = session.clock()  # a listing says nothing about what came after it was asked
@@ -193,6 +194,8 @@ def settle_by_listing(session: Session, machine: Machine) -> Machine:
     for instance in listing.instances:
         ours = (instance.tags.get(TAG_ID), instance.tags.get(TAG_LEDGER)) == (machine.id, session.ledger.id)
         if ours and not is_of_earlier_life(machine, instance.tags):
+            if is_left(machine, instance):
+                return end_left(session, machine, instance, now)
             return session.ledger.append_to(machine, _found(machine, instance, now))
     if not listing.is_whole(machine.region):
         raise ProviderUnavailable(

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.core.model.instances import TAG_ID, Address, Instance, Listing, State
+from cloudgpu.core.model.instances import NEVER_RAN, TAG_ID, Address, Instance, Listing, State
 from cloudgpu.core.model.offers import Market
 from cloudgpu.errors import InstanceNotFound, InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.machine.container_start import TAGS
@@ -203,13 +203,22 @@ def _state(found: Raw) -> tuple[State, bool, str | None]:
     if actual == "running":
         return (State.STOPPING if stops else State.RUNNING), True, None
     if actual == "exited" or (stops and actual in _STARTING):
-        outbid = not stops and bool(found.get("is_bid"))
-        if stops or outbid:
-            return State.STOPPED, False, "interrupted" if outbid else None
+        if stops:
+            return State.STOPPED, False, NEVER_RAN if _never_ran(found) else None
+        if found.get("is_bid"):  # outbid
+            return State.STOPPED, False, "interrupted"
         return State.PENDING, False, None  # it waits for a GPU of its host
     if actual in _STARTING:
         return State.PENDING, True, None
     return State.UNKNOWN, actual != "offline", None
+
+
+def _never_ran(found: Raw) -> bool:
+    """Say whether a stopped contract has never run: vast.ai has no container of it, or no time when it began.
+
+    That this is what a refusal leaves, and that a contract that ran shows both, is our belief.
+    """
+    return found.get("actual_status") in (None, "") or not found.get("start_date")
 
 
 def _address(found: Raw) -> Address | None:
