@@ -124,9 +124,7 @@ def _asked(ask: Callable[[], None], silence: Silence) -> None:
         silence.note(error)
 
 
-def _look_hard(
-    session: Session, machine: Machine, *, watched: bool, shown: bool, unsure: bool
-) -> tuple[Machine, bool]:
+def _look_hard(session: Session, machine: Machine, *, watched: bool, shown: bool, unsure: bool) -> tuple[Machine, bool]:
     """Read one machine's state, and say whether a request to it must have arrived.
 
     Unlike a casual look, `not found` after an asked end is the proof itself; but not of a machine so young that it

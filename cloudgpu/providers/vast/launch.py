@@ -28,7 +28,7 @@ from cloudgpu.parallel import beat
 from cloudgpu.providers.rest.client import NotSent
 from cloudgpu.providers.rest.once import not_known_yet
 from cloudgpu.providers.vast import machines
-from cloudgpu.providers.vast.client import CLOUD, KIND
+from cloudgpu.providers.vast.client import CLOUD, KIND, Paid
 from cloudgpu.providers.vast.container import body
 from cloudgpu.providers.vast.errors import LeftContract, contract_of
 from cloudgpu.providers.vast.request import Call
@@ -120,7 +120,7 @@ def _made(vast: Vast, attempt: Attempt, call: Call, contract: str) -> Instance:
 
 def _as_asked(vast: Vast, attempt: Attempt, call: Call, contract: str) -> Instance:
     item = attempt.offer.available
-    vast.paid[item.zone, item.instance_type, str(item.market)] = call.per_hour
+    vast.paid[contract] = Paid(item.market, call.per_hour)
     return Instance(
         provider=KIND,
         account=vast.account,
@@ -198,9 +198,7 @@ def _gone(vast: Vast, attempt: Attempt, last: Instance, left: LeftContract) -> I
     made = last.launched_at or vast.once.sent_at(attempt.token) or attempt.made_at
     since = None if last.billed else made
     why = f"{REFUSED}{left.why.message}"
-    return replace(
-        last, state=State.TERMINATED, billed=False, address=None, launched_at=made, since=since, reason=why
-    )
+    return replace(last, state=State.TERMINATED, billed=False, address=None, launched_at=made, since=since, reason=why)
 
 
 def _shown(vast: Vast, contract: str) -> Instance | None:

@@ -13,7 +13,7 @@ from cloudgpu.core.model.offers import Market
 from cloudgpu.errors import InstanceNotFound, InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.machine.container_start import TAGS
 from cloudgpu.providers.vast import market, request
-from cloudgpu.providers.vast.client import CLOUD, KIND
+from cloudgpu.providers.vast.client import CLOUD, KIND, Paid
 from cloudgpu.providers.vast.gpus import accelerator, type_name
 from cloudgpu.providers.vast.request import LABEL
 
@@ -147,7 +147,7 @@ def instance(vast: Vast, found: Raw) -> Instance:
     bought = Market.SPOT if found.get("is_bid") else Market.ON_DEMAND
     state, billed, reason = _state(found)
     if isinstance(found.get("dph_base"), int | float):
-        vast.paid[market.key_of(found, bought)] = str(found["dph_base"])
+        vast.paid[str(found["id"])] = Paid(bought, str(found["dph_base"]))
     return Instance(
         provider=KIND,
         account=vast.account,
