@@ -76,9 +76,9 @@ def prove(
     Also where it goes on running after 15 seconds, and later every two minutes: the request may not have been sent,
     since a read before it did not find the machine, and some clouds accept what they then fail to do.
     `watched`: it was seen to be there a moment ago, so that its end is now; `shown`: by `get`, whose "not found" is the
-    proof from then on, where the provider vouches for that (`TokenRule.gone_proves_after`). `unsure`: nothing is sent where a read does
-    not find the machine, so that one "not found" is no proof. Raises StopUnproved when the proof did not come in time,
-    and where the cloud takes what is asked and says nothing: whether it was done, a later look tells.
+    proof from then on, where the provider vouches for that (`TokenRule.gone_proves_after`). `unsure`: nothing is sent
+    where a read does not find the machine, so that one "not found" is no proof. Raises StopUnproved when the proof did
+    not come in time, and where the cloud takes what is asked and says nothing: whether it was done, a later look tells.
     """
     deadline, pause, last, arrived = session.clock() + PROVED_WITHIN, 0.05, "no answer", False
     again, patience, silence = session.clock(), ASKED_AGAIN, Silence(session.clock)

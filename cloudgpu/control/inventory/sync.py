@@ -236,7 +236,7 @@ def _write_listing(session: Session, answer: Answer, look: Look) -> None:
 
 
 def _end_left(session: Session, look: Look) -> None:
-    """Ask for the end of what refused launches left, and look whether it is gone; the next look goes on with the rest."""
+    """Ask for the end of what refused launches left, and look whether it is gone; else the next look goes on."""
     while look.left:
         machine = session.ledger.machine(look.left.pop())
         if machine is None:

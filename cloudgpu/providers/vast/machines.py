@@ -202,12 +202,10 @@ def _state(found: Raw) -> tuple[State, bool, str | None]:
         return State.STOPPED, False, "died"
     if actual == "running":
         return (State.STOPPING if stops else State.RUNNING), True, None
-    if actual == "exited" or (stops and actual in _STARTING):
-        if stops:
-            return State.STOPPED, False, NEVER_RAN if _never_ran(found) else None
-        if found.get("is_bid"):  # outbid
-            return State.STOPPED, False, "interrupted"
-        return State.PENDING, False, None  # it waits for a GPU of its host
+    if stops and (actual == "exited" or actual in _STARTING):
+        return State.STOPPED, False, NEVER_RAN if _never_ran(found) else None
+    if actual == "exited":  # outbid, or it waits for a GPU of its host
+        return (State.STOPPED, False, "interrupted") if found.get("is_bid") else (State.PENDING, False, None)
     if actual in _STARTING:
         return State.PENDING, True, None
     return State.UNKNOWN, actual != "offline", None

@@ -1,4 +1,4 @@
-"""What offers on vast.ai's market cost, and contracts: each what it was made at, whatever its host asks of others now."""
+"""What offers on vast.ai's market cost, and contracts: each what it was made at, whatever its host asks now."""
 
 from __future__ import annotations
 
