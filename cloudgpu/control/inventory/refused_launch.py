@@ -7,6 +7,7 @@ was ever given it; and the provider says that it never ran, so nothing can be on
 from __future__ import annotations
 
 import platform
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -16,11 +17,11 @@ from cloudgpu.control.inventory.stop_proof import prove
 from cloudgpu.control.team.law import by
 from cloudgpu.core.events.launch_lines import launch_settled
 from cloudgpu.core.events.machine_lines import requested
-from cloudgpu.core.events.observed_lines import instance_observed
+from cloudgpu.core.events.observed_lines import instance_observed, instance_vanished
 from cloudgpu.core.model.instances import NEVER_RAN, State
 from cloudgpu.core.model.machine import fact
 from cloudgpu.core.values.times import from_iso
-from cloudgpu.errors import CloudgpuError
+from cloudgpu.errors import CloudgpuError, InstanceNotFound
 from cloudgpu.ledger import saved_calls as saved
 
 if TYPE_CHECKING:
@@ -51,6 +52,26 @@ def left_lines(session: Session, machine: Machine, instance: Instance, now: date
         instance_observed(still, now, machine=machine),
         requested("terminate", machine.id, WHY, now, host=platform.node(), who=who, failed=True),
     ]
+
+
+def ask_its_end(session: Session, id: str) -> None:  # noqa: A002
+    """Ask once for the end of what a refused launch left, and write it down where that is proved at once.
+
+    Raises nothing of the provider's: the next look, and the reaper, go on with what is not proved.
+    """
+    machine = session.ledger.machine(id)
+    if machine is None:
+        return
+    with suppress(CloudgpuError):
+        provider, known = session.provider_of(machine), fact(machine.provider_id)
+        provider.get(known)  # what `get` has shown is gone once it does not
+        provider.terminate(known)
+        try:
+            provider.get(known)
+        except InstanceNotFound:
+            if provider.token_rule.gone_proves_after is not None:
+                proof = "unknown to get after the end was asked"
+                session.ledger.append([instance_vanished(machine.id, known, proof, session.clock())])
 
 
 def end_left(session: Session, machine: Machine, instance: Instance, now: datetime) -> Machine:

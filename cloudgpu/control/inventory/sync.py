@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from cloudgpu.control.inventory.adoption import taken_up
 from cloudgpu.control.inventory.local_files import clean_up_local_files
-from cloudgpu.control.inventory.refused_launch import is_left, left_lines
+from cloudgpu.control.inventory.refused_launch import ask_its_end, is_left, left_lines
 from cloudgpu.control.inventory.retention_sync import write_leftovers
 from cloudgpu.control.inventory.settle import covers
 from cloudgpu.control.inventory.stop_proof import got
@@ -47,8 +47,7 @@ class Look:
     the machines, by id, of which a provider has said what they are now. `things` are all disks and images that there
     are, of any ledger, where they were asked for. `asked` are the accounts that were asked; `closed` are those that
     only a credential on this computer names, and that it does not open. `gpus_now` says, by the machine's id, who uses
-    the GPUs of its computer, where that was told. `left` are the machines, by id, that refused launches left, until
-    their end is asked for.
+    the GPUs of its computer, where that was told.
     """
 
     foreign: list[Instance] = field(default_factory=list)
@@ -61,7 +60,6 @@ class Look:
     silent: set[tuple[str, str]] = field(default_factory=set)
     unlisted: set[str] = field(default_factory=set)
     gpus_now: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    left: list[str] = field(default_factory=list)
 
 
 def look_at_all(session: Session) -> Look:
@@ -232,18 +230,9 @@ def _write_listing(session: Session, answer: Answer, look: Look) -> None:
     if answer.priced.gap:
         look.sentences.append(f"{account}: what prices were since the last look is not known ({answer.priced.gap})")
     session.ledger.append(drafts)
-    _end_left(session, look)
-
-
-def _end_left(session: Session, look: Look) -> None:
-    """Ask for the end of what refused launches left, and look whether it is gone; else the next look goes on."""
-    while look.left:
-        machine = session.ledger.machine(look.left.pop())
-        if machine is None:
-            continue
-        with suppress(CloudgpuError):
-            session.provider_of(machine).terminate(fact(machine.provider_id))
-            refresh(session, machine)
+    for line in drafts:
+        if line.kind == "terminate_requested":  # of what a refused launch left
+            ask_its_end(session, line.subject)
 
 
 def _spoken_of(every: Mapping[str, Machine], answer: Answer, listed: Sequence[str]) -> dict[str, Machine]:
@@ -321,7 +310,6 @@ def _seen(session: Session, machine: Machine | None, instance: Instance, look: L
         return []  # the process that launches it is alive and writes this itself
     elif is_left(machine, instance):
         look.sentences.append(f"{machine.name}: its launch was refused and left a stopped machine, which is ended.")
-        look.left.append(machine.id)
         return left_lines(session, machine, instance, now)
     elif machine.launch_status == "open":
         look.sentences.append(f"{machine.name}: an interrupted launch was found to have succeeded.")
