@@ -11,7 +11,7 @@ from cloudgpu.control.inventory.adoption import taken_up
 from cloudgpu.control.inventory.local_files import clean_up_local_files
 from cloudgpu.control.inventory.refused_launch import ask_its_end, is_left, left_lines
 from cloudgpu.control.inventory.retention_sync import write_leftovers
-from cloudgpu.control.inventory.settle import covers
+from cloudgpu.control.inventory.settle import covers, is_too_early
 from cloudgpu.control.inventory.stop_proof import got
 from cloudgpu.control.inventory.sync_accounts import Answer, ask_accounts
 from cloudgpu.control.pricing import price_history as pricing
@@ -379,7 +379,7 @@ def _missing_attempt(session: Session, machine: Machine, look: Look, answer: Ans
     if session.held(lock_name(machine.key)):
         return None
     rule, now = session.provider(answer.account).token_rule, answer.asked_at
-    if now - from_iso(machine.intended_at) < rule.listing_proves_after:
+    if is_too_early(session, machine, rule, now):
         look.sentences.append(
             f"{machine.name}: the outcome of an interrupted launch is not known; up or down finds out."
         )
