@@ -162,8 +162,7 @@ def beside(environ):
 def test_an_answer_takes_little_time(environ, beside, words):
     asked = {"_CLOUDGPU_COMPLETE": "complete_bash", "COMP_WORDS": " ".join(words), "COMP_CWORD": str(len(words) - 1)}
     answer = [sys.executable, "-m", "cloudgpu"]
-    if cpu_seconds(answer, environ | asked) < MOST * min(beside):
-        return
-    # The computer may be busier than it was: then both are measured in turn.
-    spent = [(cpu_seconds(answer, environ | asked), cpu_seconds(TYPER, environ)) for _ in range(4)]
+    spent = [(cpu_seconds(answer, environ | asked), min(beside))]
+    if spent[0][0] >= MOST * spent[0][1]:  # the computer may be busier than it was: then both are measured in turn
+        spent = [(cpu_seconds(answer, environ | asked), cpu_seconds(TYPER, environ)) for _ in range(4)]
     assert min(ours for ours, _ in spent) < MOST * min(typer for _, typer in spent), spent

@@ -63,6 +63,15 @@ class VastLife(CloudLife):
             assert self.ids() == []
         assert self.rents() == before, "a call that may have been taken was sent again"
 
+    def check_refusal_leaves_nothing(self) -> None:
+        """Whoever looks ends what a refused launch left, and the ledger has what it cost, though nobody ever ran it."""
+        left = [one.id for one in self.server.contracts.values()]
+        self.done("ls", "--refresh")
+        assert self.ids() == []
+        seen = self.done("ls", "-a")["machines"]
+        assert [(one["cloud_id"], one["state"]) for one in seen] == [(str(one), "terminated") for one in left]
+        assert self.done("cost", "--verify")["errors"] == []
+
     def check_down_leaves_nothing(self) -> None:
         """`down` ends all that costs money."""
         self.done("down", "--all", "--yes")

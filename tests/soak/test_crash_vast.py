@@ -11,6 +11,7 @@ from tests.soak.crash_vast import HEADLINE, SDK, VastLife, moments
 
 __all__ = ["vast", "vast_process"]
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(600)]
+NO_CAPACITY = 4
 VERBS = {
     "stop": ("--yes",),
     "start": ("--yes", "--no-wait", "--no-guard", "--lease", "9h", "--renew-until", "4d"),
@@ -43,6 +44,27 @@ def test_up_killed_at_every_change_is_never_sent_twice(life):
         one.check_one_or_uncertain()
         if one.ids():
             one.check_down_leaves_nothing()
+        return died
+
+    assert check_each(points, case) == len(points)
+
+
+def test_up_killed_at_every_change_after_a_refusal_that_left_a_contract_leaves_nothing(life):
+    one = life()
+    one.server.refuse_with_contract()
+    one.done(*HEADLINE, code=NO_CAPACITY)
+    points = moments([call.action for call in one.server.calls])
+    assert {one.action for one in points} == {"rent", "destroy"}
+
+    def case(point):
+        one = life()
+        one.server.refuse_with_contract()
+        died = one.killed(*HEADLINE, at=point, codes=(NO_CAPACITY,))
+        if point in (points[0], points[-1]):  # nothing is there yet, or no more: ten minutes later, no launch was made
+            assert one.ids() == []
+            one.check_known()
+        else:
+            one.check_refusal_leaves_nothing()
         return died
 
     assert check_each(points, case) == len(points)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from cloudgpu.control.inventory.refused_launch import end_left, is_left
 from cloudgpu.control.inventory.shared import clear_unmade
 from cloudgpu.control.inventory.unrecorded_termination import ended_unrecorded
 from cloudgpu.control.network.host_keys import pin_given
@@ -37,10 +39,11 @@ if TYPE_CHECKING:
     from cloudgpu.core.events.log import Draft
     from cloudgpu.core.model.instances import Instance, Listing
     from cloudgpu.core.model.launch import Attempt
-    from cloudgpu.providers.base import Provider
+    from cloudgpu.providers.base import Provider, TokenRule
 
 CLEANING = "shared-things"  # whoever removes it holds this lock, and reads then which launches are written down
 _CLEANED_PAUSE_S = 0.2
+CLOCKS_APART = timedelta(minutes=5)  # of two computers with one ledger, at most
 SURELY_NOT_MADE = (NoCapacity, QuotaExceeded, AuthFailed, InvalidRequest)
 # Refusals that a cloud gives before it looks at the token: when a call is sent again they say nothing about the first.
 BEFORE_THE_TOKEN = (QuotaExceeded, AuthFailed, InvalidRequest)
@@ -185,7 +188,7 @@ def _as_seen(machine: str, instance: Instance, now: datetime) -> list[Draft]:
 def settle_by_listing(session: Session, machine: Machine) -> Machine:
     """Close the attempt by what a complete listing proves, and return the row as it is then.
 
-    Raises LaunchUncertain when it proves nothing yet.
+    What a refused launch has left is ended. Raises LaunchUncertain when the listing proves nothing yet.
     """
     provider = session.provider_of(machine)
     now = session.clock()  # a listing says nothing about what came after it was asked
@@ -193,6 +196,8 @@ def settle_by_listing(session: Session, machine: Machine) -> Machine:
     for instance in listing.instances:
         ours = (instance.tags.get(TAG_ID), instance.tags.get(TAG_LEDGER)) == (machine.id, session.ledger.id)
         if ours and not is_of_earlier_life(machine, instance.tags):
+            if is_left(machine, instance):
+                return end_left(session, machine, instance, now)
             return session.ledger.append_to(machine, _found(machine, instance, now))
     if not listing.is_whole(machine.region):
         raise ProviderUnavailable(
@@ -205,7 +210,7 @@ def settle_by_listing(session: Session, machine: Machine) -> Machine:
             value=machine.region,
             next=f"Add {machine.region} to regions in config.toml, and run it again.",
         )
-    if now - from_iso(machine.intended_at) < provider.token_rule.listing_proves_after:
+    if is_too_early(session, machine, provider.token_rule, now):
         raise LaunchUncertain(
             f"The launch of {machine.name} was interrupted, and it is too early to tell whether it made a machine.",
             field="name",
@@ -217,6 +222,17 @@ def settle_by_listing(session: Session, machine: Machine) -> Machine:
     saved.forget(session.home.attempts, fact(machine.token))
     clear_unmade(session, closed)
     return closed
+
+
+def is_too_early(session: Session, machine: Machine, rule: TokenRule, now: datetime) -> bool:
+    """Say whether it proves nothing yet that a listing lacks the machine of an open attempt.
+
+    One of another computer takes CLOCKS_APART longer: by that one's clock it may be younger than it seems here.
+    """
+    after = rule.listing_proves_after
+    if after and saved.load(session.home.attempts, fact(machine.token)) is None:
+        after += CLOCKS_APART
+    return now - from_iso(machine.intended_at) < after
 
 
 def covers(listing: Listing, machine: Machine) -> bool:

@@ -9,8 +9,9 @@ from datetime import datetime, timedelta
 
 from cloudgpu.control.inventory.adoption import taken_up
 from cloudgpu.control.inventory.local_files import clean_up_local_files
+from cloudgpu.control.inventory.refused_launch import ask_its_end, is_left, left_lines
 from cloudgpu.control.inventory.retention_sync import write_leftovers
-from cloudgpu.control.inventory.settle import covers
+from cloudgpu.control.inventory.settle import covers, is_too_early
 from cloudgpu.control.inventory.stop_proof import got
 from cloudgpu.control.inventory.sync_accounts import Answer, ask_accounts
 from cloudgpu.control.pricing import price_history as pricing
@@ -229,6 +230,9 @@ def _write_listing(session: Session, answer: Answer, look: Look) -> None:
     if answer.priced.gap:
         look.sentences.append(f"{account}: what prices were since the last look is not known ({answer.priced.gap})")
     session.ledger.append(drafts)
+    for line in drafts:
+        if line.kind == "terminate_requested":  # of what a refused launch left
+            ask_its_end(session, line.subject)
 
 
 def _spoken_of(every: Mapping[str, Machine], answer: Answer, listed: Sequence[str]) -> dict[str, Machine]:
@@ -304,6 +308,9 @@ def _seen(session: Session, machine: Machine | None, instance: Instance, look: L
         drafts += taken_up(session, instance, answer.resources, now)
     elif machine.launch_status == "open" and session.held(lock_name(machine.key)):
         return []  # the process that launches it is alive and writes this itself
+    elif is_left(machine, instance):
+        look.sentences.append(f"{machine.name}: its launch was refused and left a stopped machine, which is ended.")
+        return left_lines(session, machine, instance, now)
     elif machine.launch_status == "open":
         look.sentences.append(f"{machine.name}: an interrupted launch was found to have succeeded.")
         drafts.append(launch_settled(machine.id, fact(machine.token), "made", "found in the provider's listing", now))
@@ -372,7 +379,7 @@ def _missing_attempt(session: Session, machine: Machine, look: Look, answer: Ans
     if session.held(lock_name(machine.key)):
         return None
     rule, now = session.provider(answer.account).token_rule, answer.asked_at
-    if now - from_iso(machine.intended_at) < rule.listing_proves_after:
+    if is_too_early(session, machine, rule, now):
         look.sentences.append(
             f"{machine.name}: the outcome of an interrupted launch is not known; up or down finds out."
         )

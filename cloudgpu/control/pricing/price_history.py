@@ -35,13 +35,13 @@ def available(machine: Machine, market: Market | None = None) -> Available:
     """Return what a machine was launched from, for a question about its price; on `market` where that is given."""
     gpus = tuple(Accelerator(*gpu) for gpu in machine.accelerators or ())
     place = (machine.provider, machine.account, machine.region, machine.zone or "", machine.instance_type or "")
-    return Available(*place, market or Market(machine.market), gpus)
+    return Available(*place, market or Market(machine.market), gpus, machine=machine.provider_id)
 
 
 def item_of(instance: Instance) -> Available:
     """Return what a machine that the provider shows was launched from."""
     place = (instance.provider, instance.account, instance.region, instance.zone, instance.instance_type)
-    return Available(*place, instance.market, instance.accelerators)
+    return Available(*place, instance.market, instance.accelerators, machine=instance.id)
 
 
 def on_demand_of(session: Session, offer: Offer, others: Sequence[Offer] = ()) -> Price | None:

@@ -40,7 +40,7 @@ class Instance:
     state began in the provider's own words, `launched_at` when the machine was made (None: it did not say, and the
     ledger's own times count, as a range where they leave one); times are aware UTC. `last_active` is what
     the machine itself last wrote where it can be read without SSH. `reason` is the provider's, for a machine
-    that stopped by itself (`lease`, `interrupted`, `died`, ...).
+    that stopped by itself (`lease`, `interrupted`, `died`, ...) or NEVER_RAN.
     """
 
     provider: str
@@ -88,6 +88,7 @@ class Listing:
         return not self.unanswered or region in self.identities
 
 
+NEVER_RAN = "never ran"  # the reason of a stopped machine of which its provider can tell that it never ran
 REFUSED = "refused: "  # begins the reason of a machine that a refused launch left, and that was ended at once
 TAG_ID = "cloudgpu-id"
 TAG_NAME = "cloudgpu-name"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Self
@@ -106,7 +106,10 @@ class TrafficPrices:
 
 @dataclass(frozen=True, slots=True)
 class Available:
-    """Something a provider could launch, not yet priced."""
+    """Something a provider could launch, not yet priced; or what a machine was launched from, to ask its price.
+
+    `machine` is the provider's id of that machine, whose price may be its own; None for an offer.
+    """
 
     provider: str
     account: str
@@ -124,6 +127,7 @@ class Available:
     gpus_now: tuple[str, ...] = ()  # who uses the GPUs of that computer now, in words, where the provider can tell
     trust: Trust = Trust.CLOUD
     traffic: TrafficPrices | None = None  # None: as the catalogue says of its provider, and bytes in are free
+    machine: str | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

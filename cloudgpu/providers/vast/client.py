@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
 from cloudgpu.errors import CloudgpuError, ProviderUnavailable
@@ -17,6 +17,7 @@ from cloudgpu.providers.vast.options import API, VARIABLE, api_key, endpoint, ke
 
 if TYPE_CHECKING:
     from cloudgpu.core.model.identity import AccountIdentity
+    from cloudgpu.core.model.offers import Market
     from cloudgpu.providers.base import ProviderSettings
 
 KIND = "vast"
@@ -26,8 +27,15 @@ INTERVALS = {"rent": 4.5, "destroy": 3.0, "get": 2.0, "list": 1.0, "change": 1.0
 Key = tuple[str, str, str]  # zone, instance type, market
 
 
+class Paid(NamedTuple):
+    """What a contract costs an hour, without its storage: US dollars, in decimal text."""
+
+    market: Market
+    per_hour: str
+
+
 class Vast:
-    """One account. `asked` are prices an hour of offers that were seen, `paid` those of contracts, in decimal text."""
+    """One account. `asked` are prices an hour of offers that were seen, in decimal text; `paid` those of contracts."""
 
     def __init__(self, settings: ProviderSettings) -> None:
         self.account = settings.account
@@ -36,7 +44,7 @@ class Vast:
         self.base = endpoint()
         self.once = SendOnce(settings.home, settings.clock)
         self.asked: dict[Key, str] = {}
-        self.paid: dict[Key, str] = {}
+        self.paid: dict[str, Paid] = {}  # by the contract's id
         self.identity: AccountIdentity | None = None
         self.patience = Patience(settings.patience)
         place = Place(

@@ -1,17 +1,18 @@
 """Launches: one call that rents an offer, sent once; whoever comes later looks for its label.
 
 A refusal that names a contract has made one all the same: it is destroyed, and proved gone, before the refusal counts.
+So is what a refusal left whose answer was lost: a contract that never ran.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from cloudgpu.core.model.instances import REFUSED, Instance, State
+from cloudgpu.core.model.instances import NEVER_RAN, REFUSED, Instance, State
 from cloudgpu.core.model.launch import Attempt
 from cloudgpu.core.model.offers import Basis, Market
 from cloudgpu.core.values.money import Money
@@ -27,7 +28,7 @@ from cloudgpu.parallel import beat
 from cloudgpu.providers.rest.client import NotSent
 from cloudgpu.providers.rest.once import not_known_yet
 from cloudgpu.providers.vast import machines
-from cloudgpu.providers.vast.client import CLOUD, KIND
+from cloudgpu.providers.vast.client import CLOUD, KIND, Paid
 from cloudgpu.providers.vast.container import body
 from cloudgpu.providers.vast.errors import LeftContract, contract_of
 from cloudgpu.providers.vast.request import Call
@@ -62,7 +63,7 @@ def launch(vast: Vast, attempt: Attempt, *, deadline: datetime) -> Instance:
         except ProviderUnavailable as error:
             return _looked_for(vast, attempt, deadline, error)
         except NoCapacity:
-            return _rented_before(vast, attempt)
+            return _rented_before(vast, attempt, deadline)
         except CloudgpuError:
             vast.once.refused(attempt)
             raise
@@ -81,7 +82,7 @@ def _check_price(attempt: Attempt, call: Call) -> None:
         raise NoCapacity(message, field="offer", next="Run it again to see the new prices.")
 
 
-def _rented_before(vast: Vast, attempt: Attempt) -> Instance:
+def _rented_before(vast: Vast, attempt: Attempt, deadline: datetime) -> Instance:
     """Return the machine of a call whose offer is gone because this very call took it: sent from another home, say.
 
     To be called for a NoCapacity, which is raised again where no contract bears the label.
@@ -90,7 +91,23 @@ def _rented_before(vast: Vast, attempt: Attempt) -> Instance:
     if found is None:
         vast.once.refused(attempt)
         raise  # noqa: PLE0704  (called where it is handled)
-    return machines.instance(vast, found)
+    return _found(vast, attempt, found, deadline)
+
+
+def _found(
+    vast: Vast, attempt: Attempt, raw: Mapping[str, Any], deadline: datetime, *, just_sent: bool = False
+) -> Instance:
+    """Return the machine of a call that was found by its label; what a refusal left, once it has ended.
+
+    That is a stopped contract which never ran. Of a call that was sent just now, any stopped one is: that asked for it
+    to run, and nobody was given it. Any other may be the user's, who has stopped it.
+    """
+    shown = machines.instance(vast, raw)
+    stops = just_sent and raw.get("intended_status") == "stopped"
+    if shown.state is not State.STOPPED or not (stops or shown.reason == NEVER_RAN):
+        return shown
+    left = LeftContract(shown.id, NoCapacity(f"{CLOUD} refused {attempt.offer.available.zone}.", field="offer"))
+    return _ended(vast, attempt, left, deadline)
 
 
 def _made(vast: Vast, attempt: Attempt, call: Call, contract: str) -> Instance:
@@ -103,7 +120,7 @@ def _made(vast: Vast, attempt: Attempt, call: Call, contract: str) -> Instance:
 
 def _as_asked(vast: Vast, attempt: Attempt, call: Call, contract: str) -> Instance:
     item = attempt.offer.available
-    vast.paid[item.zone, item.instance_type, str(item.market)] = call.per_hour
+    vast.paid[contract] = Paid(item.market, call.per_hour)
     return Instance(
         provider=KIND,
         account=vast.account,
@@ -132,7 +149,7 @@ def _looked_for(vast: Vast, attempt: Attempt, deadline: datetime, why: CloudgpuE
                 raise
             raise not_known_yet(CLOUD, attempt, error) from why
         if found is not None:
-            return machines.instance(vast, found)
+            return _found(vast, attempt, found, deadline, just_sent=why is not None)
     raise not_known_yet(CLOUD, attempt) from why
 
 
@@ -161,7 +178,7 @@ def _ended(vast: Vast, attempt: Attempt, left: LeftContract, deadline: datetime)
             machines.terminate(vast, left.contract)
             machines.raw(vast, left.contract)
         except InstanceNotFound:
-            return _gone(last, left)
+            return _gone(vast, attempt, last, left)
         except CloudgpuError as error:
             fault = error
         if vast.clock() + timedelta(seconds=PAUSE_S) > until:
@@ -173,11 +190,15 @@ def _ended(vast: Vast, attempt: Attempt, left: LeftContract, deadline: datetime)
     raise LaunchUncertain(message, field="instance", value=left.contract, next=way) from left
 
 
-def _gone(last: Instance, left: LeftContract) -> Instance:
-    """Return the contract of a refusal as ended: one that was not billed when it was seen has never run."""
-    since = None if last.billed else last.launched_at
+def _gone(vast: Vast, attempt: Attempt, last: Instance, left: LeftContract) -> Instance:
+    """Return the contract of a refusal as ended: one that was not billed when it was seen has never run.
+
+    Its disk is billed from when it was made; from the call that made it, where vast.ai does not say.
+    """
+    made = last.launched_at or vast.once.sent_at(attempt.token) or attempt.made_at
+    since = None if last.billed else made
     why = f"{REFUSED}{left.why.message}"
-    return replace(last, state=State.TERMINATED, billed=False, address=None, since=since, reason=why)
+    return replace(last, state=State.TERMINATED, billed=False, address=None, launched_at=made, since=since, reason=why)
 
 
 def _shown(vast: Vast, contract: str) -> Instance | None:

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.core.model.instances import TAG_ID, TAG_RENEW_UNTIL, Address, Instance, Listing, State
+from cloudgpu.core.model.instances import NEVER_RAN, TAG_ID, TAG_RENEW_UNTIL, Address, Instance, Listing, State
 from cloudgpu.core.model.offers import Market
 from cloudgpu.errors import InstanceNotFound, InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.machine.container_start import TAGS
 from cloudgpu.providers.vast import market, request
-from cloudgpu.providers.vast.client import CLOUD, KIND
+from cloudgpu.providers.vast.client import CLOUD, KIND, Paid
 from cloudgpu.providers.vast.gpus import accelerator, type_name
 from cloudgpu.providers.vast.request import LABEL
 
@@ -164,7 +164,7 @@ def instance(vast: Vast, found: Raw) -> Instance:
     bought = Market.SPOT if found.get("is_bid") else Market.ON_DEMAND
     state, billed, reason = _state(found)
     if isinstance(found.get("dph_base"), int | float):
-        vast.paid[market.key_of(found, bought)] = str(found["dph_base"])
+        vast.paid[str(found["id"])] = Paid(bought, str(found["dph_base"]))
     return Instance(
         provider=KIND,
         account=vast.account,
@@ -224,14 +224,21 @@ def _state(found: Raw) -> tuple[State, bool, str | None]:
         return State.STOPPED, False, "died"
     if actual == "running":
         return (State.STOPPING if stops else State.RUNNING), True, None
-    if actual == "exited" or (stops and actual in _STARTING):
-        outbid = not stops and bool(found.get("is_bid"))
-        if stops or outbid:
-            return State.STOPPED, False, "interrupted" if outbid else None
-        return State.PENDING, False, None  # it waits for a GPU of its host
+    if stops and (actual == "exited" or actual in _STARTING):
+        return State.STOPPED, False, NEVER_RAN if _never_ran(found) else None
+    if actual == "exited":  # outbid, or it waits for a GPU of its host
+        return (State.STOPPED, False, "interrupted") if found.get("is_bid") else (State.PENDING, False, None)
     if actual in _STARTING:
         return State.PENDING, True, None
     return State.UNKNOWN, actual != "offline", None
+
+
+def _never_ran(found: Raw) -> bool:
+    """Say whether a stopped contract has never run: vast.ai has no container of it, or no time when it began.
+
+    That this is what a refusal leaves, and that a contract that ran shows both, is our belief.
+    """
+    return found.get("actual_status") in (None, "") or not found.get("start_date")
 
 
 def _address(found: Raw) -> Address | None:

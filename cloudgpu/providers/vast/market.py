@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.catalog.matching import fits, markets
-from cloudgpu.core.model.offers import Availability, Available, Basis, Market, Price, Requirements, TrafficPrices, Trust
+from cloudgpu.core.model.offers import Availability, Available, Market, Requirements, TrafficPrices, Trust
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.vast.client import CLOUD, KIND
@@ -68,18 +68,6 @@ def offer_of(vast: Vast, item: Available, storage_gb: int) -> Ask | None:
     return next((ask for ask in asks if (type_name(ask), country_of(ask)) == (item.instance_type, item.region)), None)
 
 
-def prices(vast: Vast, offers: Sequence[Available]) -> Sequence[Price | None]:
-    """Return one price an hour per item, without its storage: of an offer that was seen, else of a contract of ours.
-
-    One call per market for those that are neither.
-    """
-    missing = [item for item in offers if _known(vast, item) is None]
-    for market in dict.fromkeys(item.market for item in missing):
-        machines = sorted({machine_of(item.zone) for item in missing if item.market is market})
-        search(vast, market, {"machine_id": {"in": machines}})
-    return [_price(vast, item) for item in offers]
-
-
 def per_hour(ask: Ask, market: Market) -> Decimal:
     """Return what an offer costs an hour: its GPUs on demand, or what is bid for them, never more than that."""
     full = Decimal(str(ask["dph_base"]))
@@ -89,9 +77,9 @@ def per_hour(ask: Ask, market: Market) -> Decimal:
     return max(min(bid, full), Decimal(str(ask["min_bid"])))
 
 
-def key_of(raw: Ask, market: Market) -> Key:
-    """Return what the price of an offer or a contract is remembered under."""
-    return zone_of(raw), type_name(raw), str(market)
+def key_of(ask: Ask, market: Market) -> Key:
+    """Return what the price of an offer is remembered under."""
+    return zone_of(ask), type_name(ask), str(market)
 
 
 def item_of(vast: Vast, ask: Ask, market: Market) -> Available:
@@ -201,18 +189,3 @@ def _is_whole(ask: Ask) -> bool:
     """Say whether an offer says what is needed to rent it."""
     numbers = ("id", "machine_id", "dph_base", "min_bid", "storage_cost")
     return all(isinstance(ask.get(name), int | float) for name in numbers) and bool(ask.get("gpu_name"))
-
-
-def _known(vast: Vast, item: Available) -> str | None:
-    key = (item.zone, item.instance_type, str(item.market))
-    return vast.asked.get(key, vast.paid.get(key))
-
-
-def _price(vast: Vast, item: Available) -> Price | None:
-    found = _known(vast, item)
-    if found is None:
-        return None
-    says = "what is bid for it" if item.market is Market.SPOT else "dph_base"
-    return Price(
-        Money.usd(found), f"vast.ai's own offer ({says}), without storage and traffic", vast.clock(), Basis.ASKED
-    )

@@ -58,10 +58,10 @@ class VastProvider:
         return market.available(self._vast, requirements)
 
     def prices(self, offers: Sequence[Available]) -> Sequence[Price | None]:
-        """Return one price per offer, without storage and traffic, which are priced apart."""
-        from cloudgpu.providers.vast import market
+        """Return one price per offer, or per machine its own, without storage and traffic, which are priced apart."""
+        from cloudgpu.providers.vast import prices
 
-        return market.prices(self._vast, offers)
+        return prices.prices(self._vast, offers)
 
     def placement_constraint(self, setup: Setup, requirements: Requirements) -> PlacementConstraint:
         """Return that nothing ties a launch to a place; refuse an image without its tag, and volumes."""

@@ -5,10 +5,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -25,6 +27,14 @@ MakeAttempt = Callable[..., Attempt]
 PATIENCE_S = 30.0
 DEADLINE_S = 120.0
 GONE = (State.TERMINATED,)
+_MISSING = (
+    "{0}.{1} is missing: make that fault happen in the cloud that the suite runs against. Where it cannot happen, say "
+    'why: cannot_happen = {{"{1}": "..."}}.'
+)
+
+
+class NotApplicable(UserWarning):
+    """A part of the contract that does not apply to a provider."""
 
 
 class ContractBase:
@@ -104,16 +114,25 @@ class ContractBase:
     def pass_by(self, provider: Provider, at: datetime) -> None:
         """Let the provider's own time pass this moment; here `wait_until` does, where a suite moves no clock."""
 
-    def lose_reply(self, provider: Provider) -> bool:  # noqa: ARG002
-        """Let the cloud do the next launch and lose its answer; False where a suite cannot make that happen.
+    cannot_happen: Mapping[str, str] = MappingProxyType({})  # `lose_reply`, `sell_out` -> why not to this provider
 
-        Whoever stands on a cloud without tokens should: there a second call makes a second machine.
+    def lose_reply(self, provider: Provider) -> None:  # noqa: ARG002
+        """Let the cloud do the next launch and lose its answer: to be written for whatever launches over a network."""
+        pytest.fail(_MISSING.format(type(self).__name__, "lose_reply"))
+
+    def sell_out(self, provider: Provider, item: Available) -> None:  # noqa: ARG002
+        """Let the cloud have no more of this: to be written for whatever can run out."""
+        pytest.fail(_MISSING.format(type(self).__name__, "sell_out"))
+
+    def happens(self, fault: str) -> bool:
+        """Say whether a fault can happen to this provider; where it cannot, pytest's summary says so, with the reason.
+
+        The test of the fault then proves that reason instead.
         """
-        return False
-
-    def sell_out(self, provider: Provider, item: Available) -> bool:  # noqa: ARG002
-        """Let the cloud have no more of this; False where a suite cannot make that happen."""
-        return False
+        why = self.cannot_happen.get(fault)
+        if why is not None:
+            warnings.warn(f"{type(self).__name__}: no test of {fault}, since {why}", NotApplicable, stacklevel=2)
+        return why is None
 
     def is_gone(self, provider: Provider, id: str) -> bool:  # noqa: A002
         """Say whether the machine is proved gone."""

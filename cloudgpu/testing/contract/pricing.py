@@ -82,8 +82,7 @@ class HasPriceHistoryContract(ContractBase):
 
     def test_the_last_price_is_that_of_now(self, provider: Provider, yesterday: datetime) -> None:
         """What the provider asks for a machine now is the end of its history."""
-        if not isinstance(provider, HasPrices):
-            return
+        assert isinstance(provider, HasPrices), "what remembers prices has to know those of now"
         items = self.spot(provider)
         for now, prices in zip(provider.prices(items), self.history(provider, items, yesterday), strict=True):
             assert (prices[-1].per_hour if prices else None) == (now.per_hour if now else None)

@@ -177,12 +177,15 @@ class HasTimerContract(ContractBase):
         assert abs(fires - from_epoch(epoch(attempt.renew_until))) <= near
 
     def test_the_timer_follows_a_longer_lease(self, provider: Provider, make_attempt: MakeAttempt) -> None:
-        """Where tags can change, `extend` moves the timer too."""
-        if not isinstance(provider, Taggable):
-            return
+        """Where tags can change, `extend` moves the timer too; one that was fixed at launch stays."""
         attempt = make_attempt()
         made = self.running(provider, attempt)
-        if isinstance(provider, SetsTimer) and provider.timer_limit(made.id) is not None:
+        self.set(provider, made.id, attempt.renew_until)
+        fixed = isinstance(provider, SetsTimer) and provider.timer_limit(made.id) is not None
+        if fixed or not isinstance(provider, Taggable):
+            before = cast("HasTimer", provider).timer(made.id)
+            assert before is not None
+            assert cast("HasTimer", provider).timer(made.id) == before
             return
         at = attempt.renew_until + timedelta(hours=5)
         provider.tag(made.id, {TAG_RENEW_UNTIL: epoch(at)})

@@ -59,11 +59,13 @@ class SetsTimerContract(ContractBase):
     def test_a_timer_that_was_fixed_at_launch_says_until_when(
         self, provider: Provider, make_attempt: MakeAttempt
     ) -> None:
-        """It is refused to be moved, with the date; and it stays."""
+        """It is refused to be moved, with the date; and it stays. One that says nothing can be moved at any time."""
         timers = cast("SetsTimer", provider)
         made, at = self.guarded(provider, make_attempt)
         limit = timers.timer_limit(made.id)
         if limit is None:
+            timers.set_timer(made.id, at + LATER)
+            assert timers.timer(made.id) == at + LATER
             return
         assert timers.timer(made.id) == limit
         assert self.is_at(provider, made.id, limit, at)
@@ -131,10 +133,13 @@ class SetsTimerContract(ContractBase):
     def test_what_a_timer_does_can_be_said(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """A machine that could be stopped is ended, where its policy keeps nothing of it and the cloud's timer can.
 
-        Azure's can deallocate alone: its machine is not billed then, and a pass ends it.
+        Azure's can deallocate alone: its machine is not billed then, and a pass ends it. One that was fixed at launch
+        stays as it is.
         """
         made, at = self.guarded(provider, make_attempt, does=TimerAction.TERMINATE, **SOON)
         if not self.movable(provider, made.id):
+            timers = cast("SetsTimer", provider)
+            assert timers.timer(made.id) == timers.timer_limit(made.id)
             return
         self.pass_by(provider, at)
         self.wait_until(lambda: self.is_gone(provider, made.id) or provider.get(made.id).state is State.DEALLOCATED)

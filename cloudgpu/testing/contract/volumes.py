@@ -116,10 +116,12 @@ class HasVolumesContract(RetentionBase):
         assert self.volumes(keeper) == []
 
     def test_a_volume_ties_the_next_launch_to_its_zone(self, keeper: Provider, make_attempt: MakeAttempt) -> None:
-        """Where the provider looks things up, it says so before the launch."""
-        if not isinstance(keeper, Resolves):
-            return
+        """Where the provider looks things up, it says so before the launch; elsewhere the volume alone says it."""
         volume = self.left(keeper, make_attempt())
+        if not isinstance(keeper, Resolves):
+            assert volume.region
+            assert volume.zone
+            return
         setup = Setup(volume=Volume("data"))
         assert (
             keeper.placement_constraint(setup, Requirements()).region,

@@ -201,6 +201,7 @@ def test_a_launch_that_cannot_be_is_refused(aws, ec2):
 
 def test_user_data_of_just_16384_bytes_is_taken(aws, ec2):
     launch(ec2, UserData="#" + "x" * 16_383)
+    assert len(aws.instances()) == 1
 
 
 def test_a_dry_run_checks_and_launches_nothing(aws, ec2):

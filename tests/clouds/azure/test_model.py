@@ -147,7 +147,7 @@ def test_the_same_put_is_the_same_machine_and_another_one_a_conflict(azure_arm, 
 )
 def test_what_azure_refuses_at_once_is_refused(sdk, more, says):
     if not says:
-        sdk.launch("box", **more).result()
+        assert sdk.launch("box", **more).result().provisioning_state == "Succeeded"
         return
     with pytest.raises(HttpResponseError, match=says):
         sdk.launch("box", **more)

@@ -30,6 +30,7 @@ class Contract:
     ended: datetime | None = None
     runs: list[tuple[datetime, datetime | None]] = field(default_factory=list)
     offline: list[tuple[datetime, datetime | None]] = field(default_factory=list)
+    refused: bool = False  # the call that made it was told no
     sent: int = 0  # bytes
     received: int = 0
     log: str = ""
@@ -99,7 +100,7 @@ class Contract:
             "disk_space": self.body["disk"],
             "image_uuid": self.body["image"],
             "image_runtype": self.body["runtype"],
-            "start_date": self.made.timestamp(),
+            "start_date": None if self.refused and not self.runs else self.made.timestamp(),  # [B]
             "public_ipaddr": "127.0.0.1",
             "ports": {self.inside: [{"HostIp": "0.0.0.0", "HostPort": str(self.port)}]} if running else None,  # noqa: S104
             "ssh_host": "ssh4.vast.ai",

@@ -187,7 +187,7 @@ class VastServer(RestServer):
         host.taken += ask["num_gpus"]
         self.clock.later(f"listed {one.id}", "listed", lambda: setattr(one, "listed", True))
         if leaves:
-            one.actual, one.intended = "exited", "stopped"
+            one.actual, one.intended, one.refused = "exited", "stopped", True
             word = request.fault.error if request.fault and request.fault.effect == "leaves" else "invalid_price"
             status = request.fault.status if request.fault and request.fault.effect == "leaves" else 400
             raise Refusal(word, "", status, new_contract=one.id)

@@ -69,6 +69,14 @@ def as_person(gang, *words, home="/"):
     return done.stdout
 
 
+def check_refused(gang):
+    """Where sudo asks for a password, no queue for several people is set up, and nothing is changed."""
+    with pytest.raises(InvalidRequest, match="sudo without a password"):
+        set_up(gang.session, gang.machines, people=[PERSON])
+    assert gang.sh("ls -d .cloudgpu/slurm")[0] != 0
+    assert gang.engine_processes() == {}
+
+
 def test_the_account_says_whom_its_queue_is_for_and_no_cloud_has_such_a_setting(tmp_path):
     (tmp_path / "config.toml").write_text(
         '[accounts.lab]\nprovider = "ssh"\nqueue_for = ["ada", "ben"]\nhosts = []\n'
@@ -93,8 +101,7 @@ def test_without_sudo_or_an_account_it_is_refused_and_nothing_is_changed(gang):
 
 def test_each_persons_job_runs_under_their_own_name_on_every_node(rooted, tmp_path):
     if not can_be_root():
-        with pytest.raises(InvalidRequest, match="sudo without a password"):
-            set_up(rooted.session, rooted.machines, people=[PERSON])
+        check_refused(rooted)
         return
     set_up(rooted.session, rooted.machines, people=[PERSON])
     assert engine_of(rooted.session, rooted.machines).usable == 2
@@ -110,6 +117,7 @@ def test_each_persons_job_runs_under_their_own_name_on_every_node(rooted, tmp_pa
 
 def test_others_read_the_settings_and_never_the_key(rooted):
     if not can_be_root():
+        check_refused(rooted)
         return
     for node in range(2):
         short = Path(engine_files(CLUSTER, node).short)
@@ -122,6 +130,7 @@ def test_others_read_the_settings_and_never_the_key(rooted):
 
 def test_the_end_ends_everybodys_jobs_and_leaves_nothing(rooted):
     if not can_be_root():
+        check_refused(rooted)
         return
     as_person(rooted, "sbatch", "--time=5", "-N2", "-D", "/", "-o", "/dev/null", "--wrap", "srun sleep 211")
     sleeps = until(lambda: found if len(found := _sleeping()) == 2 else None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from decimal import Decimal
 
 import pytest
@@ -12,6 +13,8 @@ from cloudgpu.control.jobs.inputs.request import parse_run
 from cloudgpu.control.jobs.listing import job_value
 from cloudgpu.control.jobs.plan import begin, plan_run
 from cloudgpu.control.jobs.store import the_job
+from cloudgpu.control.reaper.reaper import ReapOptions, reap
+from cloudgpu.control.session import guarding
 from cloudgpu.core.billing.totals import spent
 from cloudgpu.core.jobs.shares import launched_for
 from cloudgpu.core.values.money import Money, usd
@@ -19,6 +22,7 @@ from cloudgpu.errors import InvalidRequest, NoCapacity, QuotaExceeded
 from tests.control.conftest import Lab
 
 EACH = 'lacks = ["LaunchesTogether"]'
+ALONE = 'agent = "tells"\nlacks = ["LaunchesTogether", "HasTimer", "Pausable", "Imageable", "Taggable"]\n'
 
 
 @pytest.fixture
@@ -91,6 +95,30 @@ def test_a_gang_that_is_refused_in_part_was_never_there(lab):
     value = job_value(lab.session, job)
     assert value["attempts"][0]["members"] == ["fox-0"]
     assert Decimal(value["spent_usd"]) == Decimal(usd(spent(ended, lab.session.clock())))
+
+
+@pytest.mark.parametrize("node", [1, 2])
+def test_a_gang_whose_guard_fell_silent_in_its_launch_ends_whole_before_the_job_was_not_launched(
+    tmp_path, monkeypatch, node
+):
+    (tmp_path / "work").mkdir()
+    (tmp_path / "power").mkdir()
+    monkeypatch.setattr(guarding, "POWER_SUPPLY", tmp_path / "power")
+    lab = Lab(tmp_path, monkeypatch, ALONE)
+    reap(lab.opened(), ReapOptions(cron=True, interval=timedelta(minutes=10)))
+    job = cut_off(lab, monkeypatch, node)
+    assert len(lab.machines()) == node
+    lab.later(hours=2)
+    with pytest.raises(InvalidRequest) as refused:
+        carried(lab, job)
+    assert refused.value.field == "--no-guard"
+    job, rows = the_job(lab.session, job.id), lab.session.ledger.machines()
+    assert (lab.machines(), lab.rows()) == ([], [])
+    assert (job.state, job.why) == ("not_launched", refused.value.message)
+    assert [row.launch_status for row in rows] == ["made"] * node + ["void"] * (3 - node)
+    assert job.attempts[0].refused == tuple(row.id for row in rows[:node])
+    cost = sum(spent(row, lab.session.clock()).dollars for row in rows[:node])
+    assert Decimal(job_value(lab.session, job)["spent_usd"]) == cost > 0
 
 
 def test_the_plan_has_the_price_of_all_nodes_and_what_a_loss_means(lab):

@@ -74,16 +74,18 @@ def test_the_three_are_ranked_by_price_within_the_trust_that_is_accepted(lab):
     ]
 
 
-def test_one_that_is_down_is_named_and_the_launch_goes_where_it_is_cheapest(lab, vast, monkeypatch):
+@pytest.mark.parametrize(("down", "next_best"), [("vast", "lambda"), ("lambdalabs", "vast"), ("runpod", "vast")])
+def test_one_that_is_down_is_named_and_the_launch_goes_where_it_is_cheapest(lab, request, monkeypatch, down, next_best):
     monkeypatch.setenv("CLOUDGPU_PATIENCE", "1")
-    lab = Lab(lab.home, *lab.clouds)
-    vast.faults.add(status=503, error="x", times=FOREVER)
+    lab, silent = Lab(lab.home, *lab.clouds), request.getfixturevalue(down)
+    silent.faults.add(status=503, error="x", times=FOREVER)
     prepared = lab.plan()
-    assert [note for note in prepared.plan.remarks if note.startswith("passed over: account vast: ")]
+    account = down.removesuffix("labs")
+    assert [note for note in prepared.plan.remarks if note.startswith(f"passed over: account {account}: ")]
     machine = launch(lab.session, prepared, wait=False).machine
-    assert machine.account == "lambda"
-    vast.faults.clear()
-    there = launch(lab.session, lab.plan(), wait=False)  # vast is back, and cheaper: the request has its machine
+    assert machine.account == next_best
+    silent.faults.clear()
+    there = launch(lab.session, lab.plan(), wait=False)  # it is back, and may be cheaper: the request has its machine
     assert (there.found, there.machine.id) == (True, machine.id)
-    assert vast.living() == []
+    assert sum(len(silent.called(call)) for call in ("rent", "launch", "pods.create")) == 0
     end(lab.session, lab.session.ledger.machine(machine.id), why="a test")

@@ -23,9 +23,7 @@ from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.core.billing.totals import spent
 from cloudgpu.core.model.offers import Market
 from cloudgpu.errors import InvalidRequest, LaunchUncertain
-from tests.clouds.vast.fixtures import vast, vast_process
 
-__all__ = ["vast", "vast_process"]
 CONFIG = 'provider = "vast"\nowner = "ada"\naddress_services = []\n[accounts.lab]\nprovider = "vast"\n'
 HOUR = 3600
 

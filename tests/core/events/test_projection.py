@@ -7,7 +7,7 @@ from datetime import timedelta
 from fractions import Fraction
 from typing import Any
 
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from cloudgpu.core.billing.charges import money
@@ -183,8 +183,7 @@ def test_a_machine_without_a_price_says_so(lines: list[Event]) -> None:
 
 @given(lives())
 def test_what_a_machine_is_told_is_what_is_folded_of_it_but_for_what_it_has_used(lines: list[Event]) -> None:
-    if len(lines) == 1:
-        return
+    assume(len(lines) > 1)
     before, whole, last = row_of(*lines[:-1]), row_of(*lines), lines[-1]
     told = projected(before, Draft(last.kind, last.subject, last.body, from_iso(last.occurred_at), last.dedupe))
     assert (told.open_usage, told.usage_totals) == (before.open_usage, before.usage_totals)

@@ -87,11 +87,9 @@ class TestAws(
 
     def lose_reply(self, provider):
         self.aws.faults.lose_reply("RunInstances")
-        return True
 
     def sell_out(self, provider, item):
         self.aws.faults.add("RunInstances", error="InsufficientInstanceCapacity", times=99)
-        return True
 
     def pass_by(self, provider, at):
         """Let the model's clock run past a moment: what its schedules call, it does."""

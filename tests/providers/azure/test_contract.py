@@ -77,11 +77,9 @@ class TestAzure(
 
     def lose_reply(self, provider):
         self.azure.faults.lose_reply("VirtualMachines.CreateOrUpdate")
-        return True
 
     def sell_out(self, provider, item):
         self.azure.stockout()
-        return True
 
     def pass_by(self, provider, at):
         """Let the model's clock run past a moment: what its timers do, they do."""

@@ -86,11 +86,9 @@ class TestGcp(
 
     def lose_reply(self, provider):
         self.gcp.faults.lose_reply("compute.instances.insert")
-        return True
 
     def sell_out(self, provider, item):
         self.gcp.stockout()
-        return True
 
     def pass_by(self, provider, at):
         """Let the model's clock run past a moment: what its timers stop, stops."""

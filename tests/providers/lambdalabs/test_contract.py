@@ -39,11 +39,9 @@ class TestLambda(
 
     def lose_reply(self, provider):
         self.server.faults.lose_reply("launch")
-        return True
 
     def sell_out(self, provider, item):
         self.server.sell_out()
-        return True
 
     def pass_by(self, provider, at):
         """Let the model's clock run past a moment."""

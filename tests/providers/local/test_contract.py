@@ -29,6 +29,10 @@ class TestLocal(
     HasTimerContract,
     CanRehearseInterruptionContract,
 ):
+    cannot_happen = {  # noqa: RUF012
+        "lose_reply": "a launch here is no call over a network",
+        "sell_out": "this computer takes any number of machines",
+    }
     at_once = 4  # every one is a Python process of its own
 
     @pytest.fixture

@@ -50,11 +50,9 @@ class TestRunpod(
 
     def lose_reply(self, provider):
         self.runpod.faults.lose_reply("pods.create")
-        return True
 
     def sell_out(self, provider, item):
         self.runpod.no_capacity()
-        return True
 
     def pass_by(self, provider, at):
         """Let the model's clock run past a moment."""

@@ -26,6 +26,7 @@ from cloudgpu.testing.helpers import make_attempt
 from tests.forked import Forked, until_closed
 
 USER = "ada"
+LOSES = ".loses"  # beside a host's home: the next answer is lost
 ROOT = Path(__file__).parents[3]
 
 
@@ -95,6 +96,10 @@ class OwnHost:
         if self.process is not None:
             self.process.kill()
             self.process = None
+
+    def lose_reply(self) -> None:
+        """Let it do what it is asked next, and cut the connection instead of an answer."""
+        self.home.with_suffix(LOSES).touch()
 
     def processes(self) -> list[psutil.Process]:
         """All that runs there, whoever started it, but not the SSH server."""
@@ -199,6 +204,21 @@ def _server(plain):
                 asked = {} if process.command is None else {"SSH_ORIGINAL_COMMAND": process.command}
                 room = dataclasses.replace(room, environ={**room.environ, **asked})
                 process.channel._command = self.forced
-            await session.run(process, room)
+            if room.home.with_suffix(LOSES).exists():
+                await self._lose(process, room)
+            else:
+                await session.run(process, room)
+
+        async def _lose(self, process, room):
+            """Do what was asked, and cut the connection before a word of it is sent."""
+            file = room.home.with_suffix(LOSES)
+            done = f"({process.command}) >/dev/null 2>&1; rm {file}; until [ -e {file} ]; do sleep 0.05; done"
+            process.channel._command = f"{done}; rm {file}"
+            running = asyncio.create_task(session.run(process, room))
+            while file.exists():  # noqa: ASYNC110  (a file has no event)
+                await asyncio.sleep(0.02)
+            process.channel.get_connection().abort()
+            file.touch()
+            await running
 
     return Server

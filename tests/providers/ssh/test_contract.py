@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cloudgpu.core.model.launch import Attempt
-from cloudgpu.core.model.offers import Market, Requirements
+from cloudgpu.core.model.offers import Available, Market, Requirements
 from cloudgpu.providers.base import Factory, Provider, ProviderSettings
 from cloudgpu.providers.ssh.provider import make
 from cloudgpu.testing import (
@@ -62,6 +62,13 @@ class TestSsh(
     WritesAtHomeContract,
     LeavesFilesContract,
 ):
+    def lose_reply(self, provider: Provider) -> None:
+        self.hosts[0].lose_reply()
+
+    def sell_out(self, provider: Provider, item: Available) -> None:
+        """Let somebody else's machine have the host."""
+        self.launch(provider, make_attempt(item, key="another", now=provider._clock(), **self.keys))
+
     at_once = 3  # as many as there are hosts: a host has one machine
 
     @pytest.fixture
@@ -70,19 +77,21 @@ class TestSsh(
 
     @pytest.fixture
     def settings(self, hosts: list[OwnHost], tmp_path: Path) -> ProviderSettings:
+        self.hosts = hosts
         return Lab(tmp_path, *hosts).settings
 
     @pytest.fixture
     def make_attempt(self, provider: Provider, settings: ProviderSettings) -> MakeAttempt:
         """Give every launch key a host of its own, as a user with several machines does."""
-        host_key, client_key, places, offers = new_host_key(), new_host_key()[0], {}, {}
+        self.keys = {"host_key": new_host_key(), "client_public_keys": [new_host_key()[0]]}
+        places, offers = {}, {}
 
         def make(*, key: str = "contract", market: Market = Market.ON_DEMAND, **changes: Any) -> Attempt:
             if market not in offers:  # a look at three hosts
                 found = provider.available(Requirements(market=market)).items
                 offers[market] = [item for item in found if item.market is market]
             place = places.setdefault(key, len(places))
-            given = {"now": settings.clock(), "host_key": host_key, "client_public_keys": [client_key]}
+            given = {"now": settings.clock(), **self.keys}
             return make_attempt(offers[market][place], key=key, **{**given, **changes})
 
         return make

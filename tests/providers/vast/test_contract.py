@@ -73,11 +73,9 @@ class TestVast(
 
     def lose_reply(self, provider):
         self.vast.faults.lose_reply("rent")
-        return True
 
     def sell_out(self, provider, item):
         self.vast.faults.add("rent", error="no_such_ask", status=404)
-        return True
 
     def pass_by(self, provider, at):
         """Let the model's clock run past a moment."""

@@ -36,3 +36,10 @@ def test_down_killed_before_its_end_is_finished_by_the_next(vast, tmp_path, fork
     life.done(*HEADLINE)
     assert life.killed("down", "--all", "--yes", at=Moment("destroy", 1, "before"))
     life.check_down_leaves_nothing()
+
+
+def test_up_killed_before_it_ends_what_a_refusal_left_is_finished_by_the_next_look(vast, tmp_path, forks):
+    life = VastLife(vast, tmp_path / "home", forks)
+    vast.refuse_with_contract()
+    assert life.killed(*HEADLINE, at=Moment("destroy", 1, "before"))
+    life.check_refusal_leaves_nothing()

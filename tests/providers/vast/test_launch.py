@@ -16,6 +16,7 @@ from cloudgpu.core.values.money import Money
 from cloudgpu.errors import AuthFailed, InvalidRequest, LaunchUncertain, NoCapacity, ProviderUnavailable, RateLimited
 from cloudgpu.providers.rest.once import NEW
 from tests.clouds.rest_faults import FOREVER
+from tests.clouds.vast.contracts import Contract
 from tests.clouds.vast.server import KEY
 from tests.providers.vast.accounts import account, attempt_of, calls, launched, offered
 
@@ -176,7 +177,41 @@ def test_a_contract_of_a_refusal_that_cannot_be_ended_is_named_and_found_later(v
     assert uncertain.value.value == "20000001"
     vast.faults.remove(fault)
     found = launched(lab, attempt)
-    assert (found.id, found.state, found.billed) == ("20000001", State.STOPPED, False)
+    assert (found.id, found.state, found.billed) == ("20000001", State.TERMINATED, False)
+    assert vast.living() == []
+
+
+def test_a_refusal_whose_answer_was_lost_is_ended_and_its_disk_billed_from_the_call(vast, lab):
+    attempt = attempt_of(lab)
+    vast.refuse_with_contract()
+    vast.on_call = lambda _number, action, phase: "drop" if (action, phase) == ("rent", "after") else None
+    ended = launched(lab, attempt)
+    assert (ended.state, ended.reason.startswith(REFUSED)) == (State.TERMINATED, True)
+    assert ended.since == ended.launched_at is not None
+    assert abs(ended.launched_at - vast.contract(ended.id).made) < timedelta(seconds=5)
+    assert vast.living() == []
+
+
+def test_any_stopped_contract_of_a_call_that_was_just_sent_is_a_refusals(vast, lab, monkeypatch):
+    shown = Contract.shown
+    monkeypatch.setattr(Contract, "shown", lambda one: {**shown(one), "start_date": one.made.timestamp()})
+    attempt = attempt_of(lab)
+    vast.refuse_with_contract()
+    vast.on_call = lambda _number, action, phase: "drop" if (action, phase) == ("rent", "after") else None
+    assert launched(lab, attempt).state is State.TERMINATED
+    assert vast.living() == []
+
+
+def test_a_contract_that_ran_and_was_stopped_is_returned_to_a_replay_as_it_is(vast, lab):
+    attempt = attempt_of(lab)
+    vast.faults.lose_reply("rent")
+    made = launched(lab, attempt)
+    vast.advance(60)
+    lab.stop(made.id)
+    vast.advance(60)
+    found = launched(lab, attempt)
+    assert (found.id, found.state) == (made.id, State.STOPPED)
+    assert [str(one.id) for one in vast.living()] == [made.id]
 
 
 def test_a_bid_below_the_least_leaves_nothing(vast, lab):

@@ -185,3 +185,37 @@ def test_a_spot_offer_costs_its_bid(vast, lab):
     item = offered(lab, market=Market.SPOT, zone="m40001")
     (price,) = lab.prices([item])
     assert price.per_hour == Money.usd("0.1875")  # 1.25 times the least bid of 0.15
+
+
+def test_a_contract_costs_its_own_price_though_the_market_was_asked_since(vast, lab, tmp_path):
+    made = launched(lab, attempt_of(lab, offered(lab, zone="m40001")))
+    next(host for host in vast.hosts if host.machine_id == 40001).dph_base = 0.9
+    shown = lab.available(Requirements(gpu="rtx4090", zone="m40001")).items
+    with calls(vast) as asked:
+        prices = lab.prices([_item(made), *shown])
+    assert asked == []
+    assert [str(price.per_hour.dollars) for price in prices] == ["0.34", *["0.9"] * len(shown)]
+    assert "contract" in prices[0].source
+    other = account(vast, tmp_path / "another-computer")
+    with calls(vast) as asked:
+        assert other.prices([_item(made)])[0].per_hour == Money.usd("0.34")
+    assert asked == ["get"]
+
+
+def test_two_contracts_of_one_host_cost_what_each_was_made_at(vast, lab):
+    first = launched(lab, attempt_of(lab, offered(lab, gpu="h100", market=Market.SPOT)))
+    host = next(host for host in vast.hosts if f"m{host.machine_id}" == first.zone)
+    host.min_bid *= 1.1
+    lab.available(Requirements(gpu="h100", market=Market.SPOT))
+    second = launched(lab, attempt_of(lab, offered(lab, gpu="h100", market=Market.SPOT, zone=first.zone), key="second"))
+    paid = [price.per_hour for price in lab.prices([_item(first), _item(second)])]
+    assert paid == [Money.usd(str(vast.contract(one.id).per_hour)) for one in (first, second)]
+    assert paid[0] < paid[1]
+
+
+def test_a_contract_that_is_gone_has_the_price_of_its_hosts_offer(vast, lab, tmp_path):
+    made = launched(lab)
+    lab.terminate(made.id)
+    vast.advance(5)
+    other = account(vast, tmp_path / "another-computer")
+    assert other.prices([_item(made)])[0].per_hour == lab.prices([offered(lab, zone=made.zone)])[0].per_hour

@@ -29,7 +29,7 @@ from dataclasses import replace
 from cloudgpu.core.model.instances import Listing, State
 from cloudgpu.core.model.resources import Kind, ResourceListing
 from cloudgpu.core.model.offers import Requirements
-from cloudgpu.errors import InstanceNotFound, ProviderUnavailable
+from cloudgpu.errors import InstanceNotFound, NoCapacity, ProviderUnavailable
 from cloudgpu.providers.abilities import PlacementConstraint
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.testing import *
@@ -60,6 +60,12 @@ class Test{number}(ProviderContract, *ABILITY_SUITES.values()):
 
     def leave_room(self, provider, item, count):
         provider.leave_room(item.zone, count)
+
+    def lose_reply(self, provider):
+        provider.lose_reply("launch")
+
+    def sell_out(self, provider, item):
+        provider.leave_room(item.zone, 0)
 
     def together_elsewhere(self, provider, other, attempts):
         return [one.id for one in self.together(other, attempts)]
@@ -94,6 +100,21 @@ FAULTS = {
     "forgets the token": (
         "def _made_before(self, cloud, attempt): return None",
         "test_the_same_token_never_makes_a_second_machine",
+    ),
+    "makes a second machine after a lost reply": (
+        (
+            "def _made_before(self, cloud, attempt):\n"
+            "        return None if 'lost-reply' in attempt.request.key else super()._made_before(cloud, attempt)"
+        ),
+        "test_a_lost_reply_makes_no_second_machine",
+    ),
+    "says that it is unsure where there is no capacity": (
+        (
+            "def launch(self, attempt, *, deadline):\n"
+            "        try: return super().launch(attempt, deadline=deadline)\n"
+            "        except NoCapacity as e: raise ProviderUnavailable(str(e))"
+        ),
+        "test_sold_out_is_a_word_of_its_own",
     ),
     "takes another offer's token for its own": (
         "def _made_before(self, cloud, attempt): return next(iter(cloud.machines.values()), None)",
@@ -500,3 +521,51 @@ def test_an_opt_out_is_found(bare) -> None:
             pass
 
     assert faults_of(TestLazy, bare) == ["TestLazy overrides test_terminating_twice_is_fine", "TestLazy is marked skip"]
+
+
+def test_a_suite_that_makes_no_faults_and_does_not_say_why_fails(pytester) -> None:
+    body = """
+class TestThin(ProviderContract):
+    @pytest.fixture
+    def factory(self):
+        return MinimalFakeProvider
+
+
+class TestHonest(TestThin):
+    cannot_happen = {"lose_reply": "it is in memory", "sell_out": "it never ends"}
+"""
+    pytester.makepyfile(HEAD + body)
+    done = pytester.runpytest("-q", "-p", "no:cacheprovider", "-k", "lost_reply or sold_out or none_is_changed")
+    done.assert_outcomes(passed=4, failed=2, warnings=2)
+    done.stdout.fnmatch_lines(["*TestThin.lose_reply is missing: make that fault happen*"])
+    done.stdout.fnmatch_lines(["*TestHonest: no test of lose_reply, since it is in memory*"])
+
+
+def test_a_fault_that_is_none_or_has_no_reason_is_found(bare) -> None:
+    class TestSilent(ProviderContract):
+        __test__ = False
+        cannot_happen = {"lose_reply": "", "sold_out": "it never ends"}  # noqa: RUF012
+
+    assert [fault.split(",")[0] for fault in faults_of(TestSilent, bare)] == [
+        "TestSilent.cannot_happen says 'lose_reply' without a reason",
+        "TestSilent.cannot_happen says 'sold_out' without a reason",
+    ]
+
+
+def test_a_launch_over_a_network_cannot_say_that_no_answer_is_lost(pytester) -> None:
+    body = """
+class Calls(MinimalFakeProvider):
+    def launch(self, attempt, *, deadline):
+        import socket; socket.socket().connect(("127.0.0.1", 9))
+        return super().launch(attempt, deadline=deadline)
+
+
+class TestCalls(ProviderContract):
+    cannot_happen = {"lose_reply": "it never does", "sell_out": "it never ends"}
+
+    @pytest.fixture
+    def factory(self):
+        return Calls
+"""
+    pytester.makepyfile(HEAD + body)
+    pytester.runpytest("-q", "-p", "no:cacheprovider", "-k", "lost_reply").assert_outcomes(failed=1, warnings=1)

@@ -88,6 +88,12 @@ class OnManualClock(ProviderContract):
             self.clock_moved.advance(1)
         pytest.fail("not within 3000 seconds of the clock")
 
+    def lose_reply(self, provider: Provider) -> None:
+        provider.lose_reply("launch")
+
+    def sell_out(self, provider: Provider, item: Available) -> None:
+        provider.leave_room(item.zone, 0)
+
     def replayed_elsewhere(self, provider: Provider, other: Provider, attempt: Attempt) -> str:
         return self.launch(provider, attempt).id  # in memory, another value is another cloud
 
@@ -127,14 +133,6 @@ class OnTheWholeFake(
 
     def leave_room(self, provider: Provider, item: Available, count: int) -> None:
         provider.leave_room(item.zone, count)
-
-    def lose_reply(self, provider: Provider) -> bool:
-        provider.lose_reply("launch")
-        return True
-
-    def sell_out(self, provider: Provider, item: Available) -> bool:
-        provider.leave_room(item.zone, 0)
-        return True
 
     def together_elsewhere(self, provider: Provider, other: Provider, attempts: Sequence[Attempt]) -> list[str]:
         return [one.id for one in self.together(provider, attempts)]  # in memory, another value is another cloud

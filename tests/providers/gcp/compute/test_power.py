@@ -142,7 +142,9 @@ def test_an_operation_that_does_not_say_where_it_is_is_looked_for_where_it_was_b
     gcp.faults.add("compute.instances.start", status=200, body={"name": "op", "status": "RUNNING"})
     gcp.faults.add("compute.zoneOperations.get", status=200, body={"name": "op", "status": "PENDING"})
     gcp.faults.add("compute.zoneOperations.get", status=200, body={"name": "op", "status": "DONE"})
-    cloud.start(made.id)
+    with calls(gcp) as asked:
+        cloud.start(made.id)
+    assert asked[-3:] == ["compute.instances.start", *["compute.zoneOperations.get"] * 2]
 
 
 def test_a_start_of_what_runs_changes_nothing(gcp, cloud):
