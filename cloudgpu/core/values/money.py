@@ -90,6 +90,6 @@ def charges(pieces: Iterable[tuple[Money, int]]) -> Money:
 
 
 def half_even(numerator: int, denominator: int) -> int:
-    """Return a quotient rounded half-even, as `round` does a Fraction, in a tenth of its time; the divisor is positive."""
+    """Return a quotient rounded half-even, as `round` does a Fraction, but at once; the divisor is positive."""
     whole, rest = divmod(numerator, denominator)
     return whole + (2 * rest > denominator or (2 * rest == denominator and whole & 1))
