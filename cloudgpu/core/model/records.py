@@ -188,6 +188,7 @@ class CreditRecord(TypedDict):
     left: int
     as_of: str
     hourly: int
+    elsewhere: int
     page: str
     threshold: int
 

@@ -135,8 +135,8 @@ class VastProvider:
 
         return account.credit(self._vast)
 
-    def findings(self, region: str | None = None) -> Sequence[Finding]:  # noqa: ARG002  (an account has one credit)
-        """Return what was looked at in the account: its credit."""
+    def findings(self, region: str | None = None) -> Sequence[Finding]:  # noqa: ARG002  (one account, all its hosts)
+        """Return what was looked at in the account: whose the key is."""
         from cloudgpu.providers.vast import account
 
         return account.findings(self._vast)
