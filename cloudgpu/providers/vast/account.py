@@ -65,7 +65,8 @@ def login(vast: Vast) -> Login:
 
 def findings(vast: Vast) -> Sequence[Finding]:
     """Return what was looked at: whose the key is. One call at most."""
-    return [Finding("account", good=True, says=f"{identity(vast).words}, by the API key of {key_place(vast.options)}")]
+    says = f"{identity(vast).words}, by the API key of {key_place(vast.options)}"
+    return [Finding("vast.ai account", good=True, says=says)]
 
 
 def host_keys(vast: Vast, id: str) -> Sequence[str]:  # noqa: A002
