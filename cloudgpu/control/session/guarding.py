@@ -38,10 +38,11 @@ if TYPE_CHECKING:
 
 POWER_SUPPLY = Path("/sys/class/power_supply")  # of Linux: Documentation/ABI/testing/sysfs-class-power
 NO_GUARD = "--no-guard"  # the field of the error where a run is missing
-WAY = (
+GUARD_WAY = (
     "On a computer that stays on, run: cloudgpu cron install (or keep cloudgpu watch running), and try again after its "
-    "first run. To launch without: --no-guard"
+    "first run."
 )
+WAY = f"{GUARD_WAY} To launch without: --no-guard"
 
 
 def on_battery(root: Path | None = None, *, system: str = sys.platform) -> bool | None:

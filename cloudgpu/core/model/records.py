@@ -189,6 +189,7 @@ class CreditRecord(TypedDict):
     left: int
     as_of: str
     hourly: int
+    elsewhere: int
     page: str
     threshold: int
 
