@@ -68,7 +68,7 @@ HASHES = {  # of each text as UTF-8; a failing test says the line to write here
     "cloud_azure.sh": "5326611332d349e6043d634c9956f84d4884e22e512fa0b31f410f4a68379659",
     "cloud_lambda.sh": "4ea6cb2cbff80336adceac1f99c0b3a2fb8d536d9a8069e87d9d5343f8d128f1",
     "cloud_gcp.sh": "a6795854b030c0572a3e94444586d59da33538204885b9990d28b60114f88f8f",
-    "container.sh": "98cdeb6e158c9b05852704edd7f4fe05648f285c9cec600a1037ac7ed8ed2e2a",
+    "container.sh": "af3a36aff557a828ba22bec38cbda24ef0ded2482c54566ffeb299859f9c0e33",
     "container_run.sh": "dc9fdecbc7e98d603e58183c4cba2cfbd0447bf410c177f213ac688a3ec72990",
     "inside.sh": "11f7c0caf1cac75836622bbc0dda580732caddead00099d7fc716c04007d995d",
     "jupyter.sh": "ce0e353cf490f5178e903ca7904fbc4fe320ec40d2b35d70ab10107b1b8e11d5",

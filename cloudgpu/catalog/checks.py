@@ -142,7 +142,7 @@ def _kind_faults(provider: str, kind: str, prices: list[list[Any]], made: Made) 
 
 
 def _quota_faults(made: Made) -> Iterator[str]:
-    for provider in rules.PROVIDERS:
+    for provider in rules.LISTED:
         for name, shape in made["types"][provider].items():
             for market in sorted(MARKETS):
                 counted = [one for one in made["quotas"] if _counts(one, provider, name, shape["gpu"], market)]

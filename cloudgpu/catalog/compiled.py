@@ -16,16 +16,16 @@ Made = dict[str, Any]
 def compiled(facts: Facts) -> Made:
     """Return the catalogue that follows from the facts; the order is fixed, so that equal facts give equal text."""
     facts = facts | {"prices": _confirmed(facts)}
-    types = {provider: _types(facts, provider) for provider in rules.PROVIDERS}
+    types = {provider: _types(facts, provider) for provider in rules.LISTED}
     sources, checks, notes = _Table(), _Table(), _Table()
-    prices = {provider: _prices(facts, provider, types[provider], sources, checks) for provider in rules.PROVIDERS}
+    prices = {provider: _prices(facts, provider, types[provider], sources, checks) for provider in rules.LISTED}
     return {
         "compiled": rules.COMPILED.isoformat(),
         "gpus": _gpus(facts, types),
-        "types": {provider: _described(types[provider], sources) for provider in rules.PROVIDERS},
+        "types": {provider: _described(types[provider], sources) for provider in rules.LISTED},
         "prices": prices,
         "parts": list(_parts(facts)),
-        "disks": {provider: _disks(facts, provider, sources, notes) for provider in rules.PROVIDERS},
+        "disks": {provider: _disks(facts, provider, sources, notes) for provider in rules.LISTED},
         "history": list(_history(facts)),
         "quotas": list(_quotas(facts)),
         "drivers": facts["drivers"],
@@ -33,9 +33,9 @@ def compiled(facts: Facts) -> Made:
             {"provider" if key == "cloud" else key: text for key, text in row.items()}
             for row in facts["machine_images"]
         ],
-        "networks": {provider: _networks(facts, provider, sources) for provider in rules.PROVIDERS},
-        "spot_interruption": {provider: _interruptions(facts, provider, sources) for provider in rules.PROVIDERS},
-        "left_out": {provider: _left_out(facts, provider, types[provider]) for provider in rules.PROVIDERS},
+        "networks": {provider: _networks(facts, provider, sources) for provider in rules.LISTED},
+        "spot_interruption": {provider: _interruptions(facts, provider, sources) for provider in rules.LISTED},
+        "left_out": {provider: _left_out(facts, provider, types[provider]) for provider in rules.LISTED},
         "sources": sources.texts,
         "checks": checks.texts,
         "notes": notes.texts,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.catalog.place import catalogue
 from cloudgpu.catalog.refreshed import Index, index
-from cloudgpu.catalog.rules import BY_REGION, PROVIDERS, day, families
+from cloudgpu.catalog.rules import BY_REGION, LISTED, day, families
 from cloudgpu.core.catalog.catalog import (
     CardPrices,
     CatalogOffer,
@@ -298,9 +298,9 @@ def providers_of(provider: str | None) -> tuple[str, ...]:
     """
     if provider is None:
         return BY_REGION
-    if provider in PROVIDERS:
+    if provider in LISTED:
         return (provider,)
-    raise unknown("provider", provider, PROVIDERS, "--provider")
+    raise unknown("provider", provider, LISTED, "--provider")
 
 
 def unknown(what: str, value: str, known: Iterable[str], field: str, *, see: str = "") -> InvalidRequest:

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from datetime import date
 from typing import Any
 
-from cloudgpu.core.catalog.catalog import EVERYTHING
+from cloudgpu.core.catalog.catalog import EVERYTHING, MARKETPLACES
 
 CsvRow = dict[str, str]
 
 PROVIDERS = ("aws", "gcp", "azure", "lambda", "runpod")
+LISTED = (*PROVIDERS, *MARKETPLACES)
 BY_REGION = ("aws", "gcp", "azure")  # whose lists were read region by region
 _RESTRICTED = re.compile(r"us-gov-.*|us-iso.*|cn-.*|usgov.*|usdod.*|china.*")
 _DATE = re.compile(r"(20\d\d)(?:-(\d\d))?(?:-(\d\d))?")
@@ -34,15 +35,17 @@ REGIONS = {
         australiaeast canadacentral centralus eastus eastus2 francecentral japaneast koreacentral northcentralus
         northeurope southcentralus southeastasia swedencentral uksouth westeurope westus2 westus3""".split(),
     "runpod": ["SECURE"],  # a GPU has one price in all its data centres
+    "vast": ["VERIFIED"],  # of hosts that vast.ai has verified, wherever they are
     "lambda": """
         asia-northeast-1 asia-northeast-2 asia-south-1 australia-east-1 europe-central-1 me-west-1 us-east-1 us-east-2
         us-east-3 us-midwest-1 us-midwest-2 us-south-1 us-south-2 us-south-3 us-west-1 us-west-2 us-west-3""".split(),
 }
 
-UNSIZED = ("runpod",)  # rents containers, and its list says nothing of processors and memory
+UNSIZED = ("runpod", "vast")  # rent containers, and their lists say nothing of processors and memory
 # What a machine is billed with: priced in every region that has GPU machines, so that no plan is a guess.
 EVERYWHERE = {
     "lambda": (),
+    "vast": (),
     "aws": ("gp3", "gp2", "ebs_snapshot", "public_ipv4"),
     "gcp": (
         "pd-standard",
@@ -117,7 +120,7 @@ def with_more(facts: dict[str, list[CsvRow]]) -> dict[str, list[CsvRow]]:
 
 def wanted(row: CsvRow) -> bool:
     """Say whether a row of the facts is one of ours: a provider we have, and a region that anyone may use."""
-    return row.get("cloud", "aws") in PROVIDERS and not _RESTRICTED.fullmatch(row.get("region", ""))
+    return row.get("cloud", "aws") in LISTED and not _RESTRICTED.fullmatch(row.get("region", ""))
 
 
 def plain(text: str) -> str:

@@ -6,10 +6,11 @@ import re
 from dataclasses import replace
 from enum import StrEnum
 from fractions import Fraction
+from functools import cache, lru_cache
 from typing import Any
 
 from cloudgpu.catalog.read import at, catalogue, providers_of, unknown
-from cloudgpu.catalog.refreshed import index
+from cloudgpu.catalog.refreshed import Index, index
 from cloudgpu.catalog.rules import PROVIDERS, day
 from cloudgpu.core.catalog.catalog import DiskPrice
 from cloudgpu.core.catalog.pricelist import PriceRow
@@ -71,8 +72,7 @@ def counted_price(provider: str, region: str, kind: str, sort: Sort | None = Non
     if larger is not None or any(is_of(row.region, region) for row in rows):
         return disk_price(provider, region, kind)
     sort = sort or sort_of(kind)
-    near = rows or _of_sort(provider, sort) or [row for one in PROVIDERS for row in _of_sort(one, sort)]
-    dearest = max(near if rows else map(by_size, near), key=lambda row: row.price)
+    dearest = max(rows, key=lambda row: row.price) if rows else _dearest(provider, sort)
     message = (
         "the most expensive one known of its kind"
         if rows
@@ -110,11 +110,12 @@ def is_of(listed: str, region: str) -> bool:
     return region.startswith(listed[:-1]) if listed.endswith("*") else region == listed
 
 
-def embedded_storage(provider: str, kind: str) -> list[DiskPrice]:
+@cache
+def embedded_storage(provider: str, kind: str) -> tuple[DiskPrice, ...]:
     """Return the prices of a kind that come with cloudgpu, whatever was refreshed."""
     found = catalogue()["disks"].get(provider, {}).get(kind, {"prices": []})
     rows = ((region, row) for row in found["prices"] for region in row[0].split("/"))
-    return [_embedded(provider, kind, found["unit"], region, row) for region, row in rows]
+    return tuple(_embedded(provider, kind, found["unit"], region, row) for region, row in rows)
 
 
 def _of_kind(provider: str, kind: str) -> list[DiskPrice]:
@@ -133,11 +134,18 @@ def _next_larger(provider: str, kind: str) -> str | None:
     return min(above, key=lambda found: int(found[2]))[0] if above else None
 
 
-def _of_sort(provider: str, sort: Sort) -> list[DiskPrice]:
-    if provider not in PROVIDERS:
-        return []
+def _dearest(provider: str, sort: Sort) -> DiskPrice:
+    """Return the most expensive price of a sort at a provider, else at any, by gigabyte or by hour."""
+    own = _dearest_at(provider, sort, index(provider)) if provider in PROVIDERS else None
+    others = (_dearest_at(one, sort, index(one)) for one in PROVIDERS)
+    return own or max(filter(None, others), key=lambda row: row.price)
+
+
+@lru_cache(maxsize=64)
+def _dearest_at(provider: str, sort: Sort, _fresh: Index) -> DiskPrice | None:
     kinds = [kind for kind in storage_kinds(provider) if sort_of(kind) is sort]
-    return [row for kind in kinds for row in _of_kind(provider, kind)]
+    rows = (by_size(row) for kind in kinds for row in _of_kind(provider, kind))
+    return max(rows, key=lambda row: row.price, default=None)
 
 
 def by_size(row: DiskPrice) -> DiskPrice:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.values.currency import Currency
     from cloudgpu.views.documents.machines.machines import MachineDocument
     from cloudgpu.views.documents.machines.plans import Plan
+    from cloudgpu.views.documents.money.budgets import CreditDocument
     from cloudgpu.views.documents.parts import ExchangeRate, Price
 
 FOLDED = " " * 4  # what the second line of a row begins with
@@ -179,6 +180,15 @@ def ago(text: str | None, now: datetime) -> str:
         return "never"
     seconds = (now - from_iso(text)).total_seconds()
     return "just now" if seconds < 1 else f"{rounded(seconds)} ago"
+
+
+def credit_text(one: CreditDocument, now: datetime) -> str:
+    """Return what was left in an account that is paid in advance, when that was read, and how long it lasts."""
+    left = f"Credit of {one['account']}: {dollars(one['left_usd'])} ({ago(one['as_of'], now)})"
+    if one["ends_at"] is None:
+        return f"{left}."
+    rate, end = dollars(one["usd_per_hour"], 4), when(one["ends_at"], now)
+    return f"{left}; at {rate}/h it ends {end}, and its data is deleted then."
 
 
 def gpus(value: MachineDocument | Plan, *, briefly: bool = False) -> str:

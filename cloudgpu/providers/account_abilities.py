@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Protocol, runtime_checkable
 
 from cloudgpu.core.model.account import BudgetAlert, Credit, MachineRole, Permission, Quota, Region
+from cloudgpu.core.model.identity import AccountIdentity
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,22 @@ class NarrowsSsh(Protocol):
 
     def narrow_ssh(self, cidrs: Sequence[str]) -> None:
         """Let SSH be reached from these networks alone, on every machine of the account. Idempotent."""
+        ...
+
+
+@runtime_checkable
+class Registers(Protocol):
+    """The account has nothing to be known by until something is put there: launches and `init` do, looks never."""
+
+    def is_registered(self) -> bool:
+        """Say whether it is there. Reads only."""
+        ...
+
+    def register(self) -> AccountIdentity:
+        """Put it there where it is missing, and return what `identity` says from then on. Idempotent.
+
+        Where nobody else did it meanwhile, that is what `identity` has said here before.
+        """
         ...
 
 

@@ -65,6 +65,7 @@ __all__ = [
     "ReachableFakeProvider",
     "ReadsCreditContract",
     "ReadsHostKeysContract",
+    "RegistersContract",
     "ReportsActivityContract",
     "ReportsProcessesContract",
     "ResolvesContract",

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.budgets.credit import carries, left_at
-from cloudgpu.core.values.money import usd
+from cloudgpu.core.budgets.credit import carries, hourly_now, left_at
+from cloudgpu.core.values.money import Money, usd
 from cloudgpu.core.values.times import iso
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Iterable, Sequence
     from datetime import datetime, timedelta
 
     from cloudgpu.core.budgets.budget import Budget
     from cloudgpu.core.budgets.credit import KnownCredit
     from cloudgpu.core.budgets.enforcement import Stop
     from cloudgpu.core.budgets.status import BudgetState
+    from cloudgpu.core.model.machine import Machine
     from cloudgpu.views.documents.money.budgets import Budget as BudgetValue
     from cloudgpu.views.documents.money.budgets import BudgetStatus, BudgetStop, CreditDocument
 
@@ -43,19 +44,27 @@ def budget_value(one: Budget) -> BudgetValue:
     }
 
 
-def credit_value(known: KnownCredit, now: datetime) -> CreditDocument:
-    """Return what was left in an account that is paid in advance, and when that ends."""
-    left, credit = left_at(known.credit, known.hourly, now), known.credit
-    lasts = carries(left, known.hourly)
+def credit_value(known: KnownCredit, hourly: Money, now: datetime) -> CreditDocument:
+    """Return what was left in an account that is paid in advance, and when that ends at so much an hour now.
+
+    What was spent since it was read is counted at the higher of that rate and the rate of then.
+    """
+    left, credit = left_at(known.credit, max(known.hourly, hourly), now), known.credit
+    lasts = carries(left, hourly)
     return {
         "account": known.account,
         "provider": known.provider,
         "left_usd": usd(credit.left),
-        "usd_per_hour": usd(known.hourly),
+        "usd_per_hour": usd(hourly),
         "as_of": iso(credit.as_of),
         "ends_at": None if lasts is None else iso(now + lasts),
         "page": credit.page,
     }
+
+
+def credits_value(found: Iterable[KnownCredit], machines: Collection[Machine], now: datetime) -> list[CreditDocument]:
+    """Return what was left in each account when it was read, and how long that lasts with what runs there now."""
+    return [credit_value(one, hourly_now(one, machines), now) for one in found]
 
 
 def status_value(one: BudgetState, every: timedelta) -> BudgetStatus:

@@ -39,12 +39,15 @@ def test_init_names_the_account_and_makes_nothing_but_its_ssh_key(said, lambdala
     code, _, text = said("init lambda --yes")
     assert code == 0, text
     assert "the Lambda account with the SSH key" in text
+    assert "makes the SSH key cloudgpu" in text
     assert "LAMBDA_API_KEY" in text
     assert "permissions" not in text
     assert "[accounts.lambda]" in (own_home / "config.toml").read_text()
     assert [call.action for call in lambdalabs.calls if call.action not in ("keys", "types", "global-firewall")] == [
         "add-key"
     ]
+    assert said("init lambda --yes")[0] == 0
+    assert len(lambdalabs.called("add-key")) == 1
 
 
 def test_ssh_is_closed_to_all_but_the_networks_that_are_named_and_nothing_else_changes(said, lambdalabs):

@@ -6,13 +6,10 @@ before the hook is asked (`socket.create_connection`, which everybody uses, does
 
 from __future__ import annotations
 
-import ipaddress
 import os
-import socket
 import sys
 
 LOG = "CLOUDGPU_TEST_NETWORK_LOG"
-_INTERNET = (socket.AF_INET, socket.AF_INET6)
 _LOOK_UPS = ("socket.getaddrinfo", "socket.gethostbyname", "socket.gethostbyaddr")
 _SENDS = ("socket.connect", "socket.sendto", "socket.sendmsg")
 
@@ -29,8 +26,11 @@ def install():
 def _watch(event, args):
     if not event.startswith("socket."):
         return
-    if event in _SENDS and args[0].family in _INTERNET and args[1] is not None:
-        _check(event, args[1][0])
+    if event in _SENDS and args[1] is not None:
+        import socket  # whoever sends has it; most processes never do, and with ipaddress it took half of their start
+
+        if args[0].family in (socket.AF_INET, socket.AF_INET6):
+            _check(event, args[1][0])
     elif event in _LOOK_UPS:
         _check(event, args[0])
 
@@ -46,6 +46,9 @@ def _check(event, host):
 
 def is_loopback(host):
     """Say whether a host name or address is this machine's loopback; the machine's own name is looked up here."""
+    import ipaddress
+    import socket
+
     name = host.decode("ascii", "replace") if isinstance(host, bytes) else str(host)
     if name in ("localhost", "localhost.localdomain", socket.gethostname()):
         return True

@@ -157,4 +157,4 @@ class CloudLife:
     def check_no_saved_call(self) -> None:
         """No saved call stays in the home: it holds the key of a host."""
         left = {path.relative_to(self.home).parts[0] for path in self.home.rglob("*") if not path.is_dir()}
-        assert not left - {"config.toml", "identities.json", "ledger", "keys", "locks", "providers"}, left
+        assert not left - {"config.toml", "identities.json", "ledger", "keys", "locks", "number", "providers"}, left

@@ -82,6 +82,7 @@ def empty(**more):
         "owners": [],
         "total": total("0"),
         "budgets": [],
+        "prepaid": [],
         "burn": burn(),
         "projected": projected(),
         "jobs": [],

@@ -21,8 +21,8 @@ def command(
     """Extend a machine's lease from its end, or from now if it is over.
 
     Without NAME, it is the only machine: cloudgpu extend 4h. If the new end is after renew-until, renew-until moves
-    with it, and the question says so. Exit code 3 if a budget does not allow that. All nodes of a cluster have one
-    lease.
+    with it, and the question says so. Exit code 3 if a budget or prepaid credit does not allow that. All nodes of a
+    cluster have one lease.
     """
     from cloudgpu.cli.launch.running_text import to_extend
     from cloudgpu.cli.render import when

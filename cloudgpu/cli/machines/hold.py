@@ -22,7 +22,7 @@ def command(
     Without NAME, it is the only machine: cloudgpu hold 2h, or: cloudgpu hold --release. A hold always has an end. A
     cluster is held as a whole.
     Budgets, renew-until and schedules are stronger than a hold; if one of them would end the machine earlier, `hold`
-    tells you.
+    tells you. Exit code 3 if prepaid credit does not last as long.
     """
     from cloudgpu.cli.render import when
     from cloudgpu.control.inputs.launch_request import moment

@@ -109,16 +109,9 @@ def _text(
 
 def _credits(found: list[CreditDocument], now: Any) -> list[str]:
     """Return what is left in accounts that are paid in advance, and how long it lasts."""
-    from cloudgpu.cli.render import ago, dollars, paragraph, when
+    from cloudgpu.cli.render import credit_text, paragraph
 
-    said = []
-    for one in found:
-        end = "" if one["ends_at"] is None else f"; at {dollars(one['usd_per_hour'], 4)}/h it ends "
-        end += "" if one["ends_at"] is None else f"{when(one['ends_at'], now)}, and its data is deleted then"
-        said.append(
-            paragraph(f"Credit of {one['account']}: {dollars(one['left_usd'])} ({ago(one['as_of'], now)}){end}.")
-        )
-    return said
+    return [paragraph(credit_text(one, now)) for one in found]
 
 
 def _none(*, ever: bool, asked: bool) -> str:

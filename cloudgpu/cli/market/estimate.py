@@ -55,7 +55,9 @@ def command(
     type_: Annotated[Text, _option("--type", metavar="NAME", help="An instance type, like g6.xlarge.")] = None,
     number: Annotated[str, _option("--number", metavar="N", help="How many machines.")] = "1",
     spot: Annotated[bool, typer.Option("--spot/--on-demand", help="Which market to buy on.")] = False,
-    provider: Annotated[Text, _option("--provider", metavar="KIND", help="aws, gcp or azure.")] = None,
+    provider: Annotated[
+        Text, _option("--provider", metavar="KIND", help="aws, gcp, azure, lambda, runpod or vast. (the first three)")
+    ] = None,
     trust: options.Trust = None,
     region: Annotated[
         Text, _option("--region", metavar="NAME", help="Only this region, instead of the cheapest.")

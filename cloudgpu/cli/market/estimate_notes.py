@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from cloudgpu.cli.market.estimate_marks import Rounded, finite, marks, rests, short
-from cloudgpu.cli.market.market import PARTS_RULE, SPOT_RULE
+from cloudgpu.cli.market.market import COMPUTED, PARTS_RULE, SPOT_RULE, has_ec2_spot
 from cloudgpu.cli.render import dollars, paragraph, rate_text, wrapped
 
 if TYPE_CHECKING:
@@ -22,15 +22,15 @@ _WISHES = {
     "market": "--spot",
     "type": "--type",
 }
+_WITH = {"legacy": "With --all", "trust": "With --trust community"}
 
 
 def notes(document: EstimateDocument, shown: Rounded) -> Iterator[str]:
     """Yield what stands below the tables, block by block."""
     found = document["estimates"]
-    yield "\n".join(
-        paragraph(one)
-        for one in (_dates(document), *document["assumptions"], *_sustained(found, shown), *_range(found[0], shown))
-    )
+    grounds = (_dates(document), *document["marketplaces"], *document["assumptions"])
+    every = (*grounds, *_sustained(found, shown), *_range(found[0], shown))
+    yield "\n".join(paragraph(one) for one in every)
     yield paragraph(document["free_hours"]) if document["free_hours"] else ""
     said = (*_mark_notes(document), *_derived(found), *_legacy(found), *_left_out(document))
     yield "\n".join(paragraph(one) for one in said)
@@ -42,6 +42,7 @@ def brief(document: EstimateDocument, shown: Rounded, rows: Sequence[Estimate]) 
     said = [
         *_doubts(rows),
         _short_marks(rows),
+        *document["marketplaces"],
         *_derived(rows),
         *_meant(document),
         *([document["free_hours"]] if document["free_hours"] else []),
@@ -129,7 +130,7 @@ def _mark_notes(document: EstimateDocument) -> Iterator[str]:
     if "<" in every:
         yield "< at most: a disk or address has no price there, and the most expensive one known of its kind is used."
     if "~" in every:
-        yield f"~ derived: {SPOT_RULE}."
+        yield f"~ derived: {SPOT_RULE if has_ec2_spot(found) else COMPUTED}."
     if "?" in every or any(one["recalled"] or one["peak_recalled"] for one in found):
         yield "? recalled: from memory, in no source; after a GPU: its share, number, market or peak."
     if "!" in every:
@@ -230,7 +231,7 @@ def nothing(document: EstimateDocument) -> str:
     """Return why nothing fits, and what would."""
     lines = ["Nothing in the catalogue fits."]
     for other in document["without"]:
-        what = "With --all" if other["requirement"] == "legacy" else f"Without {_WISHES[other['requirement']]}"
+        what = _WITH.get(other["requirement"]) or f"Without {_WISHES[other['requirement']]}"
         types = f"{other['types']} type" + ("s" if other["types"] > 1 else "")
         lines.append(f"{what}: {types}, from {dollars(other['usd_per_hour'], 4)} an hour.")
     lines += _left_out(document)

@@ -21,7 +21,9 @@ def command(
     gpu: Annotated[str | None, typer.Option(metavar="NAME[:COUNT]", help="For example v100 or a100-80gb:8.")] = None,
     min_memory: Annotated[str | None, typer.Option(metavar="GIB", help="The least memory per GPU.")] = None,
     max_price: Annotated[str | None, typer.Option(metavar="USD", help="The most to pay per hour.")] = None,
-    provider: Annotated[str | None, typer.Option(metavar="KIND", help="aws, gcp or azure.")] = None,
+    provider: Annotated[
+        str | None, typer.Option(metavar="KIND", help="aws, gcp, azure, lambda, runpod or vast. (the first three)")
+    ] = None,
     region: Annotated[
         str | None, typer.Option(metavar="NAME", help="Prices in this region, instead of each type's cheapest.")
     ] = None,

@@ -10,6 +10,7 @@ from cloudgpu.cli.render import confidence_mark, dollars, paragraph, price_brief
 
 if TYPE_CHECKING:
     from cloudgpu.views.documents.market.catalog import GpuOffer, GpusDocument
+    from cloudgpu.views.documents.market.estimate import Estimate
 
 
 WIDTH = 80
@@ -17,6 +18,7 @@ WHERE = 3  # the column that is cut when the table is too wide
 NAMED = 4  # types that a reason names before it says how many more
 OFF = "off by -22% to +80%"  # what EC2's spot prices were next to those of this list
 SPOT_RULE = f"EC2 spot is the list price less the published savings of June 2025, {OFF} where observed"
+COMPUTED = "computed from other prices"
 PARTS_RULE = "Some of Google's prices are sums: of the list prices of the machine and of its GPUs."
 DEAR = 10  # from here on two decimals
 MARKS = {"memory bandwidth": "bw", "tensor TFLOPs": "tf", "FP32 TFLOPs": "fp", "measured": ""}
@@ -45,6 +47,7 @@ def offers_text(
     rows = _fitted([_row(offer) for offer in offers], headings)
     marks = [*_price_marks(offers, value), *_speed_marks(offers)] if verbose else [_marks_briefly(offers, value)]
     notes = [_means(value["matching_gpus"], requested), *marks, *_azure_spot(offers)]
+    notes += map(paragraph, value["marketplaces"])
     notes += [*_legacy(offers), *_withheld(value["withheld"]), *_left_out(value["left_out"])]
     answer = _answer(value, region, by_speed=by_speed)
     return "\n".join([answer, "", table(rows, headings, right=(1, 4, 5)), "", *filter(None, notes)])
@@ -70,7 +73,7 @@ def _marks_briefly(offers: Sequence[GpuOffer], value: GpusDocument) -> str:
     speeds = {offer["speed"]["basis"] for offer in offers if offer["speed"]}
     guessed = ", ".join(mark for basis, mark in MARKS.items() if mark and basis in speeds)
     found = [
-        f"~ derived (EC2 spot was {OFF} where observed)" if "~" in marks else "",
+        f"~ derived{f' (EC2 spot was {OFF} where observed)' * has_ec2_spot(offers)}" if "~" in marks else "",
         "? recalled, or not known" if recalled else "",
         f"! older than {value['old_after_days']} days" if "!" in marks else "",
         "some of Google's prices are sums of machine and GPUs" if _has_parts(offers) else "",
@@ -78,6 +81,11 @@ def _marks_briefly(offers: Sequence[GpuOffer], value: GpusDocument) -> str:
     ]
     message = "; ".join([*filter(None, found), "WORK/$: hours of an H100's training for a dollar"])
     return paragraph(f"{message}. -v says more.")
+
+
+def has_ec2_spot(offers: Sequence[GpuOffer] | Sequence[Estimate]) -> bool:
+    """Say whether the price of a spot machine of EC2 is among these."""
+    return any(one["provider"] == "aws" and one["market"] == "spot" for one in offers)
 
 
 def _has_parts(offers: Sequence[GpuOffer]) -> bool:
@@ -159,7 +167,7 @@ def _dates(value: GpusDocument, region: str | None) -> str:
 def _price_marks(offers: list[GpuOffer], value: GpusDocument) -> Iterator[str]:
     marks = {_mark(offer) for offer in offers}
     if "~" in marks:
-        yield _note("~", f"derived: {SPOT_RULE}.")
+        yield _note("~", f"derived: {SPOT_RULE if has_ec2_spot(offers) else COMPUTED}.")
     if "?" in marks or any(offer["recalled"] for offer in offers):
         yield _note("?", "recalled: from memory, in no source; after a GPU: its share, its number or its market.")
     if "!" in marks:

@@ -49,7 +49,9 @@ def command(
         list[str] | None,
         typer.Option(metavar="CARD=AMOUNT", help="What a card costs you, like 3090=650; repeat it for another."),
     ] = None,
-    provider: Annotated[str | None, typer.Option(metavar="KIND", help="Rent at aws, gcp or azure.")] = None,
+    provider: Annotated[
+        str | None, typer.Option(metavar="KIND", help="Rent at aws, gcp, azure, lambda, runpod or vast.")
+    ] = None,
     region: Annotated[str | None, typer.Option(metavar="NAME", help="Rent in this region.")] = None,
     trust: options.Trust = None,
     spot: Annotated[bool, typer.Option("--spot/--on-demand", help="Which market to rent on.")] = False,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cloudgpu.cli.common import Format, Output, emit, kind_option, open_here, tell
+from cloudgpu.cli.launch import options
 from cloudgpu.errors import ProviderUnavailable
 
 if TYPE_CHECKING:
@@ -16,7 +17,9 @@ if TYPE_CHECKING:
 
 def command(
     *,
-    provider: Annotated[str | None, kind_option("Whose regions: aws, azure, gcp, or a plug-in that has some.")] = None,
+    provider: Annotated[
+        str | None, kind_option("Whose regions: aws, azure, gcp, lambda, runpod, vast or a plug-in.")
+    ] = None,
     account: Annotated[
         str | None, typer.Option(metavar="NAME", help="An account of the provider in config.toml.")
     ] = None,
@@ -25,17 +28,20 @@ def command(
     ] = None,
     spot: Annotated[bool, typer.Option("--spot/--on-demand", help="Which market to buy on.")] = False,
     ping: Annotated[bool, typer.Option("--ping", help="Time a TCP connection to each region's endpoint.")] = False,
+    trust: options.Trust = None,
     sort: Annotated[str | None, typer.Option(metavar="WHAT", help="Sort by price, ping or name.")] = None,
     output: Output = Format.TEXT,
 ) -> None:
     """List the regions of an account: what a GPU costs in each, and how far away each is.
 
     The price is that of the cheapest machine with the GPU that the provider launches there now. Spot prices are live;
-    on-demand prices are from the dated catalogue. Exit code 8 if a region did not answer: it is named.
+    on-demand prices of AWS, Google Cloud and Azure are from the dated catalogue. On Lambda, RunPod and vast.ai all
+    prices are live, and without an answer the catalogue's. A region is a data centre on RunPod, and on vast.ai a
+    country in which hosts offer something now. Exit code 8 if a region did not answer: it is named.
     """
     from cloudgpu.control.catalog.regions import question_of, regions_value
 
-    question = question_of(gpu=gpu, spot=spot, ping=ping, sort=sort)
+    question = question_of(gpu=gpu, spot=spot, ping=ping, sort=sort, trust=trust)
     document = regions_value(open_here(), question, account=account, provider=provider)
     emit(output, document, _text(document, question))
     if document["unanswered"]:
@@ -66,10 +72,31 @@ def _text(document: RegionsDocument, question: Question) -> str:
     notes = [
         f"{market} prices of {question.gpu}: {'; '.join(sources(rows))}." if question.gpu and rows else "",
         f"Not sold there now: {', '.join(elsewhere)}." if elsewhere else "",
+        _asked_prices(document),
+        _one_address(document) if question.pings else "",
         "PING is the median of three TCP connections, in ms; - did not answer." if question.pings else "",
     ]
     said = [paragraph(note) for note in notes if note]
     return "\n".join([table(cells, headings, right=right), *([""] if said else []), *said])
+
+
+def _asked_prices(document: RegionsDocument) -> str:
+    """Return what the prices are, where they are not what the cloud lists, or not its answer."""
+    from cloudgpu.core.catalog.catalog import MARKETPLACES
+
+    if not any(row["price"] for row in document["regions"]):
+        return ""
+    market, live = document["provider"] in MARKETPLACES, document["live"]
+    old = "" if live else "These prices are the dated catalogue's, which does not know what is in stock. "
+    if not market:
+        return old.rstrip()
+    which = "the lowest of this moment, without disk and traffic" if live else "medians of the market on those days"
+    return f"{old}Hosts there ask what they like: these are {which}, and change within hours."
+
+
+def _one_address(document: RegionsDocument) -> str:
+    one = document["one_address"]
+    return "One address answers for all of these regions: PING says nothing of how far each is." if one else ""
 
 
 def _ping(row: Region) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Literal
 
-from cloudgpu.cli.render import Amounts, paragraph, rate_text, rounded, table
+from cloudgpu.cli.render import Amounts, credit_text, paragraph, rate_text, rounded, table
 from cloudgpu.core.values.times import from_iso
 
 if TYPE_CHECKING:
@@ -207,6 +207,7 @@ def _notes(document: CostDocument, shown: Amounts, *, verbose: bool, chart: bool
     yield _to_come(document, shown) if verbose else _sentences(_coming(document, shown))
     yield _sentences(
         *_budgets(document, shown),
+        *_prepaid(document),
         *_sustained(document, shown),
         _credits(document, shown),
         rate_text(document["currency"]),
@@ -355,6 +356,12 @@ def _budgets(document: CostDocument, shown: Amounts) -> Iterator[str]:
         left = f"{shown.with_code(one['remaining_usd'])} of {shown.with_code(one['limit_usd'], 0)} left"
         over = Decimal(one["remaining_usd"]) <= 0
         yield f"Budget {one['name']}: {'it is used up' if over else f'{left}; it {lasts}'}."
+
+
+def _prepaid(document: CostDocument) -> Iterator[str]:
+    """Yield what is left in each account that is paid in advance, and how long that lasts as things stand."""
+    for one in document["prepaid"]:
+        yield credit_text(one, from_iso(document["as_of"]))
 
 
 def _sustained(document: CostDocument, shown: Amounts) -> Iterator[str]:

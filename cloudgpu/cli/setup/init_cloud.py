@@ -7,14 +7,16 @@ import sys
 from typing import TYPE_CHECKING
 
 from cloudgpu.cli.common import Format, confirm, emit, tell
-from cloudgpu.errors import InvalidRequest
+from cloudgpu.core.values.money import usd
+from cloudgpu.core.values.times import iso
+from cloudgpu.errors import CloudgpuError, InvalidRequest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from cloudgpu.control.setup.cloud_account import Preparation
     from cloudgpu.core.model.account import BudgetAlert, RolePart
-    from cloudgpu.views.documents.setup.init import AccountBudget, InitCloudDocument
+    from cloudgpu.views.documents.setup.init import AccountBudget, AccountCredit, InitCloudDocument
 
 
 # What a machine may do under its role, by cloud.
@@ -59,7 +61,7 @@ def prepare(
             found, cloud, account=account, named=keys, regions=regions, budget=wanted, ssh_from=ssh_from
         )
         changes = [_named_part(made, part) for part in made.missing] + ["budget"] * made.sets_budget
-        changes += ["SSH rules"] * made.sets_ssh
+        changes += ["SSH rules"] * made.sets_ssh + ["SSH key cloudgpu"] * made.registers
         _show(made, "makes", changes)
     if changes or made.draft.changed:
         what = "your cloud account and config.toml" if changes else "config.toml"
@@ -129,6 +131,7 @@ def _named(emails: Sequence[str]) -> str:
 def _show(made: Preparation, verb: str, changes: Sequence[str]) -> None:
     name = made.role.parts[0].name if made.role else ""
     tell(f"{made.where} (account {made.account} of config.toml)")
+    _show_credit(made)
     for what in changes:
         whole = what if what.split()[-1].startswith("cloudgpu") else f"{what} {name}"
         lines = {"budget": _budget_line(made, verb), "SSH rules": _ssh_line(made)}
@@ -146,6 +149,14 @@ def _show(made: Preparation, verb: str, changes: Sequence[str]) -> None:
         tell("Without the role, timers that are set for machines no longer work.")
     shown = [line for line in made.draft.diff[2:] if not line.startswith("@@")]
     sys.stderr.write("".join(f"  {line}\n" for line in [f"{made.draft.found.home.config_file}:", *shown] if shown))
+
+
+def _show_credit(made: Preparation) -> None:
+    """Say what is left in an account that is paid in advance, or that it is not known."""
+    if isinstance(made.credit, CloudgpuError):
+        tell(f"what is left of its credit is not known: {made.credit.message}")
+    elif made.credit is not None:
+        tell(f"credit: {made.credit.left.text()} left. Pay in at {made.credit.page}")
 
 
 def _nothing_to_do(made: Preparation, verb: str) -> str:
@@ -200,7 +211,15 @@ def _value(made: Preparation, changes: Sequence[str], *, removed: bool) -> InitC
         ],
         "file": str(made.draft.found.home.config_file),
         "written": made.draft.changed,
+        "credit": _credit_value(made),
     }
+
+
+def _credit_value(made: Preparation) -> AccountCredit | None:
+    if made.credit is None or isinstance(made.credit, CloudgpuError):
+        return None
+    left = made.credit
+    return {"left_usd": usd(left.left), "as_of": iso(left.as_of), "page": left.page}
 
 
 def _budget_value(budget: BudgetAlert) -> AccountBudget:

@@ -58,6 +58,11 @@ class Home:
         return self.root / "identities.json"
 
     @property
+    def number(self) -> Path:
+        """The random number that tells this home from others; the first run of the reaper makes it."""
+        return self.root / "number"
+
+    @property
     def keys(self) -> Path:
         """The client's own SSH key."""
         return self.root / "keys"

@@ -44,7 +44,7 @@ from cloudgpu.core.advice.estimate import (
     steady,
     whole_first,
 )
-from cloudgpu.core.catalog.catalog import OLD_AFTER, meant_by, spot_uncertainty
+from cloudgpu.core.catalog.catalog import OLD_AFTER, marketplace_notes, meant_by, spot_uncertainty
 from cloudgpu.core.catalog.gpus import faster
 from cloudgpu.core.values.times import iso
 from cloudgpu.views.advice.estimate import Shown, Speeds, estimates_value, without_value
@@ -121,6 +121,7 @@ def estimate(
         "matching_gpus": [] if named is None else [spec.name for spec in meant_by(named, catalog.gpus())],
         "without": [] if offers else without_value(without(request)),
         "precisions": [] if whole or request.flops is None else precisions(offers),
+        "marketplaces": marketplace_notes(one.buy.offer for one in whole),
         "withheld": withheld(request, offers),
         "old_after_days": OLD_AFTER.days,
         "free_hours": _free(request, whole),

@@ -23,7 +23,7 @@ from cloudgpu.core.advice.estimate import Beside, Job, Precision, While, peak_tf
 from cloudgpu.core.catalog.catalog import by_price, meant_by
 from cloudgpu.core.model.facts import MachineGpus
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.model.offers import Market
+from cloudgpu.core.model.offers import Market, Trust
 from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.errors import InvalidRequest
 
@@ -317,6 +317,7 @@ _NOTHING: dict[str, Any] = {
     "region": None,
     "market": Market.ON_DEMAND,
     "legacy": True,
+    "trust": Trust.COMMUNITY,
 }
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.control.advice.estimate_inputs import AZURE, disk_at
 from cloudgpu.control.advice.estimate_request import Address
+from cloudgpu.control.pricing.attached_costs import address_kind
 from cloudgpu.core.advice.desktop import SOURCE, Term, percent_off
 from cloudgpu.core.advice.estimate import MONTH, WEEK, Precision, steady
 from cloudgpu.core.model.offers import Market
@@ -100,6 +101,7 @@ def _disk(request: EstimateQuery, wished: dict[str, str], found: Sequence[Estima
         return "No disk is counted, though no machine is without one."
     kinds: dict[str, None] = {}
     others: dict[str, None] = {}
+    uncounted: dict[str, None] = {}
     for one in found:
         shape = one.buy.offer.type
         kind = disk_at(one.buy.offer, wished)
@@ -107,20 +109,28 @@ def _disk(request: EstimateQuery, wished: dict[str, str], found: Sequence[Estima
         wanted = wished.get(shape.provider)
         if wanted and wanted != kind:
             others[f"{shape.name} takes no {wanted}"] = None
+        if not kind:
+            uncounted[shape.provider] = None
+            continue
         kinds[f"{kind}{billed if kind in AZURE else ''} at {shape.provider}"] = None
+    none = f"No disk is counted at {', '.join(uncounted)}." if uncounted else ""
+    if not kinds:
+        return none
     long = "to the end of the work" if request.is_finite else "all month"
     off = "" if request.hours.share == 1 else ", also while the machine is off"
     message = f" ({', '.join(others)})" if others else ""
     many = "each machine's" if request.number > 1 else "its"
     return (
         f"{request.disk_gb:,} GB is {many} disk, kept {long}{off}: {', '.join(kinds)}{message}. Provisioned IOPS and "
-        "throughput are not in it."
+        f"throughput are not in it.{' ' * bool(none)}{none}"
     )
 
 
 def _address(request: EstimateQuery, found: Sequence[Estimate]) -> str:
     if request.address is Address.NONE:
         return "No public address is counted."
+    if not any(address_kind(one.buy.offer.type.provider, one.buy.offer.listed.market) for one in found):
+        return "Public addresses cost nothing there."
     azure = any(one.buy.offer.type.provider == "azure" for one in found)
     if request.address is Address.STATIC:
         google = any(one.buy.offer.type.provider == "gcp" for one in found)

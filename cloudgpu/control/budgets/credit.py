@@ -23,10 +23,11 @@ from cloudgpu.core.budgets.credit import (
 )
 from cloudgpu.core.model.checks import Check, Verdict, failed
 from cloudgpu.core.model.identity import QueriedAccount
-from cloudgpu.core.model.machine import BudgetSubject, Machine, scope_of_row
+from cloudgpu.core.model.machine import BudgetSubject, Machine, called, scope_of_row
 from cloudgpu.core.model.offers import Note, NoteKind
+from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import scope_of
-from cloudgpu.core.values.times import duration_text
+from cloudgpu.core.values.times import duration_text, from_iso
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.providers.account_abilities import ReadsCredit
 
@@ -81,6 +82,56 @@ def check_credit(
         raise credit_refusal(fit, wanted[0].name if len(wanted) == 1 else f"{len(wanted)} machines", lease)
 
 
+def credit_of(session: Session, machine: Machine) -> Credit | None:
+    """Return what is left in the account of a machine that is to live longer; None where none is paid in.
+
+    One that cannot be read is told of, and refuses nothing.
+    """
+    found = read_credit(session.provider_of(machine))
+    if isinstance(found, CloudgpuError):
+        session.tell(f"{_unread(machine.account)}{found.message}")
+        return None
+    return found
+
+
+def check_longer(
+    session: Session,
+    view: View,
+    credit: Credit | None,
+    machines: Sequence[Machine],
+    until: datetime,
+    what: str,
+    less: str,
+) -> None:
+    """Raise BudgetRefused where an account's credit does not carry what is there, these machines too, until then.
+
+    `what` is what of the machines has that end, `less` how to ask for less.
+    """
+    span = until - session.clock()
+    if credit is None or span <= timedelta():
+        return
+    scope = scope_of_row(machines[0])
+    hourly = spends(credit, (row for row in view.there() if scope_of_row(row) == scope))
+    fit = credit_fit(machines[0].account, credit, hourly, Money(0), span, session.clock())
+    if not fit.fits:
+        raise credit_refusal(fit, called(machines[0]), span, what, less)
+
+
+def check_credit_of_hold(session: Session, machines: Sequence[Machine], until: datetime | None) -> None:
+    """Raise BudgetRefused where the credit does not carry what a hold keeps beyond the lease, to its end.
+
+    That is at renew-until, where the hold ends later. A release is refused nothing.
+    """
+    longer = [one for one in machines if until is not None and (one.expires is None or from_iso(one.expires) < until)]
+    if not longer or until is None:
+        return
+    last = max(until if one.renew_until is None else min(until, from_iso(one.renew_until)) for one in longer)
+    credit = credit_of(session, longer[0])
+    session.ledger.read(
+        lambda view: check_longer(session, view, credit, longer, last, "hold", "hold it for a shorter time")
+    )
+
+
 def planned_credit(
     session: Session, provider: Provider, wanted: Sequence[BudgetSubject], lease: timedelta
 ) -> CreditFit | CloudgpuError | None:
@@ -96,11 +147,14 @@ def planned_credit(
     return session.ledger.read(lambda view: fit_in(session, view, credit, wanted, scope, lease))
 
 
+def _unread(account: str) -> str:
+    return f"the credit of account {account} could not be read, so whether it is enough is not known: "
+
+
 def credit_notes(found: CreditFit | CloudgpuError | None, account: str) -> Iterator[Note]:
     """Yield what a plan says of the credit: how long it carries what runs then, or that it is not known."""
     if isinstance(found, CloudgpuError):
-        said = f"the credit of account {account} could not be read, so whether it is enough is not known: "
-        yield Note(said + found.message, NoteKind.MONEY)
+        yield Note(_unread(account) + found.message, NoteKind.MONEY)
     elif found is not None:
         lasts = "" if found.lasts is None else f", for {duration_text(found.lasts)} at {found.hourly.text(4)} an hour"
         yield Note(f"the credit of account {account} is {found.left.text()}{lasts}", NoteKind.MONEY)
@@ -124,8 +178,9 @@ def _known(session: Session, one: QueriedAccount) -> KnownCredit | None:
     if not isinstance(provider, ReadsCredit):
         return None
     credit, scope = provider.credit(), scope_of(one.provider, identity_of(session, one.account, None).id)
-    rows = (row for row in session.ledger.there() if scope_of_row(row) == scope)
-    return KnownCredit(scope, one.account, one.provider, credit, spends(credit, rows))
+    rows = [row for row in session.ledger.there() if scope_of_row(row) == scope]
+    hourly = spends(credit, rows)
+    return KnownCredit(scope, one.account, one.provider, credit, hourly, hourly - hourly_of(rows))
 
 
 def credit_checks(session: Session, account: str) -> Iterator[Check]:
@@ -141,7 +196,10 @@ def credit_checks(session: Session, account: str) -> Iterator[Check]:
 
 def _credit_check(known: KnownCredit, now: datetime) -> Check:
     name, left = f"credit {known.account}", known.credit.left.text()
-    lasts = carries(left_at(known.credit, known.hourly, now), known.hourly)
+    rest = left_at(known.credit, known.hourly, now)
+    lasts = carries(rest, known.hourly)
+    if not rest:
+        return Check(name, Verdict.WARN, f"{left} left: nothing can be launched", f"Pay in at {known.credit.page}")
     if lasts is None:
         return Check(name, Verdict.OK, f"{left} left; nothing is spent now")
     said = f"{left} left, for {duration_text(lasts)} at {known.hourly.text(4)} an hour"

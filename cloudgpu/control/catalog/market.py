@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu import catalog
 from cloudgpu.catalog.place import use
-from cloudgpu.catalog.rules import PROVIDERS
+from cloudgpu.catalog.rules import LISTED
 from cloudgpu.config.files.paths import find_home
 from cloudgpu.config.settings import ANY
 from cloudgpu.control.inputs.trust import parse_trust
@@ -21,6 +21,7 @@ from cloudgpu.core.catalog.catalog import (
     by_price,
     by_speed_per_dollar,
     cheapest_per_type,
+    marketplace_notes,
     meant_by,
     speed,
 )
@@ -94,7 +95,7 @@ def check_listed(provider: str | None) -> None:
 
     The catalogue itself refuses a name that no provider has.
     """
-    if provider is None or provider in (ANY, *PROVIDERS):
+    if provider is None or provider in (ANY, *LISTED):
         return
     from cloudgpu.control.session.accounts import provider_kinds
     from cloudgpu.core.model.machine import HERE
@@ -103,7 +104,7 @@ def check_listed(provider: str | None) -> None:
         return
     here = "is a machine that is there already" if provider in HERE else "tells its offers and prices itself"
     raise InvalidRequest(
-        f"The catalogue lists only {', '.join(sorted(PROVIDERS))}: {provider} {here}.",
+        f"The catalogue lists only {', '.join(sorted(LISTED))}: {provider} {here}.",
         field="--provider",
         value=provider,
         next=f"Run: cloudgpu up --provider {provider} --dry-run",
@@ -131,6 +132,7 @@ def market_value(filters: Filters, order: Order, now: datetime) -> GpusDocument:
         "offers": [offer_value(offer, speed_of(offer), now) for offer in in_order],
         "matching_gpus": meant,
         "without": [] if found else list(_without(filters)),
+        "marketplaces": marketplace_notes(in_order),
         "compiled": f"{catalog.compiled_on():%Y-%m-%d}",
         "old_after_days": OLD_AFTER.days,
         "withheld": _withheld(filters, found),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from cloudgpu import catalog
 from cloudgpu.catalog.read import catalogue, embedded
 from cloudgpu.catalog.refreshed import Stored, index, stored
-from cloudgpu.catalog.rules import PROVIDERS
+from cloudgpu.catalog.rules import LISTED
 from cloudgpu.catalog.storage import embedded_storage, is_of, storage_prices
 from cloudgpu.catalog.takeover import embedded_rows
 from cloudgpu.control.catalog.market import check_listed
@@ -36,7 +36,7 @@ What = Literal["machine", "storage", "part"]
 def overview(provider: str | None, now: datetime) -> CatalogDocument:
     """Return how much the catalogue knows of each provider, how old that is, and what of it was refreshed when."""
     kinds = catalog.storage_kinds
-    chosen = PROVIDERS if provider is None else (_provider(provider),)
+    chosen = LISTED if provider is None else (_provider(provider),)
     return {
         "compiled": f"{catalog.compiled_on():%Y-%m-%d}",
         "providers": [_summary(one, len(kinds(one)), now) for one in chosen],
@@ -106,7 +106,7 @@ def _found(name: str, provider: str | None) -> tuple[str, What, str]:
 
     Azure's machines are found as `gpus` shows them, too, without `Standard_`; small and capital letters are the same.
     """
-    wanted = PROVIDERS if provider is None else (_provider(provider),)
+    wanted = LISTED if provider is None else (_provider(provider),)
     named = {one: dict(_names(one)) for one in wanted}
     spelt = {one: {_plain(other): other for other in names} for one, names in named.items()}
     owners = [one for one in wanted if _plain(name) in spelt[one]]
@@ -163,7 +163,7 @@ def difference(provider: str | None, factor: float, *, last: bool) -> CatalogDif
 
     `jumps` counts the changes by more than `factor`; what was held back stands under the changes with `accepted` false.
     """
-    chosen = PROVIDERS if provider is None else (_provider(provider),)
+    chosen = LISTED if provider is None else (_provider(provider),)
     moves = [(one, move) for one in chosen for move in _moves(one, last=last)]
     return {
         "against": "the refresh before" if last else "the embedded prices",

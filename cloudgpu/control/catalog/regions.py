@@ -13,17 +13,19 @@ from enum import StrEnum
 from statistics import median
 from typing import TYPE_CHECKING
 
-from cloudgpu.catalog import gpus
+from cloudgpu.catalog import gpus, offers, regions
+from cloudgpu.catalog.rules import BY_REGION, LISTED
+from cloudgpu.control.inputs.trust import parse_trust
 from cloudgpu.control.pricing.attached_costs import paid_prices
 from cloudgpu.control.session.accounts import provider_with
 from cloudgpu.control.session.session import Session
-from cloudgpu.core.catalog.catalog import meant_by
+from cloudgpu.core.catalog.catalog import CatalogOffer, by_price, meant_by
 from cloudgpu.core.catalog.matching import fits, join, ranked
 from cloudgpu.core.model.account import Region
 from cloudgpu.core.model.identity import Unanswered
-from cloudgpu.core.model.offers import Market, Offer, Requirements
+from cloudgpu.core.model.offers import USUAL_TRUST, Market, Offer, Requirements, Trust
 from cloudgpu.core.values.typed import parse_gpu
-from cloudgpu.errors import InvalidRequest
+from cloudgpu.errors import AuthFailed, CloudgpuError, InvalidRequest, ProviderUnavailable
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.account_abilities import HasRegions
 from cloudgpu.providers.base import Provider
@@ -31,7 +33,7 @@ from cloudgpu.views.plans import price_value
 
 if TYPE_CHECKING:
     from cloudgpu.views.documents.market.market import Region as RegionValue
-    from cloudgpu.views.documents.market.market import RegionsDocument
+    from cloudgpu.views.documents.market.market import RegionsDocument, RegionsHead
 
 TRIES = 3
 WAIT_S = 3.0
@@ -85,6 +87,7 @@ class Question:
     market: Market = Market.ON_DEMAND
     ping: bool = False
     order: Order | None = None
+    trust: Trust = USUAL_TRUST
 
     @property
     def pings(self) -> bool:
@@ -97,22 +100,23 @@ class Question:
         return self.order or (Order.PRICE if self.gpu else Order.PING if self.ping else Order.NAME)
 
 
-def question_of(*, gpu: str | None, spot: bool, ping: bool, sort: str | None) -> Question:
+def question_of(*, gpu: str | None, spot: bool, ping: bool, sort: str | None, trust: str | None = None) -> Question:
     """Return what these words ask; raise InvalidRequest for the first that cannot be meant."""
     if sort is not None and sort not in set(Order):
         raise InvalidRequest(
             f"{sort!r} is not an order.", field="--sort", value=sort, next=f"Use one of: {', '.join(Order)}."
         )
-    for option, given in (("--sort price", sort == Order.PRICE), ("--spot", spot)):
+    least = parse_trust(trust)
+    for option, given in (("--sort price", sort == Order.PRICE), ("--spot", spot), ("--trust", least is not None)):
         if given and gpu is None:
             raise InvalidRequest(
                 f"{option} needs a GPU, and none is named.",
                 field=option.partition(" ")[0],
-                value=sort if sort == Order.PRICE else None,
+                value={"--sort price": sort, "--trust": trust}.get(option),
                 next="Add --gpu NAME.",
             )
     market = Market.SPOT if spot else Market.ON_DEMAND
-    return Question(gpu, market, ping, None if sort is None else Order(sort))
+    return Question(gpu, market, ping, None if sort is None else Order(sort), least or USUAL_TRUST)
 
 
 def regions_value(
@@ -127,12 +131,21 @@ def regions_value(
     model, count = parse_gpu(question.gpu)
     if model is not None:
         meant_by(model, gpus())  # raises for one that nobody has
-    places: list[Region] = list(one.regions())
-    want = Requirements(gpu=model, gpu_count=count or 1, market=question.market)
-    cheapest, gaps = _cheapest(session, one, want) if model else ({}, [])
+    want = Requirements(gpu=model, gpu_count=count or 1, market=question.market, trust=question.trust)
+    try:
+        places: list[Region] = list(one.regions())
+        cheapest, gaps = _cheapest(session, one, want) if model else ({}, [])
+    except (AuthFailed, ProviderUnavailable) as error:
+        return _by_list(one, question, want, error)
+    names = sorted({*(place.name for place in places), *cheapest})
     times = pings(places) if question.pings else {}
     gaps += [Unanswered(f"{PING_GAP} to {name}", why) for name, why in times.items() if isinstance(why, str)]
-    rows = [_row(place, cheapest.get(place.name), times.get(place.name)) for place in places]
+    rows = [_row(name, cheapest.get(name), times.get(name)) for name in names]
+    alike = len({(place.host, place.port) for place in places}) == 1 < len(places)
+    return {**_head(one, question, rows, gaps), "live": True, "one_address": alike}
+
+
+def _head(one: Provider, question: Question, rows: Sequence[RegionValue], gaps: Sequence[Unanswered]) -> RegionsHead:
     return {
         "provider": one.kind,
         "account": one.account,
@@ -141,6 +154,29 @@ def regions_value(
         "regions": sorted(rows, key=lambda row: _key(row, question.first)),
         "unanswered": [{"scope": gap.scope, "why": gap.why} for gap in gaps],
     }
+
+
+def _by_list(one: Provider, question: Question, want: Requirements, error: CloudgpuError) -> RegionsDocument:
+    """Return the regions and prices of the dated catalogue, where a cloud did not answer whose only price is its own.
+
+    Those are the ones whose catalogue has one price everywhere. Raises the fault for all others.
+    """
+    if one.kind not in LISTED or one.kind in BY_REGION:
+        raise error
+    names, cheapest = sorted(regions(one.kind)), dict[str, CatalogOffer]()
+    if want.gpu is not None:
+        found = by_price(offers(one.kind, None, want.market, want.gpu, trust=Trust.COMMUNITY))
+        for offer in (offer for offer in found if offer.type.gpu.count == want.gpu_count):
+            cheapest.setdefault(offer.listed.region, offer)
+    rows = [_listed_row(name, cheapest.get(name)) for name in names]
+    way = f" {error.next}" if error.next else ""
+    gap = Unanswered(one.account, f"{error.message}{way}")
+    return {**_head(one, question, rows, [gap]), "live": False, "one_address": False}
+
+
+def _listed_row(name: str, offer: CatalogOffer | None) -> RegionValue:
+    price, type_ = (None, None) if offer is None else (price_value(offer.listed.price), offer.type.name)
+    return {"region": name, "ping_ms": None, "price": price, "instance_type": type_, "zone": None}
 
 
 def _cheapest(session: Session, provider: Provider, want: Requirements) -> tuple[dict[str, Offer], list[Unanswered]]:
@@ -154,9 +190,9 @@ def _cheapest(session: Session, provider: Provider, want: Requirements) -> tuple
     return found, list(stock.unanswered)
 
 
-def _row(place: Region, offer: Offer | None, ping: Ping | None) -> RegionValue:
+def _row(name: str, offer: Offer | None, ping: Ping | None) -> RegionValue:
     return {
-        "region": place.name,
+        "region": name,
         "ping_ms": round(ping * 1000, 2) if isinstance(ping, float) else None,
         "price": None if offer is None else price_value(offer.price),
         "instance_type": None if offer is None else offer.available.instance_type,

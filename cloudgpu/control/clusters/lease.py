@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.budgets.admission import look_first
+from cloudgpu.control.budgets.credit import check_credit_of_hold, credit_of
 from cloudgpu.control.clusters.together import Together, each, faults_in, gravest, rows_now
 from cloudgpu.control.lifecycle import lease as single
 from cloudgpu.control.lifecycle.lifecycle import alone
@@ -84,7 +85,7 @@ def extend_all(session: Session, extension: ClusterExtension, *, override: str |
         outcomes: list[Machine | CloudgpuError] = [*faults_in(looks)]
         if latest:
             lease = _latest([single.not_earlier(extension.lease, one) for one in latest])
-            single.admit_lease(session, latest, lease, "extend", override)
+            single.admit_lease(session, latest, lease, "extend", override, credit_of(session, latest[0]))
             outcomes += each(session, latest, partial(_put, lease=lease))
     return Together(rows_now(session, machines), (*extension.faults, *faults_in(outcomes)))
 
@@ -99,6 +100,7 @@ def hold_all(session: Session, machines: Sequence[Machine], until: datetime | No
     for machine in machines:
         check_may(session, machine, "hold", law=law)
     single.check_hold_end(session, called(machines[0]), until)
+    check_credit_of_hold(session, machines, until)
     with alone(session, machines[0]):
         outcomes = each(session, machines, partial(_held, until=until))
     return Together(rows_now(session, machines), faults_in(outcomes))

@@ -13,6 +13,7 @@ from cloudgpu.catalog.read import gpu_of, speeds
 from cloudgpu.control.advice.desktop_choice import desktop_named
 from cloudgpu.control.cost.job_cost import all_jobs, with_tariffs
 from cloudgpu.control.inputs.periods import parse_cost
+from cloudgpu.control.session.last_run import last_pass
 from cloudgpu.core.advice.compare import busy, clouds_of
 from cloudgpu.core.billing.charge_notes import gaps_within
 from cloudgpu.core.billing.charges import money
@@ -28,6 +29,7 @@ from cloudgpu.core.values.periods import midnight, period, periods
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.views.advice.compare_sentences import desktop_value
+from cloudgpu.views.budgets import credits_value
 from cloudgpu.views.cost import (
     burn_value,
     group_names,
@@ -141,8 +143,9 @@ ASSUMPTION = (
 def costs(session: Session, request: CostRequest | None = None, *, days: bool = False) -> CostDocument:
     """Return what everything of this ledger has cost, in groups, with what goes on costing; as `docs/cost.md` says.
 
-    Without a wish: by machine, since ever. Asks no cloud: what ran at the last look is counted as running. Of one owner
-    alone there are no budgets, discounts and credits: those are of the whole ledger. `days`: also what each of the last
+    Without a wish: by machine, since ever. Asks no cloud: what ran at the last look is counted as running, and what was
+    left of prepaid credit is what a run of the reaper last read. Of one owner alone there are no budgets, discounts and
+    credits: those are of the whole ledger. `days`: also what each of the last
     days cost, for which the uses of that time are read.
     """
     now = session.clock()
@@ -170,6 +173,7 @@ def costs(session: Session, request: CostRequest | None = None, *, days: bool = 
         "failed": lost_value(found.total.failed),
         **to_come(rows, found.total, wanted.asked, now),
         "budgets": budgets_left(session, now) if of_all else [],
+        "prepaid": credits_value(last_pass(session.ledger).credits, rows, now) if of_all else [],
         **(deducted(session, rows, wanted.asked, now) if of_all else NOTHING_OFF),
         "fees": _fees(session, found.total),
         "desktop": _desktop(session, rows, ended, wanted, now),

@@ -20,6 +20,7 @@ from cloudgpu.control.cost.job_cost import all_jobs, with_tariffs
 from cloudgpu.control.cost.report_files import KIND
 from cloudgpu.control.inputs.periods import PeriodOptions, parse_month
 from cloudgpu.control.inventory.listing import age_of_view
+from cloudgpu.control.session.last_run import last_pass
 from cloudgpu.core.billing.charge_notes import gaps_within
 from cloudgpu.core.billing.charges import micros_of
 from cloudgpu.core.billing.cost_groups import By, CostQuery, Tally, with_whole_names
@@ -33,6 +34,7 @@ from cloudgpu.core.resources.idle_costs import left_over
 from cloudgpu.core.values.times import iso
 from cloudgpu.core.values.typed import check_keywords
 from cloudgpu.errors import InvalidRequest
+from cloudgpu.views.budgets import credits_value
 from cloudgpu.views.cost import total_value
 from cloudgpu.views.report import document as values
 from cloudgpu.views.report.summary import summary
@@ -148,6 +150,7 @@ def _reported(session: Session, request: ReportRequest, now: datetime) -> Report
         "owners": values.owners_value(with_whole_names(list(read.rows), By.OWNER), by_machine.groups),
         "total": total_value(by_machine.total, By.PROJECT, currency),
         "budgets": budgets_left(session, now),
+        "prepaid": credits_value(last_pass(session.ledger).credits, read.rows, now),
         **to_come(read.rows, by_machine.total, period, now),
         "jobs": _jobs(session, read, period, now),
         "machines": ran.first,

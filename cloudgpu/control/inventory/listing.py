@@ -14,7 +14,7 @@ from cloudgpu.core.values.times import iso
 from cloudgpu.views.machines import foreign_value, machine_value, queried_accounts_value
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from datetime import datetime
 
     from cloudgpu.control.inventory.sync import Look
@@ -98,7 +98,7 @@ def listed(
         "clusters": _clusters(shown, values, queues or {}) if any(row.gang for row in shown) else [],
         "view_as_of": _oldest(rows, reached),
         "last_run": None if last.ok_at is None else iso(last.ok_at),
-        "credits": _credits(last, session.clock()),
+        "credits": _credits(last, rows, session.clock()),
         "foreign": [foreign_value(instance) for instance in look.foreign] if look else [],
         "integrity_problem": doubt,
         "unanswered": [{"scope": gap.scope, "why": gap.why} for gap in look.unanswered] if look else [],
@@ -106,12 +106,12 @@ def listed(
     }
 
 
-def _credits(last: LastPass, now: datetime) -> list[CreditDocument]:
+def _credits(last: LastPass, machines: Collection[Machine], now: datetime) -> list[CreditDocument]:
     if not last.credits:
         return []
-    from cloudgpu.views.budgets import credit_value
+    from cloudgpu.views.budgets import credits_value
 
-    return [credit_value(one, now) for one in last.credits]
+    return credits_value(last.credits, machines, now)
 
 
 def _clusters(

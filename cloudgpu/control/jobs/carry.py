@@ -155,7 +155,7 @@ class Carrier(Attendant):
         """Hold the machine of a failed job, so that no idle time ends it before the look."""
         machine = self._there(job)
         if machine.hold_until is None or from_iso(machine.hold_until) < until.replace(microsecond=0):
-            set_hold(self.session, machine, until)
+            set_hold(self.session, machine, until, paid=False)  # it asks for no more than the job had agreed to
         return Carried(job, step.why, LATER, self.remote, kept_until=until)
 
     def _place(self, job: Job, step: Step) -> None:

@@ -17,7 +17,7 @@ from cloudgpu.control.network.host_keys import makes_its_own
 from cloudgpu.control.pricing.attached_costs import extras_of
 from cloudgpu.control.pricing.price_history import on_demand_of
 from cloudgpu.control.session.guarding import needs_guard
-from cloudgpu.control.session.identity import identity_of
+from cloudgpu.control.session.identity import registered_identity
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.events.launch_lines import launch_intended
 from cloudgpu.core.launch.plan import stop_means
@@ -120,7 +120,7 @@ def _ready(session: Session, prepared: Prepared, offer: Offer, resolved: Resolve
     return _Ready(
         offer,
         resolved,
-        identity_of(session, item.account, item.region),
+        registered_identity(session, item.account, item.region),
         _boot(session, prepared.template, prepared.candidates.of(offer), offer, resolved),
         list(map(beside_entry, extras_of(offer, resolved))),
         on_demand_of(session, offer, prepared.offers),

@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.budgets.admission import decided, look_first
+from cloudgpu.control.budgets.credit import check_credit_of_hold, check_longer, credit_of
 from cloudgpu.control.budgets.store import budgets
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.inventory.sync_some import gone_if_terminated, looked_at
@@ -43,6 +44,7 @@ from cloudgpu.providers.abilities import SetsTimer, Taggable
 from cloudgpu.underway import changing
 
 if TYPE_CHECKING:
+    from cloudgpu.core.model.account import Credit
     from cloudgpu.ledger.log.base import View
 
 
@@ -126,8 +128,9 @@ def plan_extension(session: Session, machine: Machine, by: timedelta) -> Extensi
 def extend(session: Session, extension: Extension, *, override: str | None = None) -> Machine:
     """Carry out an extension and return the machine's new row.
 
-    Raises BudgetRefused where renew-until moves and a budget does not carry that; `override` says why to pass it;
-    LedgerUnavailable where it moves and the ledger is in doubt.
+    Raises BudgetRefused where renew-until moves and a budget does not carry that; `override` says why to pass it.
+    Also where the account's credit does not carry it to the new lease's end: no override passes that.
+    LedgerUnavailable where renew-until moves and the ledger is in doubt.
     """
     machine = extension.machine
     check_may(session, machine, "extend")
@@ -137,7 +140,8 @@ def extend(session: Session, extension: Extension, *, override: str | None = Non
         look_first(session, {}, lambda budget: budget.scope.covers(machine))
     with alone(session, machine):
         latest = latest_of(session, session.ledger.machine(machine.id) or machine)
-        return set_lease(session, latest, not_earlier(extension.lease, latest), "extend", override)
+        lease, credit = not_earlier(extension.lease, latest), credit_of(session, latest)
+        return set_lease(session, latest, lease, "extend", override, credit)
 
 
 def not_earlier(lease: Lease, machine: Machine) -> Lease:
@@ -146,7 +150,14 @@ def not_earlier(lease: Lease, machine: Machine) -> Lease:
     return Lease(max(lease.expires, known[0]), max(lease.renew_until, known[1]))
 
 
-def set_lease(session: Session, machine: Machine, lease: Lease, why: str, override: str | None = None) -> Machine:
+def set_lease(
+    session: Session,
+    machine: Machine,
+    lease: Lease,
+    why: str,
+    override: str | None = None,
+    credit: Credit | None = None,
+) -> Machine:
     """Give a machine another lease and return its new row: written down where the budgets carry it, then set on it.
 
     The caller holds the machine's lock, so that the tags and the last line say the same, and `row` is what `latest_of`
@@ -155,7 +166,7 @@ def set_lease(session: Session, machine: Machine, lease: Lease, why: str, overri
     the lease that it had, and the ledger says so; where nobody knows, the next look does.
     """
     with changing(partly_set(machine.name)):
-        admit_lease(session, [machine], lease, why, override)
+        admit_lease(session, [machine], lease, why, override, credit)
         return put_lease(session, machine, lease, why)
 
 
@@ -165,11 +176,17 @@ def partly_set(name: str) -> str:
 
 
 def admit_lease(
-    session: Session, machines: Sequence[Machine], lease: Lease, why: str, override: str | None = None
+    session: Session,
+    machines: Sequence[Machine],
+    lease: Lease,
+    why: str,
+    override: str | None = None,
+    credit: Credit | None = None,
 ) -> None:
     """Write that these machines have another lease, in one line each, where the budgets carry it for all of them.
 
-    Nothing is set on them yet: `put_lease` does that. The caller holds their locks, as for `set_lease`.
+    `credit` is what is left in their account, where that is to carry it, too. Nothing is set on them yet: `put_lease`
+    does that. The caller holds their locks, as for `set_lease`.
     """
     drafts = list[Draft]()
     for machine in machines:
@@ -180,6 +197,7 @@ def admit_lease(
 
     def decision(view: View) -> Sequence[Draft]:
         known = [view.machine(machine.id) or machine for machine in machines]
+        check_longer(session, view, credit, known, lease.expires, "new lease", "extend it by less")
         later = [row_until(row, lease.renew_until) for row in known if _moves(row, lease)]
         return [*drafts, *(all_carried(session, view, later, override) if later else [])]
 
@@ -224,15 +242,17 @@ def _way(machine: Machine, now: datetime) -> Way:
     return Way(shorter, None if machine.renew_until is None else max(base, from_iso(machine.renew_until)))
 
 
-def set_hold(session: Session, machine: Machine, until: datetime | None) -> Machine:
+def set_hold(session: Session, machine: Machine, until: datetime | None, *, paid: bool = True) -> Machine:
     """Set a hold that ends at `until`, or release it (None); return the machine's new row.
 
     Under the machine's lock: a pass that is about to end it either sees the hold, or has ended it before. Raises
     InstanceNotFound for a machine that has ended, InvalidRequest for an end beyond the lab's limits, RoleNeeded where
-    it is not theirs to hold.
+    it is not theirs to hold. `paid`: BudgetRefused where the account's credit does not carry it.
     """
     check_may(session, machine, "hold")
     check_hold_end(session, machine.name, until)
+    if paid:
+        check_credit_of_hold(session, [machine], until)
     with alone(session, machine):
         return hold_held(session, machine, until)
 

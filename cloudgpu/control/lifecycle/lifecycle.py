@@ -17,6 +17,7 @@ from cloudgpu.control.inventory.stop_proof import PROVED_WITHIN, is_stopped, pro
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.inventory.unrecorded_termination import Unrecorded, ended_unrecorded
 from cloudgpu.control.lifecycle import timers
+from cloudgpu.control.lifecycle.denied import denied
 from cloudgpu.control.lifecycle.parking import park, put_back
 from cloudgpu.control.outage.outage import without_ledger
 from cloudgpu.control.pricing.price_history import pin_to_the_end
@@ -80,7 +81,7 @@ def _stopped_words(machine: Machine) -> str:
 
 def _stop_alone(session: Session, machine: Machine, *, why: str, check: Callable[[Machine], None] | None) -> Machine:
     check_may(session, machine, "stop")
-    with alone(session, machine), changing(unproved("stop", machine.name)):
+    with alone(session, machine), changing(unproved("stop", machine.name)), denied(session, machine, "stop"):
         machine = session.ledger.machine(machine.id) or machine
         if check is not None:
             check(machine)
@@ -95,7 +96,7 @@ def _stop_alone(session: Session, machine: Machine, *, why: str, check: Callable
 
 def stop_held(session: Session, machine: Machine, *, why: str) -> Machine:
     """Stop a machine that is not parked instead, as `stop` does, under a lock that the caller holds."""
-    with changing(unproved("stop", machine.name)):
+    with changing(unproved("stop", machine.name)), denied(session, machine, "stop"):
         machine = _stop(session, settled_row(session, machine), why)
     clean_up_local_files(session)
     return machine
@@ -189,7 +190,7 @@ def end_held(session: Session, machine: Machine, *, why: str, failed: bool = Fal
 def _all_ended(
     session: Session, machine: Machine, why: str, *, failed: bool
 ) -> tuple[Machine, Sequence[ProviderResource]]:
-    with changing(unproved("end", machine.name)):
+    with changing(unproved("end", machine.name)), denied(session, machine, "down"):
         try:
             machine = session.ledger.machine(machine.id) or machine
             machine = _settled_and_ended(session, machine, why, failed=failed)

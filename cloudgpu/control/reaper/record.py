@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.alerts.alerts import found_at_home
-from cloudgpu.control.session.guarding import scheduled_records
+from cloudgpu.control.session.guarding import own_home, scheduled_records
 from cloudgpu.control.session.last_run import carried, last_pass
 from cloudgpu.core.alerts.alerts import Finding
 from cloudgpu.core.budgets.credit import KnownCredit, newest
@@ -105,6 +105,7 @@ def record_pass(session: Session, found: Pass, *, cron: bool, sweep: bool, verb:
         unanswered=[one.scope for one in found.unanswered],
         took_s=round(found.took.total_seconds(), 3),
         host=platform.node(),
+        home=own_home(session),
         cron=cron,
         sweep=sweep,
         ok_at=ok_at,
@@ -129,6 +130,7 @@ def record_failure(session: Session, why: str, *, cron: bool, sweep: bool) -> No
         why,
         now,
         host=platform.node(),
+        home=own_home(session),
         cron=cron,
         sweep=sweep,
         ok_at=ok_at,

@@ -29,16 +29,16 @@ def pass_due(last: LastPass, machines: Iterable[Machine], every: timedelta, now:
     return max(last.at + min(every, SHORTEST), min([last.at + every, *said]))
 
 
-def own_pass_due(last: LastPass, due: datetime, host: str, every: timedelta, now: datetime) -> datetime:
-    """Return when the computer `host` makes its next pass, where one is `due` by what all of them have made.
+def own_pass_due(last: LastPass, due: datetime, home: str, every: timedelta, now: datetime) -> datetime:
+    """Return when `home` makes its next pass, where one is `due` by what all of them have made.
 
-    Another computer's is as good as its own where that stays on and checked all accounts that it checks itself. One on
-    a battery, or without an account, would keep it from ever guarding what it alone does.
+    Another home's is as good as its own where its computer stays on and it checked all accounts that this one checks
+    itself. One on a battery, or without an account, would keep it from ever guarding what it alone does.
     """
-    if last.at is None or last.latest is None or last.latest.body.get("host") == host:
+    if last.at is None or last.latest is None or last.latest.body.get("home") == home:
         return due
-    known = {run.host: run for run in last.scheduled}
-    own, theirs = known.get(host), known.get(str(last.latest.body.get("host")))
+    known = {run.home: run for run in last.scheduled}
+    own, theirs = known.get(home), known.get(str(last.latest.body.get("home")))
     good = own is not None and theirs is not None and theirs.at > own.at and theirs.accounts >= own.accounts
     if good and theirs is not None and theirs.battery is False:
         return due

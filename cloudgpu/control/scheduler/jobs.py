@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.config.files.zones import zone_of
 from cloudgpu.control.scheduler.due import own_pass_due, pass_due, prices_due, sweep_due
+from cloudgpu.control.session.guarding import own_home
 from cloudgpu.control.session.last_run import last_pass
 from cloudgpu.core.model.identity import gap_text
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable, ProviderUnavailable
@@ -77,7 +77,7 @@ def _now(session: Session) -> datetime:
 
 def _pass_due(session: Session, every: timedelta) -> datetime:
     last, now = last_pass(session.ledger), session.clock()
-    return own_pass_due(last, pass_due(last, session.ledger.machines(), every, now), platform.node(), every, now)
+    return own_pass_due(last, pass_due(last, session.ledger.machines(), every, now), own_home(session), every, now)
 
 
 def make_pass(session: Session, every: timedelta) -> str:

@@ -6,7 +6,10 @@ run on a battery, or with --no-guard. What a run says of itself is written here,
 
 from __future__ import annotations
 
+import hashlib
+import os
 import platform
+import secrets
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -14,6 +17,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cloudgpu.access.files import locked, write_whole
 from cloudgpu.control.session.identity import identity_of
 from cloudgpu.control.session.last_run import last_pass
 from cloudgpu.core.model.identity import COMPUTERS, QueriedAccount, Unanswered
@@ -34,10 +38,11 @@ if TYPE_CHECKING:
 
 POWER_SUPPLY = Path("/sys/class/power_supply")  # of Linux: Documentation/ABI/testing/sysfs-class-power
 NO_GUARD = "--no-guard"  # the field of the error where a run is missing
-WAY = (
+GUARD_WAY = (
     "On a computer that stays on, run: cloudgpu cron install (or keep cloudgpu watch running), and try again after its "
-    "first run. To launch without: --no-guard"
+    "first run."
 )
+WAY = f"{GUARD_WAY} To launch without: --no-guard"
 
 
 def on_battery(root: Path | None = None, *, system: str = sys.platform) -> bool | None:
@@ -63,6 +68,28 @@ def _line(file: Path) -> str:
         return ""
 
 
+def own_home(session: SessionBase) -> str:
+    """Return what tells this home from all others, on this computer and elsewhere.
+
+    That is a number which it gets once, with the computer, its name and the directory: a copy of a home is another one.
+    """
+    from cloudgpu.access.computer import computer
+
+    place = f"{_number(session.home.number)} {computer()} {platform.node()} {os.path.realpath(session.home.root)}"
+    return hashlib.sha256(place.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+
+
+def _number(file: Path) -> str:
+    """Return the number of a home, made at the first look; empty where it cannot be kept, as on a full disk."""
+    if not (found := _line(file)) and file.parent.is_dir():
+        with suppress(OSError, InvalidRequest), locked(file):
+            found = _line(file)  # another process may just have made it
+            if not found:
+                found = secrets.token_hex(8)
+                write_whole(file, f"{found}\n".encode())
+    return _line(file)
+
+
 def own_run(
     session: SessionBase, every: timedelta, queried: Iterable[QueriedAccount], silent: Iterable[Unanswered]
 ) -> ScheduledRun:
@@ -78,11 +105,11 @@ def own_run(
         with suppress(CloudgpuError):
             identity = identity_of(session, one.account, None)
             found |= set() if identity.kind in COMPUTERS else {scope_of(one.provider, identity.id)}
-    return ScheduledRun(platform.node(), session.clock(), every, on_battery(), frozenset(found))
+    return ScheduledRun(own_home(session), platform.node(), session.clock(), every, on_battery(), frozenset(found))
 
 
 def scheduled(session: SessionBase) -> tuple[ScheduledRun, ...]:
-    """Return the latest scheduled runs of all computers, with the one that is under way here. Raises as the ledger."""
+    """Return the latest scheduled runs of all homes, with the one that is under way here. Raises as the ledger."""
     return with_run(last_pass(session.ledger).scheduled, session.own_run, session.clock())
 
 

@@ -23,6 +23,7 @@ from cloudgpu.core.model.identity import (
 from cloudgpu.core.model.machine import Machine, scope_of_row
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError, NotReachableHere, Silent
+from cloudgpu.providers.account_abilities import Registers
 from cloudgpu.providers.shared.calls import gather
 
 if TYPE_CHECKING:
@@ -131,6 +132,14 @@ def identity_of(session: SessionBase, account: str, region: str | None) -> Accou
     if session.identified.get((account, place_of(region, found.kind))) != found:
         remember(session, account, region, found)
     return found
+
+
+def registered_identity(session: SessionBase, account: str, region: str | None) -> AccountIdentity:
+    """Return what this account says it is, once what it is known by is there: to be called before something is made."""
+    provider = session.provider(account)
+    if isinstance(provider, Registers):
+        provider.register()
+    return identity_of(session, account, region)
 
 
 def _tried(session: SessionBase, account: str, region: str | None) -> AccountIdentity | CloudgpuError:

@@ -35,7 +35,7 @@ class LastPass:
 
     @property
     def scheduled(self) -> tuple[ScheduledRun, ...]:
-        """The latest scheduled run of each computer, with how often it makes one and what it runs on."""
+        """The latest scheduled run of each home, with how often it makes one and what it runs on."""
         said = () if self.latest is None else self.latest.body.get("scheduled", ())
         if not said:
             return ()

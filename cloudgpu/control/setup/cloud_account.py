@@ -9,13 +9,14 @@ from dataclasses import dataclass, replace
 from cloudgpu.config.edit import value_at
 from cloudgpu.config.files.paths import data_dir
 from cloudgpu.config.files.text import shown
+from cloudgpu.control.budgets.credit import read_credit
 from cloudgpu.control.session.base import utc_now
 from cloudgpu.control.setup.init import CLOUDS, Draft, Found, account_of, with_account, write
-from cloudgpu.core.model.account import BudgetAlert, MachineRole, RolePart
+from cloudgpu.core.model.account import BudgetAlert, Credit, MachineRole, RolePart
 from cloudgpu.core.values.money import NANO, ZERO, Money
 from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.core.values.network import parse_cidr
-from cloudgpu.errors import AuthFailed, InvalidRequest
+from cloudgpu.errors import AuthFailed, CloudgpuError, InvalidRequest
 from cloudgpu.providers.account_abilities import (
     Examines,
     Finding,
@@ -23,6 +24,7 @@ from cloudgpu.providers.account_abilities import (
     HasMachineRole,
     HasTimerRole,
     NarrowsSsh,
+    Registers,
 )
 from cloudgpu.providers.base import Provider, ProviderSettings
 from cloudgpu.providers.registry import open_provider
@@ -55,8 +57,10 @@ class Preparation:
     unseen: str | None = None
     timer: MachineRole | None = None
     timer_document: str = ""
+    registers: bool = False  # what the account is known by is to be put there
     ssh_from: tuple[str, ...] = ()  # the networks to which SSH is to be narrowed; none: it stays as it is
     ssh_now: tuple[str, ...] = ()
+    credit: Credit | CloudgpuError | None = None  # what is left there, or why that is not known; None: not prepaid
 
     @property
     def sets_ssh(self) -> bool:
@@ -108,6 +112,8 @@ def prepared(
         table |= {"home_region": regions[0]} if kind in _WITH_HOME else {}
         table["regions"] = list(regions)
     made = _preparation(found, kind, name, table)
+    if isinstance(made.provider, Registers):
+        made = replace(made, registers=not made.provider.is_registered())
     for part in made.parts:
         if not part.ours:
             raise InvalidRequest(
@@ -150,6 +156,8 @@ def removal(
 
 def make(made: Preparation) -> None:
     """Make the roles and the budget, then write the file: a table never names what does not exist. Idempotent."""
+    if made.registers and isinstance(made.provider, Registers):
+        made.provider.register()
     if isinstance(made.provider, HasMachineRole):
         made.provider.make_machine_role(made.document)
     if isinstance(made.provider, HasTimerRole):
@@ -230,7 +238,8 @@ def _preparation(found: Found, kind: str, name: str, table: Mapping[str, object]
         options = {key: value for one in (role, timer) if one for key, value in one.options.items()}
         draft = with_account(found, name, {**table, **options})
     where = role.where if role else findings[0].says if findings else kind
-    return Preparation(kind, name, where, role, draft, provider, document, findings, timer=timer, timer_document=timers)
+    made = Preparation(kind, name, where, role, draft, provider, document, findings, timer=timer, timer_document=timers)
+    return replace(made, credit=read_credit(provider))
 
 
 def _document(kind: str, whose: str) -> str:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from cloudgpu.core.alerts.alerts import Finding
 from cloudgpu.core.budgets.commitments import runs_on
 from cloudgpu.core.model.account import Credit
-from cloudgpu.core.model.machine import BudgetSubject, Machine
+from cloudgpu.core.model.machine import BudgetSubject, Machine, scope_of_row
 from cloudgpu.core.model.records import CreditRecord
 from cloudgpu.core.values.money import Money, usd
 from cloudgpu.core.values.times import duration_text, from_iso, iso
@@ -30,7 +30,8 @@ LONGEST = timedelta(days=36525)  # what carries longer is not told apart: a date
 class KnownCredit(NamedTuple):
     """The credit of an account as a run read it, and what the account spends an hour by the careful of both words.
 
-    `account` is its name on the computer that asked, `scope` the subject of the looks at it.
+    `account` is its name on the computer that asked, `scope` the subject of the looks at it. `elsewhere` is what of it
+    the ledger knew nothing of.
     """
 
     scope: str
@@ -38,6 +39,7 @@ class KnownCredit(NamedTuple):
     provider: str
     credit: Credit
     hourly: Money
+    elsewhere: Money = Money(0)
 
     def record(self) -> CreditRecord:
         """Return it as a ledger line carries it."""
@@ -48,6 +50,7 @@ class KnownCredit(NamedTuple):
             "left": self.credit.left.nanos,
             "as_of": iso(self.credit.as_of),
             "hourly": self.hourly.nanos,
+            "elsewhere": self.elsewhere.nanos,
             "page": self.credit.page,
             "threshold": self.credit.threshold.nanos,
         }
@@ -59,7 +62,8 @@ def known_credit(record: CreditRecord) -> KnownCredit:
     credit = Credit(
         Money(record["left"]), from_iso(record["as_of"]), hourly, record["page"], Money(record["threshold"])
     )
-    return KnownCredit(record["scope"], record["account"], record["provider"], credit, hourly)
+    elsewhere = Money(record["elsewhere"])
+    return KnownCredit(record["scope"], record["account"], record["provider"], credit, hourly, elsewhere)
 
 
 def hourly_of(machines: Iterable[Machine | BudgetSubject]) -> Money:
@@ -83,6 +87,11 @@ def spends(credit: Credit, machines: Iterable[Machine]) -> Money:
     """Return what an account spends an hour: the larger of the provider's word and of what the ledger knows."""
     known = hourly_of(machines)
     return known if credit.hourly is None else max(known, credit.hourly)
+
+
+def hourly_now(known: KnownCredit, machines: Iterable[Machine]) -> Money:
+    """Return what an account spends an hour by what the ledger has there at this moment."""
+    return hourly_of(one for one in machines if scope_of_row(one) == known.scope) + known.elsewhere
 
 
 def left_at(credit: Credit, hourly: Money, now: datetime) -> Money:
@@ -138,15 +147,20 @@ def credit_fit(
     return CreditFit(account, left_at(credit, others, now), needed, hourly, credit.page)
 
 
-def credit_refusal(fit: CreditFit, name: str, lease: timedelta) -> BudgetRefused:
-    """Return the error that the credit of an account does not carry `name` to the end of its lease."""
+def credit_refusal(
+    fit: CreditFit, name: str, lease: timedelta, what: str = "lease", less: str = "choose a shorter --lease"
+) -> BudgetRefused:
+    """Return the error that the credit of an account does not carry `name` to the end of its lease.
+
+    `what` is what has that end instead of the lease, `less` how to ask for less.
+    """
     return BudgetRefused(
         f"The credit of account {fit.account}, {fit.left.text()}, covers {name} and what runs there for "
-        f"{duration_text(fit.lasts or timedelta())}, not for the {duration_text(lease)} of its lease: "
+        f"{duration_text(fit.lasts or timedelta())}, not for the {duration_text(lease)} of its {what}: "
         f"{fit.missing.text()} is missing.",
         field="credit",
         value=fit.account,
-        next=f"Pay in at {fit.page}, choose a shorter --lease, or end something of that account.",
+        next=f"Pay in at {fit.page}, {less}, or end something of that account.",
         sums={"left": usd(fit.left), "needed": usd(fit.needed), "missing": usd(fit.missing)},
     )
 

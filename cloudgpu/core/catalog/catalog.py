@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -120,6 +120,27 @@ class CatalogOffer:
         """Whose computers have this price: the provider's own, unless it lists somebody else's."""
         known = _WHOSE.get(self.type.provider, {})
         return known.get(self.listed.region, known.get(EVERYTHING, Trust.CLOUD))
+
+
+MARKETPLACES = {"vast": "vast.ai"}  # whose hosts ask what they like: what is listed is a sample, and prices no machine
+
+
+def marketplace_notes(offers: Iterable[CatalogOffer]) -> list[str]:
+    """Return what prices of marketplaces are, where some of these offers are of one: of which days, and of what."""
+    days: dict[str, set[str]] = {}
+    for offer in offers:
+        if offer.type.provider in MARKETPLACES:
+            days.setdefault(offer.type.provider, set()).add(f"{offer.listed.price.as_of:%Y-%m-%d}")
+    return [_marketplace_note(provider, sorted(found)) for provider, found in days.items()]
+
+
+def _marketplace_note(provider: str, days: Sequence[str]) -> str:
+    when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
+    return (
+        f"{MARKETPLACES[provider]} is a market, whose prices change within hours: these are what hosts asked at the "
+        f"median, of {when}. Disk and traffic come on top. Prices of now: cloudgpu regions --provider {provider} "
+        "--gpu NAME"
+    )
 
 
 _WHOSE = {  # by provider and the region of its list; RunPod prices its two kinds apart, vast.ai's hosts are anybody's

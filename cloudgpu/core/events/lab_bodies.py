@@ -28,11 +28,12 @@ class AccountSynced(TypedDict):
 
 
 class ReapFinished(TypedDict):
-    """A run of the reaper: what it did, when one last was ok, each computer's latest (`scheduled`); or only `why`."""
+    """A run of the reaper: what it did, when one last was ok, each home's latest (`scheduled`); or only `why`."""
 
     verb: str
     ok: bool
     host: str
+    home: str
     cron: bool
     sweep: bool
     ok_at: Time | None

@@ -60,6 +60,7 @@ def reap_finished(
     unanswered: Iterable[str],
     took_s: float,
     host: str,
+    home: str,
     cron: bool,
     sweep: bool,
     ok_at: str | None,
@@ -69,7 +70,7 @@ def reap_finished(
 ) -> Draft:
     """Return the line that a run of the reaper has ended, and how; when one last was ok, and when one last swept.
 
-    `runs` are the latest scheduled runs of all computers, with this one where it was scheduled;
+    `runs` are the latest scheduled runs of all homes, with this one where it was scheduled;
     `left` what was left in prepaid accounts when a run last read it.
     """
     body: bodies.ReapFinished = {
@@ -83,6 +84,7 @@ def reap_finished(
         "unanswered": list(unanswered),
         "took_s": took_s,
         "host": host,
+        "home": home,
         "cron": cron,
         "sweep": sweep,
         "ok_at": ok_at,
@@ -99,6 +101,7 @@ def reap_failed(
     now: datetime,
     *,
     host: str,
+    home: str,
     cron: bool,
     sweep: bool,
     ok_at: str | None,
@@ -112,6 +115,7 @@ def reap_failed(
         "ok": False,
         "why": why,
         "host": host,
+        "home": home,
         "cron": cron,
         "sweep": sweep,
         "ok_at": ok_at,
@@ -123,7 +127,7 @@ def reap_failed(
 
 
 def _passed(body: bodies.ReapFinished, now: datetime) -> Draft:
-    return Draft("reap_finished", "reaper", body, now, f"reap:{body['host']}:{iso(now)}")
+    return Draft("reap_finished", "reaper", body, now, f"reap:{body['home']}:{iso(now)}")
 
 
 def account_renamed(

@@ -55,6 +55,18 @@ def job_traffic(
     return None if egress is None else JobTraffic(received, None, egress, known, name, at_most=True)
 
 
+def move_traffic(
+    sent: int, received: int, own: TrafficPrices | None, egress: Money | None, there: TrafficPrices | None
+) -> Money:
+    """Return what it costs to leave a machine for another one: what the old one sends, and what the new one receives.
+
+    `own` are the prices of the old machine's offer, which win over `egress`, as in `job_traffic`; `there` those of the
+    new one's offer. Where neither charges for something, that is free.
+    """
+    out = _cost(egress if own is None else own.out, sent)
+    return out if there is None else out + _cost(there.into, received)
+
+
 def sentences(traffic: JobTraffic) -> str:
     """Return what is charged for a job's traffic, in words, for its plan."""
     found = []

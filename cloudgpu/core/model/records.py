@@ -170,8 +170,9 @@ class GuardsRecord(TypedDict):
 
 
 class ScheduledRunRecord(TypedDict):
-    """The latest scheduled run of the reaper on one computer: `core.policies.runs.ScheduledRun`."""
+    """The latest scheduled run of the reaper from one home: `core.policies.runs.ScheduledRun`."""
 
+    home: str
     host: str
     at: str
     every_s: float
@@ -188,6 +189,7 @@ class CreditRecord(TypedDict):
     left: int
     as_of: str
     hourly: int
+    elsewhere: int
     page: str
     threshold: int
 

@@ -14,16 +14,19 @@ from cloudgpu.core.model.records import ScheduledRunRecord
 from cloudgpu.core.values.times import duration_text, from_iso, iso
 
 LATE = 2  # times its interval: a run that is older than that has fallen silent
-MOST = 8  # computers that are remembered
+MOST = 16  # homes that are remembered
 
 
 class ScheduledRun(NamedTuple):
-    """The latest scheduled run of one computer (`host`), as the ledger heard of it.
+    """The latest scheduled run of one home, as the ledger heard of it.
 
-    `at` is when it ended, `every` how often that computer runs it. `battery`: it ran on one then; None: not known.
+    `home` tells it from all others: two computers may have the same name, and one computer two homes. `host` is the
+    name of its computer, for people. `at` is when it ended, `every` how often that home makes one. `battery`: it ran on
+    one then; None: not known.
     `accounts` are those that answered it, by the subjects of their looks (`core.values.naming.scope_of`).
     """
 
+    home: str
     host: str
     at: datetime
     every: timedelta
@@ -34,11 +37,13 @@ class ScheduledRun(NamedTuple):
     def of(cls, record: ScheduledRunRecord) -> Self:
         """Return the value of a record."""
         every = timedelta(seconds=record["every_s"])
-        return cls(record["host"], from_iso(record["at"]), every, record["battery"], frozenset(record["accounts"]))
+        at, accounts = from_iso(record["at"]), frozenset(record["accounts"])
+        return cls(record["home"], record["host"], at, every, record["battery"], accounts)
 
     def record(self) -> ScheduledRunRecord:
         """Return it as a ledger line carries it."""
         return {
+            "home": self.home,
             "host": self.host,
             "at": iso(self.at),
             "every_s": round(self.every.total_seconds(), 3),
@@ -55,17 +60,24 @@ def is_recent(run: ScheduledRun, now: datetime) -> bool:
 def guarding_run(runs: Iterable[ScheduledRun], account: str, now: datetime) -> ScheduledRun | None:
     """Return the run that guards the machines of an account, the most frequent of several; None where none does."""
     fit = [run for run in runs if account in run.accounts and run.battery is False and is_recent(run, now)]
-    return min(fit, key=lambda run: (run.every, abs(now - run.at), run.host), default=None)
+    return min(fit, key=lambda run: (run.every, abs(now - run.at), run.host, run.home), default=None)
 
 
 def with_run(before: Iterable[ScheduledRun], own: ScheduledRun | None, now: datetime) -> tuple[ScheduledRun, ...]:
-    """Return the runs that the next line carries: `own` in place of that computer's last, the recent ones first.
+    """Return the runs that the next line carries: `own` in place of that home's last, the recent ones first.
 
-    At most `MOST`: containers with a new name each time must not fill the ledger.
+    At most `MOST`: containers with a new home each time must not fill the ledger, nor push out a run that guards
+    an account.
     """
-    others = [run for run in before if own is None or run.host != own.host]
+    others = [run for run in before if own is None or run.home != own.home]
     found = [*([] if own is None else [own]), *others]
-    return tuple(sorted(found, key=lambda run: (not is_recent(run, now), abs(now - run.at), run.host))[:MOST])
+    accounts = {account for run in found for account in run.accounts}
+    guards = {guarding_run(found, account, now) for account in accounts}
+
+    def order(run: ScheduledRun) -> tuple[bool, bool, bool, timedelta, str]:
+        return run is not own, run not in guards, not is_recent(run, now), abs(now - run.at), run.home
+
+    return tuple(sorted(found, key=order)[:MOST])
 
 
 def silent_since(runs: Iterable[ScheduledRun], account: str) -> ScheduledRun | None:

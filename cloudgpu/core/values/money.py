@@ -31,7 +31,8 @@ class Money:
             raise ValueError(message)
         if value.adjusted() < -_LARGEST:
             return cls(0)  # and do not build the fraction: its denominator could be endless
-        return cls(round(Fraction(value) * NANO))
+        numerator, denominator = value.as_integer_ratio()
+        return cls(half_even(numerator * NANO, denominator))
 
     def __add__(self, other: Money) -> Money:
         try:
@@ -58,7 +59,7 @@ class Money:
 
     def scaled(self, factor: Fraction) -> Money:
         """Return the amount times an exact factor, rounded half-even once."""
-        return Money(round(Fraction(self.nanos) * factor))
+        return Money(half_even(self.nanos * factor.numerator, factor.denominator))
 
     def text(self, places: int = 2) -> str:
         """Return `$1.23`, rounded half-even to `places`; a non-zero amount is never shown as zero."""
@@ -85,4 +86,10 @@ def charge(per_hour: Money, microseconds: int) -> Money:
 
 def charges(pieces: Iterable[tuple[Money, int]]) -> Money:
     """Return what pieces of (price per hour, microseconds) cost together, exact and rounded half-even once."""
-    return Money(round(Fraction(sum(per_hour.nanos * span for per_hour, span in pieces), HOUR)))
+    return Money(half_even(sum(per_hour.nanos * span for per_hour, span in pieces), HOUR))
+
+
+def half_even(numerator: int, denominator: int) -> int:
+    """Return a quotient rounded half-even, as `round` does a Fraction, but at once; the divisor is positive."""
+    whole, rest = divmod(numerator, denominator)
+    return whole + (2 * rest > denominator or (2 * rest == denominator and whole & 1))

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from cloudgpu.ledger.log.sql import Connection
 
 _FEW = 50  # machines of which the rows are read one by one
+_LINES = 500  # that are looked through for these
 _BATCH = 200  # rows parsed at once: what was parsed and is no value yet is three times as large as the values
 _NOTHING: End = (0, "", "")
 _Order = dict[str, str]  # subjects as they are sorted, each with the time by which they are
@@ -25,7 +26,7 @@ _ROWS = "SELECT id, row FROM machine ORDER BY since, id"
 _LAUNCHED = "SELECT row FROM machine WHERE key = ? ORDER BY since, id"
 _EXPOSURES = "SELECT coalesce(exposure, row) FROM machine ORDER BY since, id"
 _BILLED = "SELECT subject, strands FROM used WHERE ended >= ? AND strands IS NOT NULL"
-_CHANGED = "SELECT DISTINCT subject FROM line WHERE seq > ? LIMIT ?"
+_CHANGED = "SELECT subject FROM line WHERE seq > ? ORDER BY seq LIMIT ?"  # with DISTINCT, SQLite reads a whole index
 
 # By how a row is written (`verify.canonical`): no other part of it has a list `retained`, or `parked`. What is found
 # too much is left out once it is parsed.
@@ -89,8 +90,9 @@ class Parsed:
         """
         if not at[1] or connection.execute(_HASH, (at[0],)).fetchone() != (at[1],):
             return False
-        changed = [subject for (subject,) in connection.execute(_CHANGED, (at[0], _FEW + 1))]
-        if len(changed) > _FEW:
+        behind = connection.execute(_CHANGED, (at[0], _LINES + 1)).fetchall()
+        changed = dict.fromkeys(subject for (subject,) in behind)
+        if len(behind) > _LINES or len(changed) > _FEW:
             return False
         for subject in changed:
             found = connection.execute("SELECT row FROM machine WHERE id = ?", (subject,)).fetchone()

@@ -2,11 +2,14 @@
 
 An account has no number that its interface would say. It is known by an SSH key that the account itself keeps under
 the name `cloudgpu`: names are unique there, so that everybody who may use the account finds the same one. Its private
-half is thrown away at once; nobody can log in with it. A launch has to name an SSH key, and names this one.
+half is thrown away at once; nobody can log in with it. A launch has to name an SSH key, and names this one. Launches
+and `init` put it there; until then the account is known by the key that this home would put there.
 """
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -19,7 +22,7 @@ from cloudgpu.core.model.identity import AccountIdentity
 from cloudgpu.errors import CloudgpuError, InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.base import ProviderSettings, TokenRule
 from cloudgpu.providers.lambdalabs import errors
-from cloudgpu.providers.lambdalabs.options import KIND, lambda_options, read_key
+from cloudgpu.providers.lambdalabs.options import KEY_VARIABLES, KIND, lambda_options, read_key
 from cloudgpu.providers.rest.client import LOOPBACK, Answer, Place, RestClient
 from cloudgpu.providers.rest.once import SendOnce
 from cloudgpu.providers.shared.account import CloudAccount, write_file
@@ -47,6 +50,7 @@ class Lambda(CloudAccount):
         intervals = {} if urlsplit(self.options.base).hostname in LOOPBACK else INTERVALS
         place = Place(CLOUD, KIND, self.options.base, self._login, self._refused, intervals)
         self.rest = RestClient(place, self.patience, settings.pause)
+        self._missed: datetime | None = None  # when the account was seen without our SSH key
         self._types: tuple[datetime, Mapping[str, Any]] | None = None
 
     def _login(self) -> Mapping[str, str]:
@@ -56,6 +60,8 @@ class Lambda(CloudAccount):
         error = errors.refused(answer)
         error.message = self.rest.redacted(error.message)
         error.args = (error.message,)
+        if error.field == "credential" and error.next:
+            error.next = error.next.replace(KEY_VARIABLES[0], read_key(self.options)[1])  # where the refused one is
         return error
 
     def get(self, path: str, action: str) -> Any:
@@ -79,12 +85,36 @@ class Lambda(CloudAccount):
     # Which account it is.
 
     def identity(self) -> AccountIdentity:
-        """Return the account by the SSH key that it keeps for us; the first to ask puts that there.
+        """Return the account by the SSH key that it keeps for us, or by the one that a launch would put there.
 
-        Raises AuthFailed, ProviderUnavailable.
+        The latter is made here and stays here until then: a look changes nothing at Lambda. Raises AuthFailed,
+        ProviderUnavailable.
         """
-        print_ = fingerprint(self._known() or self.registered())
-        return AccountIdentity("lambda account", print_, f"the Lambda account with the SSH key {print_[:12]}")
+        found = self._seen()
+        print_ = fingerprint(found or self._prepared())
+        words = f"the Lambda account with the SSH key {print_[:12]}"
+        return AccountIdentity("lambda account", print_, words if found else f"{words}, which is not there yet")
+
+    def is_registered(self) -> bool:
+        """Say whether the account keeps the SSH key by which it is known. Reads only."""
+        return self._seen() is not None
+
+    def register(self) -> AccountIdentity:
+        """Make sure that the account keeps that key, and return which account it is. Raises as `registered`."""
+        if not self.is_registered():
+            self.registered()
+        return self.identity()
+
+    def _seen(self) -> str | None:
+        """Return the SSH key that the account keeps for us, as it was once seen; None for none."""
+        ours, now = self._known(), self.clock()
+        if ours is not None:
+            return ours
+        if self._missed is not None and abs((now - self._missed).total_seconds()) <= STOCK_S:
+            return None
+        theirs = self._kept_there()
+        self._missed = now if theirs is None else None
+        return None if theirs is None else self._keep(theirs)
 
     def registered(self) -> str:
         """Make sure that the account keeps the SSH key by which it is known; return it as an OpenSSH line.
@@ -94,7 +124,7 @@ class Lambda(CloudAccount):
         ours = self._known()
         theirs = self._kept_there()
         if theirs is None:
-            wanted = ours or _new_public_key()
+            wanted = ours or self._prepared()
             with suppress(InvalidRequest):  # somebody else was faster: names are unique
                 self.change("POST", "/ssh-keys", "add-key", {"name": KEY_NAME, "public_key": wanted})
             theirs = self._kept_there()
@@ -124,14 +154,35 @@ class Lambda(CloudAccount):
         return self.home / f"account-{name}.pub"
 
     def _known(self) -> str | None:
-        try:
-            return self._file.read_text(encoding="ascii").strip() or None
-        except FileNotFoundError:
-            return None
+        return _line_of(self._file)
 
     def _keep(self, line: str) -> str:
         write_file(self._file, line)
+        self._file.with_suffix(".new").unlink(missing_ok=True)
         return line
+
+    def _prepared(self) -> str:
+        """Return the SSH key that is put there where there is none: the same at each call from this home."""
+        file = self._file.with_suffix(".new")
+        fresh = file.with_suffix(f".{os.getpid()}-{threading.get_ident()}")
+        if not (found := _line_of(file)):
+            found = _new_public_key()
+            write_file(fresh, found)
+            try:
+                file.hardlink_to(fresh)
+            except FileExistsError:  # somebody else was faster
+                found = _line_of(file) or found
+            except OSError:  # a file system without links
+                fresh.replace(file)
+            fresh.unlink(missing_ok=True)
+        return found
+
+
+def _line_of(file: Path) -> str | None:
+    try:
+        return file.read_text(encoding="ascii").strip() or None
+    except FileNotFoundError:
+        return None
 
 
 def fingerprint(line: str) -> str:

@@ -19,7 +19,7 @@ from cloudgpu.providers.rest.client import Answer
 from cloudgpu.providers.shared.errors import LATER, UNKNOWN, Meaning, meanings, refusal, short
 
 NO_SUCH = "global/object-does-not-exist"
-_KEYS = "Make another key at cloud.lambda.ai/api-keys, and set LAMBDA_API_KEY to it."
+_KEYS = "Make another key at cloud.lambda.ai/api-keys, and put it into LAMBDA_API_KEY."
 MEANINGS = meanings(
     ("global/invalid-api-key", Meaning(AuthFailed, "credential", _KEYS)),
     (

@@ -44,8 +44,16 @@ class LambdaProvider:
         return Guards(Agent.TELLS)
 
     def identity(self, region: str | None = None) -> AccountIdentity:  # noqa: ARG002  (one account, all its regions)
-        """Return the account, by the SSH key that it keeps under our name."""
+        """Return the account, by the SSH key that it keeps under our name, or would keep. Reads only."""
         return self._lambda.identity()
+
+    def is_registered(self) -> bool:
+        """Say whether the account keeps that key. Reads only."""
+        return self._lambda.is_registered()
+
+    def register(self) -> AccountIdentity:
+        """Put that key there where it is missing."""
+        return self._lambda.register()
 
     def available(self, requirements: Requirements) -> Availability:
         """Return what Lambda has in stock of what fits, by region."""

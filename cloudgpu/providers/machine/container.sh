@@ -43,10 +43,32 @@ later() { # TIMES: the latest of them
 
 tag() { sed -n "s/.*\"cloudgpu-$1\" *: *\"\{0,1\}\([0-9]*\).*/\1/p" "$base/tags.json" 2>/dev/null | head -n 1; }
 
-keep_tags() { # JSON: whole or not at all
+keep_tags() { # JSON: whole or not at all; fails where it is none
   case "$1" in
     '{'*'"cloudgpu-'*'}') printf '%s\n' "$1" >"$base/tags.json.new" && mv "$base/tags.json.new" "$base/tags.json" ;;
+    *) return 1 ;;
   esac
+}
+
+ends_at() { # EXPIRES RENEW_UNTIL: into the tags, for the agent, too
+  if [ -n "$(tag expires)" ] && [ -n "$(tag renew-until)" ]; then
+    sed -i "s/\(\"cloudgpu-expires\" *: *\"\{0,1\}\)[0-9]*/\1$1/; \
+      s/\(\"cloudgpu-renew-until\" *: *\"\{0,1\}\)[0-9]*/\1$2/" "$base/tags.json"
+  else
+    keep_tags "{\"cloudgpu-expires\": \"$1\", \"cloudgpu-renew-until\": \"$2\"}"
+  fi
+}
+
+until_last() { # The renew-until that was read last, else that of the launch
+  until="$(number "$(tag renew-until)")"
+  if [ "$until" = 0 ]; then until="$renew_until"; fi
+}
+
+asked_tags() { # While nobody tells the tags, the lease may be longer than it was: only renew-until ends it then
+  keep_tags "$(limited sh -c "$ask" 2>/dev/null | tr -d '\n')" && return
+  until_last
+  if [ "$(number "$(tag expires)")" -lt "$until" ]; then ends_at "$until" "$until"; fi
+  return 1
 }
 
 first_tags() { # What the place was given beside the container wins once: later words are newer than it
@@ -58,8 +80,7 @@ first_tags() { # What the place was given beside the container wins once: later 
 
 over() { # Says why the machine is to end now; nothing where it may go on
   now="$(later "$(date +%s)" "$made")"
-  until="$(number "$(tag renew-until)")"
-  if [ "$until" = 0 ]; then until="$renew_until"; fi
+  until_last
   if [ "$now" -ge "$until" ]; then
     echo renew-until
     return
@@ -72,18 +93,18 @@ over() { # Says why the machine is to end now; nothing where it may go on
   echo lease
 }
 
-renewed() { # Started again after its lease, of which nobody can tell it: it has the span of its launch anew
-  [ -z "$ask" ] && [ "$(cat "$base/launch" 2>/dev/null)" = "$token" ] && [ -n "$(over)" ] || return 0
+renewed() { # Started again after its end, and nobody tells it another one: it has the span of its launch anew
+  [ "$(cat "$base/launch" 2>/dev/null)" = "$token" ] && [ -n "$(over)" ] || return 0
+  if [ -n "$ask" ] && { asked_tags || [ -z "$(over)" ]; }; then return; fi
   now="$(later "$(date +%s)" "$made")"
   expires=$((now + expires - made)) renew_until=$((now + renew_until - made))
-  sed -i "s/\(\"cloudgpu-expires\" *: *\"\{0,1\}\)[0-9]*/\1$expires/; \
-    s/\(\"cloudgpu-renew-until\" *: *\"\{0,1\}\)[0-9]*/\1$renew_until/" "$base/tags.json"
+  ends_at "$expires" "$renew_until"
   rm -f "$base/state.json" "$base/heartbeat.json" "$base/expires"
 }
 
 watch() { # The agent ends the lease; what it has not done is done here, and tried again until it is done
   while :; do
-    if [ -n "$ask" ]; then keep_tags "$(limited sh -c "$ask" 2>/dev/null | tr -d '\n')"; fi
+    if [ -n "$ask" ]; then asked_tags; fi
     why="$(over)"
     if [ -n "$why" ] && [ -n "$end" ]; then limited sh -c "$end" cloudgpu "$why" >>"$base/end.log" 2>&1; fi
     pause "$CLOUDGPU_EVERY"

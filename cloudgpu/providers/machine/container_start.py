@@ -41,8 +41,9 @@ class Place:
     `end` is a command for sh that ends this container's bill: the agent runs it with the reason as `$1`, again each
     minute until the container is gone. It uses a key that the provider itself puts into the container's environment
     and that can end this container alone, never the user's own; empty: nothing in there can end it. `ask` is a command
-    for sh that prints the machine's tags as they are now, as a JSON object, each minute; empty: it is told otherwise
-    (`TAGS` at a start, or `~/.cloudgpu/tags.json` over SSH). `keep` is the directory that a stop leaves.
+    for sh that prints the machine's tags as they are now, as a JSON object, each minute; while it prints none, only
+    renew-until ends the machine, for its lease may have been extended. Empty: it is told otherwise (`TAGS` at a start,
+    or `~/.cloudgpu/tags.json` over SSH). `keep` is the directory that a stop leaves.
     """
 
     end: str = ""

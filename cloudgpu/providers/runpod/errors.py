@@ -16,7 +16,7 @@ from cloudgpu.errors import (
     QuotaExceeded,
 )
 from cloudgpu.providers.rest.client import Answer
-from cloudgpu.providers.runpod.options import KEY
+from cloudgpu.providers.runpod.options import KEY, key_from
 
 BILLING = "https://console.runpod.io/user/billing"
 BAD, LOGIN, PAYMENT, DENIED, NOT_THERE, STATE, INVALID, FAULTY = 400, 401, 402, 403, 404, 409, 422, 500
@@ -45,7 +45,8 @@ def meaning(error: Refused, action: str, value: str | None, says: str) -> Cloudg
     status, reason = error.status, f"{says.rstrip('.')} ({error.status})"
     if status == LOGIN:
         message = f"RunPod does not accept the key: {reason}."
-        return AuthFailed(message, field=KEY, next="Make a new key at https://console.runpod.io/user/settings")
+        way = f"Make a new key at https://console.runpod.io/user/settings and put it into {key_from() or KEY}"
+        return AuthFailed(message, field=KEY, next=way)
     if status == PAYMENT:
         message = f"RunPod refuses for want of credit: {reason}."
         return QuotaExceeded(message, field="balance", value=value, next=f"Add credit: {BILLING}")

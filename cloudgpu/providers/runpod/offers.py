@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from cloudgpu.core.catalog.matching import fits, markets
+from cloudgpu.core.model.account import Region
 from cloudgpu.core.model.offers import Availability, Available, Basis, Market, Price, Requirements, Trust
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import NoCapacity
 from cloudgpu.providers.runpod import gpus
-from cloudgpu.providers.runpod.options import COMMUNITY, KIND
+from cloudgpu.providers.runpod.options import CLOUD, COMMUNITY, KIND
 
 if TYPE_CHECKING:
     from cloudgpu.providers.runpod.client import Runpod
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 SECURE = "SECURE"
 SOURCE = "RunPod catalogue (GET /v2/catalog/gpus)"
 MOST = 8  # GPUs of one pod
+HTTPS = 443
 STOP_MEANS = (
     "a stop releases the GPU and erases all but /workspace, whose disk then costs 0.20 instead of 0.10 USD a GB-month; "
     "a start needs a free GPU on that very host, so it may fail, then or for good"
@@ -37,6 +40,13 @@ def available(runpod: Runpod, requirements: Requirements) -> Availability:
         if fits(item, requirements)
     ]
     return Availability(tuple(found))
+
+
+def regions(runpod: Runpod) -> list[Region]:
+    """Return the data centres that RunPod's catalogue names, of those that this account uses. One address for all."""
+    wanted, host = runpod.options.data_centers, str(urlsplit(CLOUD).hostname)
+    found = {str(one["id"]) for gpu in runpod.stock(SECURE, 1) for one in gpu.get("dataCenters") or ()}
+    return [Region(name, host, HTTPS) for name in sorted(found) if not wanted or name in wanted]
 
 
 def _clouds(requirements: Requirements) -> tuple[str, ...]:

@@ -70,7 +70,7 @@ def is_proved(runpod: Runpod) -> bool:
 
 def account(runpod: Runpod) -> Finding:
     """Return whose the user's key is, for `doctor` and `init`. Raises AuthFailed, ProviderUnavailable."""
-    return Finding("account", good=True, says=runpod.identity().words)
+    return Finding("RunPod account", good=True, says=runpod.identity().words)
 
 
 def finding(runpod: Runpod) -> Finding:

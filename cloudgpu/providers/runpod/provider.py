@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from cloudgpu.core.model.account import Credit
+from cloudgpu.core.model.account import Credit, Region
 from cloudgpu.core.model.identity import AccountIdentity
 from cloudgpu.core.model.instances import Instance, Listing
 from cloudgpu.core.model.launch import Attempt, LaunchRequest, Setup
@@ -65,6 +65,12 @@ class RunpodProvider:
         from cloudgpu.providers.runpod import offers as market
 
         return market.prices(self._runpod, offers)
+
+    def regions(self) -> Sequence[Region]:
+        """Return the data centres that this account uses; one address answers for all."""
+        from cloudgpu.providers.runpod import offers
+
+        return offers.regions(self._runpod)
 
     def placement_constraint(self, setup: Setup, requirements: Requirements) -> PlacementConstraint:
         """Return that a setup ties a launch to no place. Raises InvalidRequest for an image or a volume."""

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 LOG_LINES = "1000"
 LOG_TRIES, LOG_PAUSE_S = 12, 1.0  # a log takes about 9 s to be there (recorded command line)
-LOW = Money.usd(5)
 
 
 def identity(vast: Vast) -> AccountIdentity:
@@ -65,15 +64,9 @@ def login(vast: Vast) -> Login:
 
 
 def findings(vast: Vast) -> Sequence[Finding]:
-    """Return what was looked at: the credit. One call."""
-    try:
-        left = credit(vast).left
-    except ProviderUnavailable as error:
-        return [Finding("credit", None, error.message, next=error.next or "Try again in a minute.")]
-    if left >= LOW:
-        return [Finding("credit", good=True, says=f"{left.text(2)} is left")]
-    says = f"{left.text(2)} is left: at zero {CLOUD} stops everything, and deletes it later"
-    return [Finding("credit", good=False, says=says, next=f"Pay in at {BILLING}", needed=left <= Money(0))]
+    """Return what was looked at: whose the key is. One call at most."""
+    says = f"{identity(vast).words}, by the API key of {key_place(vast.options)}"
+    return [Finding("vast.ai account", good=True, says=says)]
 
 
 def host_keys(vast: Vast, id: str) -> Sequence[str]:  # noqa: A002

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
-from cloudgpu.errors import ProviderUnavailable
+from cloudgpu.errors import CloudgpuError, ProviderUnavailable
 from cloudgpu.providers.patience import Patience
 from cloudgpu.providers.rest.client import Answer, Place, RestClient
 from cloudgpu.providers.rest.once import SendOnce
 from cloudgpu.providers.vast.errors import refusal_of
-from cloudgpu.providers.vast.options import API, api_key, endpoint, vast_options
+from cloudgpu.providers.vast.options import API, VARIABLE, api_key, endpoint, key_place, vast_options
 
 if TYPE_CHECKING:
     from cloudgpu.core.model.identity import AccountIdentity
@@ -52,7 +52,7 @@ class Vast:
             kind=KIND,
             base=self.base,
             login=lambda: {"Authorization": f"Bearer {api_key(self.account, self.options)}"},
-            refused=lambda answer: refusal_of(self.client.redacted, answer),
+            refused=self._refused,
             intervals=INTERVALS if self.base == API else {},
         )
         self.client = RestClient(place, self.patience, settings.pause)
@@ -75,8 +75,14 @@ class Vast:
             message = f"{CLOUD} answered {action} with something that is no object."
             raise ProviderUnavailable(message, field="provider", value=KIND, next="Try again in a minute.")
         if answer.data.get("success") is False:  # a refusal under a status that says otherwise
-            raise refusal_of(self.client.redacted, Answer(answer.status, answer.headers, answer.data))
+            raise self._refused(Answer(answer.status, answer.headers, answer.data))
         return answer.data
+
+    def _refused(self, answer: Answer) -> CloudgpuError:
+        error = refusal_of(self.client.redacted, answer)
+        if error.field == "credentials" and error.next:
+            error.next = error.next.replace(VARIABLE, key_place(self.options))  # where the refused key is
+        return error
 
     def lines_at(self, url: str) -> list[str]:
         """Return the lines of a text that lies elsewhere, at an address that vast.ai has given. No key goes there.

@@ -1,8 +1,9 @@
 """What a contract's container is given: the body of the call that rents it, and what it does about its own end.
 
 `CONTAINER_API_KEY` and `CONTAINER_ID` are in every container, and that key can stop this one contract (OpenAPI files of
-vast.ai). That it can read its own label as well is our belief, and none of it was tried: so nothing relies on it. The
-user's own key never goes there.
+vast.ai). That it can read its own label as well is our belief, and none of it was tried: so nothing relies on it. Where
+it cannot, nobody tells the container that its lease was extended: then only its renew-until ends it. The user's own key
+never goes there.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.core.model.instances import NEVER_RAN, TAG_ID, Address, Instance, Listing, State
+from cloudgpu.core.model.instances import NEVER_RAN, TAG_ID, TAG_RENEW_UNTIL, Address, Instance, Listing, State
 from cloudgpu.core.model.offers import Market
 from cloudgpu.errors import InstanceNotFound, InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.machine.container_start import TAGS
@@ -128,6 +128,23 @@ def tag(vast: Vast, id: str, tags: Mapping[str, str]) -> None:  # noqa: A002
         message = f"The tags of {id} need {len(label)} characters, and a label at {CLOUD} has {LONGEST_LABEL}."
         raise InvalidRequest(message, field="tags", value=id, next="Take shorter texts.")
     _change(vast, id, {"label": label})
+    _tell_of_the_end(vast, found, tags.get(TAG_RENEW_UNTIL, ""))
+
+
+def _tell_of_the_end(vast: Vast, found: Raw, until: str) -> None:
+    """Say which end a container has that cannot read its label, where it was just given a later one than its launch's.
+
+    Its lease does not end it then (container.sh), but the renew-until of its launch does.
+    """
+    first = _object(_given(found)).get(TAG_RENEW_UNTIL, "")
+    if not (first.isdecimal() and until.isdecimal()) or int(until) <= int(first):
+        return
+    if tags_of(found).get(TAG_RENEW_UNTIL) == until:  # it was said when that was set
+        return
+    vast.notify(
+        f"The container reads its new end from its label, if vast.ai lets it. If not, it stops itself at "
+        f"{datetime.fromtimestamp(int(first), UTC):%Y-%m-%d %H:%M} UTC, the renew-until of its launch. Its disk stays."
+    )
 
 
 def _change(vast: Vast, id: str, body: Mapping[str, str]) -> None:  # noqa: A002
@@ -168,11 +185,16 @@ def instance(vast: Vast, found: Raw) -> Instance:
 
 def tags_of(found: Raw) -> dict[str, str]:
     """Return a contract's tags: those of its launch, with what its label has changed since."""
-    env = found.get("extra_env") or ()
-    pairs = dict(env.items() if isinstance(env, Mapping) else (pair for pair in env if len(pair) == 2))  # noqa: PLR2004
-    tags = _object(str(pairs.get(TAGS) or ""))
+    tags = _object(_given(found))
     changed = _label(found)[1] if tags else {}
     return {**tags, **{f"{PREFIX}{name}": value for name, value in changed.items()}}
+
+
+def _given(found: Raw) -> str:
+    """Return the tags of a contract's launch, as they were given to it."""
+    env = found.get("extra_env") or ()
+    pairs = dict(env.items() if isinstance(env, Mapping) else (pair for pair in env if len(pair) == 2))  # noqa: PLR2004
+    return str(pairs.get(TAGS) or "")
 
 
 def _label(found: Raw) -> tuple[str, dict[str, str]]:

@@ -11,20 +11,23 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from cloudgpu.core.catalog.matching import fits, markets
+from cloudgpu.core.model.account import Region
 from cloudgpu.core.model.offers import Availability, Available, Market, Requirements, TrafficPrices, Trust
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.vast.client import CLOUD, KIND
 from cloudgpu.providers.vast.gpus import accelerator, names_of, type_name
-from cloudgpu.providers.vast.options import COUNTRY
+from cloudgpu.providers.vast.options import API, COUNTRY
 
 if TYPE_CHECKING:
     from cloudgpu.providers.vast.client import Key, Vast
 
 Ask = Mapping[str, Any]
 LIMIT = 1000  # offers of one search: the market has a few thousand
+HTTPS = 443
 LEAST_CUDA = 12.4
 LEAST_SPAN = timedelta(hours=1)  # that an offer has to go on for to be shown; a launch asks for its whole lease
 BID_OVER_LEAST = Decimal("1.25")  # of the least bid, so that the next bidder does not take it at once; our choice
@@ -48,6 +51,16 @@ def available(vast: Vast, requirements: Requirements) -> Availability:
             filters["machine_id"] = {"eq": machine}
         found += [item_of(vast, ask, market) for ask in search(vast, market, filters)]
     return Availability(tuple(item for item in _first_of_each(found) if _is_meant(vast, item, requirements)))
+
+
+def regions(vast: Vast) -> list[Region]:
+    """Return the countries in which something is offered now, of those that this account uses. One call.
+
+    vast.ai has one address for all of them. Of more than `LIMIT` offers, the cheapest are seen.
+    """
+    parts = urlsplit(API)
+    found = {country_of(ask) for ask in search(vast, Market.ON_DEMAND, _usual(vast))}
+    return [Region(name, str(parts.hostname), HTTPS) for name in sorted(found) if vast.options.uses(name)]
 
 
 def search(vast: Vast, market: Market, filters: Mapping[str, Any], storage_gb: int = 0) -> list[Ask]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
-from cloudgpu.core.model.account import Credit
+from cloudgpu.core.model.account import Credit, Region
 from cloudgpu.core.model.identity import AccountIdentity
 from cloudgpu.core.model.instances import Instance, Listing
 from cloudgpu.core.model.launch import Attempt, LaunchRequest, Setup
@@ -62,6 +62,12 @@ class VastProvider:
         from cloudgpu.providers.vast import prices
 
         return prices.prices(self._vast, offers)
+
+    def regions(self) -> Sequence[Region]:
+        """Return the countries in which hosts offer something now; one address answers for all."""
+        from cloudgpu.providers.vast import market
+
+        return market.regions(self._vast)
 
     def placement_constraint(self, setup: Setup, requirements: Requirements) -> PlacementConstraint:
         """Return that nothing ties a launch to a place; refuse an image without its tag, and volumes."""
@@ -135,8 +141,8 @@ class VastProvider:
 
         return account.credit(self._vast)
 
-    def findings(self, region: str | None = None) -> Sequence[Finding]:  # noqa: ARG002  (an account has one credit)
-        """Return what was looked at in the account: its credit."""
+    def findings(self, region: str | None = None) -> Sequence[Finding]:  # noqa: ARG002  (one account, all its hosts)
+        """Return what was looked at in the account: whose the key is."""
         from cloudgpu.providers.vast import account
 
         return account.findings(self._vast)

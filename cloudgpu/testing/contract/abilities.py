@@ -40,6 +40,7 @@ from cloudgpu.providers.account_abilities import (
     NarrowsSsh,
     RaisesQuota,
     ReadsCredit,
+    Registers,
 )
 from cloudgpu.providers.cluster_abilities import BulkStop, ClearsShared, LaunchesTogether
 from cloudgpu.testing.contract.accounts import (
@@ -52,6 +53,7 @@ from cloudgpu.testing.contract.accounts import (
     HasTimerRoleContract,
     RaisesQuotaContract,
     ReadsCreditContract,
+    RegistersContract,
 )
 from cloudgpu.testing.contract.base import ContractBase
 from cloudgpu.testing.contract.bulk import BulkStopContract
@@ -115,6 +117,7 @@ __all__ = [
     "ReachableContract",
     "ReadsCreditContract",
     "ReadsHostKeysContract",
+    "RegistersContract",
     "ReportsActivityContract",
     "ReportsProcessesContract",
     "ResolvesContract",
@@ -159,4 +162,5 @@ ABILITY_SUITES: Mapping[type[Any], type[ContractBase]] = {
     ReadsHostKeys: ReadsHostKeysContract,
     Examines: ExaminesContract,
     NarrowsSsh: NarrowsSshContract,
+    Registers: RegistersContract,
 }

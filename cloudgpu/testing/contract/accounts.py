@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import cast
 
@@ -23,8 +24,9 @@ from cloudgpu.providers.account_abilities import (
     HasTimerRole,
     RaisesQuota,
     ReadsCredit,
+    Registers,
 )
-from cloudgpu.providers.base import Provider
+from cloudgpu.providers.base import Factory, Provider, ProviderSettings
 from cloudgpu.testing.contract.base import ContractBase
 
 HIGHEST_PORT = 65535
@@ -239,3 +241,21 @@ class ReadsCreditContract(ContractBase):
         assert second.left <= first.left
         assert second.page == first.page
         assert second.as_of >= first.as_of
+
+
+class RegistersContract(ContractBase):
+    """Only a launch and `init` put into an account what it is known by; a look tells of the same account before it."""
+
+    def test_the_identity_before_is_that_after_and_registering_twice_is_fine(
+        self, provider: Provider, factory: Factory, settings: ProviderSettings
+    ) -> None:
+        """Also for the next process, and for another computer once it is there."""
+        able = cast("Registers", provider)
+        before = provider.identity()
+        registered = able.is_registered()
+        assert factory(settings).identity() == before
+        assert cast("Registers", factory(settings)).is_registered() == registered
+        found = [able.register(), able.register()]
+        assert able.is_registered()
+        elsewhere = factory(replace(settings, home=settings.home.with_name("elsewhere")))
+        assert {(one.kind, one.id) for one in (before, *found, elsewhere.identity())} == {(before.kind, before.id)}

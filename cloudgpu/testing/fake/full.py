@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 
 from cloudgpu.core.model.account import Credit
+from cloudgpu.core.model.identity import AccountIdentity
 from cloudgpu.core.model.instances import Instance, Process, State
 from cloudgpu.core.model.launch import LaunchRequest
 from cloudgpu.core.model.offers import Available, Basis, Market, Price, Requirements
@@ -89,6 +90,14 @@ class FullFakeProvider(ReachableFakeProvider):
         """Keep these networks in place of those before, as long as this value lives."""
         with self._call("narrow_ssh"):
             self._ssh_sources = tuple(cidrs)
+
+    def is_registered(self) -> bool:
+        """Return true: the account is known by what the cloud itself calls it."""
+        return True
+
+    def register(self) -> AccountIdentity:
+        """Return the account; nothing is to be put there."""
+        return self.identity()
 
     def writes(self, name: str, *, template: bool) -> Sequence[str]:
         """Return what a launch of that name would write; it writes nothing."""

@@ -13,7 +13,7 @@ from cloudgpu.core.advice.model_memory import Method
 from cloudgpu.core.advice.recommend import Machine
 from cloudgpu.core.advice.recommendation import Answer
 from cloudgpu.core.advice.workloads import Source
-from cloudgpu.core.catalog.catalog import SpeedBasis, is_old
+from cloudgpu.core.catalog.catalog import SpeedBasis, is_old, marketplace_notes
 from cloudgpu.core.catalog.gpus import Work
 from cloudgpu.core.model.offers import Basis, Market
 from cloudgpu.core.values.money import Money
@@ -238,6 +238,7 @@ def warnings(answer: Answer) -> Iterator[str]:
         yield "Azure's spot prices have moved since: many later ones equal the list price."
     if spot and listed.basis is Basis.DERIVED and machine.offer.type.provider == "aws":
         yield "EC2's spot price is the list price less published savings: off by -22% to +80% where observed."
+    yield from marketplace_notes([one.offer for one in answer.machines])
     if _is_tight(answer, machine):
         yield f"It is tight on the {machine.spec.name}: {answer.rules.notes['tight'].says} (recalled)."
 

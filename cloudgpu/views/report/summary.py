@@ -33,6 +33,7 @@ def summary(document: ReportDocument) -> list[str]:
         *filter(None, [document["comparison"].get("sentence")]),
         *_going_on(document, shown),
         *_budgets(document, shown),
+        *_prepaid(document, shown, clock),
         *_idle(document, shown),
         *_saved(document, shown),
         *_left(document, shown),
@@ -122,6 +123,15 @@ def _budgets(document: ReportDocument, shown: Amounts) -> Iterator[str]:
                 f"The budget {one['name']} is empty on {at:%Y-%m-%d} at this rate: "
                 f"{_said(shown, one['remaining_usd'])} of {_said(shown, one['limit_usd'])} are left."
             )
+
+
+def _prepaid(document: ReportDocument, shown: Amounts, clock: Clock) -> Iterator[str]:
+    for one in document["prepaid"]:
+        end = ""
+        if one["ends_at"] is not None:
+            rate = shown.said(one["usd_per_hour"], 2)
+            end = f"; at {rate} an hour it ends {clock(one['ends_at'])}, and its data is deleted then"
+        yield f"The credit of {one['account']} was {_said(shown, one['left_usd'])} at {clock(one['as_of'])}{end}."
 
 
 def _idle(document: ReportDocument, shown: Amounts) -> Iterator[str]:

@@ -11,6 +11,7 @@ from typing import Any
 
 def keep_models() -> None:
     """Keep, in this process, each data file as it was read, and the class of each service's clients."""
+    from botocore import hooks
     from botocore.client import ClientCreator
     from botocore.loaders import JSONFileLoader
 
@@ -33,6 +34,31 @@ def keep_models() -> None:
     JSONFileLoader.kept = files
     JSONFileLoader.load_file = load_file
     ClientCreator._create_client_class = create_client_class
+    _keep_names_of_events(hooks)
+
+
+def _keep_names_of_events(hooks: Any) -> None:
+    """Keep what each event is called, and which functions may hear of it: each session and each client asked anew.
+
+    A third of what it took to make one went there. The names depend on a table of botocore's, which stays.
+    """
+    names, makes, asks, takes = dict[str, str](), hooks.EventAliaser.__init__, hooks.accepts_kwargs, dict[Any, Any]()
+
+    def made(self: Any, *args: Any, **more: Any) -> None:
+        makes(self, *args, **more)
+        if self._event_aliases == hooks.EVENT_ALIASES:
+            self._alias_name_cache = names
+
+    def accepts_kwargs(function: Any) -> Any:
+        code = getattr(function, "__code__", None)
+        if code is None:
+            return asks(function)
+        if code not in takes:
+            takes[code] = asks(function)
+        return takes[code]
+
+    hooks.EventAliaser.__init__ = made
+    hooks.accepts_kwargs = accepts_kwargs
 
 
 def keep_keys() -> None:

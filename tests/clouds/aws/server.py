@@ -14,7 +14,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from moto.core.base_backend import BackendDict
+from moto.core.base_backend import BackendDict, BaseBackend
 from moto.core.model_instances import reset_model_data
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
@@ -107,7 +107,7 @@ class AwsServer:
     def reset(self) -> None:
         """Forget everything: machines, calls, faults, the clock."""
         with self._lock:
-            BackendDict.reset()
+            _drop_backends()
             reset_model_data()
             types.withdraw()
             self.faults.clear()
@@ -290,6 +290,16 @@ class AwsServer:
         self._note(call, answered=False)
         environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
         raise ConnectionAbortedError  # werkzeug takes it for a client that has gone
+
+
+def _drop_backends() -> None:
+    """Forget what moto has; its own `reset` first furnishes anew each region that was used, and drops that, too."""
+    for service in list(BackendDict._instances):
+        for _account, _region, backend in service.iter_backends():
+            if type(backend).reset is not BaseBackend.reset:
+                backend.reset()  # closes its files
+        service.clear()
+    BackendDict._instances.clear()
 
 
 def served(one: Any) -> ssh.Machine:

@@ -10,9 +10,11 @@ import pytest
 
 from cloudgpu.cli.app import run
 from cloudgpu.control.budgets.credit import credit_checks
+from cloudgpu.control.clusters.lease import extend_all, hold_all, plan_extension_of_all
 from cloudgpu.control.inventory.listing import listed
 from cloudgpu.control.launch.budget_preview import check_budgets, planned
 from cloudgpu.control.launch.launch import launch
+from cloudgpu.control.lifecycle.lease import extend, plan_extension
 from cloudgpu.control.lifecycle.lifecycle import stop
 from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
@@ -110,6 +112,30 @@ def test_a_stopped_machine_starts_only_where_the_credit_carries_its_new_lease(pa
     assert paid.machines() == []
     left(paid, hourly(paid) * 9)
     start(paid.session, row, new_lease(paid.session, row, None))
+
+
+def test_an_extension_counts_what_runs_once_whoever_names_its_price(paid):
+    """The fake's own word of what is spent an hour has the machine in it that is extended."""
+    row = paid.up(name="fox").machine
+    left(paid, hourly(paid) * Decimal("12.5"))
+    with pytest.raises(BudgetRefused, match="of its new lease"):
+        extend(paid.session, plan_extension(paid.session, row, timedelta(hours=5)))
+    extend(paid.session, plan_extension(paid.session, row, timedelta(hours=4)))
+
+
+def test_a_cluster_is_extended_and_held_only_where_the_credit_carries_all_of_it(paid):
+    paid.up(nodes=2, name="train")
+    rows, until = paid.rows(), paid.session.clock() + timedelta(hours=12)
+    left(paid, hourly(paid) * 12 + 5)
+    plan = plan_extension_of_all(paid.session, rows, timedelta(hours=4))
+    with pytest.raises(BudgetRefused, match="covers train and what runs there for 6h"):
+        extend_all(paid.session, plan)
+    with pytest.raises(BudgetRefused, match="of its hold"):
+        hold_all(paid.session, rows, until)
+    assert {row.expires for row in paid.rows()} == {rows[0].expires}
+    left(paid, hourly(paid) * 24 + 10)
+    assert not extend_all(paid.session, plan).faults
+    assert not hold_all(paid.session, rows, until).faults
 
 
 def test_an_account_that_is_not_paid_in_advance_is_asked_nothing(lab):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from cloudgpu.cli.jobs.planned import brief_text, plan_text
 from cloudgpu.control.api.jobs import _plan_value
 from cloudgpu.control.inputs.launch_request import parse_request
+from cloudgpu.control.jobs.deadline import moves
 from cloudgpu.control.jobs.inputs.request import parse_run
 from cloudgpu.control.jobs.plan import plan_run
 from cloudgpu.control.launch.budget_preview import planned
@@ -18,7 +20,8 @@ from cloudgpu.control.pricing.traffic import is_charged, line_of, record
 from cloudgpu.core.billing.charge_notes import traffic_gaps
 from cloudgpu.core.billing.totals import spent
 from cloudgpu.core.events.projection import machine_of
-from cloudgpu.core.launch.traffic import job_traffic, sentences
+from cloudgpu.core.jobs.remote_state import Phase, RemoteState
+from cloudgpu.core.launch.traffic import job_traffic, move_traffic, sentences
 from cloudgpu.core.model.offers import NoteKind, TrafficPrices
 from cloudgpu.core.values.money import Money
 
@@ -157,3 +160,37 @@ def test_an_offers_own_prices_win_over_the_catalogue(own, egress, said):
     prices = own and TrafficPrices(*map(Money.usd, own))
     found = job_traffic(prices, egress and Money.usd(egress), 10 * GB, (2 * GB, "old"))
     assert (found and sentences(found)) == said
+
+
+def travels(lab, machine, tmp_path, region=None):
+    """Return what a move of a job costs: 1 GB of snapshot, 2 of checkpoint, 4 of results, 8 from buckets."""
+    copy = tmp_path / "checkpoints" / "1"
+    (copy / "data").mkdir(parents=True, exist_ok=True)
+    (copy / "checkpoint.json").write_text(json.dumps({"name": "1", "files": [{"size": 2 * GB}]}))
+    remote = RemoteState(Phase.RUNNING, 0.0, results_bytes=4 * GB, data=(8 * GB, 8 * GB))
+    here = prepare(lab.session, parse_request(gpu="v100")).plan.offer
+    there = here if region is None else replace(here, available=replace(here.available, region=region))
+    return moves._travel(GB, machine, remote, tmp_path, here, there)
+
+
+def test_a_move_is_priced_by_what_the_old_machines_offer_takes_for_sending_and_the_new_ones_for_receiving(
+    lab, tmp_path
+):
+    machine = up(lab)
+    # Out: the checkpoint, 2 GB at $0.03. In: snapshot, checkpoint and data, 11 GB at $0.02.
+    assert travels(lab, machine, tmp_path) == Money.usd("0.28")
+    # Elsewhere the results go out, too: 4 GB more; what comes from buckets the old machine does not send.
+    assert travels(lab, machine, tmp_path, "elsewhere") == Money.usd("0.40")
+
+
+def test_a_move_at_a_place_that_charges_for_no_traffic_costs_none(make_lab, tmp_path):
+    free = make_lab("")
+    assert travels(free, up(free), tmp_path, "elsewhere") == Money(0)
+
+
+def test_a_move_elsewhere_is_priced_by_the_catalogue_with_what_comes_from_buckets(tmp_path):
+    found = move_traffic(14 * GB, 11 * GB, None, Money.usd("0.09"), None)
+    assert found == Money.usd("1.26")
+    assert move_traffic(2 * GB, 11 * GB, None, Money.usd("0.09"), TrafficPrices(Money(0), Money.usd("0.02"))) == (
+        Money.usd("0.40")
+    )

@@ -34,7 +34,14 @@ def row(*, ended=None, at=None, due=None):
 
 
 def heard(host, ago, *, battery=False, accounts=("scope:fake/1", "scope:fake/2")):
-    return {"host": host, "at": iso(NOW - ago), "every_s": 600.0, "battery": battery, "accounts": list(accounts)}
+    return {
+        "home": host,
+        "host": "ubuntu",
+        "at": iso(NOW - ago),
+        "every_s": 600.0,
+        "battery": battery,
+        "accounts": list(accounts),
+    }
 
 
 @pytest.mark.parametrize(
@@ -47,7 +54,7 @@ def heard(host, ago, *, battery=False, accounts=("scope:fake/1", "scope:fake/2")
     ],
 )
 def test_a_pass_of_another_computer_stands_for_our_own_only_where_it_guards_as_much(theirs, due):
-    body = {"ok": True, "host": "laptop"}
+    body = {"ok": True, "host": "ubuntu", "home": "laptop"}
     body["scheduled"] = [heard("server", 9 * MINUTE), heard("laptop", 3 * MINUTE, **theirs)]
     at = NOW - 3 * MINUTE
     before = LastPass(Event(1, iso(at), "own", iso(at), "ada", "reap_finished", "reaper", "x", "", body), at)

@@ -11,6 +11,7 @@ import pytest
 from cloudgpu.cli.app import run
 from cloudgpu.cli.launch.planned import glance
 from cloudgpu.cli.machine_text import guards
+from cloudgpu.config.files.paths import Home
 from cloudgpu.control.inventory.listing import listed
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.lifecycle.lease import extend, plan_extension, set_hold
@@ -164,6 +165,31 @@ def test_a_colleagues_run_on_the_same_ledger_counts_until_it_is_silent(poor, pow
     assert poor.prepare().plan.run.host == "server"
     passed(poor, minutes=16)
     assert "laptop runs on a battery" in refused(poor)
+
+
+def test_a_computer_of_the_same_name_with_a_battery_does_not_hide_the_one_that_stays_on(poor, power):
+    """Many images call their computer "ubuntu": what tells them apart is the number that each home has."""
+    passed(poor)
+    server = guarding.own_home(poor.session)
+    assert guarding.own_home(poor.opened()) == server  # also for the next process
+    poor.session.home.number.unlink()  # from here on we are the other one
+    power.on_battery()
+    passed(poor, minutes=5)
+    assert guarding.own_home(poor.session) != server
+    assert poor.prepare().plan.run.host == HERE
+    assert [(one.host, one.battery) for one in guarding.scheduled(poor.session)] == [(HERE, False), (HERE, True)]
+    passed(poor, minutes=16)
+    assert "runs on a battery" in refused(poor)
+
+
+def test_a_copy_of_a_home_on_the_same_computer_is_another_one(poor, tmp_path):
+    passed(poor)
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    (copy / "number").write_bytes(poor.session.home.number.read_bytes())
+    first = guarding.own_home(poor.session)
+    poor.session.home = Home(copy)
+    assert guarding.own_home(poor.session) != first
 
 
 def test_a_watch_that_stays_on_makes_its_own_runs_beside_those_of_a_laptop(poor, power, monkeypatch):

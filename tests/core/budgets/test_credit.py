@@ -88,7 +88,7 @@ def test_a_spending_of_next_to_nothing_has_an_end_that_a_calendar_has():
     for nanos in (1, 1370):
         one = known("1000", "0")._replace(hourly=Money(nanos))
         assert carries(one.credit.left, one.hourly) == LONGEST
-        assert str(credit_value(one, NOW)["ends_at"]).startswith("2126-")
+        assert str(credit_value(one, one.hourly, NOW)["ends_at"]).startswith("2126-")
 
 
 @given(amounts, hourlies, hourlies, spans, amounts)

@@ -15,13 +15,14 @@ LAMBDA, OTHER = "scope:lambda/acc", "scope:aws/1"
 TEN = timedelta(minutes=10)
 
 
-def run(host="tower", ago=timedelta(), every=TEN, *, battery=False, accounts=(LAMBDA,)):
-    return ScheduledRun(host, NOW - ago, every, battery, frozenset(accounts))
+def run(host="tower", ago=timedelta(), every=TEN, *, home=None, battery=False, accounts=(LAMBDA,)):
+    return ScheduledRun(home or f"home of {host}", host, NOW - ago, every, battery, frozenset(accounts))
 
 
 runs = st.builds(
     run,
-    host=st.sampled_from([f"host-{n}" for n in range(12)]),
+    home=st.sampled_from([f"home-{n}" for n in range(24)]),
+    host=st.sampled_from(["ubuntu", "tower"]),
     ago=st.integers(-3000, 200_000).map(lambda s: timedelta(seconds=s)),
     every=st.integers(1, 86_400).map(lambda s: timedelta(seconds=s)),
     battery=st.sampled_from([True, False, None]),
@@ -64,15 +65,28 @@ def test_a_run_is_relied_on_only_where_nothing_is_missing_of_it(known):
     assert found is None or (found in fit and found.every == min(one.every for one in fit))
 
 
-@given(st.lists(runs, max_size=20), runs)
-def test_a_line_carries_few_computers_the_own_one_once_and_never_drops_a_recent_for_a_silent_one(before, own):
+@given(st.lists(runs, max_size=30, unique_by=lambda one: one.home), runs)
+def test_a_line_carries_few_homes_the_own_one_once_and_never_drops_a_recent_for_a_silent_one(before, own):
     own = own._replace(at=NOW)
     found = with_run(before, own, NOW)
     assert len(found) <= MOST
-    assert [one for one in found if one.host == own.host] == [own]
-    left = [one for one in before if one not in found and one.host != own.host]
+    assert [one for one in found if one.home == own.home] == [own]
+    left = [one for one in before if one not in found and one.home != own.home]
     if any(is_recent(one, NOW) for one in left):
         assert all(is_recent(one, NOW) for one in found)
+
+
+def test_computers_of_the_same_name_and_homes_of_one_computer_do_not_hide_each_other():
+    server, laptop = run("ubuntu", home="a"), run("ubuntu", home="b", battery=True)
+    assert set(with_run([server], laptop, NOW)) == {server, laptop}
+    assert guarding_run(with_run([server], laptop, NOW), LAMBDA, NOW) == server
+    assert missing([laptop, laptop._replace(home="c")], LAMBDA, NOW).startswith("ubuntu runs on a battery")
+
+
+def test_the_only_run_that_guards_an_account_is_not_crowded_out_by_newer_ones_of_others():
+    night = run("nas", timedelta(hours=20), timedelta(days=1))
+    crowd = [run(home=f"container-{n}", accounts=(OTHER,)) for n in range(2 * MOST)]
+    assert guarding_run(with_run([night, *crowd[1:]], crowd[0], NOW), LAMBDA, NOW) == night
 
 
 @given(runs)

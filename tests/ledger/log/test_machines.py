@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sqlite3
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -14,6 +15,7 @@ from cloudgpu.core.events.log import Draft
 from cloudgpu.core.values.times import iso
 from cloudgpu.ledger.log.machines import of_those_there
 from cloudgpu.ledger.open import open_ledger
+from cloudgpu.ledger.sqlite import connection as connections
 from tests.ledger.lines import DISK, at, intended, priced, seen
 from tests.ledger.suite import KEPT
 
@@ -64,6 +66,25 @@ def test_who_has_read_before_finds_what_one_finds_who_reads_all(tmp_path):
         fresh.close()
     assert len(reader.machines()) > 5
     assert len(reader.bills()) > len(reader.machines())
+
+
+def test_what_others_appended_is_found_without_reading_all_lines(tmp_path, monkeypatch):
+    """SQLite would look through a whole index for a DISTINCT, and a pass reads all rows a dozen times."""
+    asked = []
+
+    def execute(self, sql, parameters=(), /):
+        if "line" in sql and "LIMIT 1" not in sql:
+            asked.extend(row[3] for row in sqlite3.Connection.execute(self, f"EXPLAIN QUERY PLAN {sql}", parameters))
+        return sqlite3.Connection.execute(self, sql, parameters)
+
+    reader, writer = opened(tmp_path), opened(tmp_path)
+    writer.append([a_line(random.Random(7), 1)])
+    reader.machines()
+    writer.append([a_line(random.Random(7), 2)])
+    monkeypatch.setattr(connections._Patient, "execute", execute)
+    reader.machines()
+    assert len(asked) == 2
+    assert all(plan.startswith("SEARCH line USING INTEGER PRIMARY KEY") for plan in asked)
 
 
 def life():

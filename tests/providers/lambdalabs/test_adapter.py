@@ -375,7 +375,7 @@ def test_a_machine_that_was_taken_away_says_so(lambdalabs, provider, attempt):
 def test_everybody_with_a_key_to_the_account_finds_the_same_one_and_another_account_is_another(
     lambdalabs, provider, settings, tmp_path, monkeypatch
 ):
-    first = provider.identity()
+    first = provider.register()
     assert make(replace(settings, home=tmp_path / "another-computer")).identity() == first
     lambdalabs.key = "secret_another-key-of-the-account_0123456789"
     monkeypatch.setenv("LAMBDA_API_KEY", lambdalabs.key)
@@ -386,10 +386,44 @@ def test_everybody_with_a_key_to_the_account_finds_the_same_one_and_another_acco
     assert make(settings).identity() != first
 
 
+def test_a_look_puts_nothing_into_the_account_and_tells_of_the_one_that_a_launch_will_be_in(
+    lambdalabs, provider, settings, attempt
+):
+    before = provider.identity()
+    assert not provider.is_registered()
+    assert make(settings).identity() == before  # the next process
+    provider.findings()
+    assert lambdalabs.state.keys == {}
+    assert "which is not there yet" in before.words
+    launch(provider, attempt)
+    after = provider.identity()
+    assert (after.kind, after.id) == (before.kind, before.id)
+    assert "not there yet" not in after.words
+
+
+def test_two_computers_are_of_one_account_once_either_has_put_the_ssh_key_there(
+    lambdalabs, provider, settings, tmp_path
+):
+    other = make(replace(settings, home=tmp_path / "another-computer"))
+    assert other.identity().id != provider.identity().id  # nobody can say
+    known = other.register()
+    lambdalabs.advance(30)
+    assert provider.identity() == known
+    assert provider.register() == known
+    assert len(lambdalabs.called("add-key")) == 1
+
+
+def test_accounts_without_the_ssh_key_are_not_taken_for_each_other(lambdalabs, provider, monkeypatch):
+    first = provider.identity()
+    lambdalabs.key = "secret_key-of-another-account_0123456789"
+    monkeypatch.setenv("LAMBDA_API_KEY", lambdalabs.key)
+    assert provider.identity().id != first.id
+
+
 def test_an_ssh_key_that_was_deleted_is_put_back_and_one_that_was_replaced_refuses_a_launch(
     lambdalabs, provider, attempt
 ):
-    first = provider.identity()
+    first = provider.register()
     lambdalabs.state.keys.clear()
     launch(provider, attempt)
     assert provider.identity() == first
@@ -401,7 +435,7 @@ def test_an_ssh_key_that_was_deleted_is_put_back_and_one_that_was_replaced_refus
 
 
 def test_no_private_half_of_that_ssh_key_is_kept_anywhere(lambdalabs, provider, tmp_path):
-    provider.identity()
+    provider.register()
     kept = [path.read_text() for path in (tmp_path / "lambda").rglob("*") if path.is_file()]
     assert len(kept) == 1
     assert re.fullmatch(r"ssh-ed25519 \S+\n", kept[0])

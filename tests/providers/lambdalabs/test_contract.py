@@ -15,6 +15,7 @@ from cloudgpu.testing import (
     HasRegionsContract,
     NarrowsSshContract,
     ProviderContract,
+    RegistersContract,
 )
 
 
@@ -25,6 +26,7 @@ class TestLambda(
     HasLoginContract,
     ExaminesContract,
     NarrowsSshContract,
+    RegistersContract,
 ):
     @pytest.fixture
     def factory(self) -> Factory:

@@ -10,6 +10,8 @@ import pytest
 import cloudgpu
 from cloudgpu.core.model.instances import TAG_ID
 from cloudgpu.errors import NoCapacity, QuotaExceeded
+from cloudgpu.providers.base import ProviderSettings
+from cloudgpu.providers.lambdalabs.provider import make
 from cloudgpu.testing import write_plugin
 
 CONFIG = 'provider = "lambda"\npolicy = "throwaway"\naddress_services = []\n'
@@ -48,6 +50,23 @@ def test_a_pass_over_many_machines_is_one_call_to_lambda(lambdalabs, gpu):
     assert asked(lambdalabs) == ["list"]
     gpu.automation.reap()
     assert asked(lambdalabs) == ["list"]
+
+
+def test_looks_and_runs_of_the_reaper_change_nothing_in_a_fresh_account(lambdalabs, gpu):
+    for look in (lambda: gpu.machines.ls(refresh=True), gpu.automation.reap, gpu.automation.doctor):
+        look()
+        assert not {*asked(lambdalabs)} - {"list", "keys", "types", "global-firewall"}
+    gpu.machines.up(wait=False, name="bear", **WANTED)
+    assert asked(lambdalabs).count("add-key") == 1
+    assert [one["name"] for one in gpu.machines.ls(refresh=True)["machines"]] == ["bear"]
+
+
+def test_a_machine_is_of_the_account_as_another_computer_has_just_marked_it(lambdalabs, gpu, tmp_path):
+    gpu.machines.ls(refresh=True)  # nobody has marked it yet
+    known = make(ProviderSettings("lambda", {}, tmp_path / "other", lambdalabs.clock.now, lambda _: None)).register()
+    made = gpu.machines.up(wait=False, name="bear", **WANTED)["machine"]
+    assert made["identity"]["id"] == known.id
+    assert len(lambdalabs.called("add-key")) == 1
 
 
 def test_at_its_leases_end_a_machine_that_cannot_stop_is_ended_and_proved(lambdalabs, gpu):

@@ -283,13 +283,66 @@ def without_a_server(root, manager):
     return subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=30).stdout
 
 
-def looked(root, ask="", **environ):
+def test_while_the_tags_cannot_be_read_only_renew_until_ends_the_machine_for_the_agent_too(tmp_path):
+    """Its lease may have been extended, and nobody could tell it: then the reaper ends that, and renew-until always."""
+    now = int(time.time())
+    over, later = str(now - 5), str(now + 600)
+    tags = {"cloudgpu-expires": over, "cloudgpu-renew-until": later, "cloudgpu-name": "fox"}
+    given, told = json.dumps(tags), kept(tmp_path) / "tags.json"
+    for broken in ("exit 7", "echo '{}'", ""):
+        told.unlink(missing_ok=True)
+        told.with_name("tags.given").unlink(missing_ok=True)
+        assert looked(tmp_path, ask=broken, CLOUDGPU_TAGS=given) == ("" if broken else "lease")
+        assert json.loads(told.read_text()) == {**tags, **({"cloudgpu-expires": later} if broken else {})}
+    assert looked(tmp_path, ask=f"echo '{given}'") == "lease"  # it can be read again
+    assert looked(tmp_path / "two", ask="exit 7", CLOUDGPU_TAGS=given.replace(later, over)) == "renew-until"
+    assert looked(tmp_path / "three", ask="exit 7") == ""  # it was never told any
+    tags = json.loads((kept(tmp_path / "three") / "tags.json").read_text())
+    assert tags["cloudgpu-expires"] == tags["cloudgpu-renew-until"]
+
+
+@pytest.mark.parametrize(
+    ("ask", "made", "until", "renews"),
+    [
+        ("exit 7", "now", -5, True),
+        ("exit 7", "now", 600, False),  # only its lease is over, which may have been extended
+        ("told", "now", -5, False),  # it is told its new one
+        ("", "now", 600, True),
+        ("exit 7", "before", -5, False),  # another launch's files
+    ],
+)
+def test_a_start_after_the_end_gives_it_the_span_of_its_launch_only_where_nobody_tells_it_another(
+    tmp_path, ask, made, until, renews
+):
+    now = int(time.time())
+    attempt = make_attempt(ITEM)
+    over = json.dumps({"cloudgpu-expires": str(now - 5), "cloudgpu-renew-until": str(now + until)})
+    base = kept(tmp_path)
+    base.mkdir()
+    (base / "tags.json").write_text(over)
+    (base / "launch").write_text(attempt.token if made == "now" else "another")
+    looked(tmp_path, ask=f"echo '{over}'" if ask == "told" else ask, once="renewed\n")
+    tags = json.loads((base / "tags.json").read_text())
+    new = int(tags["cloudgpu-renew-until"])
+    assert (new != now + until) == renews
+    if renews:
+        assert new >= now + (attempt.renew_until - attempt.made_at).total_seconds()
+
+
+def kept(root):
+    return Path(base_of(make_attempt(ITEM), Place(keep=str(root))))
+
+
+LOOKS = 'first_tags\nif [ -n "$ask" ]; then asked_tags; fi\nover\n'
+
+
+def looked(root, ask="", once=LOOKS, **environ):
     """Run the script's own functions once, without starting anything, and return what they say of the end."""
+    root.mkdir(exist_ok=True)
     place = Place(ask=ask, keep=str(root))
     text = container_start(make_attempt(ITEM), place)
     head, mark, _ = text.partition('mkdir -p "$CLOUDGPU_RUN"')
     assert mark
-    once = 'first_tags\nif [ -n "$ask" ]; then keep_tags "$(sh -c "$ask" | tr -d "\\n")"; fi\nover\n'
     env = {"PATH": os.environ["PATH"], "CLOUDGPU_LOG": "", **environ}
     command = ["/bin/sh", "-c", head + once]
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=30)

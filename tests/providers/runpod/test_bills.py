@@ -53,6 +53,13 @@ def test_a_listing_costs_one_call_and_a_pass_two(lab, runpod):
     assert [call.action for call in runpod.calls[before:]] == ["pods.list", "billing.balance"]
 
 
+def test_down_right_after_up_is_proved_by_the_look_before_and_the_one_after_it(lab, runpod):
+    up(lab)
+    before = len(runpod.calls)
+    lab.machines.down("bear")
+    assert [call.action for call in runpod.calls[before:]] == ["pods.get", "pods.delete", "pods.get"]
+
+
 def test_a_pass_ends_a_pod_whose_lease_is_over_and_terminates_it_after_its_renew_until(lab, runpod):
     up(lab, lease="2h", renew_until="4h")
     runpod.advance(3 * HOUR)

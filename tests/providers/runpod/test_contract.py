@@ -10,6 +10,7 @@ from cloudgpu.testing import (
     ExaminesContract,
     HasLoginContract,
     HasPricesContract,
+    HasRegionsContract,
     PausableContract,
     ProviderContract,
     ReadsCreditContract,
@@ -25,6 +26,7 @@ __all__ = ["runpod", "runpod_process"]
 class TestRunpod(
     ProviderContract,
     HasPricesContract,
+    HasRegionsContract,
     PausableContract,
     ReadsHostKeysContract,
     ResolvesContract,

@@ -45,6 +45,7 @@ class OwnHost:
     port: int = 0
     process: Forked | None = None
     python: str | None = None  # which its settings name
+    compiles: bool = False  # itself what it is sent, at each call
 
     @property
     def home(self) -> Path:
@@ -81,6 +82,8 @@ class OwnHost:
         if not self.home.exists():
             self.renew()
         environ = {"PATH": self.path, "LANG": "C.UTF-8", "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+        if not self.compiles:
+            environ["CLOUDGPU_TEST_COMPILED"] = os.environ["CLOUDGPU_TEST_HOSTS_PYTHON"]
         self.process = Forked(_run, self.host_key.private_pem, self.home, self.port, environ)
         self.port = self.process.port
         return self

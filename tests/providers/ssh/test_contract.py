@@ -31,6 +31,17 @@ from tests.providers.ssh.hosts import Lab, OwnHost
 pytest.importorskip("asyncssh", reason="the SSH server of the tests needs asyncssh: pip install 'cloudgpu[local]'")
 
 
+# Tests with several machines, and two that would find a second one elsewhere: each host is asked again and again.
+SEVERAL = {
+    "test_a_launched_machine_is_listed_with_exactly_its_tags",
+    "test_another_token_makes_another_machine",
+    "test_every_end_that_a_pass_decides_can_be_carried_out",
+    "test_ten_launches_at_once_make_ten_machines",
+    "test_terminating_one_leaves_the_others",
+    "test_the_same_token_never_makes_a_second_machine",
+}
+
+
 @pytest.fixture(scope="module")
 def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[OwnHost]]:
     """Three hosts for all tests: to start their SSH servers anew for each would take longer than the tests."""
@@ -42,12 +53,13 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[OwnHost]]:
 
 
 @pytest.fixture
-def hosts(three: list[OwnHost]) -> Iterator[list[OwnHost]]:
-    """The three, as if new; at the end nothing may run on them."""
-    for host in three:
+def hosts(three: list[OwnHost], request: pytest.FixtureRequest) -> Iterator[list[OwnHost]]:
+    """One of them, or all where a test has several machines, as if new; at the end nothing may run there."""
+    used = three if request.node.name in SEVERAL else three[:1]
+    for host in used:
         host.renew()
-    yield three
-    left = [process for host in three for process in host.ended()]
+    yield used
+    left = [process for host in used for process in host.ended()]
     assert not left, f"still running: {left}"
 
 
@@ -87,7 +99,7 @@ class TestSsh(
         places, offers = {}, {}
 
         def make(*, key: str = "contract", market: Market = Market.ON_DEMAND, **changes: Any) -> Attempt:
-            if market not in offers:  # a look at three hosts
+            if market not in offers:  # a look at each host
                 found = provider.available(Requirements(market=market)).items
                 offers[market] = [item for item in found if item.market is market]
             place = places.setdefault(key, len(places))

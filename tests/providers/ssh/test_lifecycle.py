@@ -53,6 +53,16 @@ def test_terminate_leaves_no_process_and_no_file_and_every_byte_of_the_users(lab
     assert stat.S_IMODE(host.keys.stat().st_mode) == 0o640
 
 
+def test_a_host_that_reads_what_it_is_sent_itself_does_the_same(own, tmp_path):
+    lab = Lab(tmp_path, own(compiles=True))  # the others run it compiled: tests/guard/compiled.py
+    before = lab.hosts[0].files()
+    made = lab.launch(agent_source=source())
+    assert [one.id for one in lab.provider.list().instances] == [made.id]
+    lab.provider.terminate(made.id)
+    assert lab.provider.list().instances == ()
+    assert lab.hosts[0].files() == before
+
+
 def test_a_process_of_the_users_own_is_never_ended(lab, host):
     made = lab.launch(agent_source=source())
     (mark,) = {agent_of(host).environ()[MARKED]}

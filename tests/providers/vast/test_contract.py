@@ -16,6 +16,7 @@ from cloudgpu.testing import (
     ExaminesContract,
     HasLoginContract,
     HasPricesContract,
+    HasRegionsContract,
     PausableContract,
     ProviderContract,
     ReadsCreditContract,
@@ -40,6 +41,7 @@ class TestVast(
     ReadsHostKeysContract,
     HasLoginContract,
     ExaminesContract,
+    HasRegionsContract,
 ):
     at_once = 3
 

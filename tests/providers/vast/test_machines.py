@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
-from cloudgpu.core.model.instances import State
+from cloudgpu.core.model.instances import TAG_EXPIRES, TAG_RENEW_UNTIL, State
 from cloudgpu.core.model.offers import Market
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, ProviderUnavailable
 from tests.clouds.vast.contracts import Contract
@@ -66,8 +68,6 @@ def test_credit_that_is_gone_stops_machines(vast, lab):
     vast.run_dry()
     assert look(lab, made) == (State.STOPPED, False, None)
     assert lab.credit().left.dollars <= 0
-    (found,) = lab.findings()
-    assert (found.good, found.needed) == (False, True)
 
 
 def test_null_with_200_is_not_found_and_silence_is_not(vast, lab):
@@ -110,6 +110,18 @@ def test_tags_in_a_label_that_somebody_wrote_by_hand_are_none(vast, lab):
     for text in ("my machine", "cg-x {not json", "", "cg-x [1]"):
         vast.contract(made.id).label = text
         assert dict(lab.get(made.id).tags) == dict(attempt.tags)
+
+
+def test_a_renew_until_that_a_container_may_not_learn_of_is_said_once_with_the_end_that_may_come(vast, lab):
+    made, said = launched(lab), []
+    lab._vast.notify = said.append
+    first, later = int(made.tags[TAG_RENEW_UNTIL]), str(int(made.tags[TAG_RENEW_UNTIL]) + 7200)
+    lab.tag(made.id, {TAG_EXPIRES: str(first), TAG_RENEW_UNTIL: str(first)})  # a lease within it
+    assert said == []
+    for _ in range(2):
+        lab.tag(made.id, {TAG_EXPIRES: str(first), TAG_RENEW_UNTIL: later})
+    (sentence,) = said
+    assert f"it stops itself at {datetime.fromtimestamp(first, UTC):%Y-%m-%d %H:%M} UTC" in sentence
 
 
 def test_tags_that_are_too_long_for_a_label_are_refused(vast, lab):

@@ -46,6 +46,7 @@ from cloudgpu.testing import (
     ReachableContract,
     ReadsCreditContract,
     ReadsHostKeysContract,
+    RegistersContract,
     ReportsActivityContract,
     ReportsProcessesContract,
     ResolvesContract,
@@ -153,6 +154,7 @@ class TestFakeInAFile(
     WritesAtHomeContract,
     LeavesFilesContract,
     NarrowsSshContract,
+    RegistersContract,
 ):
     """In a file that several values share, and with the other abilities, too."""
 

@@ -14,7 +14,8 @@ from cloudgpu.control.pricing.attached_costs import egress_rate
 from cloudgpu.control.pricing.price_history import available, history_of
 from cloudgpu.control.spot.history import first_offer, history, place_of, place_of_offer
 from cloudgpu.core.jobs.deadline import HOUR_S
-from cloudgpu.core.model.offers import Offer, price_from_json
+from cloudgpu.core.launch.traffic import move_traffic
+from cloudgpu.core.model.offers import Offer, TrafficPrices, price_from_json
 from cloudgpu.core.spot.moves import LOOKS_BACK, Priced, Running, saving
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import from_iso
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
     from cloudgpu.core.model.machine import Machine
     from cloudgpu.core.model.offers import Price
     from cloudgpu.core.spot.places import Place
-
-GB = 10**9
 
 
 def cheaper_place(
@@ -68,7 +67,7 @@ def cheaper_place(
         raise
     except CloudgpuError:
         return None
-    goes = replace(goes, travel=_travel(remote, directory, here, there))
+    goes = replace(goes, travel=_travel(job.spec["bytes"], machine, remote, directory, here, there).nanos)
     found = saving(running, stays, goes, seen, now)
     return _why(there, here, found.saves - found.costs) if found.pays else None
 
@@ -110,17 +109,22 @@ def _with_past(offer: Offer, prices: Sequence[Price], now: datetime) -> Priced:
     return Priced(place_of_offer(offer), (*past, (now, offer.price.per_hour.nanos)))
 
 
-def _travel(remote: RemoteState, directory: Path, here: Offer, there: Offer) -> int:
-    """Return what the data costs, in nano-dollars, that leaves the old machine or its region: at most.
+def _travel(snapshot: int, machine: Machine, remote: RemoteState, directory: Path, here: Offer, there: Offer) -> Money:
+    """Return what the data costs that leaves the old machine or its region, and that the new one receives: at most.
 
-    That is one more copy of the checkpoint; to another region also the results and what came from buckets.
+    One more copy of the checkpoint leaves; to another region also the results and what came from buckets. The new
+    machine receives the snapshot, the checkpoint and what came from buckets. Where the offer of a machine has prices of
+    its own, what comes from buckets is none of what the old one sends.
     """
     copies = stored(directory / "checkpoints")
-    size = copies[-1].bytes if copies else 0
+    checkpoint, data = copies[-1].bytes if copies else 0, remote.data[1] if remote.data else 0
+    own = machine.traffic_prices and TrafficPrices(*map(Money, machine.traffic_prices))
+    sent = checkpoint
     if there.available.region != here.available.region:
-        size += remote.results_bytes + (remote.data[1] if remote.data else 0)
-    rate = egress_rate(here.available.provider, here.available.region, size)
-    return 0 if rate is None or rate.price is None else rate.price.nanos * size // GB
+        sent += remote.results_bytes + (0 if own else data)
+    rate = None if own else egress_rate(here.available.provider, here.available.region, sent)
+    received = snapshot + checkpoint + data
+    return move_traffic(sent, received, own, None if rate is None else rate.price, there.available.traffic)
 
 
 def _running(job: Job, machine: Machine, at: Position, margins: Margins, now: datetime) -> Running:

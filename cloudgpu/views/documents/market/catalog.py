@@ -110,6 +110,8 @@ class GpusDocument(TypedDict):
     """The GPUs that `--gpu` means."""
     without: list[OfferObstacle]
     """When nothing fits: each single wish that is in the way."""
+    marketplaces: list[str]
+    """What the prices of marketplaces are, one sentence each; empty where none of the offers is of one."""
     compiled: Day
     """The day on which the figures were compiled."""
     withheld: list[str]

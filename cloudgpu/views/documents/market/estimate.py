@@ -245,6 +245,8 @@ class EstimateDocument(TypedDict):
     """The GPUs that `--gpu` means."""
     without: list[Obstacle]
     """Where nothing fits: each wish that is in the way."""
+    marketplaces: list[str]
+    """What the prices of marketplaces are, one sentence each; empty where none of the estimates is of one."""
     withheld: list[str]
     """Types of the named GPU that can probably not be launched any more."""
     old_after_days: int

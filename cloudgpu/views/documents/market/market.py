@@ -20,8 +20,8 @@ class Region(TypedDict):
     """Where, exactly."""
 
 
-class RegionsDocument(TypedDict):
-    """An account's regions."""
+class RegionsHead(TypedDict):
+    """What was asked about an account's regions, and the regions."""
 
     provider: str
     """The kind of provider."""
@@ -35,6 +35,15 @@ class RegionsDocument(TypedDict):
     """In the requested order."""
     unanswered: list[Gap]
     """Regions that did not answer, and round trips that failed; exit code 8 then."""
+
+
+class RegionsDocument(RegionsHead):
+    """An account's regions."""
+
+    live: bool
+    """The provider answered; false: the regions and prices are those of the dated catalogue, whatever is in stock."""
+    one_address: bool
+    """One address answers for all of the regions, so that `ping_ms` does not tell how far each is."""
 
 
 class QuotaLimit(TypedDict):

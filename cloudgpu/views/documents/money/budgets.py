@@ -172,7 +172,7 @@ class CreditDocument(TypedDict):
     left_usd: Usd
     """What was left at `as_of`."""
     usd_per_hour: Usd
-    """What the account spends an hour: the larger of its provider's word and of what the ledger knows."""
+    """What the account spends an hour now: what the ledger knows, and what its provider named beyond that."""
     as_of: Time
     """When a run of the reaper last read it."""
     ends_at: Time | None

@@ -2,6 +2,7 @@
 
 from typing import TypedDict
 
+from cloudgpu.views.documents.money.budgets import CreditDocument
 from cloudgpu.views.documents.parts import DecimalText, DesktopLine, ExchangeRate, Time, Usd
 
 
@@ -265,6 +266,8 @@ class CostDocument(CostToCome, Deductions, CostHead):
     """Launches that gave no usable machine."""
     budgets: list[BudgetForecast]
     """How long each budget lasts."""
+    prepaid: list[CreditDocument]
+    """What was left in accounts that are paid in advance, when a run of the reaper last read it."""
     fees: Fees
     """What comes on top, or is missing."""
     desktop: DesktopLine | None

@@ -2,6 +2,7 @@
 
 from typing import Literal, TypedDict
 
+from cloudgpu.views.documents.money.budgets import CreditDocument
 from cloudgpu.views.documents.money.compare import CompareDocument
 from cloudgpu.views.documents.money.cost import BudgetForecast, BurnRate, CostSum, Projections, UncountedTraffic
 from cloudgpu.views.documents.parts import Day, DecimalText, ExchangeRate, FailedReceiver, Market, Time, Usd
@@ -291,6 +292,8 @@ class ReportDocument(TypedDict):
     """As `cost` has it."""
     budgets: list[BudgetForecast]
     """How long each budget lasts."""
+    prepaid: list[CreditDocument]
+    """What was left in accounts that are paid in advance, when a run of the reaper last read it."""
     burn: BurnRate
     """What an hour costs now."""
     projected: Projections | None

@@ -108,6 +108,17 @@ class AccountBudget(TypedDict):
     """Who is told."""
 
 
+class AccountCredit(TypedDict):
+    """What is left of the money that was paid into an account in advance."""
+
+    left_usd: Usd
+    """How much."""
+    as_of: Time
+    """When that was read."""
+    page: str
+    """Where to pay in more."""
+
+
 class InitCloudDocument(TypedDict):
     """An account that was set up. `init azure` and `init gcp` print the same."""
 
@@ -133,3 +144,5 @@ class InitCloudDocument(TypedDict):
     """It was written."""
     findings: list[Finding]
     """What was checked in the account, if its provider checks it."""
+    credit: AccountCredit | None
+    """What is left in the account; null where none is paid in advance, or it could not be read."""
