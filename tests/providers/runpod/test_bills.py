@@ -7,6 +7,7 @@ from decimal import Decimal
 import pytest
 
 import cloudgpu
+from cloudgpu.errors import BudgetRefused
 from tests.clouds.runpod.fixtures import runpod, runpod_process
 
 __all__ = ["runpod", "runpod_process"]
@@ -71,4 +72,18 @@ def test_a_pass_ends_a_pod_whose_lease_is_over_and_terminates_it_after_its_renew
     lab.automation.reap()
     runpod.advance(25 * HOUR)
     lab.automation.reap()
+    assert runpod.pods() == []
+
+
+def test_credit_that_is_gone_deletes_pods_and_ends_the_bill_once_that_is_proved(lab, runpod):
+    up(lab)
+    lab.machines.ls(refresh=True)
+    runpod.advance(HOUR)
+    runpod.run_dry()
+    assert lab.machines.ls(refresh=True)["machines"] == []
+    (pod,) = runpod.model.gone.values()
+    runpod.advance(10 * HOUR)
+    assert Decimal(lab.money.cost()["total"]["low_usd"]) <= Decimal(str(float(pod.book.total))) + Decimal("0.01")
+    with pytest.raises(BudgetRefused, match="credit of account runpod"):
+        up(lab, "wolf")
     assert runpod.pods() == []
