@@ -31,7 +31,7 @@ from tests.providers.ssh.hosts import Lab, OwnHost
 pytest.importorskip("asyncssh", reason="the SSH server of the tests needs asyncssh: pip install 'cloudgpu[local]'")
 
 
-# Tests with several machines, and two that would find a second one elsewhere: each host has to be asked again and again.
+# Tests with several machines, and two that would find a second one elsewhere. Each host more is asked again and again.
 SEVERAL = {
     "test_a_launched_machine_is_listed_with_exactly_its_tags",
     "test_another_token_makes_another_machine",
