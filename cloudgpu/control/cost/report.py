@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
+from cloudgpu.config.settings import CLOUDS
 from cloudgpu.control.activity.utilization import utilization_of
 from cloudgpu.control.advice.compare import Read as Known
 from cloudgpu.control.advice.compare import compared
@@ -244,11 +245,10 @@ def _things(machines: list[Machine], by_machine: Costs) -> list[Tally]:
 
 
 def _ages(machines: list[Machine], now: datetime) -> list[PriceAges]:
-    """Return how old the listed prices are of the clouds that this ledger knows and that have a list to refresh."""
+    """Return how old the listed prices are of the clouds that this ledger knows."""
     from cloudgpu.catalog.price_history import ages
-    from cloudgpu.providers.registry import price_list_kinds
 
-    found = [ages(kind, now) for kind in price_list_kinds() if any(machine.provider == kind for machine in machines)]
+    found = [ages(kind, now) for kind in CLOUDS if any(machine.provider == kind for machine in machines)]
     return [
         {
             "provider": one.provider,

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from cloudgpu.core.catalog.matching import fits, markets
 from cloudgpu.core.catalog.pricelist import PER_HOUR, Gathering, PriceList, RowKey
 from cloudgpu.core.model.account import Region
-from cloudgpu.core.model.offers import Availability, Available, Market, Requirements, TrafficPrices, Trust
+from cloudgpu.core.model.offers import Availability, Available, Basis, Market, Requirements, TrafficPrices, Trust
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.vast.client import CLOUD, KIND
