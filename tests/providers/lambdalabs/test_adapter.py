@@ -250,6 +250,13 @@ def test_an_answer_without_an_id_is_uncertain(lambdalabs, provider, attempt):
         launch(provider, attempt)
 
 
+@pytest.mark.parametrize("action", ["list", "keys"])
+def test_no_listing_says_that_something_is_not_there(lambdalabs, provider, attempt, action):
+    lambdalabs.faults.add(action, error="global/object-does-not-exist", status=404)
+    with pytest.raises(ProviderUnavailable, match="cannot be read"):
+        launch(provider, attempt)
+
+
 def test_each_code_of_the_description_is_mapped_and_an_unknown_one_is_no_not_found():
     for code in MEANINGS:
         found = refused(Answer(400, {}, {"error": {"code": code, "message": "no"}}))

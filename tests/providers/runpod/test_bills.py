@@ -7,6 +7,8 @@ from decimal import Decimal
 import pytest
 
 import cloudgpu
+from cloudgpu.errors import StopUnproved
+from tests.clouds.rest_faults import FOREVER
 from tests.clouds.runpod.fixtures import runpod, runpod_process
 
 __all__ = ["runpod", "runpod_process"]
@@ -52,11 +54,11 @@ def test_a_listing_costs_one_call_and_a_pass_two(lab, runpod):
     assert [call.action for call in runpod.calls[before:]] == ["pods.list", "billing.balance"]
 
 
-def test_down_right_after_up_is_proved_by_the_look_before_and_the_one_after_it(lab, runpod):
+def test_down_right_after_up_is_proved_by_the_look_before_and_by_two_after_it(lab, runpod):
     up(lab)
     before = len(runpod.calls)
     lab.machines.down("bear")
-    assert [call.action for call in runpod.calls[before:]] == ["pods.get", "pods.delete", "pods.get"]
+    assert [call.action for call in runpod.calls[before:]] == ["pods.get", "pods.delete", "pods.get", "pods.list"]
 
 
 def test_a_pass_ends_a_pod_whose_lease_is_over_and_terminates_it_after_its_renew_until(lab, runpod):
@@ -72,3 +74,17 @@ def test_a_pass_ends_a_pod_whose_lease_is_over_and_terminates_it_after_its_renew
     runpod.advance(25 * HOUR)
     lab.automation.reap()
     assert runpod.pods() == []
+
+
+def test_a_pod_of_which_a_proxy_says_404_is_not_gone_and_is_billed_on(lab, runpod):
+    up(lab)
+    runpod.advance(HOUR / 4)
+    lab.machines.ls(refresh=True)
+    for action in ("pods.get", "pods.delete"):
+        runpod.faults.add(action, error="page", status=404, body="404 page not found", times=FOREVER)
+    lab._session.pause = runpod.advance
+    with pytest.raises(StopUnproved, match="none of RunPod's errors") as raised:
+        lab.machines.down("bear")
+    assert raised.value.exit_code == 9
+    assert len(runpod.pods()) == 1
+    assert [one["state"] for one in lab.machines.ls()["machines"]] == ["running"]
