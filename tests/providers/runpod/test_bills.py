@@ -7,7 +7,7 @@ from decimal import Decimal
 import pytest
 
 import cloudgpu
-from cloudgpu.errors import StopUnproved
+from cloudgpu.errors import NoCapacity, StopUnproved
 from tests.clouds.rest_faults import FOREVER
 from tests.clouds.runpod.fixtures import runpod, runpod_process
 
@@ -88,3 +88,18 @@ def test_a_pod_of_which_a_proxy_says_404_is_not_gone_and_is_billed_on(lab, runpo
     assert raised.value.exit_code == 9
     assert len(runpod.pods()) == 1
     assert [one["state"] for one in lab.machines.ls()["machines"]] == ["running"]
+
+
+@pytest.mark.parametrize("words", [{"gpu": "h100"}, {"gpu": "rtx4090"}, {"instance_type": "1x-rtx-4090"}])
+def test_who_accepts_a_clouds_own_computers_alone_is_told_that_runpods_are_trusted_less(lab, runpod, words):
+    with pytest.raises(NoCapacity, match=r"trusted enough \(--trust cloud\); .* data centre: 1x-") as refused:
+        lab.machines.up(name="bear", no_guard=True, wait=False, trust="cloud", **words)
+    assert refused.value.next.startswith("Accept it with --trust datacenter")
+    assert runpod.pods() == []
+
+
+@pytest.mark.parametrize(("words", "size"), [({}, 64), ({"template": "bare"}, 50), ({"disk": 20}, 20)])
+def test_the_workspace_is_as_large_as_typed_else_as_the_template_says_else_50_gb(lab, runpod, words, size):
+    lab.machines.up(gpu="h100", name="bear", no_guard=True, wait=False, **words)
+    (call,) = runpod.called("pods.create")
+    assert call.body["mounts"]["persistent"]["size"] == size
