@@ -7,7 +7,8 @@ from decimal import Decimal
 import pytest
 
 import cloudgpu
-from cloudgpu.errors import NoCapacity, StopUnproved
+from cloudgpu.errors import InvalidRequest, NoCapacity, StopUnproved
+from cloudgpu.providers.runpod import pod_key
 from tests.clouds.rest_faults import FOREVER
 from tests.clouds.runpod.fixtures import runpod, runpod_process
 
@@ -103,3 +104,20 @@ def test_the_workspace_is_as_large_as_typed_else_as_the_template_says_else_50_gb
     lab.machines.up(gpu="h100", name="bear", no_guard=True, wait=False, **words)
     (call,) = runpod.called("pods.create")
     assert call.body["mounts"]["persistent"]["size"] == size
+
+
+def test_a_pod_that_ends_itself_is_held_in_the_ledger_alone_and_its_workspace_is_kept(lab, runpod):
+    pod_key.note(lab._session.provider("runpod")._runpod, reads_no_other=True)
+    assert up(lab, lease="2h", renew_until="4h")["guards"]["agent_is"] == "ends"
+    lab.machines.ls(refresh=True)
+    with pytest.raises(InvalidRequest, match="The agent on bear cannot be told of another lease"):
+        lab.machines.extend("bear", "2h")
+    assert lab.machines.hold("bear", "3h")["held_until"]
+    lab.machines.stop("bear")
+    assert lab.machines.hold("bear", "7d")["held_until"]
+    runpod.advance(5 * HOUR)
+    for _ in range(3):
+        assert lab.automation.reap()["ended"] == []
+        runpod.advance(48 * HOUR)
+    assert [pod.status for pod in runpod.model.pods.values()] == ["EXITED"]
+    lab.machines.extend("bear", "8h")
