@@ -131,7 +131,7 @@ class Lambda(CloudAccount):
         theirs = self._kept_there()
         if theirs is None:
             wanted = ours or self._prepared()
-            with suppress(InvalidRequest):  # somebody else was faster: names are unique
+            with suppress(InvalidRequest, InstanceNotFound):  # somebody else was faster: names are unique
                 self.change("POST", "/ssh-keys", "add-key", {"name": KEY_NAME, "public_key": wanted})
             theirs = self._kept_there()
         if theirs is None:

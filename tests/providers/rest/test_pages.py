@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 
+from cloudgpu.control.inventory.settle import SURELY_NOT_MADE
 from cloudgpu.core.model.offers import Requirements
 from cloudgpu.errors import InstanceNotFound, ProviderUnavailable
 from cloudgpu.providers.base import ProviderSettings
@@ -27,6 +28,7 @@ PLACES = {
     "runpod": (make_runpod, "h100", ("pods.get", "pods.list", "pods.delete", "pods.create")),
     "vast": (make_vast, "rtx4090", ("get", "list", "destroy", "rent")),
 }
+NO_SUCH = {"lambdalabs": "global/object-does-not-exist", "runpod": "gone", "vast": "no_such_instance"}
 HTML = "<html><body>404 page not found</body></html>"
 PAGES = [
     (404, HTML),
@@ -46,7 +48,7 @@ class Place:
 
     def __init__(self, name, server, home):
         make, self.gpu, (self.look, self.listing, self.end, self.rent) = PLACES[name]
-        self.server = server
+        self.name, self.server = name, server
         settings = ProviderSettings("lab", {}, home, server.clock.now, server.advance, patience=0.5)
         self.provider = make(settings)
 
@@ -93,6 +95,14 @@ def test_no_page_proves_that_a_launch_made_nothing(place, page):
         with pytest.raises(ProviderUnavailable):
             place.launch(attempt)
     assert len(place.server.called(place.rent)) == 1
+
+
+@pytest.mark.parametrize("status", [400, 401, 402, 403, 404, 405, 408, 409, 410, 422, 429, 500, 503])
+def test_whatever_a_launch_is_answered_it_was_surely_not_made_or_that_is_not_known(place, status):
+    attempt = place.attempt()
+    place.server.faults.add(place.rent, error=NO_SUCH[place.name], status=status, times=FOREVER)
+    with pytest.raises((*SURELY_NOT_MADE, ProviderUnavailable)):
+        place.launch(attempt)
 
 
 def test_not_found_by_its_id_and_yet_listed_is_no_end(runpod, tmp_path):
