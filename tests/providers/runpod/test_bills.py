@@ -121,3 +121,18 @@ def test_a_pod_that_ends_itself_is_held_in_the_ledger_alone_and_its_workspace_is
         runpod.advance(48 * HOUR)
     assert [pod.status for pod in runpod.model.pods.values()] == ["EXITED"]
     lab.machines.extend("bear", "8h")
+
+
+@pytest.mark.parametrize(
+    ("gpu", "said"),
+    [
+        ("h100", r"1x h100 is listed at .*, but runpod has none free now\."),
+        ("h100:2", r"nothing with --gpu h100:2\."),
+        ("rtx4090", r"nothing with --gpu rtx4090\."),
+    ],
+)
+def test_what_is_sold_out_now_is_not_said_to_be_sold_no_more(lab, runpod, gpu, said):
+    for one in runpod.model.types.values():
+        one.stock.pop("SECURE", None)
+    with pytest.raises(NoCapacity, match=said):
+        lab.machines.up(gpu=gpu, name="bear", no_guard=True, wait=False)
