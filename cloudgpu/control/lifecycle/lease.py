@@ -83,7 +83,7 @@ def _agent(session: Session, machine: Machine, policy: Policy | None) -> Iterato
         return  # the hold says it
     back = "its disk is deleted then" if agreed(machine, policy) is Do.TERMINATE else "start brings it back"
     yield (
-        "its agent cannot be told of a hold, and ends it all the same at the end of its lease, or when it is idle; "
+        "its agent cannot learn of a hold, and ends it all the same at the end of its lease, or when it is idle; "
         f"{back}"
     )
 
@@ -342,7 +342,7 @@ def check_told(session: Session, machine: Machine) -> None:
         return
     name = called(machine)
     raise InvalidRequest(
-        f"The agent on {machine.name} cannot be told of another lease while it runs: it ends {machine.name} at the end "
+        f"The agent on {machine.name} cannot learn of another lease while it runs: it ends {machine.name} at the end "
         "of the lease that it has, unless somebody works there.",
         field="name",
         value=machine.name,

@@ -353,14 +353,14 @@ def test_where_an_agent_goes_by_the_launchs_lease_that_is_extended_once_it_is_st
     lab = make_lab('lacks = ["Taggable", "HasTimer"]\n')
     passed(lab)
     row = lab.up(name="fox").machine
-    with pytest.raises(InvalidRequest, match="The agent on fox cannot be told of another lease") as raised:
+    with pytest.raises(InvalidRequest, match="The agent on fox cannot learn of another lease") as raised:
         plan_extension(lab.session, row, timedelta(hours=1))
     assert "cloudgpu hold fox 7d" in raised.value.next
     assert lab.session.ledger.machine(row.id).expires == row.expires
     planned = plan_extension(lab.session, stop(lab.session, row, why="test"), timedelta(hours=1))
     start(lab.session, planned.machine, new_lease(lab.session, planned.machine, None))
     lab.later(minutes=1)
-    with pytest.raises(InvalidRequest, match="cannot be told of another lease"):  # somebody has started it since
+    with pytest.raises(InvalidRequest, match="cannot learn of another lease"):  # somebody has started it since
         extend(lab.session, planned)
     row = stop(lab.session, lab.session.ledger.machine(row.id), why="test")
     later = extend(lab.session, plan_extension(lab.session, row, timedelta(hours=9)))
@@ -372,7 +372,7 @@ def test_where_an_agent_goes_by_the_launchs_lease_a_hold_keeps_what_it_has_stopp
     passed(lab)
     row = lab.up(name="fox").machine
     until = lab.clock() + timedelta(hours=2)
-    assert "its agent cannot be told of a hold" in (hold_loses_to(lab.session, row, until) or "")
+    assert "its agent cannot learn of a hold" in (hold_loses_to(lab.session, row, until) or "")
     assert set_hold(lab.session, row, until).hold_until == iso(until)
     row = stop(lab.session, row, why="test")
     assert hold_loses_to(lab.session, row, until) is None

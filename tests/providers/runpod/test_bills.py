@@ -110,7 +110,7 @@ def test_a_pod_that_ends_itself_is_held_in_the_ledger_alone_and_its_workspace_is
     pod_key.note(lab._session.provider("runpod")._runpod, reads_no_other=True)
     assert up(lab, lease="2h", renew_until="4h")["guards"]["agent_is"] == "ends"
     lab.machines.ls(refresh=True)
-    with pytest.raises(InvalidRequest, match="The agent on bear cannot be told of another lease"):
+    with pytest.raises(InvalidRequest, match="The agent on bear cannot learn of another lease"):
         lab.machines.extend("bear", "2h")
     assert lab.machines.hold("bear", "3h")["held_until"]
     lab.machines.stop("bear")
