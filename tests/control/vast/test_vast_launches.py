@@ -80,6 +80,29 @@ def test_a_day_costs_what_the_meters_say(vast, lab):
     assert meters["traffic"] == 0
 
 
+def test_hours_of_a_host_that_is_offline_are_counted_but_are_not_sure(vast, lab):
+    machine = lab.up()
+    look_at_all(lab.session)
+    vast.advance(HOUR)
+    look_at_all(lab.session)
+    id_ = lab.row(machine).provider_id
+    vast.go_offline(id_)
+    for _ in range(6):
+        vast.advance(HOUR)
+        look_at_all(lab.session)
+    total = costs(lab.session)["total"]
+    price, gpu = Decimal("0.34"), vast.bill(id_)["gpu"]
+    storage = Decimal("12.8") * 7 / 720  # which is not taken off (docs/vast.md)
+    assert abs(gpu - price) < Decimal("0.01")
+    assert abs(Decimal(total["low_usd"]) - gpu - storage) < Decimal("0.01")
+    assert abs(Decimal(total["usd"]) - 7 * price - storage) < Decimal("0.01")
+    vast.come_back(id_)
+    look_at_all(lab.session)
+    vast.advance(HOUR)
+    end(lab.session, lab.row(machine), why="a test")
+    assert abs(Decimal(costs(lab.session)["total"]["low_usd"]) - vast.bill(id_)["gpu"] - storage) < Decimal("0.03")
+
+
 def test_traffic_is_billed_both_ways_at_the_hosts_own_prices(vast, lab):
     machine = lab.up()
     (contract,) = vast.contracts.values()
