@@ -130,12 +130,12 @@ def _observed(state: Meter, row: Record, line: Line, before: Mapping[str, Any]) 
     body, maybe = line.body, None
     at = body.get("since") or line.occurred_at
     if body["state"] == "unknown":
-        yield from () if body["billed"] else _doubted(state, row, line, before)
+        yield from _doubted(state, row, line, before)
         return
     _waited(state, row, body.get("pending_at"))
     if body["billed"]:
         yield from _back(state, line, at)
-    if not body["billed"]:
+    else:
         at, maybe = _ended(line, before)
         _begin_unseen(state, row, line, before, at)
     if body["state"] == "terminated":
@@ -165,6 +165,8 @@ def _doubted(state: Meter, row: Record, line: Line, before: Mapping[str, Any]) -
 
     It goes on as something that may cost nothing, since it may be back at any time, and nobody may see that.
     """
+    if line.body["billed"]:
+        return  # nobody says anything: it goes on as before
     at, _ = _ended(line, before)
     if before["state"] == "pending":
         _waited(state, row, at)

@@ -80,6 +80,19 @@ def test_a_day_costs_what_the_meters_say(vast, lab):
     assert meters["traffic"] == 0
 
 
+def test_a_contract_that_costs_more_than_its_plan_said_is_in_the_ledger_at_its_own_price(vast, lab):
+    asked = parse_request(gpu="rtx4090", region="US", name="bear", no_guard=True)
+    plan = prepare(lab.session, asked)
+    for host in vast.hosts:
+        host.dph_base *= 2
+    machine = launch(lab.session, plan, wait=False).machine
+    vast.advance(HOUR)
+    end(lab.session, lab.row(machine), why="a test")
+    (meters,) = (vast.bill(str(one)) for one in vast.contracts)
+    assert meters["gpu"] > Decimal("0.6")
+    assert abs(ledgers(lab) - meters["gpu"] - meters["storage"]) < Decimal("0.02")
+
+
 def test_hours_of_a_host_that_is_offline_are_counted_but_are_not_sure(vast, lab):
     machine = lab.up()
     look_at_all(lab.session)

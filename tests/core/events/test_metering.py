@@ -350,7 +350,7 @@ def test_silence_about_the_state_is_no_end() -> None:
 
 
 def offline(second: float, alive: float | None = None) -> Event:
-    """Return a look at a machine whose host is offline, as vast.ai tells it: not billed, and back at any time."""
+    """Return a look at a machine whose host is offline: not billed, and back at any time."""
     return seen(second, "unknown", billed=False, **({} if alive is None else {"alive_at": at(alive)}))
 
 

@@ -150,3 +150,15 @@ def test_an_uncertain_launch_that_made_nothing_is_sent_anew_only_once_that_is_pr
     lambdalabs.advance(600)
     gpu.machines.up(wait=False, name="bear", **WANTED)
     assert len(lambdalabs.instances()) == 1
+
+
+def test_a_machine_that_costs_more_than_its_plan_said_is_in_the_ledger_at_its_own_price(lambdalabs, gpu):
+    gpu.machines.plan(**WANTED)
+    lambdalabs.state.cents["gpu_1x_a10"] = 299
+    gpu.machines.up(wait=False, name="bear", **WANTED)
+    lambdalabs.state.cents["gpu_1x_a10"] = 399
+    lambdalabs.advance(600)
+    assert gpu.machines.ls(refresh=True)["machines"][0]["price"]["usd_per_hour"] == "2.99"
+    lambdalabs.advance(3600)
+    gpu.machines.down("bear")
+    assert abs(Decimal(gpu.money.cost()["total"]["usd"]) - Decimal(lambdalabs.bill_cents()) / 100) < Decimal("0.1")
