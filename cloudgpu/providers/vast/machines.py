@@ -165,6 +165,7 @@ def instance(vast: Vast, found: Raw) -> Instance:
     """Return a contract as a machine, and remember what it costs."""
     bought = Market.SPOT if found.get("is_bid") else Market.ON_DEMAND
     state, billed, reason = _state(found)
+    vast.ends[str(found["id"])] = market.ends(found)
     costs = None
     if isinstance(found.get("dph_base"), int | float):
         vast.paid[str(found["id"])] = Paid(bought, str(found["dph_base"]))
@@ -186,6 +187,13 @@ def instance(vast: Vast, found: Raw) -> Instance:
         reason=reason,
         per_hour=costs,
     )
+
+
+def leaves_at(vast: Vast, id: str) -> datetime | None:  # noqa: A002
+    """Return when the host of a contract leaves, by the last look at it. One call where there was none."""
+    if id not in vast.ends:
+        get(vast, id)
+    return vast.ends[id]
 
 
 def tags_of(found: Raw) -> dict[str, str]:

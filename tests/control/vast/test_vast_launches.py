@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from datetime import timedelta
 from decimal import Decimal
 
 import pytest
@@ -16,11 +17,14 @@ from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.inventory.sync import look_at_all
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
+from cloudgpu.control.lifecycle.lease import extend, plan_extension
 from cloudgpu.control.lifecycle.lifecycle import end, stop
+from cloudgpu.control.lifecycle.start import start
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.pricing.traffic import record
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.core.billing.totals import spent
+from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.model.offers import Market
 from cloudgpu.errors import InvalidRequest, LaunchUncertain
 
@@ -207,3 +211,21 @@ def test_a_machine_that_a_higher_bid_takes_is_for_jobs_alone(vast, lab):
     assert "cloudgpu run --spot" in refused.value.next
     assert prepare(lab.session, asked).plan.offer.available.market is Market.SPOT
     assert not vast.called("rent")
+
+
+def test_no_lease_reaches_beyond_the_day_on_which_the_host_leaves(vast, lab):
+    machine = lab.up(lease="8h")
+    (contract,) = vast.contracts.values()
+    contract.ask["end_date"] = (vast.clock.now() + timedelta(hours=10)).timestamp()
+    with pytest.raises(InvalidRequest, match=r"The host of bear leaves vast at .*, before that lease ends"):
+        plan_extension(lab.session, lab.row(machine), timedelta(hours=3))
+    calls = lab.asked(lambda: extend(lab.session, plan_extension(lab.session, lab.row(machine), timedelta(hours=1))))
+    assert calls["get"] + calls["list"] <= 4
+    stop(lab.session, lab.row(machine), why="a test")
+    now = vast.clock.now().replace(microsecond=0)
+    with pytest.raises(InvalidRequest, match="leaves vast"):
+        start(lab.session, lab.row(machine), Lease(now + timedelta(hours=11), now + timedelta(hours=11)), no_guard=True)
+    assert [one.intended for one in vast.living()] == ["stopped"]
+    shorter = Lease(now + timedelta(hours=9), now + timedelta(hours=9))
+    started = start(lab.session, lab.row(machine), shorter, no_guard=True)
+    assert started.state in ("pending", "running")
