@@ -97,8 +97,16 @@ def line(value: MachineDocument) -> str:
     at = value["provider"] if is_owned(value["provider"]) else f"{value['provider']} {value['zone']}"
     usd = value["price"] and value["price"]["usd_per_hour"]
     off = value["terminated_at"] or value["state"] in ("stopped", "deallocated")
-    lease = f", {value['state']}" if off else f", lease until {minute(value['expires'])}" if value["expires"] else ""
+    lease = f", {value['state']}" if off else f", {_end_in_line(value, value['expires'])}" if value["expires"] else ""
     return f"{value['name']}: {gpus(value, briefly=True)}{spot}, {at}, {dollars(usd, 4)}/h{lease}"
+
+
+def _end_in_line(value: MachineDocument, expires: str) -> str:
+    """Return until when a machine has its lease, or until when it runs where its lease only warns."""
+    last = value.get("renew_until")
+    if value["lease_ends"] or last is None:
+        return f"lease until {minute(expires)}"
+    return f"until {minute(last)}: its lease only warns, at {minute(expires)}"
 
 
 def at_a_glance(value: MachineDocument, now: datetime) -> str:
@@ -167,8 +175,20 @@ def _lease_briefly(value: MachineDocument) -> str:
     if value["expires"] is None:
         return f"none{held}"
     renewable = value.get("renew_until")
+    if not value["lease_ends"] and renewable is not None:
+        return f"only warns, at {minute(value['expires'])}; renew-until ends it at {minute(renewable)}{held}"
     renewed = f", renewable until {minute(renewable)}" if renewable and renewable != value["expires"] else ""
     return f"until {minute(value['expires'])}{renewed}{held}"
+
+
+def lease_lines(value: MachineDocument, now: datetime) -> Iterator[tuple[str, str]]:
+    """Yield until when a machine's lease lasts, and what that means; nothing of one that has ended."""
+    if value["terminated_at"]:
+        return
+    expires, last = when(value["expires"], now), when(value.get("renew_until"), now)
+    ends = value["lease_ends"] or value.get("renew_until") is None
+    yield "lease", f"until {expires}" if ends else f"only warns, at {expires}"
+    yield ("renewable", f"until {last}") if ends else ("renew-until", f"ends it at {last}")
 
 
 def _cloud_id(value: MachineDocument) -> str | None:
@@ -214,8 +234,7 @@ def machine(value: MachineDocument, now: datetime) -> str:
             ("price", price(value["price"])),
             ("also billed", None if value["terminated_at"] else _beside(value)),
             ("spent", f"{spent(value, 4)} so far{without_price(value)}"),
-            ("lease", None if value["terminated_at"] else f"until {when(value['expires'], now)}"),
-            ("renewable", None if value["terminated_at"] else f"until {when(value.get('renew_until'), now)}"),
+            *lease_lines(value, now),
             ("held", when(value["held_until"], now) if value["held_until"] else None),
             ("ended by", guards(value, now)),
             ("interrupted", _taken(value, now)),

@@ -349,8 +349,12 @@ def _lease(value: MachineDocument, now: datetime) -> str:
         return f"held {rounded((from_iso(value['held_until']) - now).total_seconds())}"
     if value["expires"] is None:
         return "none"
-    left = from_iso(value["expires"]) - now
-    seconds = left.total_seconds()
+    seconds = (from_iso(value["expires"]) - now).total_seconds()
+    last = value.get("renew_until")
+    if not value["lease_ends"] and last is not None:
+        ends = (from_iso(last) - now).total_seconds()
+        warns = f"warns in {rounded(seconds)}" if seconds > 0 else "warned"
+        return f"{warns}, ends in {rounded(ends)}" if ends > 0 else f"over {rounded(-ends)}"
     return f"{rounded(seconds)} left" if seconds > 0 else f"over {rounded(-seconds)}"
 
 

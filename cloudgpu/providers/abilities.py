@@ -93,6 +93,18 @@ class HasMeteredPrice(Protocol):
 
 
 @runtime_checkable
+class HostLeaves(Protocol):
+    """Its machines are on computers of others, who may take them away on a date that they have said."""
+
+    def leaves_at(self, id: str) -> datetime | None:  # noqa: A002
+        """Return when the machine's computer is taken away, aware UTC, by the last look at it; None: nobody says.
+
+        Looks where there was no look yet; raises InstanceNotFound then.
+        """
+        ...
+
+
+@runtime_checkable
 class HasTimer(Protocol):
     """A timer on the provider's side ends a machine at `renew-until`, whatever else has died."""
 

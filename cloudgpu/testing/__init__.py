@@ -51,6 +51,7 @@ __all__ = [
     "HasTimerContract",
     "HasTimerRoleContract",
     "HasVolumesContract",
+    "HostLeavesContract",
     "ImageableContract",
     "KnowsHostKeysContract",
     "LaunchesTogetherContract",

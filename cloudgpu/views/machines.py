@@ -137,6 +137,7 @@ def machine_value(
         "key": machine.key,
         "launched_at": machine.launched_at,
         "expires": machine.expires,
+        "lease_ends": not is_spared(machine, None),
         "renew_until": machine.renew_until,
         "held_until": machine.hold_until,
         "last_active_at": machine.last_active,

@@ -7,6 +7,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
+from cloudgpu.cli.machine_text import lease_lines
 from cloudgpu.cli.render import (
     dollars,
     facts,
@@ -98,7 +99,7 @@ def shown_text(value: ShownClusterDocument, now: datetime, node: Callable[[Shown
             ("engine", None if engine == "none" else engine),
             ("queue", value["queue"]),
             ("lost node", {"wait": "the others run on", "stop": "the others are stopped"}[lost]),
-            ("lease", None if gone else f"until {when(value['expires'], now)}"),
+            ("lease", None if gone else next(text for _, text in lease_lines(value, now))),
             ("held", when(value["held_until"], now) if value["held_until"] else None),
             ("owner", f"{value['owner']}, project {value['project']}"),
         ]

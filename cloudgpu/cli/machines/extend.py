@@ -55,6 +55,8 @@ def command(
     machine = extend(session, extension, override=reason)
     end = when(machine.expires, session.clock())
     lives = "lives until" if machine.state == "running" else f"is {machine.state}; its lease ends"
+    if not value["lease_ends"]:
+        lives = "has a lease, which only warns, until"
     emit(output, machine_value(machine, session.clock()), f"{machine.name} {lives} {end}{moves}.")
 
 

@@ -11,6 +11,7 @@ from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from cloudgpu.config.templates.find import Template
+    from cloudgpu.control.launch.plan import Prepared
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.model.machine import Machine
     from cloudgpu.views.documents.machines.machines import (
@@ -104,7 +105,7 @@ def command(
     from cloudgpu.control.inputs.launch_request import UpOptions, parse_request
     from cloudgpu.control.launch.budget_preview import check_budgets, look_for_budgets, planned
     from cloudgpu.control.launch.launch import launch, launched
-    from cloudgpu.control.launch.plan import prepare
+    from cloudgpu.control.launch.plan import agreed, prepare
 
     if wait_start and no_wait:
         says = "--wait-start and --no-wait contradict each other."
@@ -122,18 +123,20 @@ def command(
         return
     session.check_launchable()
 
-    def agree() -> None:
-        tell_plan(document, session.clock(), output, verbose=verbose, briefly=yes)
-        check_budgets(session, prepared)
+    def ask(one: Prepared) -> None:
+        told = document if one is prepared else planned(session, one)
+        tell_plan(told, session.clock(), output, verbose=verbose, briefly=yes)
+        check_budgets(session, one)
         confirm("Launch it?", yes=yes)
 
+    plan = prepared
     if document["existing"] is None:
-        agree()
-    done = launch(session, prepared, wait=not no_wait, agree=agree)
+        plan = agreed(session, prepared, lambda: prepare(session, request), ask, yes=yes)
+    done = launch(session, plan, wait=not no_wait, agree=lambda: ask(plan))
     ready = not no_wait and all(one.state == "running" for one in done.nodes)
-    each = [_on_start(session, one, prepared.template, wait=wait_start) for one in done.nodes] if ready else []
+    each = [_on_start(session, one, plan.template, wait=wait_start) for one in done.nodes] if ready else []
     on_start = next((word for word in ("failed", "running", "done") if word in each), None)
-    result = launched(session, prepared, done, on_start)
+    result = launched(session, plan, done, on_start)
     emit(
         output,
         result,

@@ -11,6 +11,7 @@ from cloudgpu.control.inventory.refused_launch import end_left, is_left
 from cloudgpu.control.inventory.shared import clear_unmade
 from cloudgpu.control.inventory.unrecorded_termination import ended_unrecorded
 from cloudgpu.control.network.host_keys import pin_given
+from cloudgpu.control.pricing.price_history import own_price
 from cloudgpu.control.session.session import Session, living
 from cloudgpu.core.events.launch_lines import launch_settled
 from cloudgpu.core.events.observed_lines import instance_observed, instance_vanished
@@ -165,7 +166,8 @@ def _sent(
     now = session.clock()
     made = launch_settled(attempt.machine, attempt.token, "made", "the provider accepted it", now)
     try:
-        session.ledger.append([made, *_as_seen(attempt.machine, instance, now)])
+        price = own_price(session, session.ledger.machine(attempt.machine), instance, now)
+        session.ledger.append([made, *price, *_as_seen(attempt.machine, instance, now)])
     except LedgerUnavailable as error:  # nobody could see what it costs: it is ended again
         machine = session.ledger.machine(attempt.machine)
         raise error if machine is None else ended_unrecorded(session, machine, error) from error

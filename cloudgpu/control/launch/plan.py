@@ -34,16 +34,17 @@ from cloudgpu.core.policies.guards import Agent, Guards, Timer, guarded_offer
 from cloudgpu.core.policies.policy import Lifetime, Rule
 from cloudgpu.core.values.naming import derived_key, lock_name
 from cloudgpu.core.values.times import duration_text
+from cloudgpu.errors import CloudgpuError, NoCapacity
 from cloudgpu.providers.abilities import WritesAtHome, guarding
 from cloudgpu.providers.base import Provider
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from datetime import datetime
 
     from cloudgpu.core.budgets.credit import CreditFit
     from cloudgpu.core.policies.runs import ScheduledRun
-    from cloudgpu.errors import CloudgpuError
+    from cloudgpu.core.values.money import Money
 
 TELLS_ONLY = "the agent on the machine, which reports whether it is used, and cannot end billing"
 OWN_TIMER = "its own timer, a process on the same computer (renew-until)"
@@ -51,6 +52,7 @@ AGENT_WORDS = "the agent on the machine (idle time, lease"
 EACH_AGENT = "the agent on each node (renew-until)"
 BY_PASSES = "cloudgpu reap or watch (idle time and lease, for all nodes at once)"
 ONLY_PASSES = "only cloudgpu reap or watch ends it"
+AGREED_WITHIN = timedelta(minutes=1)  # the longest that a plan is agreed to without a second look at its price
 _PLANNED = (Rule.BUDGET, Rule.SCHEDULE, Rule.IDLE, Rule.UNLABELLED)  # lease and renew-until have lines of their own
 
 
@@ -132,6 +134,34 @@ def prepare(session: Session, request: UpRequest) -> Prepared:
         override=request.override,
         no_guard=request.no_guard,
     )
+
+
+def agreed(
+    session: Session, prepared: Prepared, again: Callable[[], Prepared], ask: Callable[[Prepared], None], *, yes: bool
+) -> Prepared:
+    """Ask for a plan, and return the one that was agreed to; one that has become old meanwhile is made `again`.
+
+    Where that is dearer, it is asked for, too; with `yes`, where nobody is asked, NoCapacity is raised. Raises what
+    `again` and `ask` raise.
+    """
+    while True:
+        ask(prepared)
+        made = prepared.plan.expires - timedelta(seconds=prepared.plan.request.lease_s)
+        if session.clock() - made <= AGREED_WITHIN:
+            return prepared
+        latest = again()
+        if latest.existing is not None or _per_hour(latest) <= _per_hour(prepared):
+            return latest
+        told, now = (_per_hour(one).text(4) for one in (prepared, latest))
+        message = f"The price has risen since the plan was made: it is {now} an hour now, no longer {told}."
+        if yes:
+            raise NoCapacity(message, field="offer", value=now, next="Run it again to launch at the new price.")
+        session.tell(message)
+        prepared = latest
+
+
+def _per_hour(prepared: Prepared) -> Money:
+    return prepared.plan.offer.price.per_hour
 
 
 def _found(session: Session, candidates: Candidates, there: Machine | None) -> Found:

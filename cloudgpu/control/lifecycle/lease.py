@@ -126,8 +126,8 @@ def plan_extension(session: Session, machine: Machine, by: timedelta) -> Extensi
     """Ask the machine's provider, and return what extending would do to the lease that it has now.
 
     Raises InstanceNotFound for a machine that has ended, InvalidRequest for one whose launch is not settled and for an
-    end beyond the lab's limits or for one that runs and cannot be told of it, ProviderUnavailable where its provider
-    does not answer, RoleNeeded where it is not theirs to extend.
+    end beyond the lab's limits, beyond the day on which its host leaves, or for one that runs and cannot be told of it,
+    ProviderUnavailable where its provider does not answer, RoleNeeded where it is not theirs to extend.
     """
     check_may(session, machine, "extend")
     machine = latest_of(session, machine)
@@ -138,6 +138,7 @@ def plan_extension(session: Session, machine: Machine, by: timedelta) -> Extensi
     else:
         lease = extended(from_iso(machine.expires), from_iso(machine.renew_until), by, now)
     moves = _moves(machine, lease)
+    timers.check_host(session, machine, lease.expires)
     check_extended(machine.name, lease, now, limits_of(session))
     return Extension(machine, lease, moves, _cost(machine, by))
 

@@ -125,7 +125,8 @@ def admit_start(
 ) -> None:
     """Write that the starts of these machines are asked, where the budgets carry all of them at the prices of now.
 
-    Raises InvalidRequest where nothing would end one of them, unless `no_guard`.
+    Raises InvalidRequest where nothing would end one of them, unless `no_guard`, and where the host of one leaves
+    before the lease ends.
     """
     if not no_guard:
         check_start_guarded(session, machines)
@@ -133,6 +134,7 @@ def admit_start(
     now = session.clock()
     for machine in machines:
         provider = pausable(session, machine)
+        timers.check_host(session, machine, lease.expires)
         for sentence in off_now(policy_of(session, machine).policy, machine, now):
             session.tell(f"{machine.name}: {sentence}")
         prices, who = _new_price(session, machine, provider), by(session, machine, "start")

@@ -19,7 +19,7 @@ from cloudgpu.core.model.machine import Machine, called, fact
 from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, NotReachableHere, Silent
 from cloudgpu.parallel import Pool
-from cloudgpu.providers.abilities import SetsTimer, TimerAction
+from cloudgpu.providers.abilities import HostLeaves, SetsTimer, TimerAction
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
@@ -101,6 +101,20 @@ def check_reach(session: Session, machine: Machine, until: datetime) -> None:
             field="renew_until",
             value=iso(until),
             next=f"Extend it to that time at most, or keep what is on it: cloudgpu stop {called(machine)}",
+        )
+
+
+def check_host(session: Session, machine: Machine, until: datetime) -> None:
+    """Raise InvalidRequest where the machine's computer is taken away by its owner before `until`."""
+    provider = session.provider_of(machine)
+    end = provider.leaves_at(fact(machine.provider_id)) if isinstance(provider, HostLeaves) else None
+    if end is not None and until > end:
+        raise InvalidRequest(
+            f"The host of {machine.name} leaves {machine.provider} at {end:%Y-%m-%d %H:%M} UTC, before that lease ends "
+            f"({until:%Y-%m-%d %H:%M} UTC).",
+            field="lease",
+            value=iso(until),
+            next="Ask for less, and copy what is on it before the host leaves: its disk may be deleted after that.",
         )
 
 

@@ -15,7 +15,7 @@ from cloudgpu.core.events.observations import Priced, is_to_price, pins
 from cloudgpu.core.events.observed_lines import price_observed
 from cloudgpu.core.model.instances import Instance
 from cloudgpu.core.model.machine import Machine, scope_of_row
-from cloudgpu.core.model.offers import Accelerator, Available, Market, Offer, Price
+from cloudgpu.core.model.offers import Accelerator, Available, Basis, Market, Offer, Price
 from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.ledger.last_seen import prices_queried_at
@@ -207,6 +207,20 @@ def price_again(session: Session, machine: Machine, price: Price, now: datetime)
         price if machine.market == Market.ON_DEMAND else list_price(session, available(machine, Market.ON_DEMAND))
     )
     return [price_observed(machine.id, price, now, on_demand=on_demand, clock=OWN)]
+
+
+def own_price(session: Session, machine: Machine | None, instance: Instance, now: datetime) -> list[Draft]:
+    """Return the line of what a new machine costs by its own word, where its plan said otherwise.
+
+    It holds since the launch was written down: the plan's price never did. None once a price was read again.
+    """
+    if machine is None or instance.per_hour is None:
+        return []
+    if machine.price is not None and machine.price.as_of > machine.intended_at:
+        return []
+    told = Price(instance.per_hour, f"{machine.provider}'s own word of this machine", now, Basis.ASKED)
+    price = agreed(session.settings.discounts, item_of(instance), told, now)
+    return [] if price is None else price_again(session, machine, price, from_iso(machine.intended_at))
 
 
 def pin_to_the_end(session: Session, machine: Machine) -> None:

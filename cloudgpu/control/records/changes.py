@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.pricing.price_history import history_of, item_of, list_price
+from cloudgpu.control.pricing.price_history import history_of, item_of, list_price, own_price
 from cloudgpu.core.events.bodies import Resized
 from cloudgpu.core.events.observations import is_news, is_resized
 from cloudgpu.core.events.observed_lines import instance_observed
+from cloudgpu.core.model.instances import State
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.offers import Market, accelerator_to_json, price_to_json
 from cloudgpu.core.values.times import from_iso
@@ -28,16 +29,17 @@ if TYPE_CHECKING:
 def news_of(
     session: Session, machine: Machine, instance: Instance, now: datetime, *, watched: bool = False
 ) -> list[Draft]:
-    """Return the line of what a provider says of a known machine, none where it is as it was.
+    """Return the line of what a provider says of a known machine, none where it is as it was; and of its own price.
 
     `watched`: it was seen to be there a moment ago. A machine whose type or market is another than before has its new
     price in the line: one that nobody knows is missing there, and never the price of before.
     """
+    priced = own_price(session, machine, instance, now) if machine.state == State.PENDING else []
     if not is_news(machine, instance):
-        return []
+        return priced
     before = before_its_end(session.ledger, machine, instance, watched=watched)
     resized = _resized(session, machine, instance) if is_resized(machine, instance) else None
-    return [instance_observed(instance, now, machine=machine, before=before, resized=resized)]
+    return [*priced, instance_observed(instance, now, machine=machine, before=before, resized=resized)]
 
 
 def _resized(session: Session, machine: Machine, instance: Instance) -> Resized:

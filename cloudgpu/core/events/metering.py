@@ -29,6 +29,7 @@ _EMPTY = (0,) * 7
 STARTS_WITHIN = timedelta(minutes=1)  # a doubt about a start is in the amount, unless it is this short
 RUNS_WITHIN = timedelta(minutes=15)  # our belief: nothing starts for longer than that after a look that saw it start
 _STARTING = "it was only seen to start, which is not billed"
+_DOUBTED = "its cloud did not know its state, and said that it is not billed"
 _STOPPED, _SHUT_DOWN = "stopped:", ("stopped", "deallocated")
 _SECOND = len("2026-11-20T11:00:00")  # clouds cut their times to it
 
@@ -129,9 +130,12 @@ def _observed(state: Meter, row: Record, line: Line, before: Mapping[str, Any]) 
     body, maybe = line.body, None
     at = body.get("since") or line.occurred_at
     if body["state"] == "unknown":
+        yield from _doubted(state, row, line, before)
         return
     _waited(state, row, body.get("pending_at"))
-    if not body["billed"]:
+    if body["billed"]:
+        yield from _back(state, line, at)
+    else:
         at, maybe = _ended(line, before)
         _begin_unseen(state, row, line, before, at)
     if body["state"] == "terminated":
@@ -154,6 +158,32 @@ def _observed(state: Meter, row: Record, line: Line, before: Mapping[str, Any]) 
         _say_when_it_ran(state, line, set(state["open"]) - already)
         if body["state"] == "pending":
             _waited(state, row, line.occurred_at)
+
+
+def _doubted(state: Meter, row: Record, line: Line, before: Mapping[str, Any]) -> Iterator[Made]:
+    """End what is sure of a run whose state nobody knows and which is not billed: its host is offline, say.
+
+    It goes on as something that may cost nothing, since it may be back at any time, and nobody may see that.
+    """
+    if line.body["billed"]:
+        return  # nobody says anything: it goes on as before
+    at, _ = _ended(line, before)
+    if before["state"] == "pending":
+        _waited(state, row, at)
+    runs = {key: use for key, use in state["open"].items() if _only_runs(key) and use["at_most"] != _DOUBTED}
+    yield from end_uses(state, list(runs), at, None)
+    for key, use in runs.items():
+        same = {"begin": use["end"], "continues": use["continues"] or use["begin"], "segments": [*use["segments"]]}
+        sure = {"end": None, "first": False, "sure_from": None, "maybe_since": None, "at_most": _DOUBTED}
+        open_use(state, key, use | same | sure)
+
+
+def _back(state: Meter, line: Line, at: str) -> Iterator[Made]:
+    """End the doubt about a run that is billed again: since its cloud's word where that is within it, else now."""
+    doubted = [key for key, use in state["open"].items() if use["at_most"] == _DOUBTED]
+    if doubted:
+        begun = max(state["open"][key]["begin"] for key in doubted)
+        yield from end_uses(state, doubted, at if at > begun else line.occurred_at, None)
 
 
 def _changed_since(state: Meter, line: Line) -> str | None:

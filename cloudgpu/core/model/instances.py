@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from cloudgpu.core.model.identity import AccountIdentity, Unanswered
 from cloudgpu.core.model.offers import Accelerator, Market
+from cloudgpu.core.values.money import Money
 
 
 class State(StrEnum):
@@ -40,7 +41,8 @@ class Instance:
     state began in the provider's own words, `launched_at` when the machine was made (None: it did not say, and the
     ledger's own times count, as a range where they leave one); times are aware UTC. `last_active` is what
     the machine itself last wrote where it can be read without SSH. `reason` is the provider's, for a machine
-    that stopped by itself (`lease`, `interrupted`, `died`, ...) or NEVER_RAN.
+    that stopped by itself (`lease`, `interrupted`, `died`, ...) or NEVER_RAN. `per_hour` is what this very machine
+    costs while it runs, without what is beside it, where the provider tells that with it.
     """
 
     provider: str
@@ -59,6 +61,7 @@ class Instance:
     accelerators: tuple[Accelerator, ...] = ()
     last_active: datetime | None = None
     reason: str | None = None
+    per_hour: Money | None = None
     gpus_now: tuple[str, ...] = ()  # who uses the GPUs of its computer now, in words, where the provider can tell
 
 

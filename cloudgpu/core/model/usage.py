@@ -54,8 +54,8 @@ class Usage(NamedTuple):
     `sure_from`: whether it was billed before then is not known; the amount counts it. `maybe_since`: it may have been
     billed since then, before `begin`; the amount does not count that. `maybe_until`: it may have been billed until
     then, though `end` is the last proof. `at_most`: why it may cost as little as nothing; empty where it does not.
-    `continues`: the same disk, or the blocks of the same snapshot, were billed before as part of another use, since
-    then: what that rounded up is paid.
+    `continues`: the same disk, the blocks of the same snapshot, or the same run, were billed before as part of another
+    use, since then: what that rounded up is paid.
     """
 
     resource: Resource

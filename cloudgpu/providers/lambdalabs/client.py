@@ -19,6 +19,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from cloudgpu.core.model.identity import AccountIdentity
+from cloudgpu.core.values.money import Money
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.base import ProviderSettings, TokenRule
 from cloudgpu.providers.lambdalabs import errors
@@ -52,6 +53,7 @@ class Lambda(CloudAccount):
         place = Place(CLOUD, KIND, self.options.base, self._login, self._refused, intervals)
         self.rest = RestClient(place, self.patience, settings.pause)
         self._missed: datetime | None = None  # when the account was seen without our SSH key
+        self.paid: dict[str, Money] = {}  # what each machine costs an hour, as Lambda has told it with the machine
         self._types: tuple[datetime, Mapping[str, Any]] | None = None
 
     def _login(self) -> Mapping[str, str]:

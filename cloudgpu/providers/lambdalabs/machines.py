@@ -18,7 +18,7 @@ from cloudgpu.core.model.offers import Market
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, ProviderUnavailable, RateLimited
 from cloudgpu.providers.lambdalabs import errors
 from cloudgpu.providers.lambdalabs.client import CLOUD, KEY_NAME, TOKEN_RULE
-from cloudgpu.providers.lambdalabs.offers import accelerators
+from cloudgpu.providers.lambdalabs.offers import accelerators, per_hour
 from cloudgpu.providers.lambdalabs.options import KIND
 from cloudgpu.providers.machine.files import USER, Given
 from cloudgpu.providers.machine.user_data import too_large, user_data
@@ -214,7 +214,9 @@ def _instance(lam: Lambda, found: Raw) -> Instance:
     shape = found.get("instance_type") or {}
     region = str((found.get("region") or {}).get("name", ""))
     tags = {str(one.get("key")): str(one.get("value")) for one in found.get("tags") or ()}
-    state = _STATES.get(status, State.UNKNOWN)
+    state, costs = _STATES.get(status, State.UNKNOWN), per_hour(shape)
+    if costs is not None:
+        lam.paid[str(found["id"])] = costs
     return Instance(
         provider=KIND,
         account=lam.account,
@@ -229,6 +231,7 @@ def _instance(lam: Lambda, found: Raw) -> Instance:
         address=_address(lam, found) if state in (State.PENDING, State.RUNNING) else None,
         accelerators=accelerators(shape),
         reason="interrupted" if status == "preempted" else None,
+        per_hour=costs,
     )
 
 

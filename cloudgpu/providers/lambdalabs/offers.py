@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from datetime import datetime
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.catalog.matching import fits
 from cloudgpu.core.catalog.pricelist import PER_HOUR, Gathering, PriceList, RowKey
 from cloudgpu.core.model.account import Region
-from cloudgpu.core.model.offers import Accelerator, Availability, Available, Basis, Market, Price, Requirements
+from cloudgpu.core.model.offers import Accelerator, Availability, Available, Market, Requirements
 from cloudgpu.core.values.money import Money
 from cloudgpu.providers.lambdalabs.options import KIND
 
@@ -25,7 +24,6 @@ REGIONS = (
     "asia-northeast-1 asia-northeast-2 asia-south-1 australia-east-1 europe-central-1 me-west-1 us-east-1 us-east-2 "
     "us-east-3 us-midwest-1 us-midwest-2 us-south-1 us-south-2 us-south-3 us-west-1 us-west-2 us-west-3"
 ).split()
-SOURCE = "Lambda Cloud's own answer, GET /instance-types"
 STOP = "Lambda has no stop: a machine runs and costs until it is ended, and its disk goes with it"
 _GPU = re.compile(r"(?:(\d+)x )?(?:NVIDIA )?(?:Tesla |Quadro )?(?P<name>[A-Z]+ ?[A-Z]*\d+\w*)(?: \((?P<more>[^)]*)\))?")
 _GB = re.compile(r"(\d+) ?GB")
@@ -62,16 +60,12 @@ def _items(lam: Lambda, name: str, one: Mapping[str, Any]) -> list[Available]:
     ]
 
 
-def prices(lam: Lambda, offers: Sequence[Available]) -> list[Price | None]:
-    """Return one price per offer, in order: Lambda's own of now, the same in all regions."""
-    return [_price(lam.types().get(one.instance_type), lam.clock()) for one in offers]
-
-
-def _price(found: Mapping[str, Any] | None, now: datetime) -> Price | None:
-    cents = ((found or {}).get("instance_type") or {}).get("price_cents_per_hour")
+def per_hour(shape: Mapping[str, Any]) -> Money | None:
+    """Return the price of a type, or of the type of a machine, as Lambda tells it; None where it does not."""
+    cents = shape.get("price_cents_per_hour")
     if not isinstance(cents, int) or isinstance(cents, bool) or cents <= 0:
         return None
-    return Price(Money.usd(Decimal(cents) / 100), SOURCE, now, Basis.ASKED)
+    return Money.usd(Decimal(cents) / 100)
 
 
 def price_list(settings: ProviderSettings) -> PriceList:

@@ -62,10 +62,10 @@ class LambdaProvider:
         return offers.available(self._lambda, requirements)
 
     def prices(self, offers: Sequence[Available]) -> Sequence[Price | None]:
-        """Return one price per offer, as Lambda says it now."""
-        from cloudgpu.providers.lambdalabs import offers as stock
+        """Return one price per offer, or per machine its own, as Lambda says it now."""
+        from cloudgpu.providers.lambdalabs import prices
 
-        return stock.prices(self._lambda, offers)
+        return prices.prices(self._lambda, offers)
 
     def regions(self) -> Sequence[Region]:
         """Return the regions that this account uses; one address answers for all."""

@@ -57,6 +57,7 @@ class Runpod:
         self.clock, self.pause, self.notify = settings.clock, settings.pause, settings.notify
         self.options = runpod_options(settings.account, settings.options)
         self.once = SendOnce(settings.home, settings.clock)
+        self.paid: dict[str, Decimal] = {}  # what each pod costs an hour by the last answer; 0 for a stopped one
         self.made: dict[str, str] = {}  # the pods that this process has launched, by token
         self.lock = threading.Lock()
         self.sending: dict[str, threading.Lock] = {}  # by token

@@ -6,11 +6,13 @@ import json
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.model.instances import TAG_ID, Address, Instance, Listing, State
 from cloudgpu.core.model.offers import Market
+from cloudgpu.core.values.money import Money
 from cloudgpu.errors import (
     CloudgpuError,
     EndRefused,
@@ -108,7 +110,14 @@ def instance(runpod: Runpod, pod: Pod) -> Instance:
         address=_address(pod),
         accelerators=(gpus.accelerator(gpu["id"], float(memory) if memory.isdigit() else None, gpu["count"]),),
         reason="died" if status == "ERROR" else None,
+        per_hour=_costs(runpod, pod),
     )
+
+
+def _costs(runpod: Runpod, pod: Pod) -> Money | None:
+    """Return what a pod costs an hour, None for one that costs nothing now; and remember that."""
+    runpod.paid[pod["id"]] = Decimal(str(pod["cost"] or 0))
+    return Money.usd(runpod.paid[pod["id"]]) if runpod.paid[pod["id"]] > 0 else None
 
 
 def _since(state: State, made: datetime | None, started: datetime | None) -> datetime | None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from cloudgpu.providers.runpod.client import Runpod
 
 SECURE = "SECURE"
+OWN_SOURCE = "RunPod's own word of this pod (cost)"
 SOURCE = "RunPod catalogue (GET /v2/catalog/gpus)"
 MOST = 8  # GPUs of one pod
 HTTPS = 443
@@ -119,8 +120,19 @@ def _item(runpod: Runpod, cloud: str, count: int, gpu: Mapping[str, Any], where:
 
 
 def prices(runpod: Runpod, offers: Sequence[Available]) -> list[Price | None]:
-    """Return one price per offer, in order: the list price of a GPU times their number; None where there is none."""
-    return [_price(runpod, item) for item in offers]
+    """Return one price per item, in order: of a pod that runs its own, else the list price of a GPU times their number.
+
+    None where there is none. One call for the pods that were not looked at yet.
+    """
+    if any(item.machine is not None and item.machine not in runpod.paid for item in offers):
+        runpod.paid |= {pod["id"]: Decimal(str(pod["cost"] or 0)) for pod in runpod.pods()}
+    return [_own_price(runpod, item) or _price(runpod, item) for item in offers]
+
+
+def _own_price(runpod: Runpod, item: Available) -> Price | None:
+    """Return what a pod was seen to cost; None for an offer, and for a pod that costs nothing now."""
+    usd = runpod.paid.get(item.machine or "")
+    return Price(Money.usd(usd), OWN_SOURCE, runpod.clock(), Basis.ASKED) if usd else None
 
 
 def _price(runpod: Runpod, item: Available) -> Price | None:

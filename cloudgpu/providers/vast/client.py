@@ -16,6 +16,8 @@ from cloudgpu.providers.vast.errors import refusal_of
 from cloudgpu.providers.vast.options import API, VARIABLE, api_key, endpoint, key_place, vast_options
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from cloudgpu.core.model.identity import AccountIdentity
     from cloudgpu.core.model.offers import Market
     from cloudgpu.providers.base import ProviderSettings
@@ -45,6 +47,7 @@ class Vast:
         self.once = SendOnce(settings.home, settings.clock)
         self.asked: dict[Key, str] = {}
         self.paid: dict[str, Paid] = {}  # by the contract's id
+        self.ends: dict[str, datetime | None] = {}  # when its host leaves, by the contract's id
         self.identity: AccountIdentity | None = None
         self.patience = Patience(settings.patience)
         place = Place(

@@ -6,10 +6,12 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.model.instances import NEVER_RAN, TAG_ID, TAG_RENEW_UNTIL, Address, Instance, Listing, State
 from cloudgpu.core.model.offers import Market
+from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InstanceNotFound, InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.machine.container_start import TAGS
 from cloudgpu.providers.vast import market, request
@@ -163,8 +165,11 @@ def instance(vast: Vast, found: Raw) -> Instance:
     """Return a contract as a machine, and remember what it costs."""
     bought = Market.SPOT if found.get("is_bid") else Market.ON_DEMAND
     state, billed, reason = _state(found)
+    vast.ends[str(found["id"])] = market.ends(found)
+    costs = None
     if isinstance(found.get("dph_base"), int | float):
         vast.paid[str(found["id"])] = Paid(bought, str(found["dph_base"]))
+        costs = Money.usd(Decimal(str(found["dph_base"])))
     return Instance(
         provider=KIND,
         account=vast.account,
@@ -180,7 +185,15 @@ def instance(vast: Vast, found: Raw) -> Instance:
         address=_address(found) if state is State.RUNNING else None,
         accelerators=(accelerator(found),),
         reason=reason,
+        per_hour=costs,
     )
+
+
+def leaves_at(vast: Vast, id: str) -> datetime | None:  # noqa: A002
+    """Return when the host of a contract leaves, by the last look at it. One call where there was none."""
+    if id not in vast.ends:
+        get(vast, id)
+    return vast.ends[id]
 
 
 def tags_of(found: Raw) -> dict[str, str]:

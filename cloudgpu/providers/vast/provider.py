@@ -63,6 +63,12 @@ class VastProvider:
 
         return prices.prices(self._vast, offers)
 
+    def leaves_at(self, id: str) -> datetime | None:  # noqa: A002
+        """Return when the contract's host leaves vast.ai, by the last look at it."""
+        from cloudgpu.providers.vast import machines
+
+        return machines.leaves_at(self._vast, id)
+
     def regions(self) -> Sequence[Region]:
         """Return the countries in which hosts offer something now; one address answers for all."""
         from cloudgpu.providers.vast import market

@@ -19,6 +19,7 @@ from cloudgpu.providers.abilities import (
     CanRehearseInterruption,
     HasPrices,
     HasTimer,
+    HostLeaves,
     KnowsHostKeys,
     LeavesFiles,
     Pausable,
@@ -27,7 +28,7 @@ from cloudgpu.providers.abilities import (
     Taggable,
     WritesAtHome,
 )
-from cloudgpu.providers.base import Provider
+from cloudgpu.providers.base import Provider, ProviderSettings
 from cloudgpu.testing.contract.base import ContractBase, MakeAttempt
 
 PAUSED = (State.STOPPED, State.DEALLOCATED)
@@ -296,6 +297,30 @@ class KnowsHostKeysContract(ContractBase):
         """Return the name that the key itself carries: a length and a name lead the blob (RFC 4253, 6.6)."""
         blob = base64.b64decode(line.split(" ")[1], validate=True)
         return blob[4 : 4 + int.from_bytes(blob[:4], "big")].decode()
+
+
+class HostLeavesContract(ContractBase):
+    """A machine on a computer that its owner takes away says when that is."""
+
+    def leaves(self, provider: Provider, id: str, at: datetime) -> None:  # noqa: A002
+        """Let the machine's computer leave at `at`; every provider with this ability has to."""
+        raise NotImplementedError
+
+    def test_a_machine_tells_when_its_host_leaves(
+        self, provider: Provider, make_attempt: MakeAttempt, settings: ProviderSettings
+    ) -> None:
+        """As the last look at it has shown that."""
+        made = self.running(provider, make_attempt())
+        at = settings.clock().replace(microsecond=0) + timedelta(days=3)
+        self.leaves(provider, made.id, at)
+        provider.get(made.id)
+        assert cast("HostLeaves", provider).leaves_at(made.id) == at
+
+    def test_the_host_of_what_is_unknown_leaves_at_no_time(self, provider: Provider, make_attempt: MakeAttempt) -> None:
+        """It is said to be unknown, instead."""
+        unknown = self.launch(provider, make_attempt()).id[:-4] + "0000"
+        with pytest.raises(InstanceNotFound):
+            cast("HostLeaves", provider).leaves_at(unknown)
 
 
 class LeavesFilesContract(ContractBase):

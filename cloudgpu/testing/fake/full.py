@@ -33,6 +33,7 @@ class FullFakeProvider(ReachableFakeProvider):
 
     end_effect = "What was put there is removed. The rest stays."
     _ssh_sources: tuple[str, ...] = ("0.0.0.0/0",)
+    _leaves: tuple[tuple[str, datetime], ...] = ()
 
     def resolve(self, request: LaunchRequest, item: Available) -> Resolved:
         """Look up the image, which takes no host key."""
@@ -74,6 +75,15 @@ class FullFakeProvider(ReachableFakeProvider):
         """Let a machine say one of its host keys, as its image does at the first boot."""
         with self._store.open() as cloud:
             cloud.host_keys.setdefault(self._living(cloud, id).id, []).append(line)
+
+    def leaves_at(self, id: str) -> datetime | None:  # noqa: A002
+        """Return when the machine's computer leaves (`let_leave`)."""
+        with self._call("leaves_at") as cloud:
+            return dict(self._leaves).get(self._found(cloud, id).id)
+
+    def let_leave(self, id: str, at: datetime) -> None:  # noqa: A002
+        """Let the machine's computer leave at this time, as long as this value lives."""
+        self._leaves = (*self._leaves, (id, at))
 
     def findings(self, region: str | None = None) -> Sequence[Finding]:
         """Return how many methods the credential may not call."""

@@ -106,6 +106,14 @@ class VastServer(RestServer):
             one.actual = "offline"
             one.offline.append((now, None))
 
+    def come_back(self, id: str) -> None:  # noqa: A002
+        """Let the host of a container be there again, which runs as before."""
+        with self.lock:
+            one, now = self.contract(id), self.clock.now()
+            one.offline[-1] = (one.offline[-1][0], now)
+            one.run(now, on=True)
+            one.actual = "running"
+
     def say(self, id: str, text: str) -> None:  # noqa: A002
         """Write a line into a container's log."""
         self.contract(id).log += f"{text}\n"

@@ -17,12 +17,14 @@ from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.inventory.sync import look_at_all
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
+from cloudgpu.control.lifecycle.lease import extend, plan_extension
 from cloudgpu.control.lifecycle.lifecycle import end, stop
 from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.pricing.traffic import record
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.core.billing.totals import spent
+from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.model.offers import Market, Requirements
 from cloudgpu.errors import InvalidRequest, LaunchUncertain
 from tests.clouds.vast.server import FIRST
@@ -81,6 +83,42 @@ def test_a_day_costs_what_the_meters_say(vast, lab):
     assert abs(meters["storage"] - Decimal("12.8") * 24 / 730) < Decimal("0.01")
     assert abs(ledgers(lab) - meters["gpu"] - meters["storage"]) < Decimal("0.02")  # a month of 30 days is the ledger's
     assert meters["traffic"] == 0
+
+
+def test_a_contract_that_costs_more_than_its_plan_said_is_in_the_ledger_at_its_own_price(vast, lab):
+    asked = parse_request(gpu="rtx4090", region="US", name="bear", no_guard=True)
+    plan = prepare(lab.session, asked)
+    for host in vast.hosts:
+        host.dph_base *= 2
+    machine = launch(lab.session, plan, wait=False).machine
+    vast.advance(HOUR)
+    end(lab.session, lab.row(machine), why="a test")
+    (meters,) = (vast.bill(str(one)) for one in vast.contracts)
+    assert meters["gpu"] > Decimal("0.6")
+    assert abs(ledgers(lab) - meters["gpu"] - meters["storage"]) < Decimal("0.02")
+
+
+def test_hours_of_a_host_that_is_offline_are_counted_but_are_not_sure(vast, lab):
+    machine = lab.up()
+    look_at_all(lab.session)
+    vast.advance(HOUR)
+    look_at_all(lab.session)
+    id_ = lab.row(machine).provider_id
+    vast.go_offline(id_)
+    for _ in range(6):
+        vast.advance(HOUR)
+        look_at_all(lab.session)
+    total = costs(lab.session)["total"]
+    price, gpu = Decimal("0.34"), vast.bill(id_)["gpu"]
+    storage = Decimal("12.8") * 7 / 720  # which is not taken off (docs/vast.md)
+    assert abs(gpu - price) < Decimal("0.01")
+    assert abs(Decimal(total["low_usd"]) - gpu - storage) < Decimal("0.01")
+    assert abs(Decimal(total["usd"]) - 7 * price - storage) < Decimal("0.01")
+    vast.come_back(id_)
+    look_at_all(lab.session)
+    vast.advance(HOUR)
+    end(lab.session, lab.row(machine), why="a test")
+    assert abs(Decimal(costs(lab.session)["total"]["low_usd"]) - vast.bill(id_)["gpu"] - storage) < Decimal("0.03")
 
 
 def test_traffic_is_billed_both_ways_at_the_hosts_own_prices(vast, lab):
@@ -188,3 +226,21 @@ def test_a_machine_that_a_higher_bid_takes_is_for_jobs_alone(vast, lab):
     assert "cloudgpu run --spot" in refused.value.next
     assert prepare(lab.session, asked).plan.offer.available.market is Market.SPOT
     assert not vast.called("rent")
+
+
+def test_no_lease_reaches_beyond_the_day_on_which_the_host_leaves(vast, lab):
+    machine = lab.up(lease="8h")
+    (contract,) = vast.contracts.values()
+    contract.ask["end_date"] = (vast.clock.now() + timedelta(hours=10)).timestamp()
+    with pytest.raises(InvalidRequest, match=r"The host of bear leaves vast at .*, before that lease ends"):
+        plan_extension(lab.session, lab.row(machine), timedelta(hours=3))
+    calls = lab.asked(lambda: extend(lab.session, plan_extension(lab.session, lab.row(machine), timedelta(hours=1))))
+    assert calls["get"] + calls["list"] <= 4
+    stop(lab.session, lab.row(machine), why="a test")
+    now = vast.clock.now().replace(microsecond=0)
+    with pytest.raises(InvalidRequest, match="leaves vast"):
+        start(lab.session, lab.row(machine), Lease(now + timedelta(hours=11), now + timedelta(hours=11)), no_guard=True)
+    assert [one.intended for one in vast.living()] == ["stopped"]
+    shorter = Lease(now + timedelta(hours=9), now + timedelta(hours=9))
+    started = start(lab.session, lab.row(machine), shorter, no_guard=True)
+    assert started.state in ("pending", "running")

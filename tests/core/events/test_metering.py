@@ -344,8 +344,49 @@ def test_an_end_that_is_seen_twice_ends_it_once() -> None:
 
 
 def test_silence_about_the_state_is_no_end() -> None:
-    life = [launch(0), up(60, since=0), seen(HOUR, "unknown", billed=False)]
+    life = [launch(0, attached_costs=[]), up(60, since=0), seen(HOUR, "unknown", billed=True)]
     assert spans("instance", *life) == [(at(0), None)]
+    assert range_of(2 * HOUR, *life) == (2, 2, 2)
+
+
+def offline(second: float, alive: float | None = None) -> Event:
+    """Return a look at a machine whose host is offline: not billed, and back at any time."""
+    return seen(second, "unknown", billed=False, **({} if alive is None else {"alive_at": at(alive)}))
+
+
+def test_a_machine_in_no_known_state_that_is_not_billed_costs_no_more_for_sure_and_is_counted_on() -> None:
+    life = [launch(0, attached_costs=[]), up(60, since=0), offline(2 * HOUR, alive=HOUR), offline(3 * HOUR)]
+    assert range_of(7 * HOUR, *life) == (1, 7, 7)
+    assert range_of(9 * HOUR, *life, seen(4 * HOUR, "unknown", billed=True)) == (1, 9, 9)
+    assert range_of(9 * HOUR, *life, gone(5 * HOUR)) == (1, 3, 5)
+    assert range_of(9 * HOUR, *life, down(5 * HOUR)) == (1, 5, 5)
+    assert range_of(9 * HOUR, *life, down(5 * HOUR, "terminated", since=4 * HOUR)) == (1, 4, 4)
+    stopped = [launch(0, attached_costs=[]), up(60, since=0), down(HOUR)]
+    assert range_of(9 * HOUR, *stopped, offline(3 * HOUR)) == (1, 1, 1)
+
+
+@pytest.mark.parametrize(("since", "low"), [(None, 2), (0, 2), (3 * HOUR, 3)])
+def test_a_machine_that_is_back_is_billed_for_sure_again(since: int | None, low: int) -> None:
+    life = [launch(0, attached_costs=[]), up(60, since=0), offline(2 * HOUR, alive=HOUR), up(4 * HOUR, since=since)]
+    assert range_of(5 * HOUR, *life) == (low, 5, 5)
+    assert range_of(9 * HOUR, *life, down(6 * HOUR, since=6 * HOUR)) == (low + 1, 6, 6)
+
+
+def test_a_price_that_changes_while_nobody_knows_the_state_counts_from_then() -> None:
+    life = [launch(0, attached_costs=[]), up(60, since=0), offline(HOUR), priced(2 * HOUR, 3 * USD), up(3 * HOUR)]
+    assert range_of(4 * HOUR, *life) == (4, 8, 8)
+
+
+def test_what_was_only_seen_to_start_before_its_host_went_offline_costs_nothing_for_sure() -> None:
+    started = [launch(0, "vast", attached_costs=[]), seen(60, "pending", billed=True)]
+    life = [*started, offline(2 * HOUR, alive=HOUR)]
+    assert range_of(3 * HOUR, *life)[0] == 0
+    assert range_of(5 * HOUR, *life, up(4 * HOUR)) == (1, 4, 4)
+
+
+def test_an_address_that_is_billed_while_the_machine_runs_is_in_the_same_doubt() -> None:
+    life = [launch(0, usd="0", attached_costs=[ADDRESS]), up(60, since=0), offline(2 * HOUR, alive=HOUR)]
+    assert range_of(4 * HOUR, *life) == (Decimal("0.005"), Decimal("0.02"), Decimal("0.02"))
 
 
 # --- volumes and images that are kept by name, bytes ----------------------------------------------------------------
@@ -419,7 +460,7 @@ doings = st.tuples(
 @st.composite
 def histories(draw: st.DrawFn) -> list[Event]:
     """Return the lines of a machine of any provider and market: lives, parks, prices, looks that lag, kept things."""
-    provider = draw(st.sampled_from(["aws", "gcp", "azure", "local", "plug-in"]))
+    provider = draw(st.sampled_from(["aws", "gcp", "azure", "local", "plug-in", "vast", "runpod", "lambda"]))
     market = draw(st.sampled_from(["spot", "on_demand"]))
     first = launch(0, provider, market, attached_costs=draw(st.sampled_from([[], [DISK], [DISK, ADDRESS]])))
     lines = [line(0, "machine_adopted", dict(first.body) | {"why": "x"}) if draw(st.booleans()) else first]
@@ -443,7 +484,7 @@ def _doing(what: str, second: int, since: int | None, number: int, first: Event)
         "kept": lambda: kept(second, *[thing("disk" if one else "image", f"t-{one}", since) for one in range(number)]),
         "launch": lambda: line(second, "launch_intended", more),
         "made": lambda: settled(second, ["made", "refused", "void", "made"][number], attempt=number % 2 + 1),
-        "unknown": lambda: seen(second, "unknown", billed=False),
+        "unknown": lambda: seen(second, "unknown", billed=number == 0),
         "bytes": lambda: line(
             second,
             "traffic_observed",

@@ -8,6 +8,8 @@ from decimal import Decimal
 import pytest
 
 import cloudgpu
+from cloudgpu.cli.machine_text import lease_lines, line
+from cloudgpu.cli.render import machine_row
 from cloudgpu.core.model.instances import TAG_ID
 from cloudgpu.errors import NoCapacity, QuotaExceeded
 from cloudgpu.providers.base import ProviderSettings
@@ -152,3 +154,32 @@ def test_an_uncertain_launch_that_made_nothing_is_sent_anew_only_once_that_is_pr
     lambdalabs.advance(600)
     gpu.machines.up(wait=False, name="bear", **WANTED)
     assert len(lambdalabs.instances()) == 1
+
+
+def test_a_machine_that_costs_more_than_its_plan_said_is_in_the_ledger_at_its_own_price(lambdalabs, gpu):
+    gpu.machines.plan(**WANTED)
+    lambdalabs.state.cents["gpu_1x_a10"] = 299
+    gpu.machines.up(wait=False, name="bear", **WANTED)
+    lambdalabs.state.cents["gpu_1x_a10"] = 399
+    lambdalabs.advance(600)
+    assert gpu.machines.ls(refresh=True)["machines"][0]["price"]["usd_per_hour"] == "2.99"
+    lambdalabs.advance(3600)
+    gpu.machines.down("bear")
+    assert abs(Decimal(gpu.money.cost()["total"]["usd"]) - Decimal(lambdalabs.bill_cents()) / 100) < Decimal("0.1")
+
+
+@pytest.mark.parametrize(("policy", "column", "row"), [
+    ("default", "warns in 8h, ends in 3d", "only warns, at"),
+    ("throwaway", "8h left", "until "),
+])  # fmt: skip
+def test_a_lease_that_ends_nothing_is_said_to_warn_alone(lambdalabs, gpu, policy, column, row):
+    gpu.machines.up(wait=False, name="bear", policy=policy, lease="8h", renew_until="3d", **WANTED)
+    (value,) = gpu.machines.ls()["machines"]
+    now = lambdalabs.clock.now()
+    assert value["lease_ends"] is (policy == "throwaway")
+    assert machine_row(value, now)[-1] == column
+    assert dict(lease_lines(value, now))["lease"].startswith(row)
+    assert ("its lease only warns" in line(value)) is (policy == "default")
+    lambdalabs.advance(10 * 3600)
+    later = machine_row(value, lambdalabs.clock.now())[-1]
+    assert later == ("warned, ends in 2d 14h" if policy == "default" else "over 2h")

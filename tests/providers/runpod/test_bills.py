@@ -150,3 +150,17 @@ def test_what_is_sold_out_now_is_not_said_to_be_sold_no_more(lab, runpod, gpu, s
         one.stock.pop("SECURE", None)
     with pytest.raises(NoCapacity, match=said):
         lab.machines.up(gpu=gpu, name="bear", no_guard=True, wait=False)
+
+
+def test_a_pod_that_costs_more_than_its_plan_said_is_in_the_ledger_at_its_own_price(lab, runpod):
+    """The catalogue is a minute old at most; the pod keeps the price of its launch, whatever is asked later."""
+    lab.machines.plan(gpu="h100", no_guard=True)
+    runpod.model.types["NVIDIA H100 80GB HBM3"].secure = "4.99"
+    assert up(lab, lease="12h")["price"]["usd_per_hour"] == "4.99"
+    runpod.model.types["NVIDIA H100 80GB HBM3"].secure = "5.99"
+    runpod.advance(10 * HOUR)
+    lab.machines.ls(refresh=True)
+    lab.machines.down("bear")
+    (pod,) = runpod.model.gone.values()
+    assert pod.book.total > Decimal("49.9")
+    assert float(lab.money.cost()["total"]["usd"]) == pytest.approx(float(pod.book.total), abs=0.01)

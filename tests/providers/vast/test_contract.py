@@ -17,6 +17,7 @@ from cloudgpu.testing import (
     HasLoginContract,
     HasPricesContract,
     HasRegionsContract,
+    HostLeavesContract,
     PausableContract,
     ProviderContract,
     ReadsCreditContract,
@@ -42,6 +43,7 @@ class TestVast(
     HasLoginContract,
     ExaminesContract,
     HasRegionsContract,
+    HostLeavesContract,
 ):
     at_once = 3
 
@@ -72,6 +74,10 @@ class TestVast(
     def boots(self, provider, id):  # noqa: A002
         """Let the container's start script say its host key in the log."""
         self.vast.say(id, f"{HOST_KEY_LINE}{' '.join(new_host_key()[0].split()[:2])}")
+
+    def leaves(self, provider, id, at):  # noqa: A002
+        """Let the host's contract with vast.ai end at `at`."""
+        self.vast.contract(id).ask["end_date"] = at.timestamp()
 
     def lose_reply(self, provider):
         self.vast.faults.lose_reply("rent")

@@ -73,11 +73,22 @@ class Test{number}(ProviderContract, *ABILITY_SUITES.values()):
     def works(self, provider, id, at):
         provider.report_activity(id, at)
 
+    def leaves(self, provider, id, at):
+        provider.let_leave(id, at)
+
     def boots(self, provider, id):
         provider.say_host_key(id, "ssh-ed25519 " + "AAAAC3NzaC1lZDI1NTE5AAAAI" + "A" * 43)
 """
 
 FAULTS = {
+    "says of no machine when its host leaves": (
+        "def let_leave(self, id, at): pass",
+        "test_a_machine_tells_when_its_host_leaves",
+    ),
+    "says of what is unknown that its host stays": (
+        "def leaves_at(self, id): return dict(self._leaves).get(id)",
+        "test_the_host_of_what_is_unknown_leaves_at_no_time",
+    ),
     "makes a part of a cluster where there is no room for all": (
         "def _left(self, cloud, zone): return 99",
         "test_none_is_made_where_there_is_room_for_all_but_one",

@@ -33,6 +33,7 @@ from cloudgpu.testing import (
     HasTimerContract,
     HasTimerRoleContract,
     HasVolumesContract,
+    HostLeavesContract,
     ImageableContract,
     KnowsHostKeysContract,
     LaunchesTogetherContract,
@@ -148,6 +149,7 @@ class TestFakeInAFile(
     HasMeteredPriceContract,
     HasPlacementScoresContract,
     ReportsActivityContract,
+    HostLeavesContract,
     ReadsHostKeysContract,
     ExaminesContract,
     ReportsProcessesContract,
@@ -164,6 +166,9 @@ class TestFakeInAFile(
 
     def works(self, provider: Provider, id: str, at: datetime) -> None:  # noqa: A002
         provider.report_activity(id, at)
+
+    def leaves(self, provider: Provider, id: str, at: datetime) -> None:  # noqa: A002
+        provider.let_leave(id, at)
 
     def boots(self, provider: Provider, id: str) -> None:  # noqa: A002
         provider.say_host_key(id, new_host_key()[0])

@@ -170,6 +170,8 @@ class MachineDocument(TypedDict):
     """When the provider made it."""
     expires: Time | None
     """The end of its lease."""
+    lease_ends: bool
+    """Its lease and idle time end it; else they only warn, since that would delete its disk: `renew_until` ends it."""
     renew_until: Time | None
     """How far use may renew the lease."""
     held_until: Time | None
