@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from cloudgpu.providers.base import ProviderSettings
     from cloudgpu.providers.lambdalabs.client import Lambda
 
+SOURCE = "Lambda Cloud's own answer, GET /instance-types"
 HOST, PORT = "cloud.lambda.ai", 443
 # Regions that Lambda's description names; one that is not here and has machines is taken from the answer.
 REGIONS = (
