@@ -9,12 +9,14 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.catalog.matching import fits
+from cloudgpu.core.catalog.pricelist import PER_HOUR, Gathering, PriceList, RowKey
 from cloudgpu.core.model.account import Region
 from cloudgpu.core.model.offers import Accelerator, Availability, Available, Basis, Market, Price, Requirements
 from cloudgpu.core.values.money import Money
 from cloudgpu.providers.lambdalabs.options import KIND
 
 if TYPE_CHECKING:
+    from cloudgpu.providers.base import ProviderSettings
     from cloudgpu.providers.lambdalabs.client import Lambda
 
 HOST, PORT = "cloud.lambda.ai", 443
@@ -70,6 +72,21 @@ def _price(found: Mapping[str, Any] | None, now: datetime) -> Price | None:
     if not isinstance(cents, int) or isinstance(cents, bool) or cents <= 0:
         return None
     return Price(Money.usd(Decimal(cents) / 100), SOURCE, now, Basis.ASKED)
+
+
+def price_list(settings: ProviderSettings) -> PriceList:
+    """Return Lambda's prices of now: each type has one, the same in all regions. One call."""
+    from cloudgpu.providers.lambdalabs.client import Lambda
+
+    lam = Lambda(settings)
+    types, rows, places = lam.types(), Gathering("instance types", lam.clock()), regions(lam)
+    for name, one in types.items():
+        cents = ((one or {}).get("instance_type") or {}).get("price_cents_per_hour")
+        amount = Decimal(cents) / 100 if isinstance(cents, int) else cents
+        for place in places:
+            key = RowKey(name, place.name, Market.ON_DEMAND)
+            rows.add(key, PER_HOUR, amount, source=SOURCE, name=f"{name} {place.name}")
+    return PriceList(KIND, (rows.part(),))
 
 
 def regions(lam: Lambda) -> list[Region]:

@@ -7,7 +7,7 @@ from decimal import Decimal
 import pytest
 
 import cloudgpu
-from cloudgpu.errors import InvalidRequest, NoCapacity, StopUnproved
+from cloudgpu.errors import BudgetRefused, InvalidRequest, NoCapacity, StopUnproved
 from cloudgpu.providers.runpod import pod_key
 from tests.clouds.rest_faults import FOREVER
 from tests.clouds.runpod.fixtures import runpod, runpod_process
@@ -136,3 +136,17 @@ def test_what_is_sold_out_now_is_not_said_to_be_sold_no_more(lab, runpod, gpu, s
         one.stock.pop("SECURE", None)
     with pytest.raises(NoCapacity, match=said):
         lab.machines.up(gpu=gpu, name="bear", no_guard=True, wait=False)
+
+
+def test_credit_that_is_gone_deletes_pods_and_ends_the_bill_once_that_is_proved(lab, runpod):
+    up(lab)
+    lab.machines.ls(refresh=True)
+    runpod.advance(HOUR)
+    runpod.run_dry()
+    assert lab.machines.ls(refresh=True)["machines"] == []
+    (pod,) = runpod.model.gone.values()
+    runpod.advance(10 * HOUR)
+    assert Decimal(lab.money.cost()["total"]["low_usd"]) <= Decimal(str(float(pod.book.total))) + Decimal("0.01")
+    with pytest.raises(BudgetRefused, match="credit of account runpod"):
+        up(lab, "wolf")
+    assert runpod.pods() == []
