@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest -q
 SHARED = $(PYTEST) -n $(WORKERS) --dist loadfile --no-loadscope-reorder
-WORKERS ?= 4
+WORKERS ?= 6
 CHECKED := tests/test_imports.py tests/test_house.py tests/test_walks.py tests/test_packaging.py tests/docs
 
 .DEFAULT_GOAL := help

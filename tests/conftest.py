@@ -29,6 +29,7 @@ settings.register_profile("cloudgpu", deadline=None, derandomize=not EXPLORE, ma
 settings.load_profile("cloudgpu")
 
 GUARD = Path(__file__).parent / "guard"
+sys.path.insert(0, str(GUARD))  # before a room's own conftest imports what is hidden there
 LOG = "CLOUDGPU_TEST_NETWORK_LOG"
 NO_SKIP = "CLOUDGPU_TEST_NO_SKIP"
 HOSTS_PYTHON = "CLOUDGPU_TEST_HOSTS_PYTHON"  # the directory of its environment
@@ -92,7 +93,6 @@ def _guard_network(config):
         os.close(handle)
         config.add_cleanup(lambda: Path(os.environ.pop(LOG)).unlink(missing_ok=True))
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(GUARD), os.environ.get("PYTHONPATH")]))
-    sys.path.insert(0, str(GUARD))
     import loopback_only
 
     loopback_only.install()
@@ -155,7 +155,7 @@ def pytest_runtest_logfinish():
 
 
 def _open_files():
-    return sum(1 for _ in Path("/dev/fd").iterdir())
+    return len(os.listdir("/dev/fd"))  # noqa: PTH208  (after each test)
 
 
 def pytest_sessionfinish(session):

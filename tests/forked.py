@@ -19,6 +19,7 @@ from typing import IO, Any
 _FORKS = multiprocessing.get_context("forkserver")
 _SERVERS = ["__main__", "cloudgpu.providers.local.sshd", "tests.access.sshserver"]
 _WRITERS = [
+    "psycopg",
     "tests.ledger.writer",
     "cloudgpu.ledger.log.projections",
     "cloudgpu.ledger.suspect",

@@ -16,10 +16,15 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 _OURS = "cloudgpu"
-_PRICE_LISTS = {
+_PRICE_LISTS = {  # asked for wherever the cloud is used, or nothing is named
     "aws": "cloudgpu.providers.aws.market.pricelist",
     "azure": "cloudgpu.providers.azure.market.pricelist",
     "gcp": "cloudgpu.providers.gcp.market.pricelist",
+}
+_BY_NAME = {  # that answer only with a key, and are asked only where they are named
+    "lambda": "cloudgpu.providers.lambdalabs.offers",
+    "runpod": "cloudgpu.providers.runpod.offers",
+    "vast": "cloudgpu.providers.vast.market",
 }
 
 
@@ -53,15 +58,16 @@ def open_provider(kind: str, settings: ProviderSettings) -> Provider:
 
 
 def price_list_kinds() -> tuple[str, ...]:
-    """Return the providers whose price list can be asked for, also where machines are not."""
+    """Return the providers whose price list is asked for where none is named, also where machines are not."""
     return tuple(_PRICE_LISTS)
 
 
 def load_price_list(kind: str) -> PriceLister:
     """Return what asks a provider for its price list; raise InvalidRequest for one that has none."""
-    if kind not in _PRICE_LISTS:
-        raise unknown_word(f"No price list of {kind!r} is known", kind, _PRICE_LISTS, field="--provider")
-    lister: PriceLister = import_module(_PRICE_LISTS[kind]).price_list
+    known = _PRICE_LISTS | _BY_NAME
+    if kind not in known:
+        raise unknown_word(f"No price list of {kind!r} is known", kind, known, field="--provider")
+    lister: PriceLister = import_module(known[kind]).price_list
     return lister
 
 

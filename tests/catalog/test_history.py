@@ -44,6 +44,15 @@ def test_a_refreshed_price_is_counted_once_with_its_own_date(place):
     assert (after.items, after.newest, after.refreshed_at) == (before.items, asked, asked)
 
 
+def test_a_refreshed_price_of_storage_stands_in_where_it_is_the_dearest_and_goes_with_its_list(place):
+    before, asked = catalog.counted_price("elsewhere", "here", "disk"), NOW - timedelta(hours=3)
+    row = PriceRow(RowKey("gp3", "us-east-1", None), "usd_per_gb_month", Money.usd(1000), "a list", asked, Basis.LISTED)
+    write(Stored("aws", {"us-east-1": StoredPart(asked, (row,))}))
+    assert catalog.counted_price("elsewhere", "here", "disk").price == Money.usd(1500)
+    (place / "aws.json").unlink()
+    assert catalog.counted_price("elsewhere", "here", "disk") == before
+
+
 def test_a_damaged_list_is_no_reason_to_stop(place):
     (place / "aws.json").write_text("{")
     assert ages("aws", NOW).refreshed_at is None

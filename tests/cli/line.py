@@ -9,6 +9,9 @@ from typing import Any, NamedTuple
 from cloudgpu.cli.app import run
 from cloudgpu.control.outage import opening as sessions
 from tests.cli.documents import check_output
+from tests.cli.parsed import keep_parameters
+
+keep_parameters()
 
 
 class Said(NamedTuple):

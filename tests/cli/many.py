@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.cli.documents import check_output
+from tests.cli.parsed import read_verbs
 from tests.cli.program import Done, Program
 
 
@@ -146,7 +147,10 @@ class QuickProgram(ForkedProgram):
 
 
 # What commands load, here once and not in every fork; the rest of cloudgpu is imported room by room.
-_COMMON = ("asyncio", "paramiko", "psutil", "typer", "cloudgpu.providers.local.provider", "cloudgpu.providers.registry")
+_COMMON = (
+    "asyncio", "paramiko", "psutil", "psycopg", "typer",
+    "cloudgpu.providers.local.provider", "cloudgpu.providers.registry",
+)  # fmt: skip
 _AWS = ("budgets", "ec2", "iam", "pricing", "scheduler", "service-quotas", "ssm", "sts")
 _ROOMS = ("access", "agent", "catalog", "cli", "config", "control", "core", "ledger", "views")
 
@@ -164,6 +168,7 @@ def _serve() -> None:
     from cloudgpu.catalog.read import catalogue
 
     catalogue()
+    read_verbs()
     if "boto3" in sys.argv:
         read_models()
     gc.collect()

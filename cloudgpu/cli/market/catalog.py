@@ -27,7 +27,9 @@ def command(
         str | None, typer.Argument(metavar="TYPE", help="show: a machine type, or a kind of disk like gp3.")
     ] = None,
     *,
-    provider: Annotated[list[str] | None, typer.Option(metavar="KIND", help="aws, azure or gcp; without, all.")] = None,
+    provider: Annotated[
+        list[str] | None, typer.Option(metavar="KIND", help="One of them; refresh without: aws, azure and gcp.")
+    ] = None,
     account: Annotated[
         str | None, typer.Option(metavar="NAME", help="refresh: use this account's credentials.")
     ] = None,

@@ -41,9 +41,10 @@ QUESTIONS = {
     "usd_per_kwh": "Your electricity, in USD per kWh",
 }
 UNWRITTEN = "Nothing was written."
+EACH_CLOUD = "aws, azure, gcp, lambda, runpod or vast"
 CLOUD_ALONE = (
     ("--account", "--profile", "--subscription", "--region", "--budget", "--email", "--ssh-from", "--remove"),
-    "is for a cloud: cloudgpu init aws, azure, gcp or lambda.",
+    f"is for a cloud: cloudgpu init {EACH_CLOUD}.",
 )
 CLOUD_TAKES_NONE = (
     ("--owner", "--provider", "--lease", "--watts", "--usd-per-kwh", "--host", "--fingerprint", "--key"),
@@ -70,9 +71,7 @@ GROUPS = {
 
 
 def command(
-    cloud: Annotated[
-        str | None, typer.Argument(metavar="CLOUD", help="aws, azure, gcp or lambda: prepare that account.")
-    ] = None,
+    cloud: Annotated[str | None, typer.Argument(metavar="CLOUD", help=f"{EACH_CLOUD}: prepare that account.")] = None,
     *,
     account: Annotated[str | None, typer.Option(metavar="NAME", help="CLOUD: its name in config.toml.")] = None,
     profile: Annotated[str | None, typer.Option(metavar="NAME", help="CLOUD: the profile of the AWS settings.")] = None,

@@ -297,11 +297,14 @@ def _days(read: _Read, last: CostQuery, now: datetime) -> list[DayCost]:
 
 
 def _this_month(read: _Read, last: CostQuery, now: datetime) -> str | None:
-    """Return what the present month has cost so far; None where the period does not reach over all of it."""
+    """Return what the present month has cost so far; None where the period does not reach over all of it.
+
+    A unit that has begun is in it, as it is in the total.
+    """
     month = period("month", now, last.zone)
     if (last.since and last.since > month.begin) or (last.until or now) < now:
         return None
-    of_month = CostQuery(By.MONTH, last.zone, month.begin, now, last.owner)
+    of_month = CostQuery(By.MONTH, last.zone, month.begin, month.end, last.owner)
     return usd(money(grouped(read.rows, read.recent, now, of_month).total.amount))
 
 

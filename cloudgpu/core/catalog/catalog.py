@@ -145,7 +145,7 @@ def _marketplace_note(provider: str, days: Sequence[str]) -> str:
 
 _WHOSE = {  # by provider and the region of its list; RunPod prices its two kinds apart, vast.ai's hosts are anybody's
     "runpod": {"COMMUNITY": Trust.COMMUNITY, EVERYTHING: Trust.DATACENTER},
-    "vast": {EVERYTHING: Trust.COMMUNITY},
+    "vast": {"DATACENTER": Trust.DATACENTER, EVERYTHING: Trust.COMMUNITY},
 }
 
 

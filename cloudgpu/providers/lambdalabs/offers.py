@@ -8,14 +8,17 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.catalog.matching import fits
+from cloudgpu.core.catalog.pricelist import PER_HOUR, Gathering, PriceList, RowKey
 from cloudgpu.core.model.account import Region
 from cloudgpu.core.model.offers import Accelerator, Availability, Available, Market, Requirements
 from cloudgpu.core.values.money import Money
 from cloudgpu.providers.lambdalabs.options import KIND
 
 if TYPE_CHECKING:
+    from cloudgpu.providers.base import ProviderSettings
     from cloudgpu.providers.lambdalabs.client import Lambda
 
+SOURCE = "Lambda Cloud's own answer, GET /instance-types"
 HOST, PORT = "cloud.lambda.ai", 443
 # Regions that Lambda's description names; one that is not here and has machines is taken from the answer.
 REGIONS = (
@@ -64,6 +67,21 @@ def per_hour(shape: Mapping[str, Any]) -> Money | None:
     if not isinstance(cents, int) or isinstance(cents, bool) or cents <= 0:
         return None
     return Money.usd(Decimal(cents) / 100)
+
+
+def price_list(settings: ProviderSettings) -> PriceList:
+    """Return Lambda's prices of now: each type has one, the same in all regions. One call."""
+    from cloudgpu.providers.lambdalabs.client import Lambda
+
+    lam = Lambda(settings)
+    types, rows, places = lam.types(), Gathering("instance types", lam.clock()), regions(lam)
+    for name, one in types.items():
+        cents = ((one or {}).get("instance_type") or {}).get("price_cents_per_hour")
+        amount = Decimal(cents) / 100 if isinstance(cents, int) else cents
+        for place in places:
+            key = RowKey(name, place.name, Market.ON_DEMAND)
+            rows.add(key, PER_HOUR, amount, source=SOURCE, name=f"{name} {place.name}")
+    return PriceList(KIND, (rows.part(),))
 
 
 def regions(lam: Lambda) -> list[Region]:

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.core.model.offers import Available, Basis, Price
 from cloudgpu.providers.lambdalabs import machines
-from cloudgpu.providers.lambdalabs.offers import per_hour
+from cloudgpu.providers.lambdalabs.offers import SOURCE, per_hour
 
 if TYPE_CHECKING:
     from cloudgpu.core.values.money import Money
     from cloudgpu.providers.lambdalabs.client import Lambda
 
-SOURCE = "Lambda Cloud's own answer, GET /instance-types"
 OWN_SOURCE = "Lambda Cloud's own word of this machine"
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from cloudgpu.core.catalog.matching import fits, markets
+from cloudgpu.core.catalog.pricelist import PER_HOUR, Gathering, PriceList, PricePart, RowKey
 from cloudgpu.core.model.account import Region
 from cloudgpu.core.model.offers import Availability, Available, Basis, Market, Price, Requirements, Trust
 from cloudgpu.core.values.money import Money
@@ -16,6 +17,7 @@ from cloudgpu.providers.runpod import gpus
 from cloudgpu.providers.runpod.options import CLOUD, COMMUNITY, KIND
 
 if TYPE_CHECKING:
+    from cloudgpu.providers.base import ProviderSettings
     from cloudgpu.providers.runpod.client import Runpod
 
 SECURE = "SECURE"
@@ -48,6 +50,24 @@ def regions(runpod: Runpod) -> list[Region]:
     wanted, host = runpod.options.data_centers, str(urlsplit(CLOUD).hostname)
     found = {str(one["id"]) for gpu in runpod.stock(SECURE, 1) for one in gpu.get("dataCenters") or ()}
     return [Region(name, host, HTTPS) for name in sorted(found) if not wanted or name in wanted]
+
+
+def price_list(settings: ProviderSettings) -> PriceList:
+    """Return RunPod's prices of now for pods with one GPU, on both of its clouds: one has one price everywhere."""
+    from cloudgpu.providers.runpod.client import Runpod
+
+    runpod = Runpod(settings)
+    return PriceList(KIND, tuple(_prices_of(runpod, cloud) for cloud in (SECURE, COMMUNITY)))
+
+
+def _prices_of(runpod: Runpod, cloud: str) -> PricePart:
+    stock = runpod.stock(cloud, 1)
+    rows = Gathering(cloud, runpod.stocked_at(cloud, 1))
+    for gpu in stock:
+        usd, name = (gpu.get("price") or {}).get(cloud.lower()), gpus.type_name(gpu["id"], 1)
+        if usd and gpu.get("manufacturer") == "NVIDIA":  # 0 is the price of what that cloud does not have
+            rows.add(RowKey(name, cloud, Market.ON_DEMAND), PER_HOUR, usd, source=SOURCE, name=f"{name} {cloud}")
+    return rows.part()
 
 
 def _clouds(requirements: Requirements) -> tuple[str, ...]:

@@ -10,12 +10,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from statistics import median
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from cloudgpu.core.catalog.matching import fits, markets
+from cloudgpu.core.catalog.pricelist import PER_HOUR, Gathering, PriceList, RowKey
 from cloudgpu.core.model.account import Region
-from cloudgpu.core.model.offers import Availability, Available, Market, Requirements, TrafficPrices, Trust
+from cloudgpu.core.model.offers import Availability, Available, Basis, Market, Requirements, TrafficPrices, Trust
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.vast.client import CLOUD, KIND
@@ -23,11 +25,14 @@ from cloudgpu.providers.vast.gpus import accelerator, names_of, type_name
 from cloudgpu.providers.vast.options import API, COUNTRY
 
 if TYPE_CHECKING:
+    from cloudgpu.providers.base import ProviderSettings
     from cloudgpu.providers.vast.client import Key, Vast
 
 Ask = Mapping[str, Any]
 LIMIT = 1000  # offers of one search: the market has a few thousand
 HTTPS = 443
+VERIFIED, DATACENTER = "VERIFIED", "DATACENTER"  # the regions of the catalogue: hosts wherever they are
+LIST_SOURCE = "vast.ai's offers (POST /api/v0/bundles/, dph_base), the median"
 LEAST_CUDA = 12.4
 LEAST_SPAN = timedelta(hours=1)  # that an offer has to go on for to be shown; a launch asks for its whole lease
 BID_OVER_LEAST = Decimal("1.25")  # of the least bid, so that the next bidder does not take it at once; our choice
@@ -61,6 +66,30 @@ def regions(vast: Vast) -> list[Region]:
     parts = urlsplit(API)
     found = {country_of(ask) for ask in search(vast, Market.ON_DEMAND, _usual(vast))}
     return [Region(name, str(parts.hostname), HTTPS) for name in sorted(found) if vast.options.uses(name)]
+
+
+def price_list(settings: ProviderSettings) -> PriceList:
+    """Return the median of what verified hosts ask now, of each type that the catalogue knows. A call for each GPU.
+
+    Apart for all of them, and for those in data centres. Raises what the calls raise.
+    """
+    from cloudgpu.catalog import types
+    from cloudgpu.providers.vast.client import Vast
+
+    vast, known = Vast(settings), types(KIND)
+    found: dict[RowKey, list[Decimal]] = {}
+    for gpu in dict.fromkeys(shape.gpu.name for shape in known):
+        filters = _usual(vast) | {"verification": {"eq": "verified"}, "gpu_name": {"in": list(names_of(gpu))}}
+        for ask in search(vast, Market.ON_DEMAND, filters):
+            for place in (VERIFIED, *([DATACENTER] if trust_of(ask) is Trust.DATACENTER else [])):
+                asked = found.setdefault(RowKey(type_name(ask), place, Market.ON_DEMAND), [])
+                asked.append(per_hour(ask, Market.ON_DEMAND))
+    rows = Gathering("offers", vast.clock())
+    for key, asked in found.items():
+        note = f"the median of {len(asked)} offers" if len(asked) > 1 else "one offer"
+        price, name = median(asked), f"{key.item} {key.region}"
+        rows.add(key, PER_HOUR, price, source=LIST_SOURCE, name=name, basis=Basis.DERIVED, note=note)
+    return PriceList(KIND, (rows.part(),))
 
 
 def search(vast: Vast, market: Market, filters: Mapping[str, Any], storage_gb: int = 0) -> list[Ask]:

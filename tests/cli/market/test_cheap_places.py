@@ -142,6 +142,47 @@ def test_recommend_names_a_machine_of_the_market_with_its_doubt(said):
     assert [one for one in value["warnings"] if one.startswith(MARKET)]
 
 
+def test_a_refresh_replaces_vasts_medians_by_those_of_now_and_data_centres_need_no_word(said, vast):
+    answer = said("catalog refresh --provider vast --accept -o json")
+    assert answer.code == 0, answer.text
+    (part,) = answer.json["providers"][0]["parts"]
+    offers = said("gpus --provider vast -o json").json["offers"]
+    found = {one["instance_type"]: one for one in offers}
+    assert {one["region"] for one in offers} == {"DATACENTER"}
+    assert Decimal(found["1x-rtx4090"]["price"]["usd_per_hour"]) == Decimal("0.35")  # of $0.34 and $0.36
+    assert found["8x-rtx4090"]["price_check"] == "one offer"
+    assert found["1x-h100"]["price"]["as_of"] == part["refreshed_at"]
+    cheaper = said("gpus --provider vast --trust community --gpu rtx4090:1 -o json").json["offers"]
+    assert Decimal(cheaper[0]["price"]["usd_per_hour"]) == Decimal("0.34")  # with one of $0.20 at a stranger's
+    assert MARKET in said("gpus --provider vast").text
+    assert said("estimate --provider vast --gpu h200").text.startswith("Nothing in the catalogue fits.")
+
+
+def test_a_refresh_takes_over_what_runpod_and_lambda_ask_now(said, runpod, lambdalabs):
+    answer = said("catalog refresh --provider runpod --provider lambda -o json")
+    assert answer.code == 0, answer.text
+    known = {one["provider"]: one["prices"] for one in answer.json["providers"]}
+    assert known["runpod"] > 0 < known["lambda"]
+    dates = {one["provider"]: one["parts"][0]["refreshed_at"] for one in answer.json["providers"]}
+    for kind, source in (("runpod", "RunPod catalogue"), ("lambda", "Lambda Cloud's own answer")):
+        offers = said(f"gpus --provider {kind} -o json").json["offers"]
+        renewed = [one for one in offers if one["price"]["source"].startswith(source)]
+        assert renewed
+        assert {one["price"]["as_of"] for one in renewed} == {dates[kind]}
+
+
+@pytest.mark.parametrize("kind", ["lambda", "runpod", "vast"])
+def test_a_refresh_without_a_key_keeps_what_there_is_and_says_why(said, lambdalabs, runpod, vast, monkeypatch, kind):
+    monkeypatch.delenv(KEYS[kind])
+    before = said(f"gpus --provider {kind} --trust community -o json").json["offers"]
+    answer = said(f"catalog refresh --provider {kind} -o json")
+    assert answer.code == 8
+    assert KEYS[kind] in answer.json["providers"][0]["unanswered"][0]["why"]
+    assert [one["price"] for one in said(f"gpus --provider {kind} --trust community -o json").json["offers"]] == [
+        one["price"] for one in before
+    ]
+
+
 @pytest.mark.parametrize("verb", ["gpus", "estimate --gpu h100"])
 def test_the_cheap_places_stay_out_of_answers_that_name_no_provider(said, verb):
     document = said(f"{verb} --trust community -o json").json

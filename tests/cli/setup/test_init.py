@@ -14,6 +14,7 @@ import pytest
 
 from cloudgpu.access.keys import client_key
 from cloudgpu.access.ssh.target import fingerprint
+from cloudgpu.control.setup.init import CLOUDS
 from tests.access.sshserver import Server
 from tests.cli.many import QuickProgram
 from tests.cli.people import can_read
@@ -67,6 +68,11 @@ def read_some(terminal):
         return os.read(terminal, 65536).decode() or None
     except OSError:  # Linux's word for it
         return None
+
+
+def test_its_help_names_every_cloud_that_it_prepares(cloudgpu):
+    shown = " ".join(cloudgpu("init", "--help").out.split())
+    assert [one for one in CLOUDS if one not in shown] == []
 
 
 def test_options_make_a_private_file_that_the_verbs_read(cloudgpu):

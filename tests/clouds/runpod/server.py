@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import Any
 
 from tests.clouds.rest import Call, Refusal, Reply, Request, RestServer, Unmodelled
@@ -77,6 +78,13 @@ class RunpodServer(RestServer):
     def inside(self, call: Call, fault: Fault) -> bool:
         """Say that an error of kind "made" comes after the pod was made."""
         return fault.error == "made"
+
+    def run_dry(self) -> None:
+        """Let the balance be gone: pods are deleted with their `/workspace`."""
+        with self.lock:
+            self.model.balance = Fraction(0)
+            for pod in list(self.model.pods.values()):
+                self.model.end(pod)
 
     def no_capacity(self, times: int = 1, **where: Any) -> Fault:
         """Refuse the next launches for want of GPUs: 400, with a sentence alone."""

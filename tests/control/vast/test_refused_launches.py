@@ -77,6 +77,14 @@ def test_what_a_lost_refusal_left_is_ended_proved_and_billed_by_whoever_finds_it
     assert abs(spent(row, lab.session.clock()).dollars - cost) < MINUTE
 
 
+def test_a_dry_run_of_the_reaper_ends_nothing(vast, lab):
+    lose_the_refusal(vast)
+    row = launch_unheard(vast, lab)
+    reap(lab.session, ReapOptions(dry_run=True))
+    assert len(vast.living()) == 1
+    assert lab.row(row).launch_status == "open"
+
+
 def test_an_end_that_is_not_proved_is_asked_again_by_the_reaper(vast, lab):
     vast.dwell(ending=90)
     lose_the_refusal(vast)

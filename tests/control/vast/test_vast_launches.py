@@ -19,14 +19,15 @@ from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.lifecycle.lease import extend, plan_extension
 from cloudgpu.control.lifecycle.lifecycle import end, stop
-from cloudgpu.control.lifecycle.start import start
+from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.pricing.traffic import record
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.core.billing.totals import spent
 from cloudgpu.core.launch.plan import Lease
-from cloudgpu.core.model.offers import Market
+from cloudgpu.core.model.offers import Market, Requirements
 from cloudgpu.errors import InvalidRequest, LaunchUncertain
+from tests.clouds.vast.server import FIRST
 
 CONFIG = 'provider = "vast"\nowner = "ada"\naddress_services = []\n[accounts.lab]\nprovider = "vast"\n'
 HOUR = 3600
@@ -196,6 +197,20 @@ def test_a_run_of_the_reaper_ends_a_lease_with_few_calls(vast, lab):
     assert asked == {"list": 1, "user": 1, "get": 3, "change": 1}  # looked at again before and after its stop
     assert lab.row(machine).state == "stopped"
     assert [one.intended for one in vast.living()] == ["stopped"]
+
+
+def test_a_start_costs_what_its_contract_does_whatever_the_host_asks_of_others_by_then(vast, lab):
+    machine = lab.up()
+    vast.advance(60)
+    stop(lab.session, lab.row(machine), why="a test")
+    host = next(host for host in vast.hosts if f"m{host.machine_id}" == lab.row(machine).zone)
+    host.dph_base = 3.4
+    lab.session.provider("lab").available(Requirements(gpu="rtx4090", zone=lab.row(machine).zone))
+    span = timedelta(hours=1)
+    started = start(lab.session, lab.row(machine), new_lease(lab.session, lab.row(machine), span, span), no_guard=True)
+    assert Decimal(started.price.nanos_per_hour) / 10**9 == Decimal("0.34") == vast.contracts[FIRST].per_hour
+    vast.advance(HOUR)
+    assert abs(ledgers(lab) - sum(vast.bill(str(FIRST)).values())) < Decimal("0.02")
 
 
 def test_strangers_are_never_rented_from_unasked(vast, lab):

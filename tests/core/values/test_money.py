@@ -44,6 +44,12 @@ def test_an_hour_costs_the_hourly_price(price: Money) -> None:
     assert charge(price, HOUR) == price
 
 
+@given(nanos, st.fractions(-(10**6), 10**6, max_denominator=10**6))
+def test_a_part_is_exact_and_rounded_once(amount: int, factor: Fraction) -> None:
+    assert Money(amount).scaled(factor).nanos == half_even(amount * factor)
+    assert [Money(one).scaled(Fraction(1, 2)).nanos for one in (-3, -1, 1, 3)] == [-2, 0, 0, 2]
+
+
 @given(st.decimals(allow_nan=False, allow_infinity=False, min_value=-(10**12), max_value=10**12))
 def test_dollars_are_rounded_once_to_a_nano(amount: Decimal) -> None:
     assert Money.usd(amount).nanos == half_even(Fraction(amount) * 10**9)

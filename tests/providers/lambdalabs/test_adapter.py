@@ -285,6 +285,20 @@ def test_a_listing_that_is_refused_or_silent_is_never_an_empty_one(lambdalabs, p
         provider.list()
 
 
+def test_a_listing_that_comes_too_often_is_sent_again(lambdalabs, provider, attempt):
+    made = launch(provider, attempt)
+    lambdalabs.faults.add("list", error="global/too-many-requests", status=429, retry_after=3)
+    assert [one.id for one in provider.list().instances] == [made.id]
+
+
+@pytest.mark.parametrize("code", ["global/account-inactive", "global/invalid-api-key", "global/object-does-not-exist"])
+def test_no_refusal_of_a_listing_is_an_empty_account(lambdalabs, provider, attempt, code):
+    launch(provider, attempt)
+    lambdalabs.faults.add("list", error=code)
+    with pytest.raises(CloudgpuError):
+        provider.list()
+
+
 def test_machines_of_others_are_not_listed(lambdalabs, provider, attempt):
     made = launch(provider, attempt)
     theirs = dict(lambdalabs.instances()[0].asked, tags=[])

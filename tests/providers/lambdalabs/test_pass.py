@@ -88,7 +88,9 @@ def test_the_bill_is_that_of_the_cloud_by_started_minutes(lambdalabs, gpu):
     lambdalabs.advance(1234)
     gpu.machines.down("bear")
     assert lambdalabs.minutes(lambdalabs.instances()[0].id) == 21
-    total = gpu.money.cost()["total"]
+    found = gpu.money.cost()
+    total = found["total"]
+    assert found["this_month_usd"] == total["usd"]  # the started minute is in both
     low, high = (Decimal(total[key]) for key in ("low_usd", "high_usd"))
     billed = Decimal(str(lambdalabs.bill_cents())) / 100  # 21 minutes at 1.29 an hour
     assert billed == Decimal("0.4515")

@@ -7,6 +7,7 @@ from decimal import Decimal
 import pytest
 
 import cloudgpu
+from cloudgpu.errors import BudgetRefused
 from tests.clouds.runpod.fixtures import runpod, runpod_process
 
 __all__ = ["runpod", "runpod_process"]
@@ -86,3 +87,17 @@ def test_a_pod_that_costs_more_than_its_plan_said_is_in_the_ledger_at_its_own_pr
     (pod,) = runpod.model.gone.values()
     assert pod.book.total > Decimal("49.9")
     assert float(lab.money.cost()["total"]["usd"]) == pytest.approx(float(pod.book.total), abs=0.01)
+
+
+def test_credit_that_is_gone_deletes_pods_and_ends_the_bill_once_that_is_proved(lab, runpod):
+    up(lab)
+    lab.machines.ls(refresh=True)
+    runpod.advance(HOUR)
+    runpod.run_dry()
+    assert lab.machines.ls(refresh=True)["machines"] == []
+    (pod,) = runpod.model.gone.values()
+    runpod.advance(10 * HOUR)
+    assert Decimal(lab.money.cost()["total"]["low_usd"]) <= Decimal(str(float(pod.book.total))) + Decimal("0.01")
+    with pytest.raises(BudgetRefused, match="credit of account runpod"):
+        up(lab, "wolf")
+    assert runpod.pods() == []

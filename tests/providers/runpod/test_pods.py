@@ -303,6 +303,21 @@ def test_no_refusal_of_a_look_is_taken_for_nothing_there(runpod, tmp_path, statu
     assert raised.value.kind != "not_found"
 
 
+@pytest.mark.parametrize("status", [401, 403, 409, 418, 422, 500, 503])
+def test_no_refusal_of_a_listing_is_an_empty_account(runpod, tmp_path, status):
+    provider = impatient(runpod, tmp_path / "lab")
+    launched(provider, an_attempt(provider, runpod))
+    runpod.faults.add("pods.list", error="no", status=status, times=FOREVER)
+    with pytest.raises(CloudgpuError):
+        provider.list()
+
+
+def test_a_listing_that_comes_too_often_is_sent_again(runpod, provider):
+    made = launched(provider, an_attempt(provider, runpod))
+    runpod.faults.add("pods.list", error="rate", status=429, retry_after=3)
+    assert [one.id for one in provider.list().instances] == [made.id]
+
+
 def test_credit_is_read_to_the_cent_and_an_account_that_is_invoiced_has_none(runpod, provider):
     runpod.model.balance = Fraction("42.18")
     assert provider.credit().left == Money.usd("42.18")

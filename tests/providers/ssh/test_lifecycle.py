@@ -63,6 +63,15 @@ def test_a_host_that_reads_what_it_is_sent_itself_does_the_same(own, tmp_path):
     assert lab.hosts[0].files() == before
 
 
+def test_the_next_machine_of_a_host_is_another_one(lab):
+    first = lab.launch("one")
+    lab.provider.terminate(first.id)
+    second = lab.launch("two")
+    assert second.id != first.id
+    with pytest.raises(InstanceNotFound):
+        lab.provider.get(first.id)
+
+
 def test_a_process_of_the_users_own_is_never_ended(lab, host):
     made = lab.launch(agent_source=source())
     (mark,) = {agent_of(host).environ()[MARKED]}

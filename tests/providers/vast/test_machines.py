@@ -8,7 +8,7 @@ import pytest
 
 from cloudgpu.core.model.instances import TAG_EXPIRES, TAG_RENEW_UNTIL, State
 from cloudgpu.core.model.offers import Market
-from cloudgpu.errors import InstanceNotFound, InvalidRequest, ProviderUnavailable
+from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, ProviderUnavailable
 from tests.clouds.vast.contracts import Contract
 from tests.clouds.vast.server import ANOTHER_USER, FIRST
 from tests.providers.vast.accounts import account, attempt_of, calls, launched, offered
@@ -157,6 +157,21 @@ def test_a_page_that_fails_leaves_no_part_of_a_listing(vast, tmp_path):
     vast.faults.add("list", error="x", status=500, times=100000)
     with pytest.raises(ProviderUnavailable):
         lab.list()
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 418, 503])
+def test_no_refusal_of_a_listing_is_an_empty_account(vast, tmp_path, status):
+    lab = account(vast, tmp_path / "lab", patience=0.1)
+    launched(lab)
+    vast.faults.add("list", error="no", status=status, times=100000)
+    with pytest.raises(CloudgpuError):
+        lab.list()
+
+
+def test_a_listing_that_comes_too_often_is_sent_again(vast, lab):
+    made = launched(lab)
+    vast.too_frequent("list")
+    assert [one.id for one in lab.list().instances] == [made.id]
 
 
 @pytest.mark.parametrize(
