@@ -49,6 +49,7 @@ lowest: $(VENV)/.lowest-installed ## the lowest versions that pyproject.toml all
 	@$(VENV)/lowest/bin/python docs/check.py
 	@$(VENV)/lowest/bin/python -m pytest -q -n $(WORKERS) $(LOWEST)
 
+soak: WORKERS := 4
 soak: $(VENV)/.test-installed ## the long runs: crashes at every call, hundreds of kills, more examples
 	@CLOUDGPU_EXAMPLES=1 $(SHARED) -m 'soak or hypothesis' --timeout 2400 --durations 5
 

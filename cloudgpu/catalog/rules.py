@@ -14,6 +14,7 @@ CsvRow = dict[str, str]
 PROVIDERS = ("aws", "gcp", "azure", "lambda", "runpod")
 LISTED = (*PROVIDERS, *MARKETPLACES)
 BY_REGION = ("aws", "gcp", "azure")  # whose lists were read region by region
+PARTLY = ("runpod",)  # whose lists lack much of what it sells: GPUs, and how many of them
 _RESTRICTED = re.compile(r"us-gov-.*|us-iso.*|cn-.*|usgov.*|usdod.*|china.*")
 _DATE = re.compile(r"(20\d\d)(?:-(\d\d))?(?:-(\d\d))?")
 # The day on which the facts were compiled: retirements announced for earlier have happened.

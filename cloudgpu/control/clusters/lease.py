@@ -80,7 +80,7 @@ def extend_all(session: Session, extension: ClusterExtension, *, override: str |
         session.check_launchable()
         look_first(session, {}, lambda budget: any(budget.scope.covers(machine) for machine in machines))
     with alone(session, machines[0]), changing(single.partly_set(called(machines[0]))):
-        looks = each(session, rows_now(session, machines), single.latest_of)
+        looks = each(session, rows_now(session, machines), _extendable)
         latest = [one for one in looks if not isinstance(one, CloudgpuError)]
         outcomes: list[Machine | CloudgpuError] = [*faults_in(looks)]
         if latest:
@@ -88,6 +88,12 @@ def extend_all(session: Session, extension: ClusterExtension, *, override: str |
             single.admit_lease(session, latest, lease, "extend", override, credit_of(session, latest[0]))
             outcomes += each(session, latest, partial(_put, lease=lease))
     return Together(rows_now(session, machines), (*extension.faults, *faults_in(outcomes)))
+
+
+def _extendable(session: Session, machine: Machine) -> Machine:
+    machine = single.latest_of(session, machine)
+    single.check_told(session, machine)
+    return machine
 
 
 def _put(session: Session, machine: Machine, *, lease: Lease) -> Machine:

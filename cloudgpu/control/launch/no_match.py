@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from cloudgpu import catalog
-from cloudgpu.catalog.rules import PROVIDERS
+from cloudgpu.catalog.rules import BY_REGION, PARTLY, PROVIDERS
 from cloudgpu.control.launch.unlisted import everything, misspelt
 from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec, InstanceType, by_price, meant_by
 from cloudgpu.core.catalog.gpus import nearest
@@ -25,7 +25,8 @@ from cloudgpu.providers.base import Provider
 def explain_discontinued(provider: Provider, want: Requirements) -> NoCapacity | None:
     """Return that what is listed is launched nowhere any more, with what is nearest; None for what is not listed.
 
-    Asks the provider once what it launches there.
+    A provider whose list has no regions shows what is free now alone: there it may be again later. Asks the provider
+    once what it launches there.
     """
     names = {one.gpu.name for one in _types(provider, want)}
     lost = [spec for spec in catalog.gpus() if spec.name in names]
@@ -37,11 +38,13 @@ def explain_discontinued(provider: Provider, want: Requirements) -> NoCapacity |
         price, places = listed[0].listed.price, {offer.listed.region for offer in listed}
         where = f"{len(places)} region" + ("s" if len(places) > 1 else "")
         stands = f"is listed at {price.per_hour.text(4)} an hour in {where} (as of {price.as_of:%Y-%m-%d})"
+    lasts = provider.kind in BY_REGION
+    now = f"launches it in no region of account {provider.account} any more" if lasts else "has none free now"
     return NoCapacity(
-        f"{what(want)} {stands}, but {provider.kind} launches it in no region of account {provider.account} any more.",
+        f"{what(want)} {stands}, but {provider.kind} {now}.",
         field="--instance-type" if want.instance_type else "--gpu",
         value=want.instance_type or counted(want),
-        next=_way_out(provider, want, lost),
+        next=f"{'' if lasts else 'Try again later. '}{_way_out(provider, want, lost)}",
     )
 
 
@@ -253,7 +256,12 @@ def _contradiction(provider: Provider, want: Requirements, items: Sequence[Avail
         )
     if want.instance_type is not None:
         return _wrong_type(provider, want, items)
-    counts = sorted({one.gpu.count for one in catalog.types(provider.kind) if same_gpu(one.gpu.name, want.gpu)})
+    return None if provider.kind in PARTLY else _wrong_count(provider, want)
+
+
+def _wrong_count(provider: Provider, want: Requirements) -> NoCapacity | None:
+    """Return the fault of a GPU that a provider with a whole list has not, or not so many of."""
+    counts = sorted({one.gpu.count for one in catalog.types(provider.kind) if same_gpu(one.gpu.name, want.gpu or "")})
     if not counts:
         return _not_sold(provider, want)
     if want.gpu_count not in counts:

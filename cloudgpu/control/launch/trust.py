@@ -24,7 +24,10 @@ SHOWN = (
     "account's machines"
 )
 _PASSWORD = re.compile(r"://[^/\s@]+@")
-_WHOSE = {Trust.DATACENTER: "somebody's in a data centre", Trust.COMMUNITY: "a stranger's"}
+_WHOSE = {
+    Trust.DATACENTER: "a computer of somebody else in a data centre",
+    Trust.COMMUNITY: "a stranger's computer",
+}
 
 
 def passwords_of(template: Template, typed: Mapping[str, Mapping[str, str]]) -> list[str]:
@@ -68,7 +71,7 @@ def too_little_trust(want: Requirements, less: Sequence[Offer]) -> NoCapacity:
     cheapest = min(less, key=lambda offer: offer.price.per_hour)
     trust = cheapest.available.trust
     return NoCapacity(
-        f"Nothing that fits is trusted enough (--trust {want.trust}); the cheapest is {_WHOSE[trust]} computer: "
+        f"Nothing that fits is trusted enough (--trust {want.trust}); the cheapest is {_WHOSE[trust]}: "
         f"{_brief(cheapest)}.",
         field="--trust",
         value=str(want.trust),

@@ -32,6 +32,7 @@ from cloudgpu.core.events.observations import not_before
 from cloudgpu.core.launch.limit_checks import check_extended, check_held
 from cloudgpu.core.launch.plan import Lease, extended, hold_tags, run_cost
 from cloudgpu.core.launch.plan_cost import row_until
+from cloudgpu.core.model.instances import State
 from cloudgpu.core.model.machine import Machine, called, fact
 from cloudgpu.core.policies.endings import agreed, at_last, gentlest, only_warned
 from cloudgpu.core.policies.guards import guards_of
@@ -52,7 +53,8 @@ def hold_loses_to(session: Session, machine: Machine, until: datetime) -> str | 
     """Return the sentence that says where a hold until then does not help, or None. It refuses no hold."""
     try:
         policy = policy_of(session, machine).policy
-        said = [*_moments(session, machine, policy, until), *_spent(session, machine, policy)]
+        said = [*_moments(session, machine, policy, until), *_agent(session, machine, policy)]
+        said += _spent(session, machine, policy)
     except InvalidRequest as error:  # a hold keeps a machine from being ended: no broken file is to be in its way
         return f"whether something ends it all the same is not known: {error.message}"
     return "; ".join(said) or None
@@ -70,6 +72,20 @@ def _moments(session: Session, machine: Machine, policy: Policy | None, until: d
     if end is not None and end < until:
         lost = " and deletes its disk" if at_last(machine, policy) is Do.TERMINATE else ""
         yield f"renew-until ends it at {end:%Y-%m-%d %H:%M} UTC all the same{lost}{_moved(session, machine)}"
+
+
+def _agent(session: Session, machine: Machine, policy: Policy | None) -> Iterator[str]:
+    """Yield that an agent which goes by its first lease ends a held machine; nothing where it follows a hold."""
+    try:
+        if machine.state == State.STOPPED or is_told(session, machine):
+            return
+    except CloudgpuError:
+        return  # the hold says it
+    back = "its disk is deleted then" if agreed(machine, policy) is Do.TERMINATE else "start brings it back"
+    yield (
+        "its agent cannot learn of a hold, and ends it all the same at the end of its lease, or when it is idle; "
+        f"{back}"
+    )
 
 
 def _moved(session: Session, machine: Machine) -> str:
@@ -110,11 +126,12 @@ def plan_extension(session: Session, machine: Machine, by: timedelta) -> Extensi
     """Ask the machine's provider, and return what extending would do to the lease that it has now.
 
     Raises InstanceNotFound for a machine that has ended, InvalidRequest for one whose launch is not settled and for an
-    end beyond the lab's limits, or beyond the day on which its host leaves, ProviderUnavailable where its provider does
-    not answer, RoleNeeded where it is not theirs to extend.
+    end beyond the lab's limits, beyond the day on which its host leaves, or for one that runs and cannot be told of it,
+    ProviderUnavailable where its provider does not answer, RoleNeeded where it is not theirs to extend.
     """
     check_may(session, machine, "extend")
     machine = latest_of(session, machine)
+    check_told(session, machine)
     now = session.clock().replace(microsecond=0)
     if machine.expires is None or machine.renew_until is None:
         lease = Lease(now + by, now + by)
@@ -141,6 +158,7 @@ def extend(session: Session, extension: Extension, *, override: str | None = Non
         look_first(session, {}, lambda budget: budget.scope.covers(machine))
     with alone(session, machine):
         latest = latest_of(session, session.ledger.machine(machine.id) or machine)
+        check_told(session, latest)
         lease, credit = not_earlier(extension.lease, latest), credit_of(session, latest)
         return set_lease(session, latest, lease, "extend", override, credit)
 
@@ -191,7 +209,6 @@ def admit_lease(
     """
     drafts = list[Draft]()
     for machine in machines:
-        _tagger(session, machine)
         who, at = by(session, machine, "extend"), _after_all_known(session, machine)
         timers.check_reach(session, machine, lease.renew_until)
         drafts.append(lease_line(machine, lease, why, at, who=who))
@@ -304,25 +321,34 @@ def check_hold(name: str, until: object, *, release: bool) -> None:
 
 
 def _tag(session: Session, machine: Machine, tags: Mapping[str, str]) -> None:
-    """Set what the machine's agent and timer go by; nothing where the ledger alone decides."""
-    provider = _tagger(session, machine)
-    if provider is not None:
+    """Set what the machine's agent and timer go by; nothing where it has no tags: then it is in the ledger alone."""
+    provider = session.provider_of(machine)
+    if isinstance(provider, Taggable):
         with gone_if_terminated(session, machine):
             provider.tag(fact(machine.provider_id), tags)
 
 
-def _tagger(session: Session, machine: Machine) -> Taggable | None:
-    """Return who sets a machine's tags; None where there is no such thing and nothing on the machine would end it.
+def is_told(session: Session, machine: Machine) -> bool:
+    """Say whether a machine follows another lease or a hold: by its tags, or because passes from outside alone end it.
 
-    Raises InvalidRequest where its agent or timer would end it by the lease of its launch, whatever the ledger says.
+    Else its agent goes by the lease of its launch or start, and renews that itself while somebody works.
     """
-    provider, found = session.provider_of(machine), guards_of(machine)
-    if isinstance(provider, Taggable):
-        return provider
-    if found is not None and found.only_passes:
-        return None
+    found = guards_of(machine)
+    return isinstance(session.provider_of(machine), Taggable) or (found is not None and found.only_passes)
+
+
+def check_told(session: Session, machine: Machine) -> None:
+    """Raise InvalidRequest for a machine that runs and whose agent cannot be told of another lease."""
+    if machine.state == State.STOPPED or is_told(session, machine):
+        return
+    name = called(machine)
     raise InvalidRequest(
-        f"The lease of a machine on {machine.provider} cannot be changed.", field="name", value=machine.name
+        f"The agent on {machine.name} cannot learn of another lease while it runs: it ends {machine.name} at the end "
+        "of the lease that it has, unless somebody works there.",
+        field="name",
+        value=machine.name,
+        next=f"Work there, and its agent renews its lease. Once it is stopped, cloudgpu start {name} gives it a new "
+        f"one, and cloudgpu hold {name} 7d keeps its disk.",
     )
 
 

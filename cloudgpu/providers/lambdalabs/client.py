@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 from cloudgpu.core.model.identity import AccountIdentity
 from cloudgpu.core.values.money import Money
-from cloudgpu.errors import CloudgpuError, InvalidRequest, ProviderUnavailable
+from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.base import ProviderSettings, TokenRule
 from cloudgpu.providers.lambdalabs import errors
 from cloudgpu.providers.lambdalabs.options import KEY_VARIABLES, KIND, lambda_options, read_key
@@ -32,6 +32,7 @@ CLOUD = "Lambda Cloud"
 KEY_NAME = "cloudgpu"
 # Lambda's description: one request a second, a launch every 12 seconds.
 INTERVALS = {"*": 1.0, "launch": 12.0}
+WHOLE = ("list", "keys", "types")  # reads of all there is, of which none can say that it is not there
 TOKEN_RULE = TokenRule(
     lifetime=timedelta(minutes=10),
     listing_proves_after=timedelta(minutes=10),
@@ -68,7 +69,12 @@ class Lambda(CloudAccount):
 
     def get(self, path: str, action: str) -> Any:
         """Return the `data` of an answer to a read. Raises as RestClient.call."""
-        return _data(self.rest.get(path, action=action), action)
+        try:
+            return _data(self.rest.get(path, action=action), action)
+        except InstanceNotFound as error:
+            if action in WHOLE:
+                raise errors.unreadable(action) from error
+            raise
 
     def change(self, method: str, path: str, action: str, body: object, *, again: bool = False) -> Any:
         """Ask for a change and return its `data`; `again`: it may be sent twice. Raises as RestClient.call."""
@@ -127,7 +133,7 @@ class Lambda(CloudAccount):
         theirs = self._kept_there()
         if theirs is None:
             wanted = ours or self._prepared()
-            with suppress(InvalidRequest):  # somebody else was faster: names are unique
+            with suppress(InvalidRequest, InstanceNotFound):  # somebody else was faster: names are unique
                 self.change("POST", "/ssh-keys", "add-key", {"name": KEY_NAME, "public_key": wanted})
             theirs = self._kept_there()
         if theirs is None:

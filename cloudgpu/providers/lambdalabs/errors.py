@@ -45,7 +45,7 @@ MEANINGS = meanings(
     },
     ways={"request": "Report it: cloudgpu sent what Lambda does not take."},
 )
-_BY_STATUS = {401: Meaning(AuthFailed, "credential", _KEYS), 403: Meaning(AuthFailed, "credential", _KEYS)}
+_BY_STATUS = {401: Meaning(AuthFailed, "credential", _KEYS)}  # where no code is: any other page may be of a proxy
 _SERVERS = 500  # the first status that is the server's own fault
 
 
@@ -56,7 +56,10 @@ def code_of(data: Any) -> str:
 
 
 def refused(answer: Answer) -> CloudgpuError:
-    """Return the error that an answer of 400 or more is; one whose code nobody mapped leaves everything open."""
+    """Return the error that an answer of 400 or more is.
+
+    One without a code, or with one that nobody mapped, proves neither that a machine is gone nor that none was made.
+    """
     code = code_of(answer.data)
     said = answer.data["error"].get("message") if code else None
     sentence = f"Lambda Cloud says: {short(str(said or code or f'status {answer.status}'))}."

@@ -1,7 +1,9 @@
 """Maps RunPod's answers to the error tree, by status and by what was asked; its sentence is only shown.
 
 Ground: the table of failures in RunPod's openapi.json (POST /v2/pods, 2026-08-20). "400 covers both a broken rule and
-no capacity" and has no code: at a launch it is taken for no capacity, and its sentence is shown.
+no capacity" and has no code: at a launch it is taken for no capacity, and its sentence is shown. RunPod's errors are
+objects with `title`, `status` and `detail`. Any other page is of a proxy, say: it proves neither that a pod is gone nor
+that a launch made none.
 """
 
 from __future__ import annotations
@@ -16,10 +18,10 @@ from cloudgpu.errors import (
     QuotaExceeded,
 )
 from cloudgpu.providers.rest.client import Answer
-from cloudgpu.providers.runpod.options import KEY, key_from
+from cloudgpu.providers.runpod.options import KEY, KIND, key_from
 
 BILLING = "https://console.runpod.io/user/billing"
-BAD, LOGIN, PAYMENT, DENIED, NOT_THERE, STATE, INVALID, FAULTY = 400, 401, 402, 403, 404, 409, 422, 500
+BAD, LOGIN, PAYMENT, DENIED, NOT_THERE, TIMED_OUT, FAULTY = 400, 401, 402, 403, 404, 408, 500
 CREATE, START = "pods.create", "pods.start"
 
 
@@ -28,7 +30,13 @@ class Refused(CloudgpuError):
 
     def __init__(self, answer: Answer, detail: str) -> None:
         super().__init__(detail)
-        self.status, self.detail = answer.status, detail
+        self.status, self.detail, self.is_theirs = answer.status, detail, _is_theirs(answer)
+
+
+def _is_theirs(answer: Answer) -> bool:
+    """Say whether an answer is an error as RunPod writes it, and not somebody's on the way."""
+    said = answer.data if isinstance(answer.data, dict) else {}
+    return said.get("status") == answer.status and all(isinstance(said.get(name), str) for name in ("title", "detail"))
 
 
 def refused(answer: Answer) -> Refused:
@@ -47,17 +55,29 @@ def meaning(error: Refused, action: str, value: str | None, says: str) -> Cloudg
         message = f"RunPod does not accept the key: {reason}."
         way = f"Make a new key at https://console.runpod.io/user/settings and put it into {key_from() or KEY}"
         return AuthFailed(message, field=KEY, next=way)
+    if status < FAULTY and not error.is_theirs:
+        return _foreign(action, reason)
     if status == PAYMENT:
         message = f"RunPod refuses for want of credit: {reason}."
         return QuotaExceeded(message, field="balance", value=value, next=f"Add credit: {BILLING}")
-    if action in (CREATE, START) and status in (BAD, DENIED):
+    if (action in (CREATE, START) and status in (BAD, DENIED)) or (action, status) == (CREATE, NOT_THERE):
         return _not_there(action, reason, value)
     if status == DENIED:
         way = "Give the key the right at https://console.runpod.io/user/settings"
         return AuthFailed(f"The key may not do {action} at RunPod: {reason}.", field=KEY, value=action, next=way)
+    return _refused(action, reason, value, status)
+
+
+def _foreign(action: str, reason: str) -> ProviderUnavailable:
+    message = f"The answer to {action} is none of RunPod's errors: {reason}."
+    way = "Look for a proxy or a login page in between, and try again."
+    return ProviderUnavailable(message, field="provider", value=KIND, next=way)
+
+
+def _refused(action: str, reason: str, value: str | None, status: int) -> CloudgpuError:
     if status == NOT_THERE and value:
         return InstanceNotFound(f"RunPod has no pod {value!r}.", field="id", value=value)
-    known = BAD <= status < FAULTY and status != NOT_THERE  # else a path is not there: nothing is known
+    known = BAD <= status < FAULTY and status not in (NOT_THERE, TIMED_OUT)  # a path that is not there says nothing
     kind = InvalidRequest if known else ProviderUnavailable
     return kind(f"RunPod refuses {action}: {reason}.", field="provider", value=value)
 

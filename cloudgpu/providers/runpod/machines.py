@@ -13,7 +13,14 @@ from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.model.instances import TAG_ID, Address, Instance, Listing, State
 from cloudgpu.core.model.offers import Market
 from cloudgpu.core.values.money import Money
-from cloudgpu.errors import CloudgpuError, EndRefused, InstanceNotFound, InvalidRequest, StopUnproved
+from cloudgpu.errors import (
+    CloudgpuError,
+    EndRefused,
+    InstanceNotFound,
+    InvalidRequest,
+    ProviderUnavailable,
+    StopUnproved,
+)
 from cloudgpu.providers.machine.container_start import TAGS, host_keys_in
 from cloudgpu.providers.runpod import gpus, pod_key
 from cloudgpu.providers.runpod.options import COMMUNITY, KIND
@@ -40,11 +47,20 @@ def get(runpod: Runpod, id_: str) -> Instance:
 
 
 def look(runpod: Runpod, id_: str) -> Pod:
-    """Return what RunPod says of a pod. Raises InstanceNotFound, InvalidRequest for what is no id."""
+    """Return what RunPod says of a pod. Raises InvalidRequest for what is no id.
+
+    Raises InstanceNotFound where RunPod has none, by two answers: of the pod, and of all pods.
+    """
     if not ID.fullmatch(id_):
         message = f"{id_!r} is not the id of a pod."
         raise InvalidRequest(message, field="id", value=id_, next="Name the machine: cloudgpu ls shows them.")
-    return runpod.pod(id_)
+    try:
+        return runpod.pod(id_)
+    except InstanceNotFound as error:
+        if all(pod["id"] != id_ for pod in runpod.pods()):
+            raise
+        message = f"RunPod says that it has no pod {id_!r}, and lists it."
+        raise ProviderUnavailable(message, field="id", value=id_, next="Try again in a minute.") from error
 
 
 def listed(runpod: Runpod) -> Listing:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -32,15 +33,19 @@ STOP_MEANS = (
 
 
 def available(runpod: Runpod, requirements: Requirements) -> Availability:
-    """Return what could be launched: SECURE by data centre, and the community's computers where they are accepted."""
+    """Return what could be launched: SECURE by data centre, and the community's computers where they are accepted.
+
+    SECURE is shown to whoever accepts a cloud's own computers alone, too: control says then that it is not trusted.
+    """
     if Market.ON_DEMAND not in markets(requirements):
         return Availability(())
+    least = max(requirements.trust, Trust.DATACENTER, key=lambda trust: trust.rank)
     found = [
         item
         for cloud in _clouds(requirements)
         for count in _counts(requirements)
         for item in _items(runpod, cloud, count)
-        if fits(item, requirements)
+        if fits(item, replace(requirements, trust=least))
     ]
     return Availability(tuple(found))
 

@@ -36,8 +36,9 @@ _WORDS: tuple[tuple[str, type[CloudgpuError], str, str], ...] = (
     ("label_too_long", InvalidRequest, "tags", "Take shorter names of the machine, its owner and its project."),
     ("invalid_args", InvalidRequest, "request", ""),
 )
+NO_KEY = 401  # the HTTP status
 _STATUSES: dict[int, tuple[type[CloudgpuError], str, str]] = {
-    401: (AuthFailed, "credentials", f"Make a key at {KEYS}, and put it into VAST_API_KEY."),
+    NO_KEY: (AuthFailed, "credentials", f"Make a key at {KEYS}, and put it into VAST_API_KEY."),
     402: _NO_CREDIT,
     403: (AuthFailed, "permission", f"Give the key instance_read, instance_write, user_read and misc at {KEYS}."),
 }
@@ -56,8 +57,14 @@ class LeftContract(ProviderUnavailable):
 
 
 def refusal_of(redacted: Callable[[str], str], answer: Answer) -> CloudgpuError:
-    """Return the error that an answer is; LeftContract where it names a contract that it has made."""
-    said = answer.data if isinstance(answer.data, dict) else {"msg": str(answer.data or "")}
+    """Return the error that an answer is; LeftContract where it names a contract that it has made.
+
+    A page that is no object is none of vast.ai's errors: it proves neither that a contract is gone nor that none was
+    made.
+    """
+    if not isinstance(answer.data, dict) and answer.status != NO_KEY:
+        return _unknown(answer.status, redacted(str(answer.data or "")))
+    said = answer.data if isinstance(answer.data, dict) else {}
     why = _meant(answer.status, redacted(f"{said.get('error') or ''} {said.get('msg') or ''}"))
     contract = contract_of(said)
     return why if contract is None else LeftContract(contract, why)
@@ -69,8 +76,16 @@ def contract_of(said: dict[str, Any]) -> str | None:
     return str(found) if isinstance(found, int) and not isinstance(found, bool) and found > 0 else None
 
 
+def _sentence(status: int, words: str) -> str:
+    return f"vast.ai refused ({status}): {short(words) or 'it says no more'}."
+
+
+def _unknown(status: int, words: str) -> ProviderUnavailable:
+    return ProviderUnavailable(_sentence(status, words), field="provider", value="vast", next="Try again in a minute.")
+
+
 def _meant(status: int, words: str) -> CloudgpuError:
-    sentence = f"vast.ai refused ({status}): {short(words) or 'it says no more'}."
+    sentence = _sentence(status, words)
     for word, kind, field, way in _WORDS:
         if word in words:
             return kind(sentence, field=field, next=way or None)
@@ -80,4 +95,4 @@ def _meant(status: int, words: str) -> CloudgpuError:
     if status in _STATUSES:
         kind, field, way = _STATUSES[status]
         return kind(sentence, field=field, next=way)
-    return ProviderUnavailable(sentence, field="provider", value="vast", next="Try again in a minute.")
+    return _unknown(status, words)

@@ -60,7 +60,7 @@ def launch(vast: Vast, attempt: Attempt, *, deadline: datetime) -> Instance:
         except (NotSent, RateLimited):  # vast.ai refuses what comes too often before it looks at it
             vast.once.refused(attempt)
             raise
-        except ProviderUnavailable as error:
+        except (ProviderUnavailable, InstanceNotFound) as error:  # the latter says nothing of a launch
             return _looked_for(vast, attempt, deadline, error)
         except NoCapacity:
             return _rented_before(vast, attempt, deadline)

@@ -401,7 +401,8 @@ SHOWN = [
 
 
 @pytest.mark.parametrize("given", SHOWN, ids=str)
-def test_the_text_fits_80_columns_and_says_nothing_that_is_none(gpu, given):
+def test_the_text_fits_80_columns_and_says_nothing_that_is_none(gpu, given, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")  # in a pipe each row of a table is one line
     document = gpu.advice.compare(**given)
     rate = document["currency"]
     currency = rate and Currency(rate["code"], Decimal(rate["per_usd"]), date.fromisoformat(rate["as_of"]))

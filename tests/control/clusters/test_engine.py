@@ -24,6 +24,7 @@ from cloudgpu.errors import InvalidRequest, Unreachable
 from tests.control.clusters.gang import Gang, needs_slurm, until
 from tests.control.clusters.outside import answer_to_garbage, asked, is_open_elsewhere, listening, stranger
 
+pytestmark = pytest.mark.timeout(600)
 NODES = 4
 EXAMPLES = Path(__file__).parents[3] / "examples" / "cluster"
 PRINTS_ENVIRONMENT = (

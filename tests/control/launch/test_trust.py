@@ -84,6 +84,16 @@ def test_a_provider_or_account_that_is_named_accepts_no_strangers_either(streets
     assert streets.accounts(account="attic", trust="community") == ["attic"]
 
 
+def test_who_accepts_a_clouds_own_computers_alone_is_told_whose_the_cheapest_is(streets):
+    with pytest.raises(NoCapacity) as refused:
+        streets.plan(account="hall", trust="cloud")
+    assert refused.value.message == (
+        "Nothing that fits is trusted enough (--trust cloud); the cheapest is a computer of somebody else in a data "
+        "centre: fake.v100.1 at hall for $3.0000 an hour."
+    )
+    assert "--trust datacenter" in refused.value.next
+
+
 def test_the_plan_says_once_what_a_stranger_would_be_cheaper_by(streets):
     found = streets.document()
     said = [note for note in found["notes"] if "cheaper" in note]

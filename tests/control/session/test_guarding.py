@@ -14,7 +14,7 @@ from cloudgpu.cli.machine_text import guards
 from cloudgpu.config.files.paths import Home
 from cloudgpu.control.inventory.listing import listed
 from cloudgpu.control.launch.launch import launch
-from cloudgpu.control.lifecycle.lease import extend, plan_extension, set_hold
+from cloudgpu.control.lifecycle.lease import extend, hold_loses_to, plan_extension, set_hold
 from cloudgpu.control.lifecycle.lifecycle import end, stop
 from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
@@ -23,6 +23,7 @@ from cloudgpu.control.session import guarding
 from cloudgpu.control.session.last_run import last_pass, unguarded
 from cloudgpu.core.model.identity import QueriedAccount, Unanswered
 from cloudgpu.core.model.offers import NoteKind, note_kind
+from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable
 from cloudgpu.views.machines import machine_value
 from cloudgpu.views.plans import plan_value
@@ -348,11 +349,44 @@ def test_extend_and_hold_are_decided_by_the_ledger_alone_where_there_are_no_tags
     assert poor.machines() == []
 
 
-def test_where_an_agent_would_end_it_by_the_launchs_lease_that_lease_cannot_be_moved(make_lab, power):
-    lab = make_lab('lacks = ["Taggable"]\n')
+def test_where_an_agent_goes_by_the_launchs_lease_that_is_extended_once_it_is_stopped(make_lab, power):
+    lab = make_lab('lacks = ["Taggable", "HasTimer"]\n')
+    passed(lab)
     row = lab.up(name="fox").machine
-    with pytest.raises(InvalidRequest, match="The lease of a machine on fake cannot be changed"):
-        set_hold(lab.session, row, lab.clock() + timedelta(hours=2))
+    with pytest.raises(InvalidRequest, match="The agent on fox cannot learn of another lease") as raised:
+        plan_extension(lab.session, row, timedelta(hours=1))
+    assert "cloudgpu hold fox 7d" in raised.value.next
+    assert lab.session.ledger.machine(row.id).expires == row.expires
+    planned = plan_extension(lab.session, stop(lab.session, row, why="test"), timedelta(hours=1))
+    start(lab.session, planned.machine, new_lease(lab.session, planned.machine, None))
+    lab.later(minutes=1)
+    with pytest.raises(InvalidRequest, match="cannot learn of another lease"):  # somebody has started it since
+        extend(lab.session, planned)
+    row = stop(lab.session, lab.session.ledger.machine(row.id), why="test")
+    later = extend(lab.session, plan_extension(lab.session, row, timedelta(hours=9)))
+    assert later.expires == iso(from_iso(row.expires) + timedelta(hours=9))
+
+
+def test_where_an_agent_goes_by_the_launchs_lease_a_hold_keeps_what_it_has_stopped(make_lab, power):
+    lab = make_lab('lacks = ["Taggable", "HasTimer"]\n')
+    passed(lab)
+    row = lab.up(name="fox").machine
+    until = lab.clock() + timedelta(hours=2)
+    assert "its agent cannot learn of a hold" in (hold_loses_to(lab.session, row, until) or "")
+    assert set_hold(lab.session, row, until).hold_until == iso(until)
+    row = stop(lab.session, row, why="test")
+    assert hold_loses_to(lab.session, row, until) is None
+    assert set_hold(lab.session, row, None).hold_until is None
+
+
+def test_a_busy_one_whose_agent_renews_its_lease_itself_is_renewed_in_the_ledger(tmp_path, monkeypatch, agents, power):
+    fleet = Fleet(tmp_path, monkeypatch, agents.options + 'lacks = ["Taggable", "HasTimer"]\n', agents)
+    fleet.policy("own", POLICY)
+    fleet.up(name="fox", policy="own")
+    fleet.later(minutes=58)
+    agents.says(fleet.clock(), gpu=95)
+    assert [one.do for one in fleet.pass_().renewed] == ["renew"]
+    assert fleet.machine().expires > "2026-11-20T12:30"
 
 
 def test_a_busy_one_is_renewed_by_the_ledger_alone_and_an_idle_one_is_terminated_as_the_policy_says(

@@ -250,6 +250,20 @@ def test_an_answer_without_an_id_is_uncertain(lambdalabs, provider, attempt):
         launch(provider, attempt)
 
 
+@pytest.mark.parametrize("action", ["list", "keys"])
+def test_no_listing_says_that_something_is_not_there(lambdalabs, provider, attempt, action):
+    lambdalabs.faults.add(action, error="global/object-does-not-exist", status=404)
+    with pytest.raises(ProviderUnavailable, match="cannot be read"):
+        launch(provider, attempt)
+
+
+def test_a_key_that_cannot_be_added_leaves_a_launch_unsent_and_open(lambdalabs, provider, attempt):
+    lambdalabs.faults.add("add-key", error="global/object-does-not-exist", status=404)
+    with pytest.raises(ProviderUnavailable, match="does not show the SSH key"):
+        launch(provider, attempt)
+    assert lambdalabs.called("launch") == []
+
+
 def test_each_code_of_the_description_is_mapped_and_an_unknown_one_is_no_not_found():
     for code in MEANINGS:
         found = refused(Answer(400, {}, {"error": {"code": code, "message": "no"}}))

@@ -106,7 +106,7 @@ def test_sold_out_in_one_region_goes_on_in_the_next_and_everywhere_is_said(lambd
     assert len(lambdalabs.instances()) == 1
     lambdalabs.sell_out()
     lambdalabs.advance(60)
-    with pytest.raises(NoCapacity):
+    with pytest.raises(NoCapacity, match="has none free now"):
         gpu.machines.up(wait=False, name="other", gpu="a10", no_guard=True)
 
 

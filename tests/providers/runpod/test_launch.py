@@ -123,6 +123,9 @@ def test_a_call_that_was_surely_refused_may_be_sent_again(runpod, provider):
         (400, NoCapacity, "sentence"),
         (402, QuotaExceeded, "credit"),
         (403, NoCapacity, "403"),
+        (404, NoCapacity, "404"),
+        (408, LaunchUncertain, "408"),
+        (409, InvalidRequest, "409"),
         (422, InvalidRequest, "422"),
     ],
 )

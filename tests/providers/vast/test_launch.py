@@ -134,6 +134,12 @@ def test_an_offer_that_is_gone_is_no_capacity_and_may_be_tried_again(vast, lab, 
     assert launched(lab, attempt).id == "20000001"
 
 
+def test_no_such_instance_is_no_answer_to_a_launch_and_leaves_it_uncertain(vast, lab):
+    vast.faults.add("rent", error="no_such_instance")
+    with pytest.raises(LaunchUncertain):
+        launched(lab)
+
+
 def test_an_offer_that_somebody_else_rented_is_no_capacity(vast, lab):
     attempt = attempt_of(lab)
     launched(lab, attempt_of(lab, attempt.offer.available, key="other"))
