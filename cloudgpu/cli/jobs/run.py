@@ -6,7 +6,8 @@ import os
 import select
 import signal
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
@@ -135,8 +136,9 @@ def command(
     Where that is a cluster, or a machine with sbatch, Slurm queues it, and runs it on each of its nodes. Without
     --on, --nodes N launches a cluster for the job, and ends it afterwards.
 
-    Shows the plan and asks once. stdout and stderr are the command's own. Ctrl-C asks whether to leave the job running
-    or to cancel it. The NAME or --key of a job that lives follows that job; otherwise every run is a new job.
+    Shows the plan and asks once. An answer after more than a minute asks again if the price rose meanwhile. stdout and
+    stderr are the command's own. Ctrl-C asks whether to leave the job running or to cancel it. The NAME or --key of a
+    job that lives follows that job; otherwise every run is a new job.
 
     Exit code: the command's own, and 128 + N after signal N; 255 if cloudgpu itself failed. Before the command has
     begun, as for every verb: 3 if a budget does not allow it. 130 after Ctrl-C, if the job keeps running.
@@ -179,24 +181,34 @@ def _asked(asked: dict[str, Any]) -> dict[str, Any]:
 
 def _planned(session: Session, request: RunRequest, *, dry_run: bool, verbose: bool, yes: bool) -> PlannedRun:
     """Return the plan once it is agreed to; with `dry_run`, show it and no more."""
-    from cloudgpu.cli.jobs.planned import brief_text, plan_text
     from cloudgpu.control.jobs.plan import plan_run
-    from cloudgpu.control.launch.budget_preview import check_budgets
+    from cloudgpu.control.launch.plan import agreed
+
+    def ask(planned: PlannedRun) -> None:
+        _show(session, planned, sys.stderr, verbose=verbose, brief=yes and not verbose)
+        session.check_launchable()
+        if planned.prepared is not None:  # a machine that is there costs no more than before
+            confirm("Run it?", yes=yes)
 
     planned = plan_run(session, request, os.environ)
+    if dry_run:
+        _show(session, planned, sys.stdout, verbose=verbose, brief=False)
+        return planned
+    again = partial(plan_run, session, request, os.environ)
+    return agreed(session, planned, again, ask, launch_of=lambda one: one.prepared)
+
+
+def _show(session: Session, planned: PlannedRun, stream: TextIO, *, verbose: bool, brief: bool) -> None:
+    """Show a plan; raise BudgetRefused where a budget does not carry its launch."""
+    from cloudgpu.cli.jobs.planned import brief_text, plan_text
+    from cloudgpu.control.launch.budget_preview import check_budgets
+
     document = _launch_document(session, planned)
-    brief = yes and not verbose and not dry_run
     text = brief_text(planned, document) if brief else plan_text(planned, document, session.clock(), verbose=verbose)
-    stream = sys.stdout if dry_run else sys.stderr
     stream.write(f"{shown(text, stream)}\n")
     stream.flush()
     if planned.prepared is not None:
         check_budgets(session, planned.prepared)
-    if not dry_run:
-        session.check_launchable()
-        if planned.prepared is not None:  # a machine that is there costs no more than before
-            confirm("Run it?", yes=yes)
-    return planned
 
 
 def _launch_document(session: Session, planned: PlannedRun) -> Plan | None:

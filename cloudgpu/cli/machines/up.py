@@ -131,7 +131,7 @@ def command(
 
     plan = prepared
     if document["existing"] is None:
-        plan = agreed(session, prepared, lambda: prepare(session, request), ask, yes=yes)
+        plan = agreed(session, prepared, lambda: prepare(session, request), ask, launch_of=lambda one: one)
     done = launch(session, plan, wait=not no_wait, agree=lambda: ask(plan))
     ready = not no_wait and all(one.state == "running" for one in done.nodes)
     each = [_on_start(session, one, plan.template, wait=wait_start) for one in done.nodes] if ready else []

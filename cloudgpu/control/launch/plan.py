@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from cloudgpu.config.templates.find import Template
 from cloudgpu.config.templates.render import ENGINE_PACKAGES, parts_at
@@ -34,7 +34,6 @@ from cloudgpu.core.policies.guards import Agent, Guards, Timer, guarded_offer
 from cloudgpu.core.policies.policy import Lifetime, Rule
 from cloudgpu.core.values.naming import derived_key, lock_name
 from cloudgpu.core.values.times import duration_text
-from cloudgpu.errors import CloudgpuError, NoCapacity
 from cloudgpu.providers.abilities import WritesAtHome, guarding
 from cloudgpu.providers.base import Provider
 
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.budgets.credit import CreditFit
     from cloudgpu.core.policies.runs import ScheduledRun
     from cloudgpu.core.values.money import Money
+    from cloudgpu.errors import CloudgpuError
 
 TELLS_ONLY = "the agent on the machine, which reports whether it is used, and cannot end billing"
 OWN_TIMER = "its own timer, a process on the same computer (renew-until)"
@@ -52,6 +52,7 @@ AGENT_WORDS = "the agent on the machine (idle time, lease"
 EACH_AGENT = "the agent on each node (renew-until)"
 BY_PASSES = "cloudgpu reap or watch (idle time and lease, for all nodes at once)"
 ONLY_PASSES = "only cloudgpu reap or watch ends it"
+Planned = TypeVar("Planned")
 AGREED_WITHIN = timedelta(minutes=1)  # the longest that a plan is agreed to without a second look at its price
 _PLANNED = (Rule.BUDGET, Rule.SCHEDULE, Rule.IDLE, Rule.UNLABELLED)  # lease and renew-until have lines of their own
 
@@ -137,27 +138,35 @@ def prepare(session: Session, request: UpRequest) -> Prepared:
 
 
 def agreed(
-    session: Session, prepared: Prepared, again: Callable[[], Prepared], ask: Callable[[Prepared], None], *, yes: bool
-) -> Prepared:
+    session: Session,
+    planned: Planned,
+    again: Callable[[], Planned],
+    ask: Callable[[Planned], None],
+    launch_of: Callable[[Planned], Prepared | None],
+) -> Planned:
     """Ask for a plan, and return the one that was agreed to; one that has become old meanwhile is made `again`.
 
-    Where that is dearer, it is asked for, too; with `yes`, where nobody is asked, NoCapacity is raised. Raises what
-    `again` and `ask` raise.
+    `launch_of` is the launch in a plan; None for none, which costs nothing more than before. Where a later plan is
+    dearer, it is asked for, too: shown at least, where everything was agreed to before. Raises what `again` and `ask`
+    raise.
     """
     while True:
-        ask(prepared)
-        made = prepared.plan.expires - timedelta(seconds=prepared.plan.request.lease_s)
-        if session.clock() - made <= AGREED_WITHIN:
-            return prepared
+        ask(planned)
+        told = launch_of(planned)
+        if told is None or session.clock() - _made(told) <= AGREED_WITHIN:
+            return planned
         latest = again()
-        if latest.existing is not None or _per_hour(latest) <= _per_hour(prepared):
+        now = launch_of(latest)
+        if now is None or now.existing is not None or _per_hour(now) <= _per_hour(told):
             return latest
-        told, now = (_per_hour(one).text(4) for one in (prepared, latest))
-        message = f"The price has risen since the plan was made: it is {now} an hour now, no longer {told}."
-        if yes:
-            raise NoCapacity(message, field="offer", value=now, next="Run it again to launch at the new price.")
-        session.tell(message)
-        prepared = latest
+        before, costs = (_per_hour(one).text(4) for one in (told, now))
+        session.tell(f"The price has risen since the plan was made: it is {costs} an hour now, no longer {before}.")
+        planned = latest
+
+
+def _made(prepared: Prepared) -> datetime:
+    """Return when a plan was made."""
+    return prepared.plan.expires - timedelta(seconds=prepared.plan.request.lease_s)
 
 
 def _per_hour(prepared: Prepared) -> Money:

@@ -28,10 +28,10 @@ class Person:
             host.dph_base *= self.times[0]
         self.times[:1] = []
 
-    def agrees(self, *, yes=False):
+    def agrees(self):
         wish = parse_request(**WISH)
         plan = prepare(self.session, wish)
-        return plan, agreed(self.session, plan, lambda: prepare(self.session, wish), self.ask, yes=yes)
+        return plan, agreed(self.session, plan, lambda: prepare(self.session, wish), self.ask, lambda one: one)
 
 
 @pytest.fixture
@@ -49,8 +49,10 @@ def test_who_agrees_within_a_minute_is_asked_once_and_nothing_is_read_again(vast
 
 
 def test_a_price_that_rose_meanwhile_is_shown_and_asked_for_until_it_stands(person):
-    one = person(61, 2, 2)
+    one, said = person(61, 2, 2), []
+    one.session.tell = said.append
     _, plan = one.agrees()
+    assert "it is $0.6800 an hour now, no longer $0.3400." in said[0]
     assert one.shown == ["$0.34", "$0.68", "$1.36"]
     assert plan.plan.offer.price.per_hour.text(2) == "$1.36"
 
@@ -62,14 +64,15 @@ def test_a_price_that_fell_is_not_asked_for_again(person):
     assert plan.plan.offer.price.per_hour.text(2) == "$0.17"
 
 
-def test_with_yes_a_price_that_rose_is_refused(person):
-    with pytest.raises(NoCapacity, match=r"price has risen .* it is \$0\.6800 an hour now, no longer \$0\.3400\."):
-        person(61, 2).agrees(yes=True)
-
-
 def test_what_is_out_of_stock_by_then_is_said(vast, person):
     one = person(61, 1)
     ask = one.ask
     one.ask = lambda plan: (ask(plan), vast.hosts.clear())
     with pytest.raises(NoCapacity):
         one.agrees()
+
+
+def test_what_runs_where_a_machine_is_already_costs_no_more_however_late_the_answer_is(vast, person):
+    one = person(3600)
+    planned = agreed(one.session, "a job", pytest.fail, lambda _: vast.advance(3600), lambda _: None)
+    assert planned == "a job"
