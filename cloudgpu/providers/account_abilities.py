@@ -184,8 +184,11 @@ class HasBudgetAlert(Protocol):
 
 @runtime_checkable
 class ReadsCredit(Protocol):
-    """The account is paid in advance, and what is left can be read."""
+    """The account may be paid in advance, and what is left can be read."""
 
-    def credit(self) -> Credit:
-        """Return what is left now. One read, changes nothing. Raises AuthFailed, ProviderUnavailable."""
+    def credit(self) -> Credit | None:
+        """Return what is left now; None for an account that is not paid in advance.
+
+        One read, changes nothing. Raises AuthFailed, ProviderUnavailable.
+        """
         ...

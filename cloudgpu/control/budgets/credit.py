@@ -177,7 +177,10 @@ def _known(session: Session, one: QueriedAccount) -> KnownCredit | None:
     provider = session.provider(one.account)
     if not isinstance(provider, ReadsCredit):
         return None
-    credit, scope = provider.credit(), scope_of(one.provider, identity_of(session, one.account, None).id)
+    credit = provider.credit()
+    if credit is None:
+        return None
+    scope = scope_of(one.provider, identity_of(session, one.account, None).id)
     rows = [row for row in session.ledger.there() if scope_of_row(row) == scope]
     hourly = spends(credit, rows)
     return KnownCredit(scope, one.account, one.provider, credit, hourly, hourly - hourly_of(rows))

@@ -130,10 +130,11 @@ class Runpod:
             raise self._meaning(error, "pods.logs", id_) from error
         return "\n".join(_said(events))
 
-    def credit(self) -> Credit:
+    def credit(self) -> Credit | None:
         """Return what is left of what was paid in; at zero, RunPod deletes pods (docs, Pods, Pricing).
 
-        Raises ProviderUnavailable for an account that is invoiced, and for an answer without a balance.
+        None for an account that is invoiced: it has no credit that could end. Raises ProviderUnavailable for an answer
+        without a balance.
         """
         as_of, said = self.clock(), self._get("/v2/billing/balance", "billing.balance")
         try:
@@ -141,10 +142,7 @@ class Runpod:
         except (KeyError, TypeError, ArithmeticError, ValueError) as error:
             message = "RunPod's answer has no balance."
             raise ProviderUnavailable(message, field="provider", value=KIND, next=f"See {errors.BILLING}") from error
-        if mode != "PREPAID":
-            message = "This account of RunPod is invoiced, so it has no credit that could end."
-            raise ProviderUnavailable(message, field="provider", value=KIND)
-        return Credit(left, as_of, None, errors.BILLING)
+        return Credit(left, as_of, None, errors.BILLING) if mode == "PREPAID" else None
 
     def _get(self, path: str, action: str, *, query: Mapping[str, str] | None = None, value: str | None = None) -> Any:
         return self._call("GET", path, action, query=query, value=value)

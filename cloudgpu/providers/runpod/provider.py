@@ -133,8 +133,8 @@ class RunpodProvider:
         options.login()
         return Login(f"the API key of {options.key_from()}", None, lasts=True)
 
-    def credit(self) -> Credit:
-        """Return what is left of what was paid in: one call."""
+    def credit(self) -> Credit | None:
+        """Return what is left of what was paid in, None for an account that is invoiced: one call."""
         return self._runpod.credit()
 
     def findings(self, region: str | None = None) -> Sequence[Finding]:  # noqa: ARG002

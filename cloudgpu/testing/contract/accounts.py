@@ -227,8 +227,12 @@ class ReadsCreditContract(ContractBase):
     """What is left of an account that was paid in advance is read without a change."""
 
     def test_the_credit_says_what_is_left_since_when_and_where_to_pay(self, provider: Provider) -> None:
-        """The time is aware UTC and not ahead; an hour costs nothing less than nothing; a person finds the page."""
+        """The time is aware UTC and not ahead; an hour costs nothing less than nothing; a person finds the page.
+
+        The account of the tests is paid in advance.
+        """
         found = cast("ReadsCredit", provider).credit()
+        assert found is not None
         assert found.as_of.utcoffset() == timedelta(0)
         assert found.hourly is None or found.hourly >= Money(0)
         assert found.threshold <= Money(0) or found.threshold <= found.left
@@ -238,6 +242,8 @@ class ReadsCreditContract(ContractBase):
         """It is read at each plan, launch and run of the reaper; machines that run may cost meanwhile."""
         able = cast("ReadsCredit", provider)
         first, second = able.credit(), able.credit()
+        assert first is not None
+        assert second is not None
         assert second.left <= first.left
         assert second.page == first.page
         assert second.as_of >= first.as_of

@@ -62,6 +62,18 @@ def test_down_right_after_up_is_proved_by_the_look_before_and_by_two_after_it(la
     assert [call.action for call in runpod.calls[before:]] == ["pods.get", "pods.delete", "pods.get", "pods.list"]
 
 
+def test_an_account_that_is_invoiced_has_no_credit_and_nothing_is_said_of_one(lab, runpod):
+    runpod.model.mode = "POSTPAID"
+    runpod.model.balance = 0
+    said = []
+    lab._session.tell = said.append
+    plan = lab.machines.plan(gpu="h100", no_guard=True)["plan"]
+    up(lab)
+    lab.automation.reap()
+    assert "credit" not in str([plan, said])
+    assert lab.money.cost()["prepaid"] == []
+
+
 def test_a_pass_ends_a_pod_whose_lease_is_over_and_terminates_it_after_its_renew_until(lab, runpod):
     up(lab, lease="2h", renew_until="4h")
     runpod.advance(3 * HOUR)
