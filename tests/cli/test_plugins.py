@@ -71,7 +71,10 @@ def test_a_list_of_providers_has_the_plugin(said, command, names):
 def test_the_catalogue_says_that_it_lacks_a_plugin_and_where_its_prices_are(said, command):
     code, text = said(f"{command} --provider acme")
     assert code == 2
-    assert "The catalogue lists only aws, azure, gcp, lambda, runpod: acme tells its offers and prices itself." in text
+    assert (
+        "The catalogue lists only aws, azure, gcp, lambda, runpod, vast: acme tells its offers and prices itself."
+        in text
+    )
     assert "cloudgpu up --provider acme --dry-run" in text
 
 
