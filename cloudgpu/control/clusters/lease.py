@@ -92,7 +92,7 @@ def extend_all(session: Session, extension: ClusterExtension, *, override: str |
 
 def _extendable(session: Session, machine: Machine) -> Machine:
     machine = single.latest_of(session, machine)
-    single.check_told(session, machine)
+    single.check_learns_lease(session, machine)
     return machine
 
 

@@ -77,7 +77,7 @@ def _moments(session: Session, machine: Machine, policy: Policy | None, until: d
 def _agent(session: Session, machine: Machine, policy: Policy | None) -> Iterator[str]:
     """Yield that an agent which goes by its first lease ends a held machine; nothing where it follows a hold."""
     try:
-        if machine.state == State.STOPPED or is_told(session, machine):
+        if machine.state == State.STOPPED or learns_lease(session, machine):
             return
     except CloudgpuError:
         return  # the hold says it
@@ -131,7 +131,7 @@ def plan_extension(session: Session, machine: Machine, by: timedelta) -> Extensi
     """
     check_may(session, machine, "extend")
     machine = latest_of(session, machine)
-    check_told(session, machine)
+    check_learns_lease(session, machine)
     now = session.clock().replace(microsecond=0)
     if machine.expires is None or machine.renew_until is None:
         lease = Lease(now + by, now + by)
@@ -158,7 +158,7 @@ def extend(session: Session, extension: Extension, *, override: str | None = Non
         look_first(session, {}, lambda budget: budget.scope.covers(machine))
     with alone(session, machine):
         latest = latest_of(session, session.ledger.machine(machine.id) or machine)
-        check_told(session, latest)
+        check_learns_lease(session, latest)
         lease, credit = not_earlier(extension.lease, latest), credit_of(session, latest)
         return set_lease(session, latest, lease, "extend", override, credit)
 
@@ -328,7 +328,7 @@ def _tag(session: Session, machine: Machine, tags: Mapping[str, str]) -> None:
             provider.tag(fact(machine.provider_id), tags)
 
 
-def is_told(session: Session, machine: Machine) -> bool:
+def learns_lease(session: Session, machine: Machine) -> bool:
     """Say whether a machine follows another lease or a hold: by its tags, or because passes from outside alone end it.
 
     Else its agent goes by the lease of its launch or start, and renews that itself while somebody works.
@@ -337,9 +337,9 @@ def is_told(session: Session, machine: Machine) -> bool:
     return isinstance(session.provider_of(machine), Taggable) or (found is not None and found.only_passes)
 
 
-def check_told(session: Session, machine: Machine) -> None:
+def check_learns_lease(session: Session, machine: Machine) -> None:
     """Raise InvalidRequest for a machine that runs and whose agent cannot be told of another lease."""
-    if machine.state == State.STOPPED or is_told(session, machine):
+    if machine.state == State.STOPPED or learns_lease(session, machine):
         return
     name = called(machine)
     raise InvalidRequest(

@@ -26,6 +26,7 @@ from cloudgpu.core.model.usage import Resource, usage_of_record
 from cloudgpu.core.values.times import from_iso, iso
 
 _EMPTY = (0,) * 7
+Before = Mapping[str, Any]  # a machine's row before the line
 STARTS_WITHIN = timedelta(minutes=1)  # a doubt about a start is in the amount, unless it is this short
 RUNS_WITHIN = timedelta(minutes=15)  # our belief: nothing starts for longer than that after a look that saw it start
 _STARTING = "it was only seen to start, which is not billed"
@@ -59,7 +60,7 @@ def unsummed(state: Meter) -> list[Made]:
     return [*state["waiting"], *state["open"].values()]
 
 
-def meter(state: Meter, row: Record, line: Line, before: Mapping[str, Any]) -> list[Made]:
+def meter(state: Meter, row: Record, line: Line, before: Before) -> list[Made]:
     """Take a line into the meter and return the uses that it ended.
 
     `row` is the row with that line; `before` has `ended`, `seen_at`, `asked`, `billed` and `state` as they were before.
@@ -90,7 +91,7 @@ def is_unpriced(row: Record) -> bool:
     return False
 
 
-def _intended(state: Meter, row: Record, line: Line, _before: Mapping[str, Any]) -> Iterator[Made]:
+def _intended(state: Meter, row: Record, line: Line, _before: Before) -> Iterator[Made]:
     if line.body["attempt"] < row["attempt_number"]:
         return  # a late word about an earlier attempt
     if "instance" not in state["open"]:
@@ -99,13 +100,13 @@ def _intended(state: Meter, row: Record, line: Line, _before: Mapping[str, Any])
     yield from _note_price(state, line)
 
 
-def _adopted(state: Meter, _row: Record, line: Line, _before: Mapping[str, Any]) -> Iterator[Made]:
+def _adopted(state: Meter, _row: Record, line: Line, _before: Before) -> Iterator[Made]:
     state["adopted"] = True
     if not state["prices"]:  # a price that is known already is not guessed again
         yield from _note_price(state, line)
 
 
-def _priced(state: Meter, _row: Record, line: Line, _before: Mapping[str, Any]) -> Iterator[Made]:
+def _priced(state: Meter, _row: Record, line: Line, _before: Before) -> Iterator[Made]:
     run, listed = state["open"].get("instance"), line.body.get("on_demand")
     if run is not None and run["on_demand"] is None and listed is not None:
         run["on_demand"] = listed["nanos_per_hour"]
@@ -126,7 +127,7 @@ def _note_price(state: Meter, line: Line) -> Iterator[Made]:
     state["waiting"] = []
 
 
-def _observed(state: Meter, row: Record, line: Line, before: Mapping[str, Any]) -> Iterator[Made]:
+def _observed(state: Meter, row: Record, line: Line, before: Before) -> Iterator[Made]:
     body, maybe = line.body, None
     at = body.get("since") or line.occurred_at
     if body["state"] == "unknown":
@@ -160,7 +161,7 @@ def _observed(state: Meter, row: Record, line: Line, before: Mapping[str, Any]) 
             _waited(state, row, line.occurred_at)
 
 
-def _doubted(state: Meter, row: Record, line: Line, before: Mapping[str, Any]) -> Iterator[Made]:
+def _doubted(state: Meter, row: Record, line: Line, before: Before) -> Iterator[Made]:
     """End what is sure of a run whose state nobody knows and which is not billed: its host is offline, say.
 
     It goes on as something that may cost nothing, since it may be back at any time, and nobody may see that.
@@ -220,7 +221,7 @@ def _doubt_the_price_before(state: Meter, since: str) -> None:
         state["open"]["instance"]["segments"] = list(state["prices"])
 
 
-def _ended(line: Line, before: Mapping[str, Any]) -> tuple[str, str | None]:
+def _ended(line: Line, before: Before) -> tuple[str, str | None]:
     """Return when a machine ended that is billed no more, and until when it may have been billed (None: not longer).
 
     The cloud's word counts, unless a look has seen the machine billed after that. Where it may be of an earlier end
@@ -238,7 +239,7 @@ def _ended(line: Line, before: Mapping[str, Any]) -> tuple[str, str | None]:
     return said, min(asked, now) if asked and said[:_SECOND] < asked[:_SECOND] else None
 
 
-def _was_billed(before: Mapping[str, Any]) -> bool:
+def _was_billed(before: Before) -> bool:
     return bool(before["billed"]) and before["state"] != "pending"
 
 
@@ -290,7 +291,7 @@ def _waited(state: Meter, row: Record, seen: str | None) -> None:
             use["begin"] = max(use["begin"], seen)
 
 
-def _began(state: Meter, row: Record, line: Line, before: Mapping[str, Any], at: str) -> tuple[str, str | None]:
+def _began(state: Meter, row: Record, line: Line, before: Before, at: str) -> tuple[str, str | None]:
     """Return when what was just seen began, and since when that is sure (None: since then).
 
     A cloud that does not say since when a machine runs would else bill nothing for the time in which nobody looked:
@@ -304,7 +305,7 @@ def _began(state: Meter, row: Record, line: Line, before: Mapping[str, Any], at:
     return (at, None) if from_iso(at) - from_iso(began) <= STARTS_WITHIN else (began, at)
 
 
-def _not_before(row: Record, before: Mapping[str, Any]) -> str | None:
+def _not_before(row: Record, before: Before) -> str | None:
     """Return the ledger's own time before which the present launch was not billed: its call, or a look since."""
     return max(filter(None, (row["intended_at"], before["seen_at"])), default=None)
 
@@ -314,7 +315,7 @@ def _run_ended(state: Meter, at: str, reason: str | None, maybe: str | None) -> 
     yield from end_uses(state, [key for key in state["open"] if _only_runs(key)], at, reason, maybe)
 
 
-def _begin_unseen(state: Meter, row: Record, line: Line, before: Mapping[str, Any], at: str) -> None:
+def _begin_unseen(state: Meter, row: Record, line: Line, before: Before, at: str) -> None:
     """Open the run of a machine that is over when it is first seen: it was billed since its launch all the same.
 
     Where nobody says when that was, it may have run since the call, and may not have run at all.
@@ -346,7 +347,7 @@ def _begin(state: Meter, row: Record, launched: str | None, at: str, sure: str |
             open_use(state, key, _beside(row, entry, begin))
 
 
-def _rested(state: Meter, row: Record, body: Mapping[str, Any], began: str, at: str) -> Iterator[Made]:
+def _rested(state: Meter, row: Record, body: Before, began: str, at: str) -> Iterator[Made]:
     """End or open what is billed only while a machine is stopped: a disk that costs more then, say."""
     if body["billed"]:
         yield from end_uses(state, [key for key in state["open"] if key.startswith(_STOPPED)], began, None, None)
@@ -392,7 +393,7 @@ def _run(state: Meter, row: Record, begin: str, sure: str | None) -> Made:
     )
 
 
-def _beside(row: Record, entry: Mapping[str, Any], begin: str) -> Made:
+def _beside(row: Record, entry: Before, begin: str) -> Made:
     priced = entry.get("nanos") is not None
     return use_of(
         row,
@@ -407,7 +408,7 @@ def _beside(row: Record, entry: Mapping[str, Any], begin: str) -> Made:
     )
 
 
-def _vanished(state: Meter, row: Record, line: Line, before: Mapping[str, Any]) -> Iterator[Made]:
+def _vanished(state: Meter, row: Record, line: Line, before: Before) -> Iterator[Made]:
     """End everything: at the cloud's word, else when it was last known to be there.
 
     Where we have asked for its end and `alive_at` is not told, it went while we looked on.
@@ -421,7 +422,7 @@ def _vanished(state: Meter, row: Record, line: Line, before: Mapping[str, Any]) 
     yield from _all_ended(state, at, row.get("state_reason"), maybe_until=None if said else line.occurred_at)
 
 
-def _settled(state: Meter, row: Record, line: Line, _before: Mapping[str, Any]) -> Iterator[Made]:
+def _settled(state: Meter, row: Record, line: Line, _before: Before) -> Iterator[Made]:
     if row["launch_status"] in ("refused", "void") and row["token"] == line.body["token"]:
         yield from _all_ended(state, line.occurred_at, None)
 

@@ -69,7 +69,7 @@ class ReadsHostKeysContract(ContractBase):
         assert list(reader.host_keys(first.id)) == lines
         assert list(reader.host_keys(second.id)) == []
 
-    def test_a_key_that_is_new_after_a_start_is_told(self, provider: Provider, make_attempt: MakeAttempt) -> None:
+    def test_a_key_that_is_new_after_a_start_is_shown(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """So that whoever pinned the one before can say that it has changed; what never stops keeps the one it has."""
         reader = cast("ReadsHostKeys", provider)
         made = self.running(provider, make_attempt())
