@@ -164,10 +164,10 @@ def _observed(state: Meter, row: Record, line: Line, before: Before) -> Iterator
 def _doubted(state: Meter, row: Record, line: Line, before: Before) -> Iterator[Made]:
     """End what is sure of a run whose state nobody knows and which is not billed: its host is offline, say.
 
-    It goes on as something that may cost nothing, since it may be back at any time, and nobody may see that.
+    It goes on as what may cost nothing, since it may be back unseen. Where it is billed, it goes on as before.
     """
     if line.body["billed"]:
-        return  # nobody says anything: it goes on as before
+        return
     at, _ = _ended(line, before)
     if before["state"] == "pending":
         _waited(state, row, at)
@@ -181,10 +181,9 @@ def _doubted(state: Meter, row: Record, line: Line, before: Before) -> Iterator[
 
 def _back(state: Meter, line: Line, at: str) -> Iterator[Made]:
     """End the doubt about a run that is billed again: since its cloud's word where that is within it, else now."""
-    doubted = [key for key, use in state["open"].items() if use["at_most"] == _DOUBTED]
+    doubted = {key: use["begin"] for key, use in state["open"].items() if use["at_most"] == _DOUBTED}
     if doubted:
-        begun = max(state["open"][key]["begin"] for key in doubted)
-        yield from end_uses(state, doubted, at if at > begun else line.occurred_at, None)
+        yield from end_uses(state, list(doubted), at if at > max(doubted.values()) else line.occurred_at, None)
 
 
 def _changed_since(state: Meter, line: Line) -> str | None:
