@@ -214,14 +214,16 @@ def _server(plain):
 
         async def _lose(self, process, room):
             """Do what was asked, and cut the connection before a word of it is sent."""
-            file = room.home.with_suffix(LOSES)
-            done = f"({process.command}) >/dev/null 2>&1; rm {file}; until [ -e {file} ]; do sleep 0.05; done"
-            process.channel._command = f"{done}; rm {file}"
+            armed = room.home.with_suffix(LOSES)
+            done, go = armed.with_suffix(".done"), armed.with_suffix(".go")
+            armed.unlink()  # whoever asks next is answered
+            wait = f"touch {done}; until [ -e {go} ]; do sleep 0.05; done; rm {done} {go}"
+            process.channel._command = f"({process.command}) >/dev/null 2>&1; {wait}"
             running = asyncio.create_task(session.run(process, room))
-            while file.exists():  # noqa: ASYNC110  (a file has no event)
+            while not done.exists():  # noqa: ASYNC110  (a file has no event)
                 await asyncio.sleep(0.02)
             process.channel.get_connection().abort()
-            file.touch()
+            go.touch()
             await running
 
     return Server
