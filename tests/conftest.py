@@ -20,7 +20,7 @@ from tests.order import order
 from tests.postgres import postgres  # noqa: F401  (a fixture for all)
 
 # Their assertions say what they compared only when they are rewritten before anybody imports them.
-pytest.register_assert_rewrite("tests.soak.crash", "tests.faults.said", "tests.cli.program")
+pytest.register_assert_rewrite("tests.soak.crash", "tests.soak.crash_nodes", "tests.faults.said", "tests.cli.program")
 
 # How long an example takes says nothing here: several test processes share two cores. The usual examples are the same
 # in each run, so that a red run can be repeated; with CLOUDGPU_EXPLORE=1 they are new ones.

@@ -6,17 +6,16 @@ import pytest
 
 from tests.cli.many import Many
 from tests.clouds.gcp.fixtures import gcp, gcp_process
-from tests.soak.crash import check_each
+from tests.soak import crash_nodes
 from tests.soak.crash_gcp import SDK, GcpLife, moments
+from tests.soak.crash_nodes import DOWN, NODES
 
 __all__ = ["gcp", "gcp_process"]
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]
-NODES = 2
 UP = (
     "up", "--nodes", str(NODES), "--engine", "none", "--gpu", "t4", "--name", "train", "--ssh-from", "203.0.113.7/32",
     "--no-wait", "--yes",
 )  # fmt: skip
-DOWN = ("down", "--all", "--yes")
 
 
 class ClusterLife(GcpLife):
@@ -60,41 +59,12 @@ def life(gcp, tmp_path, forks):
 
 
 def test_up_killed_at_every_change_is_one_cluster_after_the_same_up(life):
-    points = moments(life().counted(*UP))
-    assert [one.action for one in points].count("compute.instances.insert") == 2 * NODES
-
-    def case(point):
-        one = life()
-        died = one.killed(*UP, at=point)
-        assert len(one.ids()) <= NODES
-        one.check_one_cluster()
-        return died
-
-    assert check_each(points, case) == len(points)
+    crash_nodes.check_the_same_up_completes(life, UP, moments, "compute.instances.insert")
 
 
 def test_up_killed_at_every_change_leaves_nothing_after_a_down(life):
-    points = [one for one in moments(life().counted(*UP)) if one.phase == "after"]
-
-    def case(point):
-        one = life()
-        died = one.killed(*UP, at=point)
-        one.check_nothing_left(cleaned=True)
-        return died
-
-    assert check_each(points, case) == len(points)
+    crash_nodes.check_a_down_leaves_nothing(life, UP, moments)
 
 
 def test_the_end_of_a_cluster_killed_at_every_change_leaves_nothing_after_the_next_and_a_cleaning(life):
-    one = life()
-    one.done(*UP)
-    points = moments(one.counted(*DOWN))
-
-    def case(point):
-        one = life()
-        one.done(*UP)
-        died = one.killed(*DOWN, at=point)
-        one.check_nothing_left(cleaned=True)
-        return died
-
-    assert check_each(points, case) == len(points)
+    crash_nodes.check_the_next_down_leaves_nothing(life, UP, moments)
