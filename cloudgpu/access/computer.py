@@ -15,7 +15,7 @@ MOUNTS = Path("/proc/self/mountinfo")
 _IS_ID = re.compile(r"[0-9a-f]{32}|[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
-def node() -> str:
+def hostname() -> str:
     """Return this computer's host name, which may change."""
     return os.uname().nodename
 
@@ -35,7 +35,7 @@ def computer() -> str:
 
     In a container the machine id may be that of its image or of its host, or be missing: its name counts too, or alone.
     """
-    found, name = _machine_id(), node()
+    found, name = _machine_id(), hostname()
     if found is None:
         return f"name:{name}"
     return f"{found}:{name}" if _is_container() else found

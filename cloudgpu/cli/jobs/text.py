@@ -6,7 +6,7 @@ import shlex
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from cloudgpu.access.computer import node
+from cloudgpu.access.computer import hostname
 from cloudgpu.cli.render import ago, dollars, facts, rounded, size, when
 from cloudgpu.core.values.times import from_iso
 
@@ -136,7 +136,7 @@ def _came_back(one: JobDocument) -> str | None:
     found = one["results"]
     if found is None:
         return None
-    here = found["host"] in ("", node())  # a bucket is on no host
+    here = found["host"] in ("", hostname())  # a bucket is on no host
     where = found["directory"] if here else f"{found['directory']} on {found['host']}"
     partly = "" if found["whole"] else f", not whole{': ' if found['why'] else ''}{found['why']}"
     return f"{files_text(found['files'])}, {size(found['bytes'])}, in {where}{partly}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from cloudgpu.access.computer import node
+from cloudgpu.access.computer import hostname
 from cloudgpu.control.jobs.carry import Carrier
 from cloudgpu.control.jobs.listing import find, job_value
 from cloudgpu.control.jobs.store import append
@@ -42,7 +42,7 @@ def request_cancel(session: Session, job: Job) -> None:
     """Write that a job is to end; raise RoleNeeded where that is not theirs to ask."""
     check_may(session, Owned(f"the job {job.name}", job.spec["owner"]), "cancel")
     why = f"cancelled by {session.settings.owner}"
-    append(session, job.id, [job_cancel_requested(job.id, "cancelled", why, node(), session.clock())])
+    append(session, job.id, [job_cancel_requested(job.id, "cancelled", why, hostname(), session.clock())])
 
 
 def _carried(session: Session, job: Job, environ: Mapping[str, str]) -> tuple[Job, str | None]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from cloudgpu.access.computer import node
+from cloudgpu.access.computer import hostname
 from cloudgpu.control.jobs import elsewhere
 from cloudgpu.control.jobs.attempt import (
     ends_first,
@@ -289,7 +289,7 @@ class Carrier(Attendant):
     def _cancel(self, job: Job, step: Step) -> Carried | None:
         if job.cancel is None:
             outcome = (step.outcome or State.CANCELLED).value
-            self._append(lines.job_cancel_requested(job.id, outcome, step.why, node(), self.session.clock()))  # type: ignore[arg-type]
+            self._append(lines.job_cancel_requested(job.id, outcome, step.why, hostname(), self.session.clock()))  # type: ignore[arg-type]
         machine = self._there(job)
         grace = SLURM_GRACE_S if job.in_slurm else GRACE_S  # else nobody would be left to tell Slurm
         outcome = job.cancel[0] if job.cancel else (step.outcome or State.CANCELLED).value

@@ -6,7 +6,7 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from cloudgpu.access.computer import node
+from cloudgpu.access.computer import hostname
 from cloudgpu.access.jobs.snapshot import remove
 from cloudgpu.control.cost.job_cost import all_jobs
 from cloudgpu.control.jobs.elsewhere import fetched_elsewhere, is_elsewhere, left_elsewhere
@@ -31,7 +31,7 @@ DAY_S = 86_400.0  # a snapshot that is younger may be of a job that is not in th
 
 def not_fetched(session: Session, job: Job, why: str) -> Draft:
     """Return the line that a job's results could not be fetched, and why."""
-    directory, host = str(directory_of(session, job) / "results"), node()
+    directory, host = str(directory_of(session, job) / "results"), hostname()
     return lines.job_results_fetched(job.id, 0, 0, directory, host, session.clock(), whole=False, why=why)
 
 
@@ -51,7 +51,7 @@ def fetched(session: Session, job: Job, machine: Machine, remote: Callable[[], R
     except InvalidRequest as error:
         _stopped(session, job, machine, error)
         raise
-    now, host = session.clock(), node()
+    now, host = session.clock(), hostname()
     return lines.job_results_fetched(job.id, files, size, str(place), host, now, whole=True)
 
 
@@ -104,7 +104,7 @@ def closed(session: Session, job: Job, remote: RemoteJob | None, why: str) -> li
     drafts += [] if whole else left_elsewhere(session, job, why)
     if not whole and (directory / "results").is_dir():
         place, files, size = deliver(session, job, copied(directory))
-        host = node()
+        host = hostname()
         drafts.append(lines.job_results_fetched(job.id, files, size, str(place), host, now, whole=False, why=why))
     if remote is not None and job.spec["machine"] is not None:
         with suppress(CloudgpuError):  # the next job there cleans up, too

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager, suppress
 from typing import IO, TYPE_CHECKING, cast
 
-from cloudgpu.access.computer import node
+from cloudgpu.access.computer import hostname
 from cloudgpu.access.jobs.remote_attempt import written_by
 from cloudgpu.control.access.reach import reached
 from cloudgpu.control.jobs.store import directory_of, log_file, the_job, times_file
@@ -115,7 +115,9 @@ def _no_copy(job: Job) -> InstanceNotFound:
 def _way(job: Job, *, ran: bool) -> str:
     if not ran:
         return f"See why: cloudgpu show job:{job.name}"
-    return "It comes with the next cloudgpu reap." if job.host == node() else f"It was run on {job.host}: look there."
+    return (
+        "It comes with the next cloudgpu reap." if job.host == hostname() else f"It was run on {job.host}: look there."
+    )
 
 
 def _on_machine(session: Session, job: Job) -> tuple[Attempt, Machine] | None:

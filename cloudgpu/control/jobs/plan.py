@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cloudgpu.access.computer import node
+from cloudgpu.access.computer import hostname
 from cloudgpu.access.jobs.snapshot import take
 from cloudgpu.control.cost.job_cost import all_jobs
 from cloudgpu.control.inputs.launch_request import parse_request
@@ -351,7 +351,7 @@ def begin(session: Session, planned: PlannedRun) -> Job:
         _check_name(jobs, request.name, request.key)
         if planned.machine is not None and "slurm" not in planned.spec:
             check_free(planned.machine, jobs)
-        line = job_requested(id_, request.name, request.key, node(), planned.spec, session.clock())
+        line = job_requested(id_, request.name, request.key, hostname(), planned.spec, session.clock())
         append(session, id_, [line])
     job = the_job(session, id_)
     directory_of(session, job).mkdir(mode=0o700, parents=True, exist_ok=True)

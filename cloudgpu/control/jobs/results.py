@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cloudgpu.access.computer import node
+from cloudgpu.access.computer import hostname
 from cloudgpu.access.files import write_whole
 from cloudgpu.access.jobs.copies import metered
 from cloudgpu.control.jobs.store import directory_of, log_file, note_measured, note_sync, times_file
@@ -69,7 +69,7 @@ def place_of(session: Session, job: Job) -> Path:
     if noted.exists():  # a delivery that was interrupted goes on where it was
         return Path(noted.read_text())
     place = Path(job.spec["workdir"]) / job.spec["results"] / job.name
-    if node() != job.host or not Path(job.spec["workdir"]).is_dir():
+    if hostname() != job.host or not Path(job.spec["workdir"]).is_dir():
         place = own / "delivered"
     elif place.exists() and not (place.is_dir() and not any(place.iterdir())):
         place = place.with_name(f"{job.name}-{job.id.removeprefix('job-')}")

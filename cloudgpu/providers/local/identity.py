@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from cloudgpu.access.computer import computer, login_name, node
+from cloudgpu.access.computer import computer, hostname, login_name
 from cloudgpu.core.model.identity import AccountIdentity
 from cloudgpu.errors import ProviderUnavailable
 from cloudgpu.providers.local.layout import PLACE, read_json, write_json
@@ -29,7 +29,7 @@ def identity(home: Path) -> AccountIdentity:
             with cloud_lock(home):
                 number = _place(home)
     root = home.parents[2] if home.parent.parent.name == "providers" else home
-    words = f"{node()} (user {login_name()}, home {root})"
+    words = f"{hostname()} (user {login_name()}, home {root})"
     return AccountIdentity("computer", _id(number), words)
 
 
