@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from cloudgpu.core.clusters.members import status
-from cloudgpu.core.model.machine import Machine, fact
+from cloudgpu.core.model.machine import Machine, not_none
 
 if TYPE_CHECKING:
     from cloudgpu.views.documents.machines.machines import (
@@ -30,7 +30,7 @@ def cluster_value(
 
     Amounts of money are those of all nodes, null where one of them has none. `queue` is what its queue has, in words.
     """
-    cluster, complete = fact(nodes[0].cluster), status(nodes)
+    cluster, complete = not_none(nodes[0].cluster), status(nodes)
     return {
         **values[0],
         "id": cluster.id,
@@ -54,7 +54,7 @@ def cluster_value(
         "held_until": min((one["held_until"] or "" for one in values), default="") or None,
         "taken_at": min((one["taken_at"] for one in values if one["taken_at"]), default=None),
         "parked": any(one["parked"] for one in values),
-        "terminated_at": max((fact(one["terminated_at"]) for one in values), default=None)
+        "terminated_at": max((not_none(one["terminated_at"]) for one in values), default=None)
         if all(one["terminated_at"] for one in values)
         else None,
         "there": complete.there,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cloudgpu.core.billing.totals import spent
-from cloudgpu.core.model.machine import Machine, called, comes_back, fact, stays
+from cloudgpu.core.model.machine import Machine, called, comes_back, not_none, stays
 from cloudgpu.core.values.times import minute
 from cloudgpu.errors import InstanceNotFound
 from cloudgpu.views.machines import unpriced_of
@@ -19,7 +19,7 @@ def gone(machine: Machine, now: datetime) -> InstanceNotFound:
     name, reason = machine.name, f" ({machine.state_reason})" if machine.state_reason else ""
     kept = " Something of it is kept." if stays(machine) else ""
     return InstanceNotFound(
-        f"{name} ended at {minute(fact(machine.terminated_at))}{reason}. {cost_text(machine, now)}.{kept}",
+        f"{name} ended at {minute(not_none(machine.terminated_at))}{reason}. {cost_text(machine, now)}.{kept}",
         field="name",
         value=name,
         next=_next(machine),

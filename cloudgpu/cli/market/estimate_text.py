@@ -12,7 +12,7 @@ from cloudgpu.cli.market.estimate_nodes import nodes_answer, nodes_blocks, own_n
 from cloudgpu.cli.market.estimate_notes import brief, notes, nothing, price_sources
 from cloudgpu.cli.money.calculated_text import more_text
 from cloudgpu.cli.render import paragraph, table
-from cloudgpu.core.model.machine import fact
+from cloudgpu.core.model.machine import not_none
 from cloudgpu.core.values.money import Money
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def _answer(document: EstimateDocument, shown: Rounded) -> str:
 
 def _amount(one: Estimate, name: SpanName, shown: Rounded) -> str:
     least = "at least " if one["unpriced"] else ""
-    return f"{least}{shown.with_code(fact(one[name])['usd'])}"
+    return f"{least}{shown.with_code(not_none(one[name])['usd'])}"
 
 
 def _costs(document: EstimateDocument, found: Sequence[Estimate], shown: Rounded) -> str:
@@ -97,7 +97,7 @@ def _of_time(found: Sequence[Estimate], shown: Rounded) -> Columns:
 
 def _of_work(found: Sequence[Estimate], shown: Rounded) -> Columns:
     columns = [
-        ("HOURS", _marked([_hours(fact(one["expected"])["hours"]) for one in found], map(rests, found))),
+        ("HOURS", _marked([_hours(not_none(one["expected"])["hours"]) for one in found], map(rests, found))),
         (f"COST{shown.code}", _marked(_plain(found, "expected", shown), map(marks, found))),
     ]
     if any(one["low"] != one["high"] for one in found):
@@ -124,7 +124,7 @@ def _count(one: Estimate) -> str:
 
 
 def _plain(found: Sequence[Estimate], name: SpanName, shown: Rounded) -> list[str]:
-    return [shown(fact(one[name])["usd"]) for one in found]
+    return [shown(not_none(one[name])["usd"]) for one in found]
 
 
 def _marked(amounts: Sequence[str], behind: Iterable[str]) -> list[str]:
@@ -140,7 +140,7 @@ def _parts(document: EstimateDocument, shown: Rounded) -> str:
     name: SpanName = "expected" if finite(document) else "month"
     numbers = [
         (f"{shown.code.strip() or '$'}/H", _marked([_hourly(one, shown) for one in found], map(_price_marks, found))),
-        ("MACHINE", [shown(fact(one[name])["machine_usd"]) for one in found]),
+        ("MACHINE", [shown(not_none(one[name])["machine_usd"]) for one in found]),
         *((part.upper(), _part(found, name, part, shown)) for part in ("disk", "address")),
         ("IN ALL" if finite(document) else "A MONTH", _plain(found, name, shown)),
     ]
@@ -159,7 +159,7 @@ def _hourly(one: Estimate, shown: Rounded) -> str:
 
 
 def _part(found: Sequence[Estimate], name: SpanName, part: str, shown: Rounded) -> list[str]:
-    spans = [fact(one[name]) for one in found]
+    spans = [not_none(one[name]) for one in found]
     texts = [one["disk_usd"] if part == "disk" else one["address_usd"] for one in spans]
     each = [
         "".join(dict.fromkeys("".join(mark(it) for it in one["attached_costs"] if it["part"] == part))) for one in found

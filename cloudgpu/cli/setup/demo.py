@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.cli import interrupt
 from cloudgpu.cli.common import Format, Output, emit
-from cloudgpu.core.model.machine import Machine, fact
+from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.errors import CloudgpuError, StopUnproved
 
 if TYPE_CHECKING:
@@ -146,9 +146,9 @@ def _launch(session: Session, story: _Story) -> Machine:
     story.say(glance(planned(session, prepared)["plan"], session.clock()))
     story.step("Launch it: recorded first, tagged, its host key known before SSH connects.")
     machine = launch(session, prepared).machine
-    address = fact(machine.address)
+    address = not_none(machine.address)
     story.detail(f"{machine.name} runs at {address.host} port {address.port}; its tags:")
-    tags = session.provider_of(machine).get(fact(machine.provider_id)).tags
+    tags = session.provider_of(machine).get(not_none(machine.provider_id)).tags
     story.block("\n".join(f"{key} = {value}" for key, value in sorted(tags.items())))
     return machine
 

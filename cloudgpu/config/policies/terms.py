@@ -19,7 +19,7 @@ from cloudgpu.config.policies.find import Found
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.observed_lines import terms_set
 from cloudgpu.core.model.facts import Terms, TermsText
-from cloudgpu.core.model.machine import Machine, fact
+from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.policies.limits import Limits, joined
 
 if TYPE_CHECKING:
@@ -104,11 +104,11 @@ def terms_now(home: HomeTerms, machine: Machine) -> Terms:
     A file that is gone leaves what it said, but for this home's own limits. Raises InvalidRequest for a file that
     cannot be read.
     """
-    terms = fact(machine.terms)
+    terms = not_none(machine.terms)
     if not is_from(home, machine):
         return terms
     own = str(home.policies / FILE)
-    known = {fact(one.place): one for one in terms.limits}
+    known = {not_none(one.place): one for one in terms.limits}
     read = {place: _text_at(Path(place)) for place in dict.fromkeys([*known, own])}
     limits = [text or (None if place == own else known[place]) for place, text in read.items()]
     return terms._replace(

@@ -11,7 +11,7 @@ from cloudgpu.control.network.reachability import CallerUnknown, caller_cidr, do
 from cloudgpu.control.session.session import Session, living
 from cloudgpu.control.team.law import check_may, law_of
 from cloudgpu.core.model.checks import gravest
-from cloudgpu.core.model.machine import Machine, fact, is_behind
+from cloudgpu.core.model.machine import Machine, is_behind, not_none
 from cloudgpu.core.values.network import ANYWHERE, parse_cidr
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest
 from cloudgpu.underway import changing
@@ -72,7 +72,9 @@ def allow(session: Session, name: str | None, cidr: str | None) -> tuple[AllowDo
     for machine, keeper in _kept(session, rows, cidr, moves):
         try:
             with gone_if_terminated(session, machine), alone(session, machine):
-                before = keeper.allowed(fact(machine.provider_id))  # the cloud first: without it no address is needed
+                before = keeper.allowed(
+                    not_none(machine.provider_id)
+                )  # the cloud first: without it no address is needed
                 cidr = cidr or caller_cidr(session, option="--from")
                 with changing(f"Who may reach {machine.name} may have changed already. Run the same command again."):
                     moves.machines.append(_moved(machine, keeper, _label(session, machine), cidr, before, known))
@@ -157,10 +159,10 @@ def _moved(
     row: Machine, keeper: Reachable, label: str, cidr: str, before: Mapping[str, str], known: dict[str, Machine]
 ) -> SshRule:
     machine = row.provider_id
-    keeper.allow(fact(machine), label, cidr)  # also where it seems so: a crash may have left the old rule beside it
+    keeper.allow(not_none(machine), label, cidr)  # also where it seems so: a crash may have left the old rule beside it
     for other in before:
         if _is_of_the_dead(other, known):
-            keeper.allow(fact(machine), other, None)
+            keeper.allow(not_none(machine), other, None)
     was = before.get(label)
     return {"name": row.name, "provider": row.provider, "before": was, "changed": was != cidr}
 

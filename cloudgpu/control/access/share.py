@@ -15,7 +15,7 @@ from cloudgpu.control.network.authorized_keys import label_of
 from cloudgpu.control.network.reachability import caller_cidr, doorkeeper, refuse_unkept
 from cloudgpu.control.team.law import by, check_may
 from cloudgpu.core.events.machine_lines import machine_shared, machine_unshared
-from cloudgpu.core.model.machine import Machine, fact, is_behind
+from cloudgpu.core.model.machine import Machine, is_behind, not_none
 from cloudgpu.core.values.network import parse_cidr
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.underway import changing
@@ -56,7 +56,7 @@ def share(session: Session, machine: Machine, key: GuestKey, *, from_: str | Non
         raise refuse_unkept(session, machine, "--from")
     kept = keeper is not None and (from_ is not None or not is_behind(machine))  # else they come the way that you come
     with gone_if_terminated(session, machine):
-        before = keeper.allowed(fact(machine.provider_id)) if keeper and kept else {}
+        before = keeper.allowed(not_none(machine.provider_id)) if keeper and kept else {}
     network = _network(session, machine, from_, before) if kept else None
     with changing(_half_done(machine)):
         with reached(session, machine) as connection:
@@ -65,7 +65,7 @@ def share(session: Session, machine: Machine, key: GuestKey, *, from_: str | Non
         if network is not None and keeper is not None:
             changed |= before.get(label_of(machine, key)) != network
             with gone_if_terminated(session, machine), alone(session, machine):
-                keeper.allow(fact(machine.provider_id), label_of(machine, key), network)
+                keeper.allow(not_none(machine.provider_id), label_of(machine, key), network)
         host_key = known_hosts.pinned(session.home.known_hosts, target.id)
         _hand_over(session, machine, key, {"label": key.comment, "from": network, "host_key": host_key})
     return {
@@ -143,10 +143,12 @@ def _closed(session: Session, machine: Machine, key: GuestKey | None) -> bool:
     if keeper is None:
         return False
     with alone(session, machine):
-        labels = [label for label in keeper.allowed(fact(machine.provider_id)) if label.startswith(f"{machine.id}.")]
+        labels = [
+            label for label in keeper.allowed(not_none(machine.provider_id)) if label.startswith(f"{machine.id}.")
+        ]
         gone = [label for label in labels if key is None or label == label_of(machine, key)]
         for label in gone:
-            keeper.allow(fact(machine.provider_id), label, None)
+            keeper.allow(not_none(machine.provider_id), label, None)
     return bool(gone)
 
 

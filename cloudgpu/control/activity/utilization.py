@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.core.activity.utilization import HOUR, OWN, Hour, Word, hours
 from cloudgpu.core.events.observations import NEWS_OF_ACTIVITY
-from cloudgpu.core.model.machine import Machine, fact
+from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.model.usage import Resource, Usage
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError
@@ -129,7 +129,7 @@ class _Hears:
         The ledger has it to a quarter of an hour. While a machine runs, each look that saw it brought its word.
         That its agent lived to say more is taken for granted: use after an agent's death is idle here.
         """
-        active = from_iso(fact(machine.last_active))
+        active = from_iso(not_none(machine.last_active))
         if active.timestamp() < run[0] or not self._in_a_look(machine.account):
             return None
         seen = last_seen_at(self.session.ledger, machine) if machine.billed else None

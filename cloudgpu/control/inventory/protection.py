@@ -13,7 +13,7 @@ from cloudgpu.control.pricing.price_history import pin_to_the_end
 from cloudgpu.control.team.law import by
 from cloudgpu.core.events.machine_lines import action_refused, requested
 from cloudgpu.core.events.observations import not_before
-from cloudgpu.core.model.machine import Machine, called, fact
+from cloudgpu.core.model.machine import Machine, called, not_none
 from cloudgpu.errors import CloudgpuError, EndRefused, LedgerUnavailable
 from cloudgpu.providers.abilities import Pausable
 from cloudgpu.providers.base import Provider
@@ -79,7 +79,9 @@ def _stopped(session: Session, machine: Machine, refusal: EndRefused) -> tuple[s
         ]
     )
     try:
-        machine = prove(session, machine, is_stopped, lambda: provider.stop(fact(machine.provider_id)), watched=True)
+        machine = prove(
+            session, machine, is_stopped, lambda: provider.stop(not_none(machine.provider_id)), watched=True
+        )
     except LedgerUnavailable:
         raise
     except EndRefused as second:

@@ -19,7 +19,7 @@ from cloudgpu.core.events.launch_lines import launch_settled
 from cloudgpu.core.events.machine_lines import requested
 from cloudgpu.core.events.observed_lines import instance_observed, instance_vanished
 from cloudgpu.core.model.instances import NEVER_RAN, State
-from cloudgpu.core.model.machine import fact
+from cloudgpu.core.model.machine import not_none
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError, InstanceNotFound
 from cloudgpu.ledger import saved_calls as saved
@@ -48,7 +48,7 @@ def left_lines(session: Session, machine: Machine, instance: Instance, now: date
     made, who = instance.launched_at or from_iso(machine.intended_at), by(session, machine, "end")
     still = replace(instance, launched_at=made, since=made)
     return [
-        launch_settled(machine.id, fact(machine.token), "made", "found stopped: a refused launch has left it", now),
+        launch_settled(machine.id, not_none(machine.token), "made", "found stopped: a refused launch has left it", now),
         instance_observed(still, now, machine=machine),
         requested("terminate", machine.id, WHY, now, host=platform.node(), who=who, failed=True),
     ]
@@ -63,7 +63,7 @@ def ask_its_end(session: Session, id: str) -> None:  # noqa: A002
     if machine is None:
         return
     with suppress(CloudgpuError):
-        provider, known = session.provider_of(machine), fact(machine.provider_id)
+        provider, known = session.provider_of(machine), not_none(machine.provider_id)
         provider.get(known)  # what `get` has shown is gone once it does not
         provider.terminate(known)
         try:
@@ -88,5 +88,5 @@ def end_left(session: Session, machine: Machine, instance: Instance, now: dateti
         there = False
     ask = partial(provider.terminate, instance.id)
     machine = prove(session, machine, lambda seen: bool(seen.terminated_at), ask, watched=there, shown=there)
-    saved.forget(session.home.attempts, fact(machine.token))
+    saved.forget(session.home.attempts, not_none(machine.token))
     return without_shared(session, machine)

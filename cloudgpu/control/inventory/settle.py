@@ -16,7 +16,7 @@ from cloudgpu.control.session.session import Session, living
 from cloudgpu.core.events.launch_lines import launch_settled
 from cloudgpu.core.events.observed_lines import instance_observed, instance_vanished
 from cloudgpu.core.model.instances import REFUSED, TAG_ID, TAG_LEDGER, State
-from cloudgpu.core.model.machine import Machine, called, fact
+from cloudgpu.core.model.machine import Machine, called, not_none
 from cloudgpu.core.resources.retention import is_of_earlier_life
 from cloudgpu.core.values.naming import lock_name
 from cloudgpu.core.values.times import from_iso
@@ -74,7 +74,7 @@ def settle(session: Session, machine: Machine, *, deadline: datetime, replay: bo
     owner once the token has expired or without a ledger, goes by a listing. Raises LaunchUncertain when neither can
     tell yet.
     """
-    attempt = saved.load(session.home.attempts, fact(machine.token))
+    attempt = saved.load(session.home.attempts, not_none(machine.token))
     rule = session.provider_of(machine).token_rule
     age = session.clock() - from_iso(machine.intended_at)
     if replay and not session.apart and attempt is not None and age < rule.lifetime:
@@ -172,7 +172,7 @@ def _sent(
         machine = session.ledger.machine(attempt.machine)
         raise error if machine is None else ended_unrecorded(session, machine, error) from error
     if instance.state is State.TERMINATED and (instance.reason or "").startswith(REFUSED):
-        raise NoCapacity(fact(instance.reason).removeprefix(REFUSED), field="offer", value=instance.zone)
+        raise NoCapacity(not_none(instance.reason).removeprefix(REFUSED), field="offer", value=instance.zone)
     return instance
 
 
@@ -219,9 +219,9 @@ def settle_by_listing(session: Session, machine: Machine) -> Machine:
             value=machine.name,
             next=f"Run the same up again where it was started, or: cloudgpu down {called(machine)}",
         )
-    line = launch_settled(machine.id, fact(machine.token), "void", "absent from a complete listing", now)
+    line = launch_settled(machine.id, not_none(machine.token), "void", "absent from a complete listing", now)
     closed = session.ledger.append_to(machine, [line])
-    saved.forget(session.home.attempts, fact(machine.token))
+    saved.forget(session.home.attempts, not_none(machine.token))
     clear_unmade(session, closed)
     return closed
 
@@ -232,7 +232,7 @@ def is_too_early(session: Session, machine: Machine, rule: TokenRule, now: datet
     One of another computer takes CLOCKS_APART longer: by that one's clock it may be younger than it seems here.
     """
     after = rule.listing_proves_after
-    if after and saved.load(session.home.attempts, fact(machine.token)) is None:
+    if after and saved.load(session.home.attempts, not_none(machine.token)) is None:
         after += CLOCKS_APART
     return now - from_iso(machine.intended_at) < after
 
@@ -244,7 +244,7 @@ def covers(listing: Listing, machine: Machine) -> bool:
 
 def _found(machine: Machine, instance: Instance, now: datetime) -> list[Draft]:
     return [
-        launch_settled(machine.id, fact(machine.token), "made", "found in the provider's listing", now),
+        launch_settled(machine.id, not_none(machine.token), "made", "found in the provider's listing", now),
         instance_observed(instance, now),
     ]
 

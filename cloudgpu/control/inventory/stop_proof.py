@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.control.records.changes import news_of
 from cloudgpu.core.events.observations import not_before, too_fresh
 from cloudgpu.core.events.observed_lines import instance_vanished
-from cloudgpu.core.model.machine import Machine, called, fact, may_go_on
+from cloudgpu.core.model.machine import Machine, called, may_go_on, not_none
 from cloudgpu.errors import (
     InstanceNotFound,
     LedgerUnavailable,
@@ -51,10 +51,10 @@ def got(session: Session, machine: Machine) -> Instance:
     provider = session.provider_of(machine)
     for pause in pauses_of(provider):
         try:
-            return provider.get(fact(machine.provider_id))
+            return provider.get(not_none(machine.provider_id))
         except InstanceNotFound:
             session.pause(pause)
-    return provider.get(fact(machine.provider_id))
+    return provider.get(not_none(machine.provider_id))
 
 
 PROVED_WITHIN = timedelta(minutes=15)  # large GPU machines take many minutes to shut down
@@ -132,7 +132,9 @@ def _look_hard(session: Session, machine: Machine, *, watched: bool, shown: bool
     """
     provider, now = session.provider_of(machine), not_before(machine, session.clock())
     try:
-        instance: Instance = got(session, machine) if unsure or not watched else provider.get(fact(machine.provider_id))
+        instance: Instance = (
+            got(session, machine) if unsure or not watched else provider.get(not_none(machine.provider_id))
+        )
     except InstanceNotFound:
         rule = provider.token_rule
         vouched = shown and rule.gone_proves_after is not None
@@ -142,7 +144,7 @@ def _look_hard(session: Session, machine: Machine, *, watched: bool, shown: bool
             "unknown to get after the end was asked",
             None if watched else last_seen_at(session.ledger, machine),
         )
-        news = [instance_vanished(machine.id, fact(machine.provider_id), proof, now, alive)]
+        news = [instance_vanished(machine.id, not_none(machine.provider_id), proof, now, alive)]
     else:
         news = news_of(session, machine, instance, now, watched=watched)
     return session.ledger.append_to(machine, news), True

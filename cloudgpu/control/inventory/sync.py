@@ -29,7 +29,7 @@ from cloudgpu.core.events.observed_lines import instance_observed, instance_vani
 from cloudgpu.core.events.projection import projected
 from cloudgpu.core.model.identity import QueriedAccount, Unanswered, account_text, is_there
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, TAG_SEQ, Instance, Listing, State
-from cloudgpu.core.model.machine import Machine, fact
+from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.model.resources import ProviderResource
 from cloudgpu.core.resources.retention import is_of_earlier_life
 from cloudgpu.core.values.naming import lock_name, scope_of
@@ -147,7 +147,7 @@ def refresh(session: Session, machine: Machine, *, note: bool = False) -> Machin
             return machine
         alive = last_seen_at(session.ledger, machine)
         news = [
-            instance_vanished(machine.id, fact(machine.provider_id), "the provider has no such machine", now, alive)
+            instance_vanished(machine.id, not_none(machine.provider_id), "the provider has no such machine", now, alive)
         ]
     else:
         close_request(session, machine, instance)
@@ -264,7 +264,7 @@ def _is_ours(
 
 def _scopes(answer: Answer, machines: Iterable[Machine]) -> list[str]:
     """Return the subjects under which the look is written: the accounts for which it speaks, by their identities."""
-    found = {fact(machine.identity).id for machine in machines}
+    found = {not_none(machine.identity).id for machine in machines}
     if not found:
         usual = answer.whose.of(None)
         found = {answer.account if usual is None else usual.id}
@@ -313,7 +313,9 @@ def _seen(session: Session, machine: Machine | None, instance: Instance, look: L
         return left_lines(session, machine, instance, now)
     elif machine.launch_status == "open":
         look.sentences.append(f"{machine.name}: an interrupted launch was found to have succeeded.")
-        drafts.append(launch_settled(machine.id, fact(machine.token), "made", "found in the provider's listing", now))
+        drafts.append(
+            launch_settled(machine.id, not_none(machine.token), "made", "found in the provider's listing", now)
+        )
     if machine is not None and not _is_closed(session, machine, instance, look):
         return drafts  # seen as ended once that is done: the next look tries it again
     if machine is None:
@@ -360,13 +362,13 @@ def _missing(session: Session, machine: Machine, look: Look, answer: Answer) -> 
         look.unanswered.append(Unanswered(machine.name, f"{machine.region} did not answer just now"))
         return None
     try:
-        instance = provider.get(fact(machine.provider_id))
+        instance = provider.get(not_none(machine.provider_id))
     except InstanceNotFound:
         if too_fresh(machine, proves_after, now):
             return None
         look.sentences.append(f"{machine.name} is gone: the provider has no such machine any more.")
         proof, alive = "missing from a complete listing and unknown to get", last_seen_at(session.ledger, machine)
-        return [instance_vanished(machine.id, fact(machine.provider_id), proof, now, alive)]
+        return [instance_vanished(machine.id, not_none(machine.provider_id), proof, now, alive)]
     except CloudgpuError as error:
         look.unanswered.append(Unanswered(machine.name, error.message))
         look.silent |= {(machine.account, machine.region)} if isinstance(error, Silent) else set()
@@ -385,8 +387,8 @@ def _missing_attempt(session: Session, machine: Machine, look: Look, answer: Ans
         )
         return None
     look.sentences.append(f"{machine.name}: an interrupted launch made no machine.")
-    saved.forget(session.home.attempts, fact(machine.token))
-    return [launch_settled(machine.id, fact(machine.token), "void", "absent from a complete listing", now)]
+    saved.forget(session.home.attempts, not_none(machine.token))
+    return [launch_settled(machine.id, not_none(machine.token), "void", "absent from a complete listing", now)]
 
 
 RESTS = (State.STOPPED, State.DEALLOCATED)

@@ -16,7 +16,7 @@ from cloudgpu.control.session.identity import by_account
 from cloudgpu.core.events.observations import not_before, too_fresh
 from cloudgpu.core.events.observed_lines import instance_vanished
 from cloudgpu.core.model.instances import Instance
-from cloudgpu.core.model.machine import Machine, fact
+from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, LedgerUnavailable, ProviderUnavailable, Silent
 from cloudgpu.ledger.last_seen import last_seen_at
 from cloudgpu.parallel import Pool
@@ -105,7 +105,7 @@ def _is_doubtful(session: Session, machine: Machine) -> bool:
 
 def _asked(session: Session, machines: Sequence[Machine]) -> Iterable[tuple[Machine, Instance | CloudgpuError]]:
     groups, faults = by_account(session, machines)
-    ids = {one: [fact(machine.provider_id) for machine in some] for one, some in groups.items()}
+    ids = {one: [not_none(machine.provider_id) for machine in some] for one, some in groups.items()}
     found = (
         gather(list(ids), lambda one: _answers(session, one, ids[one]), len(ids), grace=OF_ACCOUNTS_S) if ids else []
     )
@@ -114,7 +114,9 @@ def _asked(session: Session, machines: Sequence[Machine]) -> Iterable[tuple[Mach
         for account, said in zip(ids, found, strict=True)
     }
     pairs = [
-        (machine, answers[account][fact(machine.provider_id)]) for account, some in groups.items() for machine in some
+        (machine, answers[account][not_none(machine.provider_id)])
+        for account, some in groups.items()
+        for machine in some
     ]
     told = {machine.id: answer for machine, answer in pairs} | faults
     return [(machine, told[machine.id]) for machine in machines]
@@ -146,7 +148,7 @@ def _news(session: Session, machine: Machine, found: Instance | CloudgpuError, *
             return []
         alive = None if watched else last_seen_at(session.ledger, machine)
         return [
-            instance_vanished(machine.id, fact(machine.provider_id), "the provider has no such machine", now, alive)
+            instance_vanished(machine.id, not_none(machine.provider_id), "the provider has no such machine", now, alive)
         ]
     close_request(session, machine, found)
     return news_of(session, machine, found, now, watched=watched)

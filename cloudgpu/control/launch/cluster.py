@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.control.inventory.settle import settle_by_listing
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.launch.together import end_part, send_all
-from cloudgpu.core.model.machine import fact, stays
+from cloudgpu.core.model.machine import not_none, stays
 from cloudgpu.core.values.naming import lock_name
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import NoCapacity
@@ -98,13 +98,13 @@ def _latest(session: Session, prepared: Prepared, *outcomes: str) -> list[Machin
     there = [row for row in ours if row.terminated_at is None or stays(row)]
     if not there:
         return []
-    latest = fact(max(there, key=lambda row: row.intended_at).cluster).id
-    nodes = [row for row in ours if fact(row.cluster).id == latest and row.launch_status in outcomes]
+    latest = not_none(max(there, key=lambda row: row.intended_at).cluster).id
+    nodes = [row for row in ours if not_none(row.cluster).id == latest and row.launch_status in outcomes]
     return sorted(nodes, key=_node)
 
 
 def _node(machine: Machine) -> int:
-    return fact(machine.cluster).node
+    return not_none(machine.cluster).node
 
 
 def _settled(
@@ -132,7 +132,7 @@ def _settled(
                 settle_by_listing(session, row)
     now = [session.ledger.machine(row.id) or row for row in rows]
     made = [row for row in now if row.terminated_at is None and row.launch_status == "made"]
-    if len(made) == fact(rows[0].cluster).nodes:
+    if len(made) == not_none(rows[0].cluster).nodes:
         return made[0]
     _end(session, made, "its launch was interrupted, and not all of its cluster was made")
     return None
@@ -146,9 +146,9 @@ def _to_send(session: Session, rows: Sequence[Machine]) -> list[Attempt]:
     provider = session.provider_of(rows[0])
     whole = isinstance(provider, LaunchesTogether)
     wanted = [row for row in rows if whole or row.launch_status == "open"]
-    attempts = [saved.load(session.home.attempts, fact(row.token)) for row in wanted]
+    attempts = [saved.load(session.home.attempts, not_none(row.token)) for row in wanted]
     young = all(session.clock() - from_iso(row.intended_at) < provider.token_rule.lifetime for row in rows)
-    all_there = len(rows) == fact(rows[0].cluster).nodes and not session.apart and young
+    all_there = len(rows) == not_none(rows[0].cluster).nodes and not session.apart and young
     found = [one for one in attempts if one is not None]
     return found if all_there and len(found) == len(wanted) else []
 

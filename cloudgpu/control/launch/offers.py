@@ -13,7 +13,7 @@ from cloudgpu.control.pricing.attached_costs import paid_prices
 from cloudgpu.control.session.guarding import check_launch_guarded
 from cloudgpu.core.catalog.matching import fits, join, ranked
 from cloudgpu.core.model.launch import LaunchRequest, Setup
-from cloudgpu.core.model.machine import Machine, fact
+from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.model.offers import (
     Accelerator,
     Availability,
@@ -265,7 +265,7 @@ def _offer_of(machine: Machine) -> Offer:
         account=machine.account,
         region=machine.region,
         zone=machine.zone or "",
-        instance_type=fact(machine.instance_type),
+        instance_type=not_none(machine.instance_type),
         market=Market(machine.market),
         accelerators=tuple(Accelerator(*gpu) for gpu in machine.accelerators or ()),
         stoppable=machine.stoppable is not False,
@@ -274,7 +274,7 @@ def _offer_of(machine: Machine) -> Offer:
         trust=Trust(machine.trust or Trust.CLOUD),
         traffic=machine.traffic_prices and TrafficPrices(*map(Money, machine.traffic_prices)),
     )
-    return Offer(item, price_from_json(fact(machine.price).record()))
+    return Offer(item, price_from_json(not_none(machine.price).record()))
 
 
 def _offers(session: Session, provider: Provider, want: Requirements, less: list[Offer]) -> list[Offer]:

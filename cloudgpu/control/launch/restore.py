@@ -28,7 +28,7 @@ from cloudgpu.core.launch.attempt import setup_from_json
 from cloudgpu.core.launch.plan_cost import Extra, row_until
 from cloudgpu.core.model.facts import HourlyPrice
 from cloudgpu.core.model.launch import LaunchRequest, Setup
-from cloudgpu.core.model.machine import Machine, comes_back, fact, stays
+from cloudgpu.core.model.machine import Machine, comes_back, not_none, stays
 from cloudgpu.core.model.offers import Market, Requirements, Trust, price_to_json
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.core.policies.policy import Lifetime, Origin
@@ -286,7 +286,7 @@ def _request(session: Session, machine: Machine, lease: Lease, *, wider: bool) -
         provider=machine.provider,
         account=session.account_here(machine),
         want=replace(_want(machine, wider=wider), persistent=setup.persistent),
-        template=fact(machine.template),
+        template=not_none(machine.template),
         owner=machine.owner,
         project=machine.project,
         policy=machine.policy,

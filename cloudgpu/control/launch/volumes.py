@@ -8,7 +8,7 @@ from cloudgpu.control.access.reach import wait_until_running
 from cloudgpu.control.records.named_resources import write
 from cloudgpu.core.launch.attempt import setup_from_json
 from cloudgpu.core.model.instances import TAG_LEDGER, TAG_OWNER, TAG_PROJECT
-from cloudgpu.core.model.machine import Machine, fact
+from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.values.naming import tag_value
 from cloudgpu.providers.abilities import HasVolumes
 
@@ -33,7 +33,7 @@ def with_volume(session: Session, machine: Machine) -> Machine:
         TAG_OWNER: tag_value(machine.owner or ""),
         TAG_PROJECT: tag_value(machine.project or ""),
     }
-    attached = provider.attach(fact(machine.provider_id), volume, tags)
+    attached = provider.attach(not_none(machine.provider_id), volume, tags)
     write(session, [attached])
     session.tell(f"{machine.name}: the volume {volume.name} ({attached.size_gb} GB) is attached; down keeps it")
     return machine

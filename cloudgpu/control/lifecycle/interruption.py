@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.control.inventory.sync_some import gone_if_terminated, looked_at
 from cloudgpu.control.team.law import check_may
 from cloudgpu.core.events.machine_lines import interruption_simulated
-from cloudgpu.core.model.machine import Machine, fact
+from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.abilities import CanRehearseInterruption
@@ -38,7 +38,7 @@ def rehearse(session: Session, machine: Machine) -> datetime:
     machine = looked_at(session, machine)
     left = f"{machine.name} may have got its notice: cloudgpu show {machine.name} --refresh says."
     with changing(left), gone_if_terminated(session, machine):
-        at = provider.interrupt(fact(machine.provider_id))
+        at = provider.interrupt(not_none(machine.provider_id))
     now = session.clock()
     session.ledger.append([interruption_simulated(machine.id, at, now)])
     return at

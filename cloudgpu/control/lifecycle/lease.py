@@ -33,7 +33,7 @@ from cloudgpu.core.launch.limit_checks import check_extended, check_held
 from cloudgpu.core.launch.plan import Lease, extended, hold_tags, run_cost
 from cloudgpu.core.launch.plan_cost import row_until
 from cloudgpu.core.model.instances import State
-from cloudgpu.core.model.machine import Machine, called, fact
+from cloudgpu.core.model.machine import Machine, called, not_none
 from cloudgpu.core.policies.endings import agreed, at_last, gentlest, only_warned
 from cloudgpu.core.policies.guards import guards_of
 from cloudgpu.core.policies.policy import Act, Do, Policy
@@ -92,7 +92,7 @@ def _moved(session: Session, machine: Machine) -> str:
     """Return what moves a machine's renew-until, as the end of a sentence."""
     try:
         provider = session.provider_of(machine)
-        fixed = isinstance(provider, SetsTimer) and provider.timer_limit(fact(machine.provider_id)) is not None
+        fixed = isinstance(provider, SetsTimer) and provider.timer_limit(not_none(machine.provider_id)) is not None
     except CloudgpuError:
         return ""  # extend says it
     return f": {machine.provider} has fixed that until it is stopped" if fixed else "; extend moves that"
@@ -325,7 +325,7 @@ def _tag(session: Session, machine: Machine, tags: Mapping[str, str]) -> None:
     provider = session.provider_of(machine)
     if isinstance(provider, Taggable):
         with gone_if_terminated(session, machine):
-            provider.tag(fact(machine.provider_id), tags)
+            provider.tag(not_none(machine.provider_id), tags)
 
 
 def learns_lease(session: Session, machine: Machine) -> bool:

@@ -32,7 +32,7 @@ from cloudgpu.core.events.machine_lines import lease_set, requested, start_refus
 from cloudgpu.core.events.observations import not_before
 from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.model.instances import State
-from cloudgpu.core.model.machine import Machine, called, fact, stays, unproved
+from cloudgpu.core.model.machine import Machine, called, not_none, stays, unproved
 from cloudgpu.core.policies.endings import check_stop
 from cloudgpu.core.values.naming import lock_name
 from cloudgpu.errors import (
@@ -277,7 +277,7 @@ def _end(session: Session, machine: Machine, why: str, *, failed: bool) -> Machi
     there = _is_there(provider, machine)  # some are unknown at once when they are ended: that it lived is known by then
     who, now = by(session, machine, "end"), not_before(machine, session.clock())
     session.ledger.append([requested("terminate", machine.id, why, now, host=platform.node(), who=who, failed=failed)])
-    ask = partial(provider.terminate, fact(machine.provider_id))
+    ask = partial(provider.terminate, not_none(machine.provider_id))
     try:
         machine = prove(session, machine, lambda seen: bool(seen.terminated_at), ask, watched=there, shown=there)
     except EndRefused as refusal:
@@ -292,7 +292,7 @@ def _is_there(provider: Provider, machine: Machine) -> bool:
     One that others are ending already is not there in this sense: its end is no end of ours.
     """
     try:
-        found = provider.get(fact(machine.provider_id))
+        found = provider.get(not_none(machine.provider_id))
     except CloudgpuError:
         return False
     return found.state is not State.TERMINATED and (found.billed or not machine.billed)

@@ -11,7 +11,7 @@ from cloudgpu.core.events.launch_lines import launch_settled
 from cloudgpu.core.events.observations import not_before
 from cloudgpu.core.events.observed_lines import instance_vanished
 from cloudgpu.core.model.identity import is_on_computer
-from cloudgpu.core.model.machine import Machine, fact
+from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.team.rights import Role
 from cloudgpu.errors import AuthFailed, InvalidRequest, NotReachableHere, ProviderUnavailable
 from cloudgpu.ledger import saved_calls as saved
@@ -43,7 +43,7 @@ def lose(session: Session, machine: Machine, why: str) -> Machine:
             instance_vanished(machine.id, machine.provider_id or "", proof, now, last_seen_at(session.ledger, machine))
         ]
         if machine.launch_status == "open":
-            lines = [launch_settled(machine.id, fact(machine.token), "void", proof, now)]
+            lines = [launch_settled(machine.id, not_none(machine.token), "void", proof, now)]
         lost = session.ledger.append_to(machine, lines)
         if is_on_computer(machine):  # a cloud may still make what a call asked for: settling it needs that call
             saved.forget(session.home.attempts, machine.token or "none")

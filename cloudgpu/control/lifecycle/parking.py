@@ -12,7 +12,7 @@ from cloudgpu.control.lifecycle import timers
 from cloudgpu.control.pricing.price_history import pin_to_the_end
 from cloudgpu.control.pricing.traffic import count_before_end
 from cloudgpu.control.records import retention as kept
-from cloudgpu.core.model.machine import Machine, called, fact, unproved
+from cloudgpu.core.model.machine import Machine, called, not_none, unproved
 from cloudgpu.errors import EndRefused, InvalidRequest
 from cloudgpu.providers.abilities import Imageable
 from cloudgpu.underway import changing
@@ -52,7 +52,7 @@ def put_back(session: Session, machine: Machine, *, why: str) -> Machine:
     """End a machine that was started from its image and did not come up; the image stays. The caller holds the lock."""
     machine = kept.park_line(session, machine, why, session.clock())
     provider = session.provider_of(machine)
-    machine = _proved(session, machine, partial(provider.terminate, fact(machine.provider_id)))
+    machine = _proved(session, machine, partial(provider.terminate, not_none(machine.provider_id)))
     return timers.drop(session, machine)
 
 
@@ -62,7 +62,7 @@ def _end_keeping_disk(session: Session, machine: Machine) -> Machine:
         raise _cannot(machine)
     session.tell(f"{machine.name}: ending it, its disk is kept")
     count_before_end(session, machine)
-    ask = partial(provider.end_keeping_disk, fact(machine.provider_id))
+    ask = partial(provider.end_keeping_disk, not_none(machine.provider_id))
     machine = _proved(session, machine, ask, keeping_disk=True)
     pin_to_the_end(session, machine)
     return timers.drop(session, machine)

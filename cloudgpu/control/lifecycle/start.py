@@ -23,7 +23,7 @@ from cloudgpu.core.launch.limit_checks import start_within
 from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.launch.plan_cost import row_until
 from cloudgpu.core.model.facts import HourlyPrice
-from cloudgpu.core.model.machine import Machine, and_billed, called, fact, scope_of_row
+from cloudgpu.core.model.machine import Machine, and_billed, called, not_none, scope_of_row
 from cloudgpu.core.policies.description import off_now
 from cloudgpu.core.policies.guards import needs_runs
 from cloudgpu.errors import (
@@ -209,7 +209,7 @@ def _look_after(session: Session, machine: Machine, error: ProviderUnavailable) 
 
 def _tag(provider: Provider, machine: Machine, lease: Lease) -> None:
     if isinstance(provider, Taggable):
-        provider.tag(fact(machine.provider_id), lease.tags())
+        provider.tag(not_none(machine.provider_id), lease.tags())
 
 
 def _new_price(session: Session, machine: Machine, provider: Provider) -> list[Draft]:

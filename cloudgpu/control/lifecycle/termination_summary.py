@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from cloudgpu.core.model.instances import State
-from cloudgpu.core.model.machine import Machine, fact
+from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import LeavesFiles, ReportsProcesses
@@ -92,7 +92,7 @@ def _said(session: Session, machine: Machine) -> BusyMachine:
     found: BusyMachine = {"name": machine.name, "id": machine.id, "processes": None, "error": None}
     try:
         provider = session.provider_of(machine)
-        said = provider.processes(fact(machine.provider_id)) if isinstance(provider, ReportsProcesses) else ()
+        said = provider.processes(not_none(machine.provider_id)) if isinstance(provider, ReportsProcesses) else ()
     except CloudgpuError as error:
         return found | {"error": error.message}
     if said is None:

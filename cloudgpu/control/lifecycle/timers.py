@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.control.session.identity import by_account
 from cloudgpu.core.events.machine_lines import timer_set
 from cloudgpu.core.launch.plan import Lease
-from cloudgpu.core.model.machine import Machine, called, fact
+from cloudgpu.core.model.machine import Machine, called, not_none
 from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, NotReachableHere, Silent
 from cloudgpu.parallel import Pool
@@ -56,8 +56,8 @@ def guard(session: Session, machine: Machine, why: str) -> Machine:
     try:
         return _set(session, provider, machine, why)
     except CloudgpuError as error:
-        early = _may_fire(machine, session.clock()) and fact(machine.timer) < fact(machine.renew_until)
-        until = f" Until then it ends the machine at {_minute(fact(machine.timer))}." if early else ""
+        early = _may_fire(machine, session.clock()) and not_none(machine.timer) < not_none(machine.renew_until)
+        until = f" Until then it ends the machine at {_minute(not_none(machine.timer))}." if early else ""
         session.tell(
             f"{machine.name}: its timer in the cloud is not set ({error.message}) cloudgpu reap sets it.{until}"
         )
@@ -72,16 +72,18 @@ def before_start(session: Session, machine: Machine) -> None:
     """
     provider = _able(session, machine)
     if provider is None:
-        _check_left(session, machine, from_iso(fact(machine.renew_until)))
+        _check_left(session, machine, from_iso(not_none(machine.renew_until)))
         return
     try:
-        if provider.timer_limit(fact(machine.provider_id)) is None:
+        if provider.timer_limit(not_none(machine.provider_id)) is None:
             _set(session, provider, machine, "start")
     except CloudgpuError as error:
         if not _may_fire(machine, session.clock()):
             session.tell(f"{machine.name}: its timer in the cloud is not set ({error.message}) cloudgpu reap sets it.")
             return
-        error.message += f" It was not started: its timer of before would stop it at {_minute(fact(machine.timer))}."
+        error.message += (
+            f" It was not started: its timer of before would stop it at {_minute(not_none(machine.timer))}."
+        )
         raise
 
 
@@ -93,7 +95,7 @@ def check_reach(session: Session, machine: Machine, until: datetime) -> None:
     provider = _able(session, machine)
     if provider is None and iso(until) != machine.renew_until:
         _check_left(session, machine, until)
-    limit = None if provider is None else provider.timer_limit(fact(machine.provider_id))
+    limit = None if provider is None else provider.timer_limit(not_none(machine.provider_id))
     if limit is not None and until > limit + PRECISE:
         raise InvalidRequest(
             f"{machine.name} ends at {limit:%Y-%m-%d %H:%M} UTC: {machine.provider} fixed that at its launch, and "
@@ -107,7 +109,7 @@ def check_reach(session: Session, machine: Machine, until: datetime) -> None:
 def check_host(session: Session, machine: Machine, until: datetime) -> None:
     """Raise InvalidRequest where the machine's computer is taken away by its owner before `until`."""
     provider = session.provider_of(machine)
-    end = provider.leaves_at(fact(machine.provider_id)) if isinstance(provider, HostLeaves) else None
+    end = provider.leaves_at(not_none(machine.provider_id)) if isinstance(provider, HostLeaves) else None
     if end is not None and until > end:
         raise InvalidRequest(
             f"The host of {machine.name} leaves {machine.provider} at {end:%Y-%m-%d %H:%M} UTC, before that lease ends "
@@ -124,7 +126,7 @@ def within(session: Session, machine: Machine, lease: Lease) -> Lease:
     Tells what it has shortened.
     """
     provider = _able(session, machine)
-    limit = None if provider is None else provider.timer_limit(fact(machine.provider_id))
+    limit = None if provider is None else provider.timer_limit(not_none(machine.provider_id))
     if limit is None or machine.renew_until is None or lease.renew_until <= limit + PRECISE:
         return lease
     last = min(limit.replace(microsecond=0), from_iso(machine.renew_until))
@@ -141,11 +143,11 @@ def _check_left(session: Session, machine: Machine, until: datetime) -> None:
     if (
         not isinstance(provider, SetsTimer)
         or not _may_fire(machine, now)
-        or until <= from_iso(fact(machine.timer)) + PRECISE
+        or until <= from_iso(not_none(machine.timer)) + PRECISE
     ):
         return
     raise InvalidRequest(
-        f"{machine.name} has a timer in the cloud that ends it at {_minute(fact(machine.timer))}, and from here it "
+        f"{machine.name} has a timer in the cloud that ends it at {_minute(not_none(machine.timer))}, and from here it "
         f"cannot be moved: {provider.no_timer()}.",
         field="renew_until",
         value=iso(until),
@@ -192,13 +194,13 @@ def _set_due(session: Session, due: list[Machine], done: Repaired) -> None:
             there = provider.timers(of=[one for row in here if (one := row.provider_id)])
         right = [row for row in here if _is_right(row, (there or {}).get(row.provider_id or ""), session.clock())]
         for row in right:
-            _written(session, row, from_iso(fact(row.renew_until)), "it is there already")
+            _written(session, row, from_iso(not_none(row.renew_until)), "it is there already")
         _each(session, [row for row in here if row not in right], _timed, done, there)
 
 
 def _is_right(machine: Machine, at: datetime | None, now: datetime) -> bool:
     """Say whether a timer fires when the machine's is to."""
-    return at is not None and abs(at - max(from_iso(fact(machine.renew_until)), now)) <= PRECISE
+    return at is not None and abs(at - max(from_iso(not_none(machine.renew_until)), now)) <= PRECISE
 
 
 def _each(
@@ -249,12 +251,12 @@ def _tried(
 
 
 def _timed(provider: SetsTimer, machine: Machine) -> _Set:
-    at = from_iso(fact(machine.renew_until))
-    return at, provider.set_timer(fact(machine.provider_id), at, does=_does(machine))
+    at = from_iso(not_none(machine.renew_until))
+    return at, provider.set_timer(not_none(machine.provider_id), at, does=_does(machine))
 
 
 def _untimed(provider: SetsTimer, machine: Machine) -> _Set:
-    provider.drop_timer(fact(machine.provider_id))
+    provider.drop_timer(not_none(machine.provider_id))
     return None, True
 
 
@@ -287,7 +289,7 @@ def _compared(session: Session, machines: list[Machine], found: Mapping[str, dat
 def _wanted(machines: list[Machine], now: datetime) -> Iterator[tuple[Machine, datetime | None]]:
     for machine in machines:
         needs = _is_due(_without_timer(machine), now)
-        yield machine, from_iso(fact(machine.renew_until)) if needs else None
+        yield machine, from_iso(not_none(machine.renew_until)) if needs else None
 
 
 def _is_due(machine: Machine, now: datetime) -> bool:

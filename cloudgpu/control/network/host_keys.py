@@ -14,7 +14,7 @@ from cloudgpu.control.network.authorized_keys import is_launched_here, not_let_i
 from cloudgpu.control.pricing.price_history import available
 from cloudgpu.control.session.identity import names_of
 from cloudgpu.core.model.identity import BY_REGION
-from cloudgpu.core.model.machine import Machine, fact
+from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.errors import (
     AuthFailed,
     CloudgpuError,
@@ -57,7 +57,7 @@ def pin_known_key(session: Session, machine: Machine) -> None:
         return
     try:
         if not is_known(session, machine):
-            told = _reader(session, machine).host_keys(fact(machine.provider_id))
+            told = _reader(session, machine).host_keys(not_none(machine.provider_id))
             if not _pinned(session, machine, told, told):
                 raise _untold(machine)
     except (AuthFailed, InvalidRequest, ProviderUnavailable) as error:
@@ -136,7 +136,7 @@ def _reader(session: Session, machine: Machine) -> ReadsHostKeys:
 def _told(session: Session, machine: Machine) -> Sequence[str]:
     """Ask once; a provider that does not answer is asked again until the deadline."""
     try:
-        return _reader(session, machine).host_keys(fact(machine.provider_id))
+        return _reader(session, machine).host_keys(not_none(machine.provider_id))
     except ProviderUnavailable as error:
         session.tell(f"{machine.name}: {error.message}; asking again")
         return ()

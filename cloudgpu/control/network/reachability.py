@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.control.session.identity import reachable
 from cloudgpu.core.model.checks import Check, Verdict
-from cloudgpu.core.model.machine import Machine, fact, is_behind, may_let_us_in
+from cloudgpu.core.model.machine import Machine, is_behind, may_let_us_in, not_none
 from cloudgpu.core.values.network import covers, plain
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable
 
@@ -99,7 +99,7 @@ def closed(session: Session, machine: Machine) -> AccessBlocked | None:
         return None
     try:
         keeper = doorkeeper(session, machine)
-        open_to = keeper.allowed(fact(machine.provider_id)) if keeper else {}
+        open_to = keeper.allowed(not_none(machine.provider_id)) if keeper else {}
         return _compared(machine, open_to, caller_cidr(session)) if open_to else None
     except CloudgpuError:
         return None  # the fault that was there first is the one to be told
@@ -131,7 +131,7 @@ def checks(session: Session, accounts: Collection[str]) -> Iterator[Check]:
         name = f"ssh to {row.name}"
         try:
             keeper = doorkeeper(session, row)
-            open_to = keeper.allowed(fact(row.provider_id)) if keeper else {}
+            open_to = keeper.allowed(not_none(row.provider_id)) if keeper else {}
             if open_to:
                 here = here or caller_cidr(session)
                 yield _check(name, here, _compared(row, open_to, here))

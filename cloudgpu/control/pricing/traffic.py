@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.observed_lines import traffic_observed
 from cloudgpu.core.model.instances import State
-from cloudgpu.core.model.machine import Machine, fact
+from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import CloudgpuError
 
@@ -93,7 +93,7 @@ def _own(machine: Machine, price: int, direction: str) -> Rate:
     """Return the rate by the price of the machine's own offer, which is as old as the price of its launch."""
     from cloudgpu.control.pricing.attached_costs import own_traffic_rate
 
-    said = fact(machine.price)
+    said = not_none(machine.price)
     return own_traffic_rate(machine.provider, price, 0, direction, said.source, from_iso(said.as_of))
 
 

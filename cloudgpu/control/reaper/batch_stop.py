@@ -18,7 +18,7 @@ from cloudgpu.core.events.bodies import RequestedBy
 from cloudgpu.core.events.machine_lines import requested
 from cloudgpu.core.events.observations import not_before
 from cloudgpu.core.model.instances import State
-from cloudgpu.core.model.machine import Machine, fact, unproved
+from cloudgpu.core.model.machine import Machine, not_none, unproved
 from cloudgpu.core.reaper.outcome import Item, Outcome
 from cloudgpu.errors import CloudgpuError, EndRefused, InstanceNotFound, ProviderUnavailable, Silent
 from cloudgpu.parallel import Pool
@@ -132,7 +132,7 @@ def _refused(session: Session, machines: Iterable[Machine]) -> dict[str, Cloudgp
     groups, faults = by_account(session, list(machines))
     if not groups:
         return faults
-    of = {account: {fact(row.provider_id): row.id for row in some} for account, some in groups.items()}
+    of = {account: {not_none(row.provider_id): row.id for row in some} for account, some in groups.items()}
     providers = {account: cast("BulkStop", session.provider(account)) for account in of}
     with Pool(len(of)) as pool:
         answers = pool.map(lambda account: _asked_of(providers[account], list(of[account])), of)

@@ -26,7 +26,7 @@ from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.machine_lines import warning_cleared, warning_sent
 from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.model.facts import SentWarning
-from cloudgpu.core.model.machine import Machine, called, fact
+from cloudgpu.core.model.machine import Machine, called, not_none
 from cloudgpu.core.policies.policy import Do, Rule
 from cloudgpu.core.reaper.decisions import Decision, Lifted, Seen, Warned
 from cloudgpu.core.reaper.outcome import Item
@@ -62,7 +62,7 @@ def renew(session: Session, seen: Sequence[Seen], decisions: Sequence[Decision])
                 left.append(item.left(f"its lease could not be renewed: {error.message}"))
                 silent |= {place: left[-1].why} if isinstance(error, Silent) else {}
             else:
-                done.append(item.done(fact(row.expires)))
+                done.append(item.done(not_none(row.expires)))
     return done, left
 
 

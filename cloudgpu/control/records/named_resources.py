@@ -11,7 +11,7 @@ from cloudgpu.core.events.observed_lines import resource_observed, resource_vani
 from cloudgpu.core.model.facts import Retained
 from cloudgpu.core.model.identity import is_hidden
 from cloudgpu.core.model.instances import TAG_LEDGER
-from cloudgpu.core.model.machine import Machine, fact
+from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.model.resources import ProviderResource, ResourceListing
 from cloudgpu.core.resources.retention import is_on_purpose
 from cloudgpu.core.values.times import iso
@@ -64,7 +64,7 @@ def news(ledger: Ledger, whose: Whose, found: ResourceListing, now: datetime) ->
             drafts += observed(resource, identity, rows.pop(subject_of(resource, identity), None), now)
     unseen = []
     for machine in rows.values():
-        if is_silent(found, machine.region, whose.account) or fact(machine.seen_at) >= iso(now):
+        if is_silent(found, machine.region, whose.account) or not_none(machine.seen_at) >= iso(now):
             unseen.append(machine.id)
         else:
             alive = last_seen_at(ledger, machine)

@@ -14,7 +14,7 @@ from cloudgpu.core.events.machine_lines import requested
 from cloudgpu.core.events.observations import not_before
 from cloudgpu.core.events.observed_lines import resources_retained
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, TAG_VOLUME
-from cloudgpu.core.model.machine import Machine, called, fact, stays
+from cloudgpu.core.model.machine import Machine, called, not_none, stays
 from cloudgpu.core.model.resources import Kind, ProviderResource, ResourceListing
 from cloudgpu.core.resources import retention as keeping
 from cloudgpu.core.resources.retention import Do, Step
@@ -86,7 +86,7 @@ def record(
     entries = tuple([retained_entry(resource) for resource in keeping.retained_of(machine, resources)])
     now = not_before(machine, session.clock())
     lost = machine.parked and machine.terminated_at is not None and not entries
-    if lost and not machine.retained and now - from_iso(fact(machine.terminated_at)) < SEEN_WITHIN:
+    if lost and not machine.retained and now - from_iso(not_none(machine.terminated_at)) < SEEN_WITHIN:
         return machine
     if entries == machine.retained and not lost:
         return machine

@@ -13,7 +13,7 @@ from cloudgpu.control.session.accounts import split_gaps, used_accounts
 from cloudgpu.control.team.law import check_may, named_row
 from cloudgpu.core.model.identity import Unanswered, gap_text
 from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE, TAG_LEDGER, TAG_OWNER, TAG_PROJECT, State
-from cloudgpu.core.model.machine import Machine, called, fact
+from cloudgpu.core.model.machine import Machine, called, not_none
 from cloudgpu.core.model.resources import Kind, ProviderResource, ResourceListing
 from cloudgpu.core.resources.orphan import PAUSED
 from cloudgpu.core.values.money import usd
@@ -167,7 +167,7 @@ def remove_named(session: Session, machine: Machine) -> Machine:
     Raises as `the_one` and `remove`, and NotReachableHere for what is in another account.
     """
     session.account_here(machine)
-    remove(session, the_one(session, Kind(machine.state), fact(machine.provider_id), machine.region))
+    remove(session, the_one(session, Kind(machine.state), not_none(machine.provider_id), machine.region))
     return next((one for one in session.ledger.bills() if one.id == machine.id), machine)
 
 
@@ -211,7 +211,7 @@ def _saved(session: Session, provider: Imageable, machine: Machine, name: str, *
     while True:
         try:
             with gone_if_terminated(session, machine):
-                made = provider.save_image(fact(machine.provider_id), full_name, tags, restart=restart)
+                made = provider.save_image(not_none(machine.provider_id), full_name, tags, restart=restart)
             if made.ready:
                 write(session, [made])
                 return made

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.control.budgets.store import budgets, standings
 from cloudgpu.control.session.last_run import LastPass, last_pass, runs
-from cloudgpu.core.model.machine import Machine, fact
+from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.providers.shared.calls import calls
@@ -75,7 +75,7 @@ def _of_machines(machines: list[Machine], now: datetime) -> Iterator[Family]:
     yield _gauge("unpriced_machines", "Billed machines of which no price is known.", [({}, unpriced)])
     awake = [machine for machine in machines if runs(machine) and machine.last_active]
     idle = (
-        ({"machine": machine.id, "name": machine.name}, _since(fact(machine.last_active), now)) for machine in awake
+        ({"machine": machine.id, "name": machine.name}, _since(not_none(machine.last_active), now)) for machine in awake
     )
     yield _gauge("idle_seconds", "Since a machine's last sign of life, where one is known.", idle)
 

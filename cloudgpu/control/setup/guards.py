@@ -8,7 +8,7 @@ from cloudgpu.control.session.identity import reachable
 from cloudgpu.control.session.last_run import TOO_LONG, last_pass, runs
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.model.checks import Check, Verdict, failed
-from cloudgpu.core.model.machine import Machine, fact
+from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.policies.guards import Agent, Timer, guards_of, has_no_agent
 from cloudgpu.core.values.times import duration_text, from_iso
 from cloudgpu.errors import CloudgpuError
@@ -88,7 +88,7 @@ def _timer(session: Session, machine: Machine) -> tuple[str, bool, str | None]:
     if provider is None:
         return f"{machine.provider} has no timers", False, way
     missing = provider.no_timer() if isinstance(provider, SetsTimer) else ""
-    at = provider.timer(fact(machine.provider_id))
+    at = provider.timer(not_none(machine.provider_id))
     if at is not None:
         found = guards_of(machine)
         own = found is not None and found.timer is Timer.OWN

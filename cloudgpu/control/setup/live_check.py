@@ -28,7 +28,7 @@ from cloudgpu.core.billing.rates import MONTH_H
 from cloudgpu.core.billing.totals import spent
 from cloudgpu.core.launch.plan import HOUR, run_cost
 from cloudgpu.core.model.instances import TAG_ID
-from cloudgpu.core.model.machine import Machine, fact
+from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.model.offers import Requirements
 from cloudgpu.core.values.money import ZERO, Money, usd
 from cloudgpu.core.values.times import epoch
@@ -176,7 +176,7 @@ class _Trial:
     def _timed(self, machine: Machine) -> str:
         """See the machine's timer where it fires by itself: at renew-until."""
         provider = cast("SetsTimer", self.session.provider_of(machine))
-        at = provider.timer(fact(machine.provider_id))
+        at = provider.timer(not_none(machine.provider_id))
         if at is None:
             raise InvalidRequest(
                 f"{machine.name} has no timer in the cloud, though the account is set up for one.",

@@ -13,7 +13,7 @@ from fractions import Fraction
 from cloudgpu.core.alerts.alerts import Finding, News
 from cloudgpu.core.events.log import Event
 from cloudgpu.core.model.facts import RefusedAction
-from cloudgpu.core.model.machine import Machine, called, fact
+from cloudgpu.core.model.machine import Machine, called, not_none
 from cloudgpu.core.model.offers import Basis
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.periods import Period, period
@@ -214,7 +214,7 @@ def _overdue(machine: Machine) -> Iterator[Finding]:
 def _unproved(machine: Machine, since: datetime, now: datetime) -> Iterator[Finding]:
     if now - since <= PATIENCE:
         return
-    name, verb = machine.name, _VERB[fact(machine.pending_action)]
+    name, verb = machine.name, _VERB[not_none(machine.pending_action)]
     yield Finding(
         key=f"stop:{machine.id}",
         kind="stop not proved",

@@ -12,7 +12,7 @@ from cloudgpu.core.alerts.alerts import Finding
 from cloudgpu.core.alerts.findings import ENDED, ENDED_FOR, LOST
 from cloudgpu.core.clusters.completeness import by_cluster, lost_nodes
 from cloudgpu.core.model.facts import ClusterNode
-from cloudgpu.core.model.machine import Machine, fact
+from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import from_iso, minute
 
@@ -26,7 +26,7 @@ def lost_findings(rows: Iterable[Machine], now: datetime) -> Iterator[Finding]:
     anew for each further node; an end for three days, as that of a machine.
     """
     for nodes in by_cluster(rows).values():
-        cluster = fact(nodes[0].cluster)
+        cluster = not_none(nodes[0].cluster)
         lost = lost_nodes(nodes)
         if lost and cluster.nodes > 1:
             yield _lost(cluster, lost, [row for row in nodes if row.billed and row not in lost])
@@ -72,7 +72,7 @@ def _ended(cluster: ClusterNode, nodes: Sequence[Machine], at: str) -> Finding:
 
 def _last(nodes: Sequence[Machine]) -> str:
     """Return when the latest of these nodes was seen to be lost."""
-    return max(fact(row.unrequested_stop).at for row in nodes)
+    return max(not_none(row.unrequested_stop).at for row in nodes)
 
 
 def _names(nodes: Sequence[Machine]) -> str:

@@ -10,7 +10,7 @@ from cloudgpu.core.billing.charges import billed_span, charge, money
 from cloudgpu.core.billing.discounts import AfterCredits, Credit, CreditUse, Spent, credits_used
 from cloudgpu.core.billing.sustained_use import Discount, may_count, sustained_use
 from cloudgpu.core.billing.totals import billed
-from cloudgpu.core.model.machine import Machine, fact
+from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.model.usage import Usage
 from cloudgpu.core.values.periods import periods
 from cloudgpu.core.values.times import from_iso, iso
@@ -93,4 +93,6 @@ def sustained(
 def _within(known: Iterable[tuple[str, Usage]], begin: datetime, end: datetime) -> list[tuple[str, Usage]]:
     """Return the uses of which anything may be billed in a period; what is rounded up goes on for less than a day."""
     first, last = iso(begin - timedelta(days=1)), iso(end)
-    return [one for one in known if one[1].begin < last and max(fact(one[1].end), one[1].maybe_until or "") >= first]
+    return [
+        one for one in known if one[1].begin < last and max(not_none(one[1].end), one[1].maybe_until or "") >= first
+    ]

@@ -10,7 +10,7 @@ from cloudgpu.core.billing.charges import stamp
 from cloudgpu.core.billing.rate_timeline import RateInterval, rate_intervals, rule_of
 from cloudgpu.core.billing.rules import Rule
 from cloudgpu.core.model.facts import AttachedCost, Retained
-from cloudgpu.core.model.machine import Budgeted, account_key, fact
+from cloudgpu.core.model.machine import Budgeted, account_key, not_none
 from cloudgpu.core.policies.guards import guards_of
 from cloudgpu.core.values.money import HOUR
 
@@ -120,7 +120,7 @@ def compute_nanos(row: Budgeted, prices: Prices) -> int | None:
     if row.market != "spot" or (prices.today and price is not None):
         return price if price is not None else prices.compute(row)
     if row.max_price:
-        return int(fact(row.max_price))
+        return int(not_none(row.max_price))
     listed = row.on_demand and row.on_demand.nanos_per_hour
     if listed is None:
         listed = prices.compute(row)
@@ -153,7 +153,7 @@ def _of_beside(row: Budgeted, entry: AttachedCost, until: int | None, prices: Pr
     end = None if entry.kept else until
     resource, quantity = entry.resource or "disk", 1 if entry.quantity is None else entry.quantity
     if entry.nanos is None and entry.nanos_per_month is not None:  # a plug-in said it per month
-        return _priced(row, entry.what, end, resource, Counted(fact(entry.nanos_per_month), "month", ""), 1)
+        return _priced(row, entry.what, end, resource, Counted(not_none(entry.nanos_per_month), "month", ""), 1)
     found = _price(row, entry, row.region, resource, prices)
     return _priced(row, entry.what, end, resource, found, quantity)
 
@@ -162,7 +162,7 @@ def _of_kept(row: Budgeted, entry: Retained, prices: Prices) -> Commitment:
     resource = "disk" if entry.kind == "volume" else entry.kind
     what = f"{entry.kind} of {entry.size_gb} GB"
     if entry.nanos is None and entry.nanos_per_month is not None:
-        return _priced(row, what, None, resource, Counted(fact(entry.nanos_per_month), "month", ""), 1)
+        return _priced(row, what, None, resource, Counted(not_none(entry.nanos_per_month), "month", ""), 1)
     found = _price(row, entry, entry.region, resource, prices)
     quantity = entry.size_gb if entry.by_size or found.why else 1
     return _priced(row, what, None, resource, found, quantity)

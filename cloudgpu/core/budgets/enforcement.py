@@ -16,7 +16,7 @@ from cloudgpu.core.budgets.budget import Action
 from cloudgpu.core.budgets.commitments import compute_nanos, runs_on
 from cloudgpu.core.budgets.status import BudgetState
 from cloudgpu.core.model.facts import HourlyPrice
-from cloudgpu.core.model.machine import Machine, fact
+from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.policies.endings import NOTHING_GENTLER, gentlest
 from cloudgpu.core.team.rights import Law
 from cloudgpu.core.values.money import Money
@@ -31,7 +31,7 @@ def longest(ask: Asking, least: datetime | None = None) -> datetime | None:
     It lies after `least` (now, where None) and not after what is wanted. What is carried up to a time is carried up
     to every earlier one, so it is found by halving.
     """
-    wished = from_iso(fact(ask.wanted.renew_until))
+    wished = from_iso(not_none(ask.wanted.renew_until))
     low = 0 if least is None or least <= ask.now else -((ask.now - least) // MINUTE)
     high = -((ask.now - wished) // MINUTE)
 
@@ -122,7 +122,9 @@ def _stop(machine: Machine, over: BudgetState, warned: int, now: datetime) -> St
     end = Do(gentlest(machine))
     do = Do.WARN if held and warned < WARNINGS else end
     why = f"the budget {over.budget.name} is exceeded: {over.spent.text()} of {over.budget.limit.text()}"
-    why += f"; held until {fact(machine.hold_until)[:16]}, warning {warned + 1} of {WARNINGS}" if do is Do.WARN else ""
+    why += (
+        f"; held until {not_none(machine.hold_until)[:16]}, warning {warned + 1} of {WARNINGS}" if do is Do.WARN else ""
+    )
     why += f"; {NOTHING_GENTLER}" if do is Do.TERMINATE else ""
     return Stop(machine.id, machine.name, over.budget.name, do, why)
 

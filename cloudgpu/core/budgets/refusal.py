@@ -12,7 +12,7 @@ from cloudgpu.core.budgets.budget import Budget
 from cloudgpu.core.budgets.commitments import compute_nanos, is_left_alone
 from cloudgpu.core.budgets.enforcement import affordable, longest
 from cloudgpu.core.model.facts import HourlyPrice
-from cloudgpu.core.model.machine import Budgeted, fact
+from cloudgpu.core.model.machine import Budgeted, not_none
 from cloudgpu.core.model.offers import price_to_json
 from cloudgpu.core.values.money import Money, usd
 from cloudgpu.core.values.times import from_iso, iso
@@ -58,7 +58,7 @@ def refusal(ask: Asking, way: Way) -> BudgetRefused:
 
 def _sentence(worst: Verdict, ask: Asking, number: int) -> str:
     share, budget, name = worst.tightest, worst.budget, ask.name
-    until = from_iso(fact(ask.wanted.renew_until))
+    until = from_iso(not_none(ask.wanted.renew_until))
     subject = f"Budgets {budget.name} and {number - 1} more do" if number > 1 else f"Budget {budget.name} does"
     assumed = f" Counted without a known price: {'; '.join(worst.assumed[:3])}." if worst.assumed else ""
     return (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
-from cloudgpu.core.model.machine import Machine, fact, stays
+from cloudgpu.core.model.machine import Machine, not_none, stays
 from cloudgpu.core.values.times import from_iso
 
 GRACE = timedelta(minutes=10)  # after the latest launch or end of a node, in which a command may still be at it
@@ -28,17 +28,17 @@ def latest_launch(rows: Sequence[Machine]) -> list[Machine]:
     latest = max(rows, key=lambda row: row.intended_at, default=None)
     if latest is None:
         return []
-    nodes, begun = fact(latest.cluster).nodes, latest.intended_at
+    nodes, begun = not_none(latest.cluster).nodes, latest.intended_at
     return [
         row
         for row in rows
-        if fact(row.cluster).nodes == nodes and not (row.terminated_at and row.terminated_at < begun)
+        if not_none(row.cluster).nodes == nodes and not (row.terminated_at and row.terminated_at < begun)
     ]
 
 
 def node_of(machine: Machine) -> int:
     """Return the number of the node that a machine of a cluster is."""
-    return fact(machine.cluster).node
+    return not_none(machine.cluster).node
 
 
 def part_of_gang(rows: Sequence[Machine], now: datetime) -> bool:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from cloudgpu.core.clusters.completeness import by_cluster
 from cloudgpu.core.model.facts import ClusterNode
-from cloudgpu.core.model.machine import Machine, fact, stays
+from cloudgpu.core.model.machine import Machine, not_none, stays
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
 
 
@@ -101,7 +101,7 @@ def _is_of(machine: Machine, name: str) -> bool:
 
 
 def _node(machine: Machine) -> ClusterNode:
-    return fact(machine.gang)
+    return not_none(machine.gang)
 
 
 def _lives(machine: Machine) -> bool:

@@ -25,7 +25,7 @@ from cloudgpu.core.model.instances import (
     Instance,
     State,
 )
-from cloudgpu.core.model.machine import Machine, fact
+from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.model.offers import Price, price_to_json
 from cloudgpu.core.model.records import AddressRecord, RateRecord
 from cloudgpu.core.model.resources import ProviderResource
@@ -75,7 +75,7 @@ def instance_observed(
 def instance_observed_by_itself(machine: Machine, last_active: datetime, now: datetime) -> Draft:
     """Return the line that says when a machine was last in use by its own word; all else is as it was seen last."""
     body: bodies.InstanceObserved = {
-        "provider_id": fact(machine.provider_id),
+        "provider_id": not_none(machine.provider_id),
         "state": machine.state,
         "billed": machine.billed,
         "since": machine.since,
@@ -235,7 +235,7 @@ def resource_vanished(
 ) -> Draft:
     """Return the line that says that it is gone: since `ended`, or some time after `last_seen`."""
     body: bodies.ResourceVanished = {
-        "id": fact(machine.provider_id),
+        "id": not_none(machine.provider_id),
         "proof": proof,
         "alive_at": last_seen,
         "ended_at": ended,

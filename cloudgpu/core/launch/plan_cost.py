@@ -11,7 +11,7 @@ from cloudgpu.core.billing.charges import charge, money, total
 from cloudgpu.core.events.log import Draft, Event
 from cloudgpu.core.events.projection import machine_of
 from cloudgpu.core.model.facts import AttachedCost
-from cloudgpu.core.model.machine import Machine, fact
+from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.model.offers import Note, NoteKind
 from cloudgpu.core.model.usage import Per, PriceInterval, Resource, Usage
 from cloudgpu.core.values.money import Money
@@ -152,7 +152,7 @@ def row_of(draft: Draft, before: Machine | None = None) -> Machine:
     """Return the row that the line of a launch makes; what is kept of the machine's life `before` goes on costing."""
     at = iso(draft.occurred_at)
     line = Event(1, at, draft.clock, at, "", draft.kind, draft.subject, draft.dedupe, "", draft.body)
-    return fact(machine_of([line]))._replace(retained=before.retained if before else ())
+    return not_none(machine_of([line]))._replace(retained=before.retained if before else ())
 
 
 def row_until(machine: Machine, renew_until: datetime) -> Machine:

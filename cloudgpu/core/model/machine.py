@@ -270,7 +270,7 @@ _PARTS = [
 ]
 
 
-def fact(said: T | None) -> T:
+def not_none(said: T | None) -> T:
     """Return a fact that is known wherever it is asked for: for the type checker alone, nothing is checked here."""
     return cast("T", said)
 

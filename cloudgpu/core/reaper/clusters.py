@@ -17,7 +17,7 @@ from cloudgpu.core.budgets.commitments import runs_on
 from cloudgpu.core.clusters.completeness import by_cluster, has_run_before, lost_nodes, node_of, why_part
 from cloudgpu.core.clusters.engine import EngineSaid, has_engine, queue_sentence
 from cloudgpu.core.model.facts import SentWarning
-from cloudgpu.core.model.machine import Machine, fact
+from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.reaper.decisions import ACTIVE, IDLE, UNKNOWN, Decision, Known, Seen
 from cloudgpu.core.reaper.evidence import SHUT_DOWN, known_alone, window
 from cloudgpu.core.values.times import duration_text
@@ -126,7 +126,7 @@ def _engine(nodes: Sequence[Seen]) -> EngineSaid | None:
     said = [one.engine for one in nodes if one.engine is not None]
     if said:
         return said[0]
-    cluster = fact(nodes[0].machine.cluster)
+    cluster = not_none(nodes[0].machine.cluster)
     there = node_of(nodes[0].machine) == 0
     return EngineSaid(None, "it was not asked" if there else f"{cluster.name}-0, which has it, does not run")
 
@@ -158,7 +158,7 @@ def _row(first: Machine, rows: Sequence[Machine], now: datetime) -> Machine:
     dearest = max(rows, key=lambda row: spent(row, now).nanos)
     leases = [row.expires for row in rows]
     return first._replace(
-        expires=None if None in leases else max(fact(one) for one in leases),
+        expires=None if None in leases else max(not_none(one) for one in leases),
         renew_until=min((one for row in rows if (one := row.renew_until)), default=None),
         hold_until=max((one for row in rows if (one := row.hold_until)), default=None),
         stoppable=_least(row.stoppable for row in rows),
@@ -198,7 +198,7 @@ def spread(decision: Decision, nodes: Sequence[Seen]) -> list[Decision]:
             decision,
             machine=one.machine.id,
             name=one.machine.name,
-            cluster=fact(one.machine.cluster).name,
+            cluster=not_none(one.machine.cluster).name,
             urgent=decision.urgent and one.machine.id == told,
             warnings=decision.warnings if one.machine.id == told else (),
             lifted=tuple(lifted for lifted in decision.lifted if lifted.rule in one.machine.warnings),

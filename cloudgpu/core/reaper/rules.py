@@ -12,7 +12,7 @@ from typing import Any
 
 from cloudgpu.core.billing.totals import spent
 from cloudgpu.core.budgets import enforcement as budget_stops
-from cloudgpu.core.model.machine import Machine, fact
+from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.core.policies import endings
 from cloudgpu.core.policies.description import HOLD
@@ -70,7 +70,13 @@ def image_since(machine: Machine) -> datetime | None:
     """Return since when the newest image of a machine that is gone, or one that is kept by name, is there."""
     made = [entry.made_at for entry in machine.retained if entry.kind == Kind.IMAGE]
     known: list[Any] = [text for text in made if text]
-    return from_iso(max(known)) if known else from_iso(fact(machine.terminated_at or machine.seen_at)) if made else None
+    return (
+        from_iso(max(known))
+        if known
+        else from_iso(not_none(machine.terminated_at or machine.seen_at))
+        if made
+        else None
+    )
 
 
 def images(case: Case) -> Found | None:

@@ -21,7 +21,7 @@ from cloudgpu.core.billing.charges import EXACT, Course, micros_of
 from cloudgpu.core.billing.daily import Sums
 from cloudgpu.core.billing.rate_timeline import RateInterval, amount
 from cloudgpu.core.events.log import Said
-from cloudgpu.core.model.machine import Machine, fact
+from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.model.usage import Usage
 from cloudgpu.core.policies.policy import Rule
 from cloudgpu.core.reaper.decisions import ENDS
@@ -127,7 +127,7 @@ def _stops(
         rule = in_time.rule_of(machine, use, is_last=use.begin == begins[-1])
         if rule not in SAVING_RULES:
             continue
-        ended = fact(use.end)
+        ended = not_none(use.end)
         following = bisect_right(launched, ended)
         bounds = (*launched[following : following + 1], in_time.lease_at(ended)[1], in_time.removed(machine, ended))
         until = min(filter(None, (last, *bounds)))
@@ -158,7 +158,7 @@ class _History:
 
     def rule_of(self, machine: Machine, use: Usage, *, is_last: bool) -> str | None:
         """Return the rule that ended a run; None where a person asked for it, or nothing says why."""
-        ended = fact(use.end)
+        ended = not_none(use.end)
         end = _time(ended)
         asked = self._asked(use.begin, ended, end)
         if asked is not None and end - _time(self._times[asked]) <= _BEFORE:

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, TAG_NAME, TAG_OWNER, TAG_PROJECT, Instance, State
-from cloudgpu.core.model.machine import Machine, fact, stays
+from cloudgpu.core.model.machine import Machine, not_none, stays
 from cloudgpu.core.model.resources import Kind, ProviderResource
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import digest
@@ -137,7 +137,7 @@ def work_on(machines: Sequence[Machine], known: Known) -> str:
 
 def is_held(machine: Machine, now: datetime) -> bool:
     """Say whether a hold covers this machine."""
-    return bool(machine.hold_until) and from_iso(fact(machine.hold_until)) > now
+    return bool(machine.hold_until) and from_iso(not_none(machine.hold_until)) > now
 
 
 def origin_of(tags: Mapping[str, str], machine: Machine | None, known: Known) -> Origin:

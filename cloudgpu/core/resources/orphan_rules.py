@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from cloudgpu.core.model.identity import is_hidden
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, State
-from cloudgpu.core.model.machine import Machine, called, fact
+from cloudgpu.core.model.machine import Machine, called, not_none
 from cloudgpu.core.model.resources import Kind, ProviderResource
 from cloudgpu.core.resources.orphan import (
     Cost,
@@ -184,7 +184,7 @@ def _reasons(
     if is_hidden(known.silent, resource.account, resource.region):
         yield f"{resource.region} did not answer in whole"
     if machine is not None and is_held(machine, known.now):
-        yield f"{machine.name} is held until {minute(fact(machine.hold_until))}"
+        yield f"{machine.name} is held until {minute(not_none(machine.hold_until))}"
     yield found.kept
     if not resource.ready:
         yield "it is still being made"

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from cloudgpu.core.billing.rates import MONTH_H
-from cloudgpu.core.model.machine import Machine, fact
+from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.model.resources import ProviderResource
 from cloudgpu.core.resources.orphan import (
     ALLOCATED,
@@ -45,7 +45,7 @@ def _machine(machine: Machine, known: Known) -> Orphan:
     if not kept and {machine.region, machine.account} & known.silent:
         kept = f"{machine.region} did not answer"
     if not kept and is_held(machine, known.now):
-        kept = f"it is held until {minute(fact(machine.hold_until))}"
+        kept = f"it is held until {minute(not_none(machine.hold_until))}"
     return Orphan(
         what=ALLOCATED if billed else STOPPED,
         id=machine.provider_id or machine.id,

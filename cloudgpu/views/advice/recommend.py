@@ -13,7 +13,7 @@ from cloudgpu.core.advice.recommend import Machine
 from cloudgpu.core.advice.recommendation import Answer
 from cloudgpu.core.advice.workloads import Source
 from cloudgpu.core.catalog.catalog import is_old
-from cloudgpu.core.model.machine import fact
+from cloudgpu.core.model.machine import not_none
 from cloudgpu.core.values.money import usd
 from cloudgpu.core.values.times import iso
 from cloudgpu.views.advice.recommend_sentences import a_month, sentence
@@ -128,7 +128,7 @@ def _machine(machine: Machine, answer: Answer, now: datetime) -> RentableMachine
         "gpu": shape.gpu.name,
         "count": shape.gpu.count,
         "share": shape.gpu.share,
-        "gpu_memory_gib": fact(shape.gpu.memory_gib),
+        "gpu_memory_gib": not_none(shape.gpu.memory_gib),
         "gpus_needed": machine.gpus,
         "gib_per_gpu": _rounded(answer.need.memory.on(machine.gpus)),
         "price": price_value(listed.price),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.core.alerts.findings import whole_month
 from cloudgpu.core.catalog.catalog import OLD_AFTER
-from cloudgpu.core.model.machine import fact
+from cloudgpu.core.model.machine import not_none
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.views.report.formatting import Amounts, Clock, visible
 from cloudgpu.views.report.svg import MONTHS
@@ -64,7 +64,7 @@ def _spent(document: ReportDocument, shown: Amounts, clock: Clock) -> str:
     ran, cost = _ran(total["hours"], about["machines"], begin)
     if total["usd"] is None:
         return f"{ran}; what that cost is not known, as nothing of it has a price."
-    between, low, high = "", fact(total["low_usd"]), fact(total["high_usd"])
+    between, low, high = "", not_none(total["low_usd"]), not_none(total["high_usd"])
     if low != high:
         between = f" (between {_said(shown, low)} and {_said(shown, high)})"
     least = "at least " if total["without_price"] else ""
@@ -157,7 +157,7 @@ def _saved(document: ReportDocument, shown: Amounts) -> Iterator[str]:
         yield f"Rules ended machines {times}, {saved}."
     if spot["usd"] is not None and Decimal(spot["usd"]):
         word = "less" if Decimal(spot["usd"]) > 0 else "more"
-        amount, listed = _said(shown, spot["usd"].removeprefix("-")), _said(shown, fact(spot["on_demand_usd"]))
+        amount, listed = _said(shown, spot["usd"].removeprefix("-")), _said(shown, not_none(spot["on_demand_usd"]))
         yield f"Spot machines cost {amount} {word} than the same hours on demand ({listed})."
 
 

@@ -18,7 +18,7 @@ from cloudgpu.core.billing.charges import micros_of, money, stamp
 from cloudgpu.core.billing.rate_timeline import amount
 from cloudgpu.core.budgets.commitments import commitments_of
 from cloudgpu.core.jobs.deadline import TICK_S, Margins
-from cloudgpu.core.model.machine import fact
+from cloudgpu.core.model.machine import not_none
 from cloudgpu.core.spot.net import Net, latest_start
 from cloudgpu.core.spot.replay.quote import Quote, quote
 from cloudgpu.core.spot.simulate import SpotJob
@@ -122,7 +122,7 @@ def _counted(session: Session, prepared: Prepared) -> int:
     """Return what budgets count for an hour of all its machines, in nano-dollars, if they live to their renew-until."""
     row, now = row_of_plan(prepared), micros_of(session.clock())
     found = commitments_of(row, now, counted_prices(session)).items
-    end = max([stamp(fact(row.renew_until)), *(one.until for one in found if one.until is not None)])
+    end = max([stamp(not_none(row.renew_until)), *(one.until for one in found if one.until is not None)])
     total = sum(amount(one.intervals(now, end), now, end) for one in found)
     return -(-money(total).nanos * prepared.nodes * HOUR // max(1, end - now))
 
