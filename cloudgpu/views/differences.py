@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.budgets.refusal import span_text
-from cloudgpu.core.model.machine import Machine, called, not_none
+from cloudgpu.core.model.machine import Machine, command_name, not_none
 from cloudgpu.core.model.offers import Trust
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import duration_text, from_iso
@@ -29,7 +29,7 @@ def differences_value(
 
     `then` is the body of the launch's line, which was written at `at`.
     """
-    name, new = called(machine), "launch another with --new"
+    name, new = command_name(machine), "launch another with --new"
     lease = _whole(from_iso(not_none(then["expires"])) - from_iso(at))
     asked = timedelta(seconds=request.lease_s)
     if abs(lease - asked) > NEAR:

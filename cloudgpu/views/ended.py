@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cloudgpu.core.billing.totals import spent
-from cloudgpu.core.model.machine import Machine, called, comes_back, not_none, stays
+from cloudgpu.core.model.machine import Machine, comes_back, command_name, not_none, stays
 from cloudgpu.core.values.times import minute
 from cloudgpu.errors import InstanceNotFound
 from cloudgpu.views.machines import unpriced_of
@@ -38,6 +38,6 @@ def cost_text(machine: Machine, now: datetime) -> str:
 def _next(machine: Machine) -> str:
     name = machine.name
     if comes_back(machine):
-        whole = called(machine)
+        whole = command_name(machine)
         return f"Run: cloudgpu start {whole} (to bring it back), or: cloudgpu down {whole} (to remove what is kept)"
     return f"Run: cloudgpu show {name} (its record), or: cloudgpu up --name {name} (a new machine)"

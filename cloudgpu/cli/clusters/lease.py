@@ -11,7 +11,7 @@ from cloudgpu.cli.common import Format, confirm, tell
 from cloudgpu.control.clusters.lease import extend_all, hold_all, plan_extension_of_all
 from cloudgpu.control.inventory.listing import cluster
 from cloudgpu.control.team.law import others_note
-from cloudgpu.core.model.machine import Machine, and_billed, called
+from cloudgpu.core.model.machine import Machine, and_billed, command_name
 from cloudgpu.core.values.times import iso
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def extend(
     from cloudgpu.cli.launch.running_text import to_extend
     from cloudgpu.cli.render import when
 
-    name = called(rows[0])
+    name = command_name(rows[0])
     whose = others_note(session, rows[0], "extend")
     plan = plan_extension_of_all(session, rows, span)
     moves = "; renew-until moves there too" if plan.moves_renew_until else ""
@@ -48,7 +48,7 @@ def hold(session: Session, rows: Sequence[Machine], until: datetime | None, *, y
     from cloudgpu.cli.render import when
     from cloudgpu.control.lifecycle.lease import check_hold_end, hold_loses_to
 
-    name, now = called(rows[0]), session.clock()
+    name, now = command_name(rows[0]), session.clock()
     whose = others_note(session, rows[0], "hold")
     if until is None:
         if any(row.expires and row.expires <= iso(now) for row in rows):

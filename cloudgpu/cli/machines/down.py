@@ -50,7 +50,7 @@ def command(
     from cloudgpu.control.api.down import ended, to_end
     from cloudgpu.control.lifecycle.termination_summary import still_running, termination_sentences
     from cloudgpu.control.team.law import others_note
-    from cloudgpu.core.model.machine import called
+    from cloudgpu.core.model.machine import command_name
     from cloudgpu.views.machines import named_attached
 
     session = open_here()
@@ -65,7 +65,7 @@ def command(
     for line in running_lines(running):
         tell(line)
     if wanted.rows:
-        listed = ", ".join(dict.fromkeys(called(machine) for machine in wanted.rows))
+        listed = ", ".join(dict.fromkeys(command_name(machine) for machine in wanted.rows))
         whose = "".join(sorted({others_note(session, machine, "end") for machine in wanted.rows}))
         values = as_questions(session, wanted.rows)
         stays = [one for machine in wanted.rows for one in named_attached(machine)]

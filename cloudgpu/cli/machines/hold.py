@@ -30,7 +30,7 @@ def command(
     from cloudgpu.control.policies.resolve import limits_of
     from cloudgpu.control.team.law import others_note
     from cloudgpu.core.launch.limit_checks import check_held
-    from cloudgpu.core.model.machine import called, is_owned
+    from cloudgpu.core.model.machine import command_name, is_owned
     from cloudgpu.core.values.times import iso
     from cloudgpu.views.machines import machine_value
 
@@ -38,7 +38,7 @@ def command(
         name, until = None, name
     session = open_here()
     machine, *others = session.find_whole(name, "hold")
-    check_hold(called(machine), until, release=release)
+    check_hold(command_name(machine), until, release=release)
     if machine.gang:
         from cloudgpu.cli.clusters.lease import hold as hold_cluster
 

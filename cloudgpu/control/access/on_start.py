@@ -10,7 +10,7 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.model.machine import Machine, called
+from cloudgpu.core.model.machine import Machine, command_name
 from cloudgpu.errors import CloudgpuError, InvalidRequest, ProviderUnavailable
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def _failed(machine: Machine, template: Template, status: str) -> InvalidRequest
         field="template",
         value=template.name,
         next=f"Read its log: cloudgpu exec {machine.name} -- cat {LOG}. "
-        f"To end the machine: cloudgpu down {called(machine)}",
+        f"To end the machine: cloudgpu down {command_name(machine)}",
     )
 
 

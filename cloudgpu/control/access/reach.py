@@ -17,7 +17,7 @@ from cloudgpu.control.network.host_keys import pin_confirmed, pin_known_key, wai
 from cloudgpu.control.network.reachability import closed
 from cloudgpu.control.pricing.traffic import count
 from cloudgpu.control.session.session import Session
-from cloudgpu.core.model.machine import Machine, called, is_behind, may_let_us_in, stays
+from cloudgpu.core.model.machine import Machine, command_name, is_behind, may_let_us_in, stays
 from cloudgpu.errors import (
     AuthFailed,
     InvalidRequest,
@@ -97,7 +97,7 @@ def _wait_running(session: Session, machine: Machine, deadline: datetime, *, add
                 f"(last seen {machine.state}).",
                 field="name",
                 value=machine.name,
-                next=f"Run: cloudgpu show {machine.name} --refresh, or: cloudgpu down {called(machine)}",
+                next=f"Run: cloudgpu show {machine.name} --refresh, or: cloudgpu down {command_name(machine)}",
             )
         session.pause(pause)
         pause = min(2.0, pause * 1.25)  # a quarter of the wait, at most, is spent asleep beside a running machine
@@ -199,14 +199,14 @@ def check_reachable(session: Session, machine: Machine) -> None:
             f"{name} is {machine.state}" + (f" ({machine.state_reason})." if machine.state_reason else "."),
             field="name",
             value=name,
-            next=f"Run: cloudgpu start {called(machine)}",
+            next=f"Run: cloudgpu start {command_name(machine)}",
         )
     if stays(machine):
         raise Unreachable(
             f"{name} does not run; only its disk remains.",
             field="name",
             value=name,
-            next=f"Run: cloudgpu start {called(machine)}",
+            next=f"Run: cloudgpu start {command_name(machine)}",
         )
     if machine.terminated_at:
         raise gone(machine, session.clock())

@@ -13,7 +13,7 @@ from cloudgpu.control.lifecycle.lifecycle import Ended, end_all_of
 from cloudgpu.core.clusters.layout import engine_of_machine
 from cloudgpu.core.clusters.members import node_number
 from cloudgpu.core.model.identity import Elsewhere
-from cloudgpu.core.model.machine import Machine, called, may_go_on
+from cloudgpu.core.model.machine import Machine, command_name, may_go_on
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, ProviderUnavailable, StopUnproved
 from cloudgpu.ledger.log.marks import FOLLOW
 from cloudgpu.ledger.log.storage_errors import LedgerAway, LedgerLeft
@@ -244,6 +244,6 @@ def _ended(session: Session, machines: Sequence[Machine]) -> list[Ended | Cloudg
                 f"{machine.name} {may_go_on(machine)}: ending it failed ({type(bug).__name__}: {bug}).",
                 field="name",
                 value=machine.name,
-                next=f"Run: cloudgpu down {called(machine)}, and report this.",
+                next=f"Run: cloudgpu down {command_name(machine)}, and report this.",
             )
         ]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.control.api.capability import Capability
 from cloudgpu.control.inputs.launch_request import check_reason, duration, moment, parse_request
 from cloudgpu.control.inventory.listing import cluster, listed, machine
-from cloudgpu.core.model.machine import called
+from cloudgpu.core.model.machine import command_name
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.parallel import Pool
@@ -266,7 +266,7 @@ class Machines(Capability):
         session = self._session
         machine, *others = session.find_whole(name, "hold")
         check_may(session, machine, "hold")
-        check_hold(called(machine), until, release=release)
+        check_hold(command_name(machine), until, release=release)
         end = None if until is None else moment(until, "UNTIL", session.clock())
         loses = end and hold_loses_to(session, machine, end)
         if loses:

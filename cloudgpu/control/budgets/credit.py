@@ -23,7 +23,7 @@ from cloudgpu.core.budgets.credit import (
 )
 from cloudgpu.core.model.checks import Check, Verdict, failed
 from cloudgpu.core.model.identity import QueriedAccount
-from cloudgpu.core.model.machine import BudgetSubject, Machine, called, scope_of_row
+from cloudgpu.core.model.machine import BudgetSubject, Machine, command_name, scope_of_row
 from cloudgpu.core.model.offers import Note, NoteKind
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import scope_of
@@ -114,7 +114,7 @@ def check_longer(
     hourly = spends(credit, (row for row in view.there() if scope_of_row(row) == scope))
     fit = credit_fit(machines[0].account, credit, hourly, Money(0), span, session.clock())
     if not fit.fits:
-        raise credit_refusal(fit, called(machines[0]), span, what, less)
+        raise credit_refusal(fit, command_name(machines[0]), span, what, less)
 
 
 def check_credit_of_hold(session: Session, machines: Sequence[Machine], until: datetime | None) -> None:

@@ -15,7 +15,7 @@ from cloudgpu.control.lifecycle import lease as single
 from cloudgpu.control.lifecycle.lifecycle import alone
 from cloudgpu.control.team.law import check_may, check_override, law_of
 from cloudgpu.core.launch.plan import Lease
-from cloudgpu.core.model.machine import Machine, called
+from cloudgpu.core.model.machine import Machine, command_name
 from cloudgpu.core.values.money import ZERO, Money
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.underway import changing
@@ -79,7 +79,7 @@ def extend_all(session: Session, extension: ClusterExtension, *, override: str |
     if extension.moves_renew_until:
         session.check_launchable()
         look_first(session, {}, lambda budget: any(budget.scope.covers(machine) for machine in machines))
-    with alone(session, machines[0]), changing(single.partly_set(called(machines[0]))):
+    with alone(session, machines[0]), changing(single.partly_set(command_name(machines[0]))):
         looks = each(session, rows_now(session, machines), _extendable)
         latest = [one for one in looks if not isinstance(one, CloudgpuError)]
         outcomes: list[Machine | CloudgpuError] = [*faults_in(looks)]
@@ -105,7 +105,7 @@ def hold_all(session: Session, machines: Sequence[Machine], until: datetime | No
     law = law_of(session)
     for machine in machines:
         check_may(session, machine, "hold", law=law)
-    single.check_hold_end(session, called(machines[0]), until)
+    single.check_hold_end(session, command_name(machines[0]), until)
     check_credit_of_hold(session, machines, until)
     with alone(session, machines[0]):
         outcomes = each(session, machines, partial(_held, until=until))

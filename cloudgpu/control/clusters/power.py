@@ -18,7 +18,7 @@ from cloudgpu.control.clusters.together import (
 from cloudgpu.control.inventory.local_files import clean_up_local_files
 from cloudgpu.control.lifecycle.lifecycle import Ended, alone, end_held, stop_held
 from cloudgpu.control.team.law import check_may, law_of
-from cloudgpu.core.model.machine import Machine, called, stays
+from cloudgpu.core.model.machine import Machine, command_name, stays
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest
 
 if TYPE_CHECKING:
@@ -32,11 +32,11 @@ def check_stop_all(machines: Sequence[Machine]) -> None:
             continue
         why = "has ended, and its disk alone is kept" if stays(machine) else f"is {machine.market}"
         raise InvalidRequest(
-            f"{called(machine)} cannot be stopped and started: {machine.name} on {machine.provider} {why}, and a "
+            f"{command_name(machine)} cannot be stopped and started: {machine.name} on {machine.provider} {why}, and a "
             "cluster does not come back from images.",
             field="name",
-            value=called(machine),
-            next=f"Run: cloudgpu down {called(machine)} (it ends all its nodes and deletes their disks)",
+            value=command_name(machine),
+            next=f"Run: cloudgpu down {command_name(machine)} (it ends all its nodes and deletes their disks)",
         )
 
 
@@ -55,7 +55,7 @@ def stop_all(session: Session, machines: Sequence[Machine], *, why: str) -> Toge
         clean_up_local_files(session)  # not under the lock: what is locked may still be made
         return stopped
 
-    outcomes = all_without_ledger(session, machines, act, f"{called(machines[0])} is stopped and not billed")
+    outcomes = all_without_ledger(session, machines, act, f"{command_name(machines[0])} is stopped and not billed")
     return Together(rows_now(session, machines), faults_in(outcomes))
 
 
@@ -92,7 +92,9 @@ def end_all(session: Session, machines: Sequence[Machine], *, why: str) -> list[
         clean_up_local_files(session)
         return ended
 
-    return all_without_ledger(session, machines, act, f"{called(machines[0])} was ended and nothing of it is left")
+    return all_without_ledger(
+        session, machines, act, f"{command_name(machines[0])} was ended and nothing of it is left"
+    )
 
 
 def _check_may(session: Session, machines: Sequence[Machine], verb: str) -> None:

@@ -13,7 +13,7 @@ from cloudgpu.control.clusters.together import Together, each, faults_in, graves
 from cloudgpu.control.lifecycle.lifecycle import alone
 from cloudgpu.control.lifecycle.start import AWAKE, admit_start, check_start, may_start, start_held, to_start
 from cloudgpu.core.clusters.layout import engine_of_machine
-from cloudgpu.core.model.machine import Machine, and_billed, called
+from cloudgpu.core.model.machine import Machine, and_billed, command_name
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, NoCapacity
 from cloudgpu.underway import changing
 
@@ -28,10 +28,10 @@ def check_not_moved(machine: Machine, *, move: bool) -> None:
     """Raise InvalidRequest for `--move`: nodes stand in one zone, and no cluster comes back from images."""
     if move:
         raise InvalidRequest(
-            f"{called(machine)} cannot be moved: a cluster does not come back from images.",
+            f"{command_name(machine)} cannot be moved: a cluster does not come back from images.",
             field="--move",
-            value=called(machine),
-            next=f"Try again later without --move: cloudgpu start {called(machine)}",
+            value=command_name(machine),
+            next=f"Try again later without --move: cloudgpu start {command_name(machine)}",
         )
 
 
@@ -51,7 +51,7 @@ def start_all(
     again and proved, and its error is raised: NoCapacity, or StopUnproved where one of those may still be billed.
     Raises as `start` does.
     """
-    name = called(machines[0])
+    name = command_name(machines[0])
     check_start(session, machines, override)
     check_stop_all(machines)
     with changing(may_start(machines[0], name)):
@@ -79,8 +79,8 @@ def _engine_again(session: Session, rows: Sequence[Machine]) -> tuple[CloudgpuEr
     try:
         set_up(session, rows)
     except CloudgpuError as error:
-        error.message += f" {called(rows[0])} runs{and_billed(rows[0], ' and is billed')}, without its queue."
-        error.next = error.next or f"Run: cloudgpu start {called(rows[0])}"
+        error.message += f" {command_name(rows[0])} runs{and_billed(rows[0], ' and is billed')}, without its queue."
+        error.next = error.next or f"Run: cloudgpu start {command_name(rows[0])}"
         return (error,)
     return ()
 
@@ -97,11 +97,11 @@ def _looked_at(session: Session, machines: Sequence[Machine]) -> list[Machine]:
     outcomes = each(session, machines, to_start)
     awake = [row.name for row in rows_now(session, machines) if row.state in AWAKE]
     if 0 < len(awake) < len(machines):
-        session.tell(f"{called(machines[0])} runs in part: {', '.join(awake)}")
+        session.tell(f"{command_name(machines[0])} runs in part: {', '.join(awake)}")
     lost = [one for one in faults_in(outcomes) if isinstance(one, InstanceNotFound)]
     unknown = gravest(one for one in faults_in(outcomes) if not isinstance(one, InstanceNotFound))
     if unknown is not None:
-        unknown.message += f" No node of {called(machines[0])} was started."
+        unknown.message += f" No node of {command_name(machines[0])} was started."
         raise unknown
     rows = [one for one in outcomes if not isinstance(one, CloudgpuError)]
     if not rows:
@@ -120,7 +120,7 @@ def _refused_whole(
         return
     first = next((one for one in faults if isinstance(one, NoCapacity)), gravest(faults))
     assert first is not None  # noqa: S101  (for the type checker: there is one)
-    name = called(rows[0])
+    name = command_name(rows[0])
     session.tell(f"{name}: {first.message} Stopping the nodes that have started")
     unproved = faults_in(others_first(session, asleep, stopping(_WHY)))
     ran = [row.name for row in rows if row not in asleep]

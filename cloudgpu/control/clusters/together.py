@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from cloudgpu.control.outage.outage import going_on, unrecorded, without_ledger
 from cloudgpu.core.clusters.members import node_number
-from cloudgpu.core.model.machine import Machine, called, may_go_on
+from cloudgpu.core.model.machine import Machine, command_name, may_go_on
 from cloudgpu.errors import CloudgpuError, StopUnproved
 from cloudgpu.ledger.log.storage_errors import LedgerAway
 from cloudgpu.parallel import Pool
@@ -64,7 +64,7 @@ def _tried(session: Session, machine: Machine, act: Act[T]) -> T | CloudgpuError
             f"{machine.name} {may_go_on(machine)}: it failed there ({type(bug).__name__}: {bug}).",
             field="name",
             value=machine.name,
-            next=f"Run: cloudgpu down {called(machine)}, and report this.",
+            next=f"Run: cloudgpu down {command_name(machine)}, and report this.",
         )
 
 
@@ -98,7 +98,7 @@ def all_without_ledger(
         if session.apart:
             raise
         with going_on(session, error, machines) as aside:
-            session.tell(f"{called(machines[0])}: {error.message} Going on without it")
+            session.tell(f"{command_name(machines[0])}: {error.message} Going on without it")
             outcomes = act()
             return outcomes if aside.offer() else [*outcomes, unrecorded(done, aside)]
 

@@ -13,7 +13,7 @@ from cloudgpu.control.pricing.price_history import pin_to_the_end
 from cloudgpu.control.team.law import by
 from cloudgpu.core.events.machine_lines import action_refused, requested
 from cloudgpu.core.events.observations import not_before
-from cloudgpu.core.model.machine import Machine, called, not_none
+from cloudgpu.core.model.machine import Machine, command_name, not_none
 from cloudgpu.errors import CloudgpuError, EndRefused, LedgerUnavailable
 from cloudgpu.providers.abilities import Pausable
 from cloudgpu.providers.base import Provider
@@ -33,7 +33,7 @@ def stopped_instead(session: Session, machine: Machine, refusal: EndRefused) -> 
     refusal.message = f"{machine.name} was not ended: {refusal.message} {outcome}"
     ways = list(dict.fromkeys(one for one in (refusal.lifts, lifts) if one))
     way = f"Run: {' && '.join(ways)}" if ways else (refusal.next or "").rstrip(".")
-    refusal.next = f"{way}; then: cloudgpu down {called(machine)}"
+    refusal.next = f"{way}; then: cloudgpu down {command_name(machine)}"
     return refusal
 
 

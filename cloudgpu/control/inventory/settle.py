@@ -16,7 +16,7 @@ from cloudgpu.control.session.session import Session, living
 from cloudgpu.core.events.launch_lines import launch_settled
 from cloudgpu.core.events.observed_lines import instance_observed, instance_vanished
 from cloudgpu.core.model.instances import REFUSED, TAG_ID, TAG_LEDGER, State
-from cloudgpu.core.model.machine import Machine, called, not_none
+from cloudgpu.core.model.machine import Machine, command_name, not_none
 from cloudgpu.core.resources.retention import is_of_earlier_life
 from cloudgpu.core.values.naming import lock_name
 from cloudgpu.core.values.times import from_iso
@@ -217,7 +217,7 @@ def settle_by_listing(session: Session, machine: Machine) -> Machine:
             f"The launch of {machine.name} was interrupted, and it is too early to tell whether it made a machine.",
             field="name",
             value=machine.name,
-            next=f"Run the same up again where it was started, or: cloudgpu down {called(machine)}",
+            next=f"Run the same up again where it was started, or: cloudgpu down {command_name(machine)}",
         )
     line = launch_settled(machine.id, not_none(machine.token), "void", "absent from a complete listing", now)
     closed = session.ledger.append_to(machine, [line])

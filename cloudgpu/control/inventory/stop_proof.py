@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.control.records.changes import news_of
 from cloudgpu.core.events.observations import not_before, too_fresh
 from cloudgpu.core.events.observed_lines import instance_vanished
-from cloudgpu.core.model.machine import Machine, called, may_go_on, not_none
+from cloudgpu.core.model.machine import Machine, command_name, may_go_on, not_none
 from cloudgpu.errors import (
     InstanceNotFound,
     LedgerUnavailable,
@@ -104,7 +104,7 @@ def prove(
                 f" At {machine.provider} it is {cloud_id(machine.provider_id, machine.region, machine.zone)}.",
                 field="name",
                 value=machine.name,
-                next=f"Run: cloudgpu ls --refresh, then the same again: cloudgpu down {called(machine)}",
+                next=f"Run: cloudgpu ls --refresh, then the same again: cloudgpu down {command_name(machine)}",
             )
         waiting.on(last)
         session.pause(pause)

@@ -10,7 +10,7 @@ from cloudgpu.control.inventory.protection import stop_anyway
 from cloudgpu.control.inventory.stop_proof import PROVED_WITHIN
 from cloudgpu.control.records.retention import leftovers_at, resources_of
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, State
-from cloudgpu.core.model.machine import Machine, called, may_go_on
+from cloudgpu.core.model.machine import Machine, command_name, may_go_on
 from cloudgpu.core.resources.retention import is_of_earlier_life
 from cloudgpu.errors import (
     CloudgpuError,
@@ -113,7 +113,7 @@ def _prove(session: Session, machine: Machine, done: Callable[[], bool]) -> None
                 f"{machine.name} {may_go_on(machine)}: its end could not be proved, and the ledger cannot be written.",
                 field="name",
                 value=machine.name,
-                next=f"Run the same again: cloudgpu down {called(machine)}",
+                next=f"Run the same again: cloudgpu down {command_name(machine)}",
             )
         session.pause(PAUSE_S)
 

@@ -14,7 +14,7 @@ from cloudgpu.control.jobs.results import copied, deliver, sync
 from cloudgpu.control.jobs.slurm.gang import ended_with, started_with, stopped_with
 from cloudgpu.control.jobs.store import directory_of, forget_copies, snapshots
 from cloudgpu.core.events import job_lines as lines
-from cloudgpu.core.model.machine import called, is_owned
+from cloudgpu.core.model.machine import command_name, is_owned
 from cloudgpu.errors import CloudgpuError, InvalidRequest, Unreachable
 
 if TYPE_CHECKING:
@@ -62,7 +62,9 @@ def _stopped(session: Session, job: Job, machine: Machine, error: InvalidRequest
     why = f"the results of {job.name} could not be fetched: {error.message}"
     with suppress(InvalidRequest):  # it can do neither: it waits for --results-wait
         stopped_with(session, machine, why)
-        error.next = f"Make room, then: cloudgpu start {called(machine)}. Its results are fetched then, and it ends."
+        error.next = (
+            f"Make room, then: cloudgpu start {command_name(machine)}. Its results are fetched then, and it ends."
+        )
 
 
 def stopped(session: Session, job: Job, machine: Machine, why: str) -> None:

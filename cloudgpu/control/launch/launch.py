@@ -37,7 +37,7 @@ from cloudgpu.core.catalog.matching import fits
 from cloudgpu.core.clusters.layout import engine_of_machine
 from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.launch.same_request import living_of, unsettled_of
-from cloudgpu.core.model.machine import Machine, Owned, and_billed, called, comes_back
+from cloudgpu.core.model.machine import Machine, Owned, and_billed, comes_back, command_name
 from cloudgpu.core.model.offers import Market, Offer, Trust
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import (
@@ -142,7 +142,7 @@ def _another_each_time(prepared: Prepared) -> Iterator[None]:
 
 
 def _launched(machine: Machine) -> AbstractContextManager[None]:
-    name, billed = called(machine), and_billed(machine, " and billed")
+    name, billed = command_name(machine), and_billed(machine, " and billed")
     return changing(
         f"{name} is launched{billed}. The same up waits for it again; cloudgpu down {name} ends it."
         if machine.terminated_at is None
@@ -271,7 +271,7 @@ def _until_ready(session: Session, machine: Machine, *, found: bool, wait: bool)
                 remove_unfit(session, machine, error)
             raise
         billed = and_billed(machine, " and billed meanwhile")
-        left = f"{machine.name} is launched{billed}; to end it: cloudgpu down {called(machine)}"
+        left = f"{machine.name} is launched{billed}; to end it: cloudgpu down {command_name(machine)}"
         error.next = f"{error.next} {left}" if error.next else left
         raise
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.model.machine import Machine, called, is_owned
+from cloudgpu.core.model.machine import Machine, command_name, is_owned
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import AuthFailed, LedgerUnavailable, RoleNeeded
 from cloudgpu.views.machines import cloud_id
@@ -68,5 +68,5 @@ def _by_hand(machine: Machine) -> str:
 
 
 def _way(error: AuthFailed, machine: Machine, verb: str) -> str:
-    ways = [(error.next or "").rstrip("."), f"Then run: cloudgpu {verb} {called(machine)}"]
+    ways = [(error.next or "").rstrip("."), f"Then run: cloudgpu {verb} {command_name(machine)}"]
     return ". ".join(way for way in ways if way)

@@ -33,7 +33,7 @@ from cloudgpu.core.launch.limit_checks import check_extended, check_held
 from cloudgpu.core.launch.plan import Lease, extended, hold_tags, run_cost
 from cloudgpu.core.launch.plan_cost import row_until
 from cloudgpu.core.model.instances import State
-from cloudgpu.core.model.machine import Machine, called, not_none
+from cloudgpu.core.model.machine import Machine, command_name, not_none
 from cloudgpu.core.policies.endings import agreed, at_last, gentlest, only_warned
 from cloudgpu.core.policies.guards import guards_of
 from cloudgpu.core.policies.policy import Act, Do, Policy
@@ -255,7 +255,7 @@ def _way(machine: Machine, now: datetime) -> Way:
     base = now if machine.expires is None else max(now, from_iso(machine.expires))
 
     def shorter(until: datetime) -> str:
-        return f"cloudgpu extend {called(machine)} {span_text(until - base)}"
+        return f"cloudgpu extend {command_name(machine)} {span_text(until - base)}"
 
     return Way(shorter, None if machine.renew_until is None else max(base, from_iso(machine.renew_until)))
 
@@ -341,7 +341,7 @@ def check_learns_lease(session: Session, machine: Machine) -> None:
     """Raise InvalidRequest for a machine that runs and whose agent cannot be told of another lease."""
     if machine.state == State.STOPPED or learns_lease(session, machine):
         return
-    name = called(machine)
+    name = command_name(machine)
     raise InvalidRequest(
         f"The agent on {machine.name} cannot learn of another lease while it runs: it ends {machine.name} at the end "
         "of the lease that it has, unless somebody works there.",

@@ -32,7 +32,7 @@ from cloudgpu.core.events.machine_lines import lease_set, requested, start_refus
 from cloudgpu.core.events.observations import not_before
 from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.model.instances import State
-from cloudgpu.core.model.machine import Machine, called, not_none, stays, unproved
+from cloudgpu.core.model.machine import Machine, command_name, not_none, stays, unproved
 from cloudgpu.core.policies.endings import check_stop
 from cloudgpu.core.values.naming import lock_name
 from cloudgpu.errors import (
@@ -243,7 +243,7 @@ def remove_unfit(session: Session, machine: Machine, error: CloudgpuError) -> No
             with alone(session, machine):
                 put_back(session, machine, why=why)
             error.message += " It was ended again; its image is kept."
-            error.next = f"Run: cloudgpu start {called(machine)}"
+            error.next = f"Run: cloudgpu start {command_name(machine)}"
         else:
             end_all_of(session, machine, why=why, failed=True)
             error.message += " It was removed; nothing is left running."
@@ -251,7 +251,7 @@ def remove_unfit(session: Session, machine: Machine, error: CloudgpuError) -> No
         error.message += f" {second.message}"
     except CloudgpuError as second:
         error.message += f" It could not be removed ({second.message})."
-        error.next = (isinstance(second, EndRefused) and second.next) or f"Run: cloudgpu down {called(machine)}"
+        error.next = (isinstance(second, EndRefused) and second.next) or f"Run: cloudgpu down {command_name(machine)}"
 
 
 def remove_with(session: Session, machine: Machine, error: CloudgpuError) -> None:
@@ -267,7 +267,7 @@ def remove_with(session: Session, machine: Machine, error: CloudgpuError) -> Non
         error.message += f" {machine.name} was ended with it."
     except CloudgpuError as second:
         error.message += f" {machine.name} could not be ended ({second.message})."
-        error.next = f"Run: cloudgpu down {called(machine)}"
+        error.next = f"Run: cloudgpu down {command_name(machine)}"
 
 
 def _end(session: Session, machine: Machine, why: str, *, failed: bool) -> Machine:
@@ -317,7 +317,7 @@ def pausable(session: Session, machine: Machine) -> Any:
             f"{machine.name} cannot be stopped and started ({machine.market} on {machine.provider}).",
             field="name",
             value=machine.name,
-            next=f"Run: cloudgpu down {called(machine)} (it ends the machine and deletes its disk)",
+            next=f"Run: cloudgpu down {command_name(machine)} (it ends the machine and deletes its disk)",
         )
     return provider
 

@@ -12,7 +12,7 @@ from cloudgpu.control.lifecycle import timers
 from cloudgpu.control.pricing.price_history import pin_to_the_end
 from cloudgpu.control.pricing.traffic import count_before_end
 from cloudgpu.control.records import retention as kept
-from cloudgpu.core.model.machine import Machine, called, not_none, unproved
+from cloudgpu.core.model.machine import Machine, command_name, not_none, unproved
 from cloudgpu.errors import EndRefused, InvalidRequest
 from cloudgpu.providers.abilities import Imageable
 from cloudgpu.underway import changing
@@ -82,5 +82,5 @@ def _cannot(machine: Machine) -> InvalidRequest:
         f"{machine.name} cannot be parked: {machine.provider} keeps no images.",
         field="name",
         value=machine.name,
-        next=f"Run: cloudgpu down {called(machine)} (it ends the machine and deletes its disk)",
+        next=f"Run: cloudgpu down {command_name(machine)} (it ends the machine and deletes its disk)",
     )

@@ -23,7 +23,7 @@ from cloudgpu.core.launch.limit_checks import start_within
 from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.launch.plan_cost import row_until
 from cloudgpu.core.model.facts import HourlyPrice
-from cloudgpu.core.model.machine import Machine, and_billed, called, not_none, scope_of_row
+from cloudgpu.core.model.machine import Machine, and_billed, command_name, not_none, scope_of_row
 from cloudgpu.core.policies.description import off_now
 from cloudgpu.core.policies.guards import needs_runs
 from cloudgpu.errors import (
@@ -159,7 +159,7 @@ def admit_start(
         check_credit(session, view, credit, wanted, scope, lasts)
         return [*lines, *all_carried(session, view, wanted, override)]
 
-    until = shorter_launch(now, lease.expires - now, f"cloudgpu start {called(machines[0])}")
+    until = shorter_launch(now, lease.expires - now, f"cloudgpu start {command_name(machines[0])}")
     decided(session, decision, Way(until))
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.control.session.identity import by_account
 from cloudgpu.core.events.machine_lines import timer_set
 from cloudgpu.core.launch.plan import Lease
-from cloudgpu.core.model.machine import Machine, called, not_none
+from cloudgpu.core.model.machine import Machine, command_name, not_none
 from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, NotReachableHere, Silent
 from cloudgpu.parallel import Pool
@@ -102,7 +102,7 @@ def check_reach(session: Session, machine: Machine, until: datetime) -> None:
             "cannot move it.",
             field="renew_until",
             value=iso(until),
-            next=f"Extend it to that time at most, or keep what is on it: cloudgpu stop {called(machine)}",
+            next=f"Extend it to that time at most, or keep what is on it: cloudgpu stop {command_name(machine)}",
         )
 
 

@@ -23,7 +23,7 @@ from cloudgpu.config.policies.terms import is_from, terms_now, terms_of
 from cloudgpu.control.team.law import law_of
 from cloudgpu.core.launch.limit_checks import check_allowed, check_typed
 from cloudgpu.core.model.facts import Terms
-from cloudgpu.core.model.machine import Machine, called
+from cloudgpu.core.model.machine import Machine, command_name
 from cloudgpu.core.policies.description import TYPED, USUAL, Chosen, choose
 from cloudgpu.core.policies.limits import Limits, cut, cut_lifetime, joined
 from cloudgpu.core.policies.policy import Lifetime, Origin, Policy, Said, lifetime
@@ -167,7 +167,7 @@ def lifetime_of_start(session: Session, machine: Machine, lease: timedelta | Non
         name = chosen_for(session.home_terms, machine).name
         return lifetime_of(_of_start(session, machine, name), session.settings, Said(lease))
     except InvalidRequest as error:
-        error.next = f"{error.next or ''} Or say how long: cloudgpu start {called(machine)} --lease 8h".strip()
+        error.next = f"{error.next or ''} Or say how long: cloudgpu start {command_name(machine)} --lease 8h".strip()
         raise
 
 

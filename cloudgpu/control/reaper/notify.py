@@ -26,7 +26,7 @@ from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.machine_lines import warning_cleared, warning_sent
 from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.model.facts import SentWarning
-from cloudgpu.core.model.machine import Machine, called, not_none
+from cloudgpu.core.model.machine import Machine, command_name, not_none
 from cloudgpu.core.policies.policy import Do, Rule
 from cloudgpu.core.reaper.decisions import Decision, Lifted, Seen, Warned
 from cloudgpu.core.reaper.outcome import Item
@@ -180,7 +180,7 @@ def warning_findings(machines: Sequence[Machine]) -> Iterator[Finding]:
 
 
 def _finding(machine: Machine, rule: str, given: SentWarning) -> Finding:
-    due, name = given.due, called(machine)
+    due, name = given.due, command_name(machine)
     ends = f"{name} ends at {minute(due)}" if due else f"A word about {name}"
     why = given.why or f"{rule} says so"
     way = _WAYS_OUT.get(Rule(rule), "").format(name=name) if due else ""

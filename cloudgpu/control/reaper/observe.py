@@ -26,7 +26,7 @@ from cloudgpu.core.events.observed_lines import instance_observed
 from cloudgpu.core.events.projection import projected
 from cloudgpu.core.model.identity import QueriedAccount, Unanswered, is_hidden
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, Instance, Listing, State
-from cloudgpu.core.model.machine import Machine, called, stays
+from cloudgpu.core.model.machine import Machine, command_name, stays
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.core.policies.policy import Rule
 from cloudgpu.core.reaper.clusters import with_whole
@@ -212,8 +212,10 @@ def probe_twice(session: Session, machines: Sequence[Machine], *, keep: bool = T
     begun = time.monotonic()
     reports = probe(session, machines, timeout=ASKED_WITHIN_S, keep=keep)
     left = ASKED_WITHIN_S - (time.monotonic() - begun)
-    told = {called(machine) for machine in machines if Rule.IDLE in machine.warnings}
-    waiting = [machine for machine in machines if reports[machine.id].machine_now is None and called(machine) in told]
+    told = {command_name(machine) for machine in machines if Rule.IDLE in machine.warnings}
+    waiting = [
+        machine for machine in machines if reports[machine.id].machine_now is None and command_name(machine) in told
+    ]
     return reports | (probe(session, waiting, timeout=left, keep=keep) if waiting and left >= 1 else {})
 
 

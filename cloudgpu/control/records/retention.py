@@ -14,7 +14,7 @@ from cloudgpu.core.events.machine_lines import requested
 from cloudgpu.core.events.observations import not_before
 from cloudgpu.core.events.observed_lines import resources_retained
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, TAG_VOLUME
-from cloudgpu.core.model.machine import Machine, called, not_none, stays
+from cloudgpu.core.model.machine import Machine, command_name, not_none, stays
 from cloudgpu.core.model.resources import Kind, ProviderResource, ResourceListing
 from cloudgpu.core.resources import retention as keeping
 from cloudgpu.core.resources.retention import Do, Step
@@ -249,7 +249,7 @@ def _not_yet(machine: Machine, last: str) -> ProviderUnavailable:
         f"{machine.name} has ended and costs no compute, but its image was not ready after {minutes} minutes ({last}).",
         field="name",
         value=machine.name,
-        next=f"Its disk is kept. Run: cloudgpu ls --refresh, or: cloudgpu start {called(machine)} (either continues)",
+        next=f"Its disk is kept. Run: cloudgpu ls --refresh, or: cloudgpu start {command_name(machine)} (either continues)",
     )
 
 
@@ -258,5 +258,5 @@ def _not_removed(machine: Machine, last: str) -> StopUnproved:
         f"{machine.name} is ended, but that its disk and image are gone could not be proved ({last}).",
         field="name",
         value=machine.name,
-        next=f"Run the same again: cloudgpu down {called(machine)}",
+        next=f"Run the same again: cloudgpu down {command_name(machine)}",
     )

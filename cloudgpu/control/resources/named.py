@@ -13,7 +13,7 @@ from cloudgpu.control.session.accounts import split_gaps, used_accounts
 from cloudgpu.control.team.law import check_may, named_row
 from cloudgpu.core.model.identity import Unanswered, gap_text
 from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE, TAG_LEDGER, TAG_OWNER, TAG_PROJECT, State
-from cloudgpu.core.model.machine import Machine, called, not_none
+from cloudgpu.core.model.machine import Machine, command_name, not_none
 from cloudgpu.core.model.resources import Kind, ProviderResource, ResourceListing
 from cloudgpu.core.resources.orphan import PAUSED
 from cloudgpu.core.values.money import usd
@@ -315,7 +315,7 @@ def _restarts_a_node(machine: Machine) -> InvalidRequest:
         f"To save an image restarts {machine.name}, and what its cluster does would end.",
         field="name",
         value=machine.name,
-        next=f"Stop all of it first: cloudgpu stop {called(machine)}; or add --no-restart",
+        next=f"Stop all of it first: cloudgpu stop {command_name(machine)}; or add --no-restart",
     )
 
 
@@ -324,5 +324,5 @@ def _not_now(machine: Machine) -> InvalidRequest:
         f"{machine.name} is {machine.state}: an image is made of a machine that runs or is stopped.",
         field="name",
         value=machine.name,
-        next=f"Run: cloudgpu start {called(machine)}",
+        next=f"Run: cloudgpu start {command_name(machine)}",
     )

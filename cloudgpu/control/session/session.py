@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.session.base import SessionBase
-from cloudgpu.core.model.machine import Machine, called, stays
+from cloudgpu.core.model.machine import Machine, command_name, stays
 from cloudgpu.core.values.naming import did_you_mean, near
 from cloudgpu.errors import InstanceNotFound, InvalidRequest, LedgerMoved, LedgerUnavailable, Unreachable
 from cloudgpu.ledger.log.base import is_a_file
@@ -104,7 +104,7 @@ class Session(SessionBase):
                 f"{machine.name} does not run; its disk remains.",
                 field="name",
                 value=machine.name,
-                next=f"Run: cloudgpu start {called(machine)}",
+                next=f"Run: cloudgpu start {command_name(machine)}",
             )
         if machine.address is None:
             raise Unreachable(

@@ -19,7 +19,7 @@ from cloudgpu.core.events.account_names import SUBJECT, forgotten_at, is_unknown
 from cloudgpu.core.events.lab_lines import account_forgotten
 from cloudgpu.core.model.identity import Elsewhere, account_text, is_on_computer
 from cloudgpu.core.model.instances import TAG_LEDGER
-from cloudgpu.core.model.machine import Machine, called
+from cloudgpu.core.model.machine import Machine, command_name
 from cloudgpu.core.model.resources import Kind, ResourceListing
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable, StopUnproved
@@ -127,7 +127,7 @@ def _check_no_files(session: Session, machine: Machine) -> None:
             f"{machine.name} is on this computer: its files are in {session.home.provider('local', account)}.",
             field="--forget",
             value=account,
-            next=f"Put [accounts.{account}] back into config.toml, and run: cloudgpu down {called(machine)}",
+            next=f"Put [accounts.{account}] back into config.toml, and run: cloudgpu down {command_name(machine)}",
         )
 
 

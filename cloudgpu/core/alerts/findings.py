@@ -13,7 +13,7 @@ from fractions import Fraction
 from cloudgpu.core.alerts.alerts import Finding, News
 from cloudgpu.core.events.log import Event
 from cloudgpu.core.model.facts import RefusedAction
-from cloudgpu.core.model.machine import Machine, called, not_none
+from cloudgpu.core.model.machine import Machine, command_name, not_none
 from cloudgpu.core.model.offers import Basis
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.periods import Period, period
@@ -182,7 +182,7 @@ def place_of(machine: Machine) -> str:
 def _endless(machine: Machine) -> Iterator[Finding]:
     if machine.expires is not None:
         return
-    name, whole = machine.name, called(machine)
+    name, whole = machine.name, command_name(machine)
     yield Finding(
         key=f"lease:{machine.id}",
         kind="no lease",
@@ -205,7 +205,7 @@ def _overdue(machine: Machine) -> Iterator[Finding]:
         key=f"overdue:{machine.id}",
         kind="not ended",
         title=f"{name} still runs {duration_text(late)} after its renew-until",
-        text=f"Its agent and timer should have ended it, and did not. Run: cloudgpu down {called(machine)}",
+        text=f"Its agent and timer should have ended it, and did not. Run: cloudgpu down {command_name(machine)}",
         facts=_facts(machine) | {"renew until": minute(machine.renew_until)},
         urgent=True,
     )

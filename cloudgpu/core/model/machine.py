@@ -275,7 +275,7 @@ def not_none(said: T | None) -> T:
     return cast("T", said)
 
 
-def called(machine: Machine) -> str:
+def command_name(machine: Machine) -> str:
     """Return the name under which a machine is stopped, started and ended: its cluster's, or its own."""
     return machine.gang.name if machine.gang else machine.name
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cloudgpu.core.model.facts import MachineSetup
-from cloudgpu.core.model.machine import Endable, EndSubject, Machine, called
+from cloudgpu.core.model.machine import Endable, EndSubject, Machine, command_name
 from cloudgpu.core.policies.policy import Do, Policy, Unpausable
 from cloudgpu.errors import InvalidRequest
 
@@ -87,5 +87,5 @@ def check_stop(machine: Machine) -> None:
             f"{machine.name} {why}",
             field="name",
             value=machine.name,
-            next=f"Run: cloudgpu down {called(machine)} (it ends the machine and deletes its disk)",
+            next=f"Run: cloudgpu down {command_name(machine)} (it ends the machine and deletes its disk)",
         )

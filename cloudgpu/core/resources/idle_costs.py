@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from cloudgpu.core.billing.forecast import Part, Running, running
-from cloudgpu.core.model.machine import Machine, called
+from cloudgpu.core.model.machine import Machine, command_name
 from cloudgpu.core.model.usage import Per, Resource
 from cloudgpu.core.values.money import Money
 
@@ -72,9 +72,9 @@ def _why(machine: Machine, resource: Resource) -> str:
     if machine.is_named_resource:
         return "it is a named resource, and no machine uses it"
     if machine.terminated_at is not None and machine.parked:
-        return f"{machine.name} is parked: cloudgpu start {called(machine)} brings it back"
+        return f"{machine.name} is parked: cloudgpu start {command_name(machine)} brings it back"
     if machine.terminated_at is not None:
         return f"{machine.name} has ended, and this stays of it"
     if resource is Resource.INSTANCE:
-        return f"{machine.name} is shut down and billed on: cloudgpu stop {called(machine)} ends that"
+        return f"{machine.name} is shut down and billed on: cloudgpu stop {command_name(machine)} ends that"
     return f"{machine.name} is stopped, and this is still billed"

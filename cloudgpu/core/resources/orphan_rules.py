@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from cloudgpu.core.model.identity import is_hidden
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, State
-from cloudgpu.core.model.machine import Machine, called, not_none
+from cloudgpu.core.model.machine import Machine, command_name, not_none
 from cloudgpu.core.model.resources import Kind, ProviderResource
 from cloudgpu.core.resources.orphan import (
     Cost,
@@ -87,7 +87,7 @@ def _unused(resource: ProviderResource, machine: Machine | None) -> _Found | Non
         return _of_machine(resource, machine)
     if not lives(machine):
         return _Found("its machine is gone")
-    return _Found("no machine uses it", f"{machine.name} is there", f"cloudgpu down {called(machine)}")
+    return _Found("no machine uses it", f"{machine.name} is there", f"cloudgpu down {command_name(machine)}")
 
 
 def _of_a_stopped_machine(resource: ProviderResource, known: Known) -> _Found | None:

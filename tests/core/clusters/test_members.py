@@ -8,7 +8,7 @@ import pytest
 
 from cloudgpu.core.clusters.members import check_whole, cluster_of, clusters, first_node, members, status
 from cloudgpu.core.model.facts import ClusterNode
-from cloudgpu.core.model.machine import Machine, called
+from cloudgpu.core.model.machine import Machine, command_name
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
 from tests.core.lives import at
 from tests.core.machines import machine, retained
@@ -63,7 +63,7 @@ def test_the_clusters_among_rows_are_those_of_several_machines() -> None:
         ["cg-2-0", "cg-2-1"],
     ]
     assert cluster_of(rows, alone) == (alone,)
-    assert called(alone) == "queue"
+    assert command_name(alone) == "queue"
     check_whole(alone, "queue", "down")
 
 

@@ -18,7 +18,7 @@ from cloudgpu.core.billing.charges import money
 from cloudgpu.core.billing.forecast import burn, running
 from cloudgpu.core.clusters.layout import cluster_id, engine_files, engine_of_machine, in_order
 from cloudgpu.core.jobs.shares import elements_of, minutes_within
-from cloudgpu.core.model.machine import called
+from cloudgpu.core.model.machine import command_name
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import tag_value
 from cloudgpu.core.values.times import duration_text, from_iso
@@ -243,7 +243,7 @@ def _minutes(session: Session, request: RunRequest, machine: Machine) -> int:
             f"--timeout {duration_text(span)} is longer than {machine.name} lives.",
             field="--timeout",
             value=duration_text(span),
-            next=f"Allow less, or run: cloudgpu extend {called(machine)}",
+            next=f"Allow less, or run: cloudgpu extend {command_name(machine)}",
         )
     return max(1, -(-span // MINUTE) if request.timeout is not None else span // MINUTE)
 
