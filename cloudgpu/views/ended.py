@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cloudgpu.core.billing.totals import spent
-from cloudgpu.core.model.machine import Machine, comes_back, command_name, not_none, stays
+from cloudgpu.core.model.machine import Machine, comes_back, command_name, has_retained_resources, not_none
 from cloudgpu.core.values.times import minute
 from cloudgpu.errors import InstanceNotFound
 from cloudgpu.views.machines import unpriced_of
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def gone(machine: Machine, now: datetime) -> InstanceNotFound:
     """Return the error about a machine that has ended: when, what it cost, and what can be done now."""
     name, reason = machine.name, f" ({machine.state_reason})" if machine.state_reason else ""
-    kept = " Something of it is kept." if stays(machine) else ""
+    kept = " Something of it is kept." if has_retained_resources(machine) else ""
     return InstanceNotFound(
         f"{name} ended at {minute(not_none(machine.terminated_at))}{reason}. {cost_text(machine, now)}.{kept}",
         field="name",

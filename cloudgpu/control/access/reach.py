@@ -17,7 +17,7 @@ from cloudgpu.control.network.host_keys import pin_confirmed, pin_known_key, wai
 from cloudgpu.control.network.reachability import closed
 from cloudgpu.control.pricing.traffic import count
 from cloudgpu.control.session.session import Session
-from cloudgpu.core.model.machine import Machine, command_name, is_behind, may_let_us_in, stays
+from cloudgpu.core.model.machine import Machine, command_name, has_retained_resources, is_behind, may_let_us_in
 from cloudgpu.errors import (
     AuthFailed,
     InvalidRequest,
@@ -201,7 +201,7 @@ def check_reachable(session: Session, machine: Machine) -> None:
             value=name,
             next=f"Run: cloudgpu start {command_name(machine)}",
         )
-    if stays(machine):
+    if has_retained_resources(machine):
         raise Unreachable(
             f"{name} does not run; only its disk remains.",
             field="name",

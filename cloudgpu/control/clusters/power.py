@@ -18,7 +18,7 @@ from cloudgpu.control.clusters.together import (
 from cloudgpu.control.inventory.local_files import clean_up_local_files
 from cloudgpu.control.lifecycle.lifecycle import Ended, alone, end_held, stop_held
 from cloudgpu.control.team.law import check_may, law_of
-from cloudgpu.core.model.machine import Machine, command_name, stays
+from cloudgpu.core.model.machine import Machine, command_name, has_retained_resources
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest
 
 if TYPE_CHECKING:
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 def check_stop_all(machines: Sequence[Machine]) -> None:
     """Raise InvalidRequest where a node cannot be stopped: no cluster comes back from images of its nodes."""
     for machine in machines:
-        if machine.stoppable is not False and not stays(machine):
+        if machine.stoppable is not False and not has_retained_resources(machine):
             continue
-        why = "has ended, and its disk alone is kept" if stays(machine) else f"is {machine.market}"
+        why = "has ended, and its disk alone is kept" if has_retained_resources(machine) else f"is {machine.market}"
         raise InvalidRequest(
             f"{command_name(machine)} cannot be stopped and started: {machine.name} on {machine.provider} {why}, and a "
             "cluster does not come back from images.",

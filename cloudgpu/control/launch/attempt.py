@@ -25,7 +25,7 @@ from cloudgpu.core.launch.plan_cost import beside_entry, row_of
 from cloudgpu.core.model import instances
 from cloudgpu.core.model.cluster import cluster_name, node_id, node_key, node_name
 from cloudgpu.core.model.launch import Attempt, Boot, LaunchRequest, Part
-from cloudgpu.core.model.machine import Machine, scope_of_row, stays
+from cloudgpu.core.model.machine import Machine, has_retained_resources, scope_of_row
 from cloudgpu.core.model.offers import Offer
 from cloudgpu.core.policies.endings import is_spared, of_offer
 from cloudgpu.core.policies.policy import for_agent
@@ -231,7 +231,7 @@ def _key(prepared: Prepared, view: View) -> tuple[str, int]:
     while True:
         key = derived_key(prepared.fingerprint, generation)
         rows = _launched(prepared, key, view)
-        if not any(row.launch_status in ("made", "open") or stays(row) for row in rows):
+        if not any(row.launch_status in ("made", "open") or has_retained_resources(row) for row in rows):
             return key, _next_attempt(rows)
         generation += 1
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.control.inventory.settle import settle_by_listing
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.launch.together import end_part, send_all
-from cloudgpu.core.model.machine import not_none, stays
+from cloudgpu.core.model.machine import has_retained_resources, not_none
 from cloudgpu.core.values.naming import lock_name
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import NoCapacity
@@ -74,7 +74,11 @@ def found_or_settled(
     rows = [] if prepared.new else _latest(session, prepared, "made", "open", "refused", "void")
     if prepared.new:
         rows = _latest(session, prepared, "open")
-    there = [row for row in rows if row.launch_status == "made" and (row.terminated_at is None or stays(row))]
+    there = [
+        row
+        for row in rows
+        if row.launch_status == "made" and (row.terminated_at is None or has_retained_resources(row))
+    ]
     if any(row.launch_status == "open" for row in rows):
         if prepared.existing is not None:
             agree()
@@ -88,14 +92,14 @@ def found_or_settled(
     living = next((row for row in there if row.terminated_at is None), None)
     if living is not None:
         return living, True
-    return (there[0], True) if there and all(stays(row) for row in there) else (None, False)
+    return (there[0], True) if there and all(has_retained_resources(row) for row in there) else (None, False)
 
 
 def _latest(session: Session, prepared: Prepared, *outcomes: str) -> list[Machine]:
     """Return the nodes of the latest cluster of this request of which there is one, in order; else none."""
     rows = [row for row in session.ledger.machines() if row.cluster is not None and row.cluster.nodes > 1]
     ours = [row for row in rows if lock_name(row.key) == prepared.lock and row.request == prepared.fingerprint]
-    there = [row for row in ours if row.terminated_at is None or stays(row)]
+    there = [row for row in ours if row.terminated_at is None or has_retained_resources(row)]
     if not there:
         return []
     latest = not_none(max(there, key=lambda row: row.intended_at).cluster).id

@@ -28,7 +28,7 @@ from cloudgpu.core.launch.attempt import setup_from_json
 from cloudgpu.core.launch.plan_cost import Extra, row_until
 from cloudgpu.core.model.facts import HourlyPrice
 from cloudgpu.core.model.launch import LaunchRequest, Setup
-from cloudgpu.core.model.machine import Machine, comes_back, not_none, stays
+from cloudgpu.core.model.machine import Machine, comes_back, has_retained_resources, not_none
 from cloudgpu.core.model.offers import Market, Requirements, Trust, price_to_json
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.core.policies.policy import Lifetime, Origin
@@ -145,7 +145,7 @@ def plan_comeback(
     check_comeback(session, machine)
     with alone(session, machine):
         machine = session.ledger.machine(machine.id) or machine
-        if stays(machine) and not keeping.is_parked(machine):
+        if has_retained_resources(machine) and not keeping.is_parked(machine):
             machine = park(session, machine, why="its start was asked")
         if machine.terminated_at is not None and machine.timer:  # of the machine before: the one to come gets its own
             machine = drop(session, machine)

@@ -32,7 +32,7 @@ from cloudgpu.core.events.machine_lines import lease_set, requested, start_refus
 from cloudgpu.core.events.observations import not_before
 from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.model.instances import State
-from cloudgpu.core.model.machine import Machine, command_name, not_none, stays, unproved
+from cloudgpu.core.model.machine import Machine, command_name, has_retained_resources, not_none, unproved
 from cloudgpu.core.policies.endings import check_stop
 from cloudgpu.core.values.naming import lock_name
 from cloudgpu.errors import (
@@ -76,7 +76,7 @@ def stop(session: Session, machine: Machine, *, why: str, check: Callable[[Machi
 
 
 def _stopped_words(machine: Machine) -> str:
-    return f"{machine.name} is {'parked' if stays(machine) else machine.state} and not billed"
+    return f"{machine.name} is {'parked' if has_retained_resources(machine) else machine.state} and not billed"
 
 
 def _stop_alone(session: Session, machine: Machine, *, why: str, check: Callable[[Machine], None] | None) -> Machine:
@@ -86,8 +86,10 @@ def _stop_alone(session: Session, machine: Machine, *, why: str, check: Callable
         if check is not None:
             check(machine)
         check_stop(machine)
-        if stays(machine) or _is_parked_by_stop(session, machine):
-            machine = park(session, machine if stays(machine) else settled_row(session, machine), why=why)
+        if has_retained_resources(machine) or _is_parked_by_stop(session, machine):
+            machine = park(
+                session, machine if has_retained_resources(machine) else settled_row(session, machine), why=why
+            )
         else:
             machine = _stopped_or_parked(session, settled_row(session, machine), why)
     clean_up_local_files(session)

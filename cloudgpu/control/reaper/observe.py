@@ -26,7 +26,7 @@ from cloudgpu.core.events.observed_lines import instance_observed
 from cloudgpu.core.events.projection import projected
 from cloudgpu.core.model.identity import QueriedAccount, Unanswered, is_hidden
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, Instance, Listing, State
-from cloudgpu.core.model.machine import Machine, command_name, stays
+from cloudgpu.core.model.machine import Machine, command_name, has_retained_resources
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.core.policies.policy import Rule
 from cloudgpu.core.reaper.clusters import with_whole
@@ -68,7 +68,9 @@ def look(session: Session, *, sweep: bool) -> Sight:
     machines = session.ledger.machines()
     accounts = used_accounts(session)
     unfinished = [
-        machine for machine in machines if stays(machine) and machine.parked and not keeping.is_parked(machine)
+        machine
+        for machine in machines
+        if has_retained_resources(machine) and machine.parked and not keeping.is_parked(machine)
     ]
     remembered = nullcontext() if sweep else session.by_remembered_regions(regions_of(machines))
     with remembered:
@@ -142,7 +144,11 @@ def _whose(session: Session, account: str, listing: Listing, machines: Sequence[
 
 def _kept(session: Session) -> list[Machine]:
     """Return what is kept as an image: of machines that are gone, and by name."""
-    machines = [machine for machine in session.ledger.machines() if stays(machine) and keeping.is_parked(machine)]
+    machines = [
+        machine
+        for machine in session.ledger.machines()
+        if has_retained_resources(machine) and keeping.is_parked(machine)
+    ]
     resources = [
         machine for machine in session.ledger.bills() if machine.is_named_resource and machine.terminated_at is None
     ]

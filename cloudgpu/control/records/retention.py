@@ -14,7 +14,7 @@ from cloudgpu.core.events.machine_lines import requested
 from cloudgpu.core.events.observations import not_before
 from cloudgpu.core.events.observed_lines import resources_retained
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, TAG_VOLUME
-from cloudgpu.core.model.machine import Machine, command_name, not_none, stays
+from cloudgpu.core.model.machine import Machine, command_name, has_retained_resources, not_none
 from cloudgpu.core.model.resources import Kind, ProviderResource, ResourceListing
 from cloudgpu.core.resources import retention as keeping
 from cloudgpu.core.resources.retention import Do, Step
@@ -121,7 +121,7 @@ def parked(session: Session, machine: Machine) -> Machine:
             machine = record(session, machine, resources)
             if keeping.is_parked(machine):
                 return machine
-            if not stays(machine):
+            if not has_retained_resources(machine):
                 raise _nothing_is_left(session, machine)
             done = _round(session, machine, resources, tell)
         except LedgerUnavailable:

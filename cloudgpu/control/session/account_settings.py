@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.config.settings import CLOUDS
 from cloudgpu.core.events.account_names import hosts_in
 from cloudgpu.core.model.identity import BY_REGION
-from cloudgpu.core.model.machine import Machine, stays
+from cloudgpu.core.model.machine import Machine, has_retained_resources
 from cloudgpu.core.values.naming import tag_value
 from cloudgpu.errors import InvalidRequest
 
@@ -45,7 +45,11 @@ def absences(session: SessionBase, machines: Sequence[Machine], known: Sequence[
 def absence(session: SessionBase, machine: Machine) -> Absent | None:
     """Return what of a machine the settings do not name, by its names alone."""
     mine = machine.owner in (session.settings.owner, tag_value(session.settings.owner), "", None)
-    if not mine or machine.identity is None or (machine.terminated_at is not None and not stays(machine)):
+    if (
+        not mine
+        or machine.identity is None
+        or (machine.terminated_at is not None and not has_retained_resources(machine))
+    ):
         return None
     names = session.names()
     account = names.account(machine.account)

@@ -15,7 +15,7 @@ from cloudgpu.control.session.session import Session
 from cloudgpu.core.events.account_names import SUBJECT, forgotten_at, forgotten_times
 from cloudgpu.core.model.facts import RecordedIdentity
 from cloudgpu.core.model.identity import QueriedAccount, Unanswered
-from cloudgpu.core.model.machine import HERE, Machine, stays
+from cloudgpu.core.model.machine import HERE, Machine, has_retained_resources
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import AuthFailed, CloudgpuError, InvalidRequest
 
@@ -70,7 +70,7 @@ def used_rows(session: Session) -> list[Machine]:
         row
         for row in rows
         if row.terminated_at is None
-        or (not row.is_named_resource and stays(row))
+        or (not row.is_named_resource and has_retained_resources(row))
         or row.terminated_at > max(since, left.get(row.identity.id, "") if row.identity else "")
     ]
 

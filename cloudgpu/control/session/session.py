@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.session.base import SessionBase
-from cloudgpu.core.model.machine import Machine, command_name, stays
+from cloudgpu.core.model.machine import Machine, command_name, has_retained_resources
 from cloudgpu.core.values.naming import did_you_mean, near
 from cloudgpu.errors import InstanceNotFound, InvalidRequest, LedgerMoved, LedgerUnavailable, Unreachable
 from cloudgpu.ledger.log.base import is_a_file
@@ -99,7 +99,7 @@ class Session(SessionBase):
         from cloudgpu.core.model.instances import Address
         from cloudgpu.core.model.machine import jump_of
 
-        if machine.address is None and stays(machine):
+        if machine.address is None and has_retained_resources(machine):
             raise Unreachable(
                 f"{machine.name} does not run; its disk remains.",
                 field="name",
@@ -237,7 +237,7 @@ def living(machines: list[Machine]) -> list[Machine]:
 
 def present(machines: list[Machine]) -> list[Machine]:
     """Return the rows of machines that are not proved gone, or of which something is kept."""
-    return [machine for machine in machines if machine.terminated_at is None or stays(machine)]
+    return [machine for machine in machines if machine.terminated_at is None or has_retained_resources(machine)]
 
 
 def find_machine(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
-from cloudgpu.core.model.machine import Machine, not_none, stays
+from cloudgpu.core.model.machine import Machine, has_retained_resources, not_none
 from cloudgpu.core.values.times import from_iso
 
 GRACE = timedelta(minutes=10)  # after the latest launch or end of a node, in which a command may still be at it
@@ -108,7 +108,7 @@ def _why_absent(machine: Machine) -> str:
     """Return how a machine never came to be, or was ended so that nothing of it stays; empty where neither is so."""
     if machine.launch_status == "open":
         return "was launched, and whether that made a machine is not known"
-    if machine.terminated_at is None or stays(machine):
+    if machine.terminated_at is None or has_retained_resources(machine):
         return ""
     if machine.launch_status in ("refused", "void") and not (machine.usage_totals or machine.open_usage):
         return "was never made"

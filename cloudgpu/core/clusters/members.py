@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from cloudgpu.core.clusters.completeness import by_cluster
 from cloudgpu.core.model.facts import ClusterNode
-from cloudgpu.core.model.machine import Machine, not_none, stays
+from cloudgpu.core.model.machine import Machine, has_retained_resources, not_none
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
 
 
@@ -109,4 +109,4 @@ def _lives(machine: Machine) -> bool:
 
 
 def _is_there(machine: Machine) -> bool:
-    return machine.terminated_at is None or stays(machine)
+    return machine.terminated_at is None or has_retained_resources(machine)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cloudgpu.core.events.log import Event
-from cloudgpu.core.model.machine import Machine, stays
+from cloudgpu.core.model.machine import Machine, has_retained_resources
 
 SUBJECT, FORGOTTEN, RENAMED = "accounts", "account_forgotten", "account_renamed"
 
@@ -99,7 +99,7 @@ def may_cost(machine: Machine) -> str | None:
         return None if machine.terminated_at else f"{machine.name or machine.id} ({machine.state}) is kept"
     if machine.terminated_at is None:
         return f"{machine.name} {_state(machine)}"
-    return f"of {machine.name} a disk or an image is kept" if stays(machine) else None
+    return f"of {machine.name} a disk or an image is kept" if has_retained_resources(machine) else None
 
 
 def is_unknown(machine: Machine) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from cloudgpu.core.model.facts import RecordedIdentity
-from cloudgpu.core.model.machine import Machine, stays
+from cloudgpu.core.model.machine import Machine, has_retained_resources
 from cloudgpu.core.model.records import IdentityRecord
 
 BY_REGION = "ssh host"  # the only kind of which an account is several
@@ -88,7 +88,7 @@ def account_text(machine: Machine) -> str:
 
 def is_there(machine: Machine) -> bool:
     """Say whether something of this machine may cost money now, so that a look has to judge it."""
-    return machine.terminated_at is None or stays(machine)
+    return machine.terminated_at is None or has_retained_resources(machine)
 
 
 def place_of(region: str | None, kind: str) -> str:

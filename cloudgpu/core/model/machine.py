@@ -280,14 +280,14 @@ def command_name(machine: Machine) -> str:
     return machine.gang.name if machine.gang else machine.name
 
 
-def stays(machine: Machine) -> bool:
+def has_retained_resources(machine: Machine) -> bool:
     """Say whether something of this machine is kept, though it is gone."""
     return machine.terminated_at is not None and bool(machine.retained or machine.parked)
 
 
 def comes_back(machine: Machine) -> bool:
     """Say whether this machine is gone and can be started from what is kept of it."""
-    return stays(machine) and not machine.discard
+    return has_retained_resources(machine) and not machine.discard
 
 
 def volumes_there(rows: Iterable[Budgeted]) -> frozenset[tuple[str, str]]:

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, TAG_NAME, TAG_OWNER, TAG_PROJECT, Instance, State
-from cloudgpu.core.model.machine import Machine, not_none, stays
+from cloudgpu.core.model.machine import Machine, has_retained_resources, not_none
 from cloudgpu.core.model.resources import Kind, ProviderResource
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import digest
@@ -49,7 +49,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Orphan:
-    """Something that is left over: `why` it counts as such, why it `stays` when all is cleaned, which `way` it ends.
+    """Something that is left over: `why` it counts as such, why it `has_retained_resources` when all is cleaned, which `way` it ends.
 
     `what` is a kind of thing, or of machine that is stopped: `allocated` is one that is billed as if it ran. `since` is
     when it was left, None where nobody knows. `row` is that of its machine, None for a launch that is not known.
@@ -105,7 +105,9 @@ class Known:
 
 def is_paused(machine: Machine) -> bool:
     """Say whether a machine is stopped, or parked, which is how one stops that cannot be stopped."""
-    return bool(machine.parked and stays(machine)) or (machine.terminated_at is None and machine.state in PAUSED)
+    return bool(machine.parked and has_retained_resources(machine)) or (
+        machine.terminated_at is None and machine.state in PAUSED
+    )
 
 
 def is_startable(one: Orphan) -> bool:

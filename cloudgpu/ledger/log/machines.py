@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.model.machine import Machine, stays
+from cloudgpu.core.model.machine import Machine, has_retained_resources
 from cloudgpu.core.model.usage import Usage, usage_of_record
 from cloudgpu.ledger.log.lines import End, end_of
 
@@ -131,7 +131,9 @@ def of_those_there(machines: Iterable[Machine]) -> list[Machine]:
     return [
         machine
         for machine in every
-        if machine.terminated_at is None or stays(machine) or (machine.intended_at, machine.id) == oldest
+        if machine.terminated_at is None
+        or has_retained_resources(machine)
+        or (machine.intended_at, machine.id) == oldest
     ]
 
 

@@ -14,7 +14,7 @@ from cloudgpu.core.billing.rate_timeline import ended_intervals
 from cloudgpu.core.budgets.exposure import exposure_of
 from cloudgpu.core.events.log import Event
 from cloudgpu.core.events.projection import Folded, State, folded, follow, packed, unpacked
-from cloudgpu.core.model.machine import Machine, stays
+from cloudgpu.core.model.machine import Machine, has_retained_resources
 from cloudgpu.core.model.usage import usage_of_record
 from cloudgpu.core.values.times import iso
 from cloudgpu.ledger.log.lines import COLUMNS, End, every_line, lines_of
@@ -185,7 +185,7 @@ def _state_texts(state: State) -> _StateTexts:
     row = state["row"]
     machine = Machine.of(row)
     exposure, is_named = exposure_of(machine), machine.is_named_resource
-    is_there = not is_named and (machine.terminated_at is None or stays(machine))
+    is_there = not is_named and (machine.terminated_at is None or has_retained_resources(machine))
     texts = None if exposure is None else canonical(exposure), canonical(row), canonical(packed(state))
     return None if is_named else machine.key, machine.name if is_there else None, *texts
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from cloudgpu.core.billing.charges import billed_until
 from cloudgpu.core.events.log import Event, Said
 from cloudgpu.core.events.projection import Folded, folded, projected
-from cloudgpu.core.model.machine import Machine, stays
+from cloudgpu.core.model.machine import Machine, has_retained_resources
 from cloudgpu.core.model.usage import usage_of_record
 from cloudgpu.core.team.rights import Role
 from cloudgpu.core.values.times import iso
@@ -102,7 +102,9 @@ class StandInLedger:
 
     def names(self) -> list[tuple[str, str]]:
         """Return name and launch key of each machine that lives or of which something is kept."""
-        return [(row.name, row.key) for row in self.machines() if row.terminated_at is None or stays(row)]
+        return [
+            (row.name, row.key) for row in self.machines() if row.terminated_at is None or has_retained_resources(row)
+        ]
 
     def bills(self) -> list[Machine]:
         """Return the rows of all that is known to cost or to have cost."""
