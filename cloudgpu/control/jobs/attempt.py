@@ -14,7 +14,7 @@ from cloudgpu.control.inventory.stop_proof import PROVED_WITHIN
 from cloudgpu.control.jobs.buckets.data import transfers
 from cloudgpu.control.jobs.buckets.results import job_bucket, restored_from
 from cloudgpu.control.jobs.deadline.options import launch_options_of
-from cloudgpu.control.jobs.slurm.gang import ended_with, launched_as, nodes_of
+from cloudgpu.control.jobs.slurm.gang import launched_as, nodes_of, terminate_gang
 from cloudgpu.control.jobs.slurm.place import submission
 from cloudgpu.control.jobs.store import directory_of, snapshots
 from cloudgpu.control.launch.launch import launch
@@ -48,7 +48,7 @@ _LIVES = (Phase.CLAIMED, Phase.SETUP, Phase.RUNNING, Phase.ORPHANED)
 _NOTHING_MADE = ("refused", "void")
 
 
-def launched(session: Session, job: Job, attempt: Attempt) -> Machine | None:
+def launch(session: Session, job: Job, attempt: Attempt) -> Machine | None:
     """Return the machine of an attempt, launched where there is none for its key yet; None for a cancelled job.
 
     The same key never makes two machines. Raises what `up` raises.
@@ -57,7 +57,7 @@ def launched(session: Session, job: Job, attempt: Attempt) -> Machine | None:
         return session.ledger.machine(attempt.machine or "")
     there = made_for(session, job, attempt)
     if there is not None and (there.terminated_at is not None or job.cancel is not None):
-        return settled(session, job, there)
+        return settle(session, job, there)
     if there is None and job.cancel is not None:
         return None
     return launch(session, _prepared(session, job, attempt)).machine
@@ -90,7 +90,7 @@ def made_for(session: Session, job: Job, attempt: Attempt) -> Machine | None:
     return next((one for one in found if one.launch_status not in _NOTHING_MADE), None)
 
 
-def settled(session: Session, job: Job, machine: Machine) -> Machine:
+def settle(session: Session, job: Job, machine: Machine) -> Machine:
     """Return a machine whose launch was interrupted once it is known whether that made it; any other as it is.
 
     That of a job that was cancelled is not launched for it. Raises LaunchUncertain where nobody can tell yet, and what
@@ -98,7 +98,7 @@ def settled(session: Session, job: Job, machine: Machine) -> Machine:
     """
     if machine.gang is not None:
         if job.cancel is not None and any(one.launch_status == "open" for one in nodes_of(session, machine)):
-            ended_with(session, machine, f"the job {job.name} was cancelled")
+            terminate_gang(session, machine, f"the job {job.name} was cancelled")
         return session.ledger.machine(machine.id) or machine
     if machine.launch_status != "open":
         return machine
@@ -119,7 +119,7 @@ def _name(job: Job, attempt: Attempt) -> str:
     return job.name if attempt.number == 1 else f"{job.name}-{again}{attempt.number}"
 
 
-def started(session: Session, job: Job, remote: RemoteJob, values: Mapping[str, str]) -> RemoteState:
+def start(session: Session, job: Job, remote: RemoteJob, values: Mapping[str, str]) -> RemoteState:
     """Send the snapshot, put back results and the newest checkpoint, begin the command; return what is seen then.
 
     An attempt begins once: where it has begun already, it is only looked at. Raises Unreachable where the connection

@@ -12,10 +12,10 @@ from cloudgpu.control.access.reach import open_connection
 from cloudgpu.control.cost.job_cost import all_jobs, job_spent
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.jobs import elsewhere
-from cloudgpu.control.jobs.attempt import settled
+from cloudgpu.control.jobs.attempt import settle
 from cloudgpu.control.jobs.buckets.results import job_bucket
 from cloudgpu.control.jobs.deadline.choice import choice_of, noting_work
-from cloudgpu.control.jobs.slurm.gang import looked_at, silent_node
+from cloudgpu.control.jobs.slurm.gang import refresh_nodes, silent_node
 from cloudgpu.control.jobs.slurm.lines import in_slurm, read_record, recorded
 from cloudgpu.control.jobs.store import append, directory_of
 from cloudgpu.core.clusters.layout import engine_files
@@ -102,7 +102,7 @@ class Attendant:
         ended = None if remote is None else remote.exit
         failed = ended is not None and ended.reason == "exited" and bool(ended.status or ended.signal)
         if remote is None or failed or self.nodes_at is None or now - self.nodes_at >= NODES_EVERY:
-            nodes, self.nodes_at = looked_at(self.session, nodes), now
+            nodes, self.nodes_at = refresh_nodes(self.session, nodes), now
         silent = silent_node(self.session, nodes) if failed else None
         self.doubt_at = None if silent is None else self.doubt_at or now
         if silent is None or self.doubt_at is None or now - self.doubt_at >= DOUBT_FOR:
@@ -119,7 +119,7 @@ class Attendant:
     def _refreshed(self, job: Job, machine: Machine) -> Machine:
         """Return a machine as its provider has it now; one whose launch was interrupted is settled first."""
         try:
-            found = settled(self.session, job, machine)
+            found = settle(self.session, job, machine)
             return refresh(self.session, found) if found.provider_id and found.terminated_at is None else found
         except LedgerUnavailable:
             raise

@@ -15,22 +15,22 @@ from cloudgpu.access.computer import hostname
 from cloudgpu.control.jobs import elsewhere
 from cloudgpu.control.jobs.attempt import (
     ends_first,
+    launch,
     launch_sent,
-    launched,
     made_for,
     market_of,
     market_there,
     placed_again,
     snapshot_of,
-    started,
+    start,
 )
 from cloudgpu.control.jobs.attendant import Attendant
 from cloudgpu.control.jobs.deadline.choice import noticed_at
-from cloudgpu.control.jobs.ending import closed, fetched, not_fetched, resumed, stopped, terminated
+from cloudgpu.control.jobs.ending import close_job, fetch, not_fetched, resume, stop, terminate
 from cloudgpu.control.jobs.inputs.env_file import secret_values
 from cloudgpu.control.jobs.notices import note_machine, note_secrets, note_stall, show_end
-from cloudgpu.control.jobs.slurm.gang import ended_with, is_living, known, nodes_of, refused_parts
-from cloudgpu.control.jobs.store import directory_of, put_back, the_job
+from cloudgpu.control.jobs.slurm.gang import is_living, machine_assigned_events, nodes_of, refused_parts, terminate_gang
+from cloudgpu.control.jobs.store import directory_of, restore_missing_events, the_job
 from cloudgpu.control.lifecycle.lease import set_hold
 from cloudgpu.control.session.guarding import NO_GUARD
 from cloudgpu.control.spot.interruptions import note_interruption
@@ -87,7 +87,7 @@ class Carrier(Attendant):
     def _carried(self) -> Carried:
         self.remote, self.unfetched, self.sold_out = None, False, False
         if not self.compared:
-            put_back(self.session, self.id)
+            restore_missing_events(self.session, self.id)
             self.compared = True
         for _ in range(MOST_STEPS):
             job = the_job(self.session, self.id)
@@ -187,7 +187,7 @@ class Carrier(Attendant):
             self.session.tell(f"{job.name}: {error.message}")
 
     def _cleared(self, job: Job, machine: Machine) -> None:
-        terminated(self.session, job, machine)
+        terminate(self.session, job, machine)
         self.cleared.update(one.id for one in nodes_of(self.session, machine))
 
     def _launch(self, job: Job, _step: Step) -> Carried | None:
@@ -197,11 +197,11 @@ class Carrier(Attendant):
                 snapshot_of(self.session, job)  # whoever placed it has died, and may have been another computer
             except InvalidRequest as error:
                 return Carried(job, error.message, LATER, None, error)
-        machine = launched(self.session, job, attempt)
+        machine = launch(self.session, job, attempt)
         if machine is None:  # it was cancelled before anything was launched
             self._append(self._ended(job, Step(Do.END, job.cancel[1] if job.cancel else "", State.CANCELLED)))
         else:
-            self._append(*known(self.session, job, attempt, machine, self.session.clock()))
+            self._append(*machine_assigned_events(self.session, job, attempt, machine, self.session.clock()))
         if job.waits is not None or job.deadline is not None:
             note_machine(self.session, job, None)
         return None
@@ -219,7 +219,7 @@ class Carrier(Attendant):
         final = not isinstance(error, ProviderUnavailable) or over
         self._append(*refused_parts(self.session, job, attempt, now))
         if made is not None:
-            self._append(*known(self.session, job, attempt, made, now))
+            self._append(*machine_assigned_events(self.session, job, attempt, made, now))
             if made.gang is not None and isinstance(error, InvalidRequest):  # no other gang would have a Slurm, either
                 self._append(self._ended(job, Step(Do.END, error.message, State.NOT_LAUNCHED)))
             note_machine(self.session, job, None)
@@ -229,7 +229,7 @@ class Carrier(Attendant):
             given_up = over and job.deadline is not None
             end = no_machine(job, error.message, now) if given_up else Step(Do.END, error.message, State.NOT_LAUNCHED)
             self._append(self._ended(job, end))
-            self._append(*closed(self.session, the_job(self.session, self.id), None, error.message))
+            self._append(*close_job(self.session, the_job(self.session, self.id), None, error.message))
             raise error
         elif over or (isinstance(error, (BudgetRefused, InvalidRequest)) and error.field != NO_GUARD):
             self._append(self._ended(job, no_machine(job, error.message, now)))
@@ -257,7 +257,7 @@ class Carrier(Attendant):
         if job.spec["secrets"]:
             note_secrets(self.session, job, ())
         machine = self._there(job)
-        self.remote = started(self.session, job, self.at(job, machine), values)
+        self.remote = start(self.session, job, self.at(job, machine), values)
         return None
 
     def _watch(self, job: Job, _step: Step) -> Carried | None:
@@ -313,7 +313,7 @@ class Carrier(Attendant):
                 if waits is not None:
                     return Carried(job, waits, timedelta(seconds=1), self.remote)
         self.close()
-        ended_with(self.session, machine, f"the job {job.name} continues elsewhere: {step.why}")
+        terminate_gang(self.session, machine, f"the job {job.name} continues elsewhere: {step.why}")
         self.remote = None
         return None
 
@@ -369,7 +369,7 @@ class Carrier(Attendant):
     def _fetch(self, job: Job, _step: Step) -> Carried | None:
         machine = self._there(job)
         try:
-            line = fetched(self.session, job, machine, lambda: self.at(job, machine))
+            line = fetch(self.session, job, machine, lambda: self.at(job, machine))
             if line is None:
                 return Carried(job, "its results are being uploaded", timedelta(seconds=1))
             self._append(line)
@@ -396,7 +396,7 @@ class Carrier(Attendant):
         machine, now = self._there(job), self.session.clock()
         line = lines.job_resumed(job.id, job.attempts[-1].number, job.resumes + 1, machine.id, step.why, now)
         try:
-            resumed(self.session, job, machine)
+            resume(self.session, job, machine)
         except (NoCapacity, QuotaExceeded):  # nothing was started, so it does not count
             self.sold_out = True
             if next_step(job, self._seen(job), now).do is Do.RESUME:
@@ -412,7 +412,7 @@ class Carrier(Attendant):
     def _stop(self, job: Job, step: Step) -> Carried | None:
         machine = self._there(job)
         self.close()
-        stopped(self.session, job, machine, step.why)
+        stop(self.session, job, machine, step.why)
         self._append(not_fetched(self.session, job, step.why))
         return None
 
@@ -432,7 +432,7 @@ class Carrier(Attendant):
                 remote = self.at(job, machine)
                 self._leave_slurm(job)
                 self._note_others(job)
-        self._append(*closed(self.session, job, remote, step.why))
+        self._append(*close_job(self.session, job, remote, step.why))
         show_end(self.session, the_job(self.session, self.id), self.environ)
         return None
 

@@ -11,7 +11,7 @@ from cloudgpu.access.jobs.snapshot import remove
 from cloudgpu.control.cost.job_cost import all_jobs
 from cloudgpu.control.jobs.elsewhere import fetched_elsewhere, is_elsewhere, left_elsewhere
 from cloudgpu.control.jobs.results import copied, deliver, sync
-from cloudgpu.control.jobs.slurm.gang import ended_with, started_with, stopped_with
+from cloudgpu.control.jobs.slurm.gang import start_gang, stop_gang, terminate_gang
 from cloudgpu.control.jobs.store import directory_of, forget_copies, snapshots
 from cloudgpu.core.events import job_lines as lines
 from cloudgpu.core.model.machine import command_name, is_owned
@@ -35,7 +35,7 @@ def not_fetched(session: Session, job: Job, why: str) -> Draft:
     return lines.job_results_fetched(job.id, 0, 0, directory, host, session.clock(), whole=False, why=why)
 
 
-def fetched(session: Session, job: Job, machine: Machine, remote: Callable[[], RemoteJob]) -> Draft | None:
+def fetch(session: Session, job: Job, machine: Machine, remote: Callable[[], RemoteJob]) -> Draft | None:
     """Bring the results back, whole, and return the line that says so; None where they are still being uploaded.
 
     Where this computer cannot take them, compute ends all the same: the machine of the job is stopped, and its disk
@@ -61,40 +61,40 @@ def _stopped(session: Session, job: Job, machine: Machine, error: InvalidRequest
         return
     why = f"the results of {job.name} could not be fetched: {error.message}"
     with suppress(InvalidRequest):  # it can do neither: it waits for --results-wait
-        stopped_with(session, machine, why)
+        stop_gang(session, machine, why)
         error.next = (
             f"Make room, then: cloudgpu start {command_name(machine)}. Its results are fetched then, and it ends."
         )
 
 
-def stopped(session: Session, job: Job, machine: Machine, why: str) -> None:
+def stop(session: Session, job: Job, machine: Machine, why: str) -> None:
     """Stop the machine of a job, or park it; one that can be neither is ended, with what is on it.
 
     Raises StopUnproved.
     """
     try:
-        stopped_with(session, machine, f"the job {job.name} is over and {why}")
+        stop_gang(session, machine, f"the job {job.name} is over and {why}")
     except InvalidRequest:
-        terminated(session, job, machine)
+        terminate(session, job, machine)
 
 
-def resumed(session: Session, job: Job, machine: Machine) -> None:
+def resume(session: Session, job: Job, machine: Machine) -> None:
     """Start the machine again that has a job's results, for as long as they may be waited for.
 
     Raises what `start` raises: a budget that refuses, no capacity, no answer.
     """
     wait = timedelta(seconds=max(job.spec["results_wait_s"], 600))
     session.tell(f"{job.name}: starting {machine.name} again to fetch its results")
-    started_with(session, machine, wait, no_guard=bool((job.spec["launch"] or {}).get("no_guard")))
+    start_gang(session, machine, wait, no_guard=bool((job.spec["launch"] or {}).get("no_guard")))
 
 
-def terminated(session: Session, job: Job, machine: Machine) -> None:
+def terminate(session: Session, job: Job, machine: Machine) -> None:
     """End the machine of a job and all that belongs to it; raise StopUnproved where that is not proved."""
     goes_on = job.outcome is None
-    ended_with(session, machine, f"the job {job.name} {'goes on elsewhere' if goes_on else 'is over'}")
+    terminate_gang(session, machine, f"the job {job.name} {'goes on elsewhere' if goes_on else 'is over'}")
 
 
-def closed(session: Session, job: Job, remote: RemoteJob | None, why: str) -> list[Draft]:
+def close_job(session: Session, job: Job, remote: RemoteJob | None, why: str) -> list[Draft]:
     """Return the last lines of a job. What was copied of results is delivered where they never came whole.
 
     `remote` is the attempt on a machine that was there, which is cleaned up.

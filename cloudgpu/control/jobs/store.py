@@ -41,7 +41,7 @@ def append(session: Session, job: str, drafts: Sequence[Draft]) -> None:
     note(_journal(session, job), session.ledger.id, drafts)
 
 
-def put_back(session: Session, job: str) -> bool:
+def restore_missing_events(session: Session, job: str) -> bool:
     """Write the lines of a job that this computer has and the ledger lacks; say whether there were any.
 
     A ledger that was put back from a backup may lack the end of a job, and its command would be run once more.
@@ -55,12 +55,12 @@ def put_back(session: Session, job: str) -> bool:
     return bool(lacking)
 
 
-def put_back_unknown(session: Session) -> None:
+def restore_unknown_jobs(session: Session) -> None:
     """Write the lines of all jobs that have a directory in this home, and that the ledger does not know at all."""
     here = session.home.jobs
     ids = {path.name for path in here.iterdir() if path.name.startswith(PREFIX)} if here.is_dir() else set()
     for job in sorted(ids - set(all_jobs(session)) if ids else ids):
-        put_back(session, job)
+        restore_missing_events(session, job)
 
 
 def _journal(session: Session, job: str) -> Path:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.control.cost.job_cost import all_jobs
 from cloudgpu.control.jobs.carry import Carrier
-from cloudgpu.control.jobs.store import put_back_unknown
+from cloudgpu.control.jobs.store import restore_unknown_jobs
 from cloudgpu.control.spot.interruptions import note_interruptions
 from cloudgpu.core.jobs.carried import LATER, Carried, sentences
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable
@@ -40,7 +40,7 @@ def carry_all(session: Session, environ: Mapping[str, str]) -> list[tuple[Job, C
     What goes wrong with one is in its entry and keeps no other on. `environ` has the values of secrets. Raises
     LedgerUnavailable.
     """
-    put_back_unknown(session)
+    restore_unknown_jobs(session)
     jobs = living(session)
     if not jobs:
         return []

@@ -144,10 +144,10 @@ def send_alerts(session: Session) -> str:
 
 
 def _jobs_due(session: Session) -> datetime:
-    from cloudgpu.control.jobs.store import put_back_unknown
+    from cloudgpu.control.jobs.store import restore_unknown_jobs
     from cloudgpu.control.jobs.watch import living
 
-    put_back_unknown(session)
+    restore_unknown_jobs(session)
     return session.clock() if living(session) else session.clock() + JOBS
 
 

@@ -80,7 +80,9 @@ def is_living(session: Session, machine: Machine) -> bool:
     return _lives(nodes_of(session, machine))
 
 
-def known(session: Session, job: Job, attempt: Attempt, machine: Machine, now: datetime) -> list[Draft]:
+def machine_assigned_events(
+    session: Session, job: Job, attempt: Attempt, machine: Machine, now: datetime
+) -> list[Draft]:
     """Return the lines that the machine of an attempt is known, with all nodes of its gang, and of refused ones."""
     nodes, parts = nodes_of(session, machine), refused_parts(session, job, attempt, now)
     if len(nodes) == 1 or machine.gang is None:
@@ -89,7 +91,7 @@ def known(session: Session, job: Job, attempt: Attempt, machine: Machine, now: d
     return [job_machine(job.id, attempt.number, nodes[0].id, now, cluster=machine.gang.id, members=ids), *parts]
 
 
-def ended_with(session: Session, machine: Machine, why: str) -> None:
+def terminate_gang(session: Session, machine: Machine, why: str) -> None:
     """End a machine with all nodes of its gang, and what was made with them, proved.
 
     All are tried; raises the gravest fault, StopUnproved before others.
@@ -106,7 +108,7 @@ def ended_with(session: Session, machine: Machine, why: str) -> None:
         raise fault
 
 
-def stopped_with(session: Session, machine: Machine, why: str) -> None:
+def stop_gang(session: Session, machine: Machine, why: str) -> None:
     """Stop a machine, or park it, with all nodes of its gang. Raises as `stop` does; a gang is never parked."""
     nodes = [one for one in nodes_of(session, machine) if one.terminated_at is None]
     if machine.gang is None:
@@ -117,7 +119,7 @@ def stopped_with(session: Session, machine: Machine, why: str) -> None:
             raise fault
 
 
-def started_with(session: Session, machine: Machine, span: timedelta, *, no_guard: bool = False) -> None:
+def start_gang(session: Session, machine: Machine, span: timedelta, *, no_guard: bool = False) -> None:
     """Start a stopped machine for so long, with all nodes of its gang: all or none. Raises as `start` does."""
     nodes = [one for one in nodes_of(session, machine) if one.terminated_at is None]
     if machine.gang is None:
@@ -128,7 +130,7 @@ def started_with(session: Session, machine: Machine, span: timedelta, *, no_guar
             raise fault
 
 
-def looked_at(session: Session, nodes: Sequence[Machine]) -> tuple[Machine, ...]:
+def refresh_nodes(session: Session, nodes: Sequence[Machine]) -> tuple[Machine, ...]:
     """Return the rows of these nodes as their provider has them now; of one that it does not tell, the one known."""
     asked = [one for one in nodes if one.terminated_at is None and one.provider_id]
     said = {row.id: row for row in each(session, asked, refresh) if not isinstance(row, CloudgpuError)}
