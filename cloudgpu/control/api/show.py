@@ -55,9 +55,9 @@ def _refreshed(session: Session, row: Machine) -> Machine:
 
 def _all_refreshed(session: Session, rows: Sequence[Machine]) -> tuple[Machine, ...]:
     """Ask about all nodes, in as few calls as that takes; raise the first fault where one is not answered."""
-    from cloudgpu.control.inventory.sync_some import look_again
+    from cloudgpu.control.inventory.sync_some import sync_some
 
-    faults = look_again(session, [row for row in rows if row.provider_id and not row.terminated_at])
+    faults = sync_some(session, [row for row in rows if row.provider_id and not row.terminated_at])
     for fault in faults.values():
         raise fault
     return tuple(session.ledger.machine(row.id) or row for row in rows)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.inventory.shared import without_shared
+from cloudgpu.control.inventory.shared import delete_shared_resources
 from cloudgpu.control.inventory.stop_proof import prove
 from cloudgpu.control.team.law import by
 from cloudgpu.core.events.launch_lines import launch_settled
@@ -89,4 +89,4 @@ def end_left(session: Session, machine: Machine, instance: Instance, now: dateti
     ask = partial(provider.terminate, instance.id)
     machine = prove(session, machine, lambda seen: bool(seen.terminated_at), ask, watched=there, shown=there)
     saved.forget(session.home.attempts, not_none(machine.token))
-    return without_shared(session, machine)
+    return delete_shared_resources(session, machine)

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.inventory.refused_launch import end_left, is_left
-from cloudgpu.control.inventory.shared import clear_unmade
+from cloudgpu.control.inventory.shared import delete_unused_shared
 from cloudgpu.control.inventory.unrecorded_termination import ended_unrecorded
 from cloudgpu.control.network.host_keys import pin_given
 from cloudgpu.control.pricing.price_history import own_price
@@ -222,7 +222,7 @@ def settle_by_listing(session: Session, machine: Machine) -> Machine:
     line = launch_settled(machine.id, not_none(machine.token), "void", "absent from a complete listing", now)
     closed = session.ledger.append_to(machine, [line])
     saved.forget(session.home.attempts, not_none(machine.token))
-    clear_unmade(session, closed)
+    delete_unused_shared(session, closed)
     return closed
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 PAUSES_S = (0.2, 1.0, 2.0, 4.0, 8.0, 15.0, 0.0)  # a cloud shows for a while what it has let go of
 
 
-def without_shared(session: Session, machine: Machine) -> Machine:
+def delete_shared_resources(session: Session, machine: Machine) -> Machine:
     """Return a machine that has ended, after what its cluster shared was asked to go; as it is while a node lives.
 
     What is left is said.
@@ -41,7 +41,7 @@ def without_shared(session: Session, machine: Machine) -> Machine:
     return machine
 
 
-def clear_unmade(session: Session, machine: Machine) -> None:
+def delete_unused_shared(session: Session, machine: Machine) -> None:
     """Ask once that what a cluster shares goes, none of whose machines was made; nothing while one lives, or may.
 
     Raises nothing but defects.

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.events.log import Draft
 
 
-def looked_at(session: Session, machine: Machine) -> Machine:
+def refresh_or_raise(session: Session, machine: Machine) -> Machine:
     """Ask the machine's provider and return its row of now. Raises InstanceNotFound, as `gone`, where it has ended.
 
     A machine whose launch is not settled, or that was known to have ended, is not asked about. Raises
@@ -55,7 +55,7 @@ def gone_if_terminated(session: Session, machine: Machine) -> Iterator[None]:
     except InstanceNotFound:
         machine = session.ledger.machine(machine.id) or machine
         with suppress(ProviderUnavailable):
-            looked_at(session, machine)
+            refresh_or_raise(session, machine)
         raise
 
 
@@ -63,7 +63,7 @@ AT_ONCE = 16  # machines asked about side by side, where a provider knows one at
 Answers = Mapping[str, Instance | CloudgpuError]
 
 
-def look_again(session: Session, machines: Sequence[Machine], *, watched: bool = False) -> dict[str, CloudgpuError]:
+def sync_some(session: Session, machines: Sequence[Machine], *, watched: bool = False) -> dict[str, CloudgpuError]:
     """Ask what these machines are now and write it; return why nothing is known, by machine, of those that failed.
 
     A call per region where the provider can, else one per machine. `watched`: they were seen a moment ago, so that an

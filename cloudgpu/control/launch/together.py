@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.inventory.settle import SURELY_NOT_MADE, send, wait_while_cleaned
-from cloudgpu.control.inventory.shared import clear_unmade
+from cloudgpu.control.inventory.shared import delete_unused_shared
 from cloudgpu.control.inventory.unrecorded_termination import ended_unrecorded
 from cloudgpu.control.lifecycle.lifecycle import end_held
 from cloudgpu.control.network.host_keys import pin_given
@@ -114,7 +114,7 @@ def _close(session: Session, attempts: Sequence[Attempt], outcome: Outcome, why:
 def _clear_unmade(session: Session, attempt: Attempt) -> None:
     machine = session.ledger.machine(attempt.machine)
     if machine is not None:
-        clear_unmade(session, machine)
+        delete_unused_shared(session, machine)
 
 
 def end_part(session: Session, ids: Sequence[str], why: str) -> None:

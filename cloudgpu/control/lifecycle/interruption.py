@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.inventory.sync_some import gone_if_terminated, looked_at
+from cloudgpu.control.inventory.sync_some import gone_if_terminated, refresh_or_raise
 from cloudgpu.control.team.law import check_may
 from cloudgpu.core.events.machine_lines import interruption_simulated
 from cloudgpu.core.model.machine import Machine, not_none
@@ -35,7 +35,7 @@ def rehearse(session: Session, machine: Machine) -> datetime:
             value=machine.name,
             next=_way_out(machine),
         )
-    machine = looked_at(session, machine)
+    machine = refresh_or_raise(session, machine)
     left = f"{machine.name} may have got its notice: cloudgpu show {machine.name} --refresh says."
     with changing(left), gone_if_terminated(session, machine):
         at = provider.interrupt(not_none(machine.provider_id))

@@ -17,7 +17,7 @@ from cloudgpu.control.budgets.admission import decided, look_first
 from cloudgpu.control.budgets.credit import check_credit_of_hold, check_longer, credit_of
 from cloudgpu.control.budgets.store import budgets
 from cloudgpu.control.inventory.sync import refresh
-from cloudgpu.control.inventory.sync_some import gone_if_terminated, looked_at
+from cloudgpu.control.inventory.sync_some import gone_if_terminated, refresh_or_raise
 from cloudgpu.control.lifecycle import timers
 from cloudgpu.control.lifecycle.lifecycle import all_carried, alone, lease_line
 from cloudgpu.control.policies.resolve import limits_of, policy_of
@@ -364,7 +364,7 @@ def latest_of(session: Session, machine: Machine) -> Machine:
             value=machine.name,
             next="Run: cloudgpu ls --refresh",
         )
-    return looked_at(session, machine)
+    return refresh_or_raise(session, machine)
 
 
 def _cost(machine: Machine, by: timedelta) -> Money:

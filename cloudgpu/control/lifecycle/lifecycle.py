@@ -12,7 +12,7 @@ from cloudgpu.control.budgets.admission import carried
 from cloudgpu.control.inventory.local_files import clean_up_local_files
 from cloudgpu.control.inventory.protection import note, stopped_instead
 from cloudgpu.control.inventory.settle import settle, settle_to_end
-from cloudgpu.control.inventory.shared import without_shared
+from cloudgpu.control.inventory.shared import delete_shared_resources
 from cloudgpu.control.inventory.stop_proof import PROVED_WITHIN, is_stopped, prove
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.inventory.unrecorded_termination import Unrecorded, ended_unrecorded
@@ -227,11 +227,11 @@ def _settled_and_ended(session: Session, machine: Machine, why: str, *, failed: 
     if machine.launch_status == "open":
         machine = settle_to_end(session, machine, deadline=session.clock() + PROVED_WITHIN)
     if machine.terminated_at is None:
-        return without_shared(session, _end(session, machine, why, failed=failed))
+        return delete_shared_resources(session, _end(session, machine, why, failed=failed))
     kept.discard_line(session, machine, why)
     if machine.provider_id:
         session.provider_of(machine).terminate(machine.provider_id)  # what a killed `down` may have left
-    return without_shared(session, timers.drop(session, machine) if machine.timer else machine)
+    return delete_shared_resources(session, timers.drop(session, machine) if machine.timer else machine)
 
 
 def remove_unfit(session: Session, machine: Machine, error: CloudgpuError) -> None:

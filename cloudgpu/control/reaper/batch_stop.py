@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 from cloudgpu.control.inventory.protection import note, with_way
 from cloudgpu.control.inventory.stop_proof import PROVED_WITHIN
-from cloudgpu.control.inventory.sync_some import look_again
+from cloudgpu.control.inventory.sync_some import sync_some
 from cloudgpu.control.pricing.price_history import pin_to_the_end
 from cloudgpu.control.reaper.recheck import Judge, each_alone, still_to_end
 from cloudgpu.control.session.identity import by_account
@@ -96,7 +96,7 @@ def _asked_and_proved(session: Session, machines: Mapping[str, Machine]) -> dict
     wait = Waiting(session.waits, session.clock, f"{len(machines)} stops: not all proved yet", deadline)
     while True:
         refused = _refused(session, to_ask.values())
-        silent = look_again(session, list(waiting.values()), watched=True)
+        silent = sync_some(session, list(waiting.values()), watched=True)
         waiting = {one: row for one, row in waiting.items() if not _is_stopped(session, row)}
         to_ask = {one: row for one, row in waiting.items() if one in refused and not _is_final(refused[one])}
         final = {one: fault for one, fault in refused.items() if one in waiting and _is_final(fault)}

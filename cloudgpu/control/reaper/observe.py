@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.control.activity.agents import ask_activity, probe
 from cloudgpu.control.inventory.sync import look_at, regions_of
 from cloudgpu.control.inventory.sync_accounts import listed_all
-from cloudgpu.control.inventory.sync_some import look_again
+from cloudgpu.control.inventory.sync_some import sync_some
 from cloudgpu.control.session.accounts import queried_accounts, split_gaps, used_accounts
 from cloudgpu.control.session.identity import Whose, by_account, elsewhere
 from cloudgpu.control.session.reachable import names_here
@@ -97,7 +97,7 @@ def _told_one_by_one(session: Session, unlisted: Collection[str]) -> set[str]:
     """
     machines = [machine for machine in living(session.ledger.machines()) if machine.account in unlisted]
     asked = [machine for machine in machines if machine.launch_status == "made" and machine.provider_id]
-    unknown = look_again(session, asked)
+    unknown = sync_some(session, asked)
     return {machine.id for machine in asked if machine.id not in unknown}
 
 

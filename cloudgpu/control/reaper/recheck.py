@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.inventory.sync_some import look_again
+from cloudgpu.control.inventory.sync_some import sync_some
 from cloudgpu.control.pricing.traffic import record
 from cloudgpu.control.reaper.observe import AGAIN_AFTER_S, probe_twice
 from cloudgpu.core.activity.report import Report
@@ -120,12 +120,12 @@ def is_stale(session: Session, item: Item) -> bool:
 def _seen_again(session: Session, items: Sequence[Item], outcome: Outcome) -> list[Seen]:
     """Return what is known now of those that answered again; the others are named, and left alone."""
     living = [one for one in items if one.machine.terminated_at is None and not one.machine.is_named_resource]
-    silent = look_again(session, [one.machine for one in living])
+    silent = sync_some(session, [one.machine for one in living])
     again = [one.machine for one in living if one.id in silent and not isinstance(silent[one.id], Silent)]
     if again:
         session.pause(AGAIN_AFTER_S)
         asked = {machine.id for machine in again}
-        silent = {one: fault for one, fault in silent.items() if one not in asked} | look_again(session, again)
+        silent = {one: fault for one, fault in silent.items() if one not in asked} | sync_some(session, again)
     outcome.unanswered += [Unanswered(one.machine.name, silent[one.id].message) for one in living if one.id in silent]
     left = [one for one in items if one.id not in silent]
     rows = {one.id: session.ledger.machine(one.id) or one.machine for one in left}

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.inventory.retention_sync import leftovers_of
-from cloudgpu.control.inventory.sync_some import gone_if_terminated, looked_at
+from cloudgpu.control.inventory.sync_some import gone_if_terminated, refresh_or_raise
 from cloudgpu.control.pricing.attached_costs import rate_of_resource
 from cloudgpu.control.records.named_resources import write, write_removed
 from cloudgpu.control.session.accounts import split_gaps, used_accounts
@@ -183,7 +183,7 @@ def save(session: Session, machine: Machine, name: str | None, *, restart: bool 
     provider = session.provider_of(machine)
     if not (isinstance(provider, Imageable) and isinstance(provider, HasResources)):
         raise _no_images(machine)
-    machine = looked_at(session, machine)
+    machine = refresh_or_raise(session, machine)
     if machine.state not in (State.RUNNING, *PAUSED):
         raise _not_now(machine)
     runs_on = not restart or getattr(provider, "saves_running", False)

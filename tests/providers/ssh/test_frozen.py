@@ -15,7 +15,7 @@ from cloudgpu.control.api.down import ended, to_end
 from cloudgpu.control.inputs.launch_request import UpRequest
 from cloudgpu.control.inventory.sync import look_at_all
 from cloudgpu.control.inventory.sync_accounts import listed_all
-from cloudgpu.control.inventory.sync_some import look_again
+from cloudgpu.control.inventory.sync_some import sync_some
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.outage.opening import open_session
@@ -112,7 +112,7 @@ def test_a_frozen_host_alone_is_unknown_where_machines_are_asked_for_by_their_id
     usual |= {"terminated_at": time, "intended_at": time, "seen_at": None}
     ids = {name: instance_id(name, "a token") for name in ("frozen", "bigbox")}
     rows = [machine(**usual, id=name, name=name, region=name, provider_id=id_) for name, id_ in ids.items()]
-    assert list(look_again(session, rows)) == ["frozen"]
+    assert list(sync_some(session, rows)) == ["frozen"]
 
 
 def rows_on(session, **usual):
