@@ -17,7 +17,7 @@ from cloudgpu.views.clusters import cluster_value, sum_of
 from cloudgpu.views.machines import machine_value
 
 if TYPE_CHECKING:
-    from cloudgpu.control.clusters.together import Together
+    from cloudgpu.control.clusters.together import ClusterResult
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.model.machine import Machine
     from cloudgpu.errors import CloudgpuError
@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.machines.machines import ClusterDocument, ClusterMachinesDocument, MachineDocument
 
 
-def answer(session: Session, done: Together, output: Format, said: Callable[[ClusterMachinesDocument], str]) -> None:
+def answer(
+    session: Session, done: ClusterResult, output: Format, said: Callable[[ClusterMachinesDocument], str]
+) -> None:
     """Print what came of all nodes, as `said` where all went well; leave with the exit code of the gravest fault."""
     value = cluster(session, done.machines, done.faults)
     emit(output, value, partly(value) if done.faults else said(value))

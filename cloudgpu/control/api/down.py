@@ -9,7 +9,7 @@ from cloudgpu.control.clusters.engine import leave_nothing
 from cloudgpu.control.clusters.power import end_all
 from cloudgpu.control.clusters.together import gravest
 from cloudgpu.control.jobs.slurm.lines import keep_record
-from cloudgpu.control.lifecycle.lifecycle import Ended, end_all_of
+from cloudgpu.control.lifecycle.lifecycle import Ended, terminate_with_resources
 from cloudgpu.core.clusters.layout import engine_of_machine
 from cloudgpu.core.clusters.members import node_number
 from cloudgpu.core.model.identity import Elsewhere
@@ -235,7 +235,7 @@ def _ended(session: Session, machines: Sequence[Machine]) -> list[Ended | Cloudg
     try:
         if machine.gang is not None:
             return end_all(session, machines, why="asked by the user")
-        return [end_all_of(session, machine, why="asked by the user")]
+        return [terminate_with_resources(session, machine, why="asked by the user")]
     except CloudgpuError as error:
         return [error]
     except Exception as bug:  # noqa: BLE001  (the other machines have to be ended all the same)

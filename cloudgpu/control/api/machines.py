@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cloudgpu.access.copy.copy import Copied
     from cloudgpu.access.ssh.connection import Completed
     from cloudgpu.control.access.jupyter import JupyterTunnel
-    from cloudgpu.control.clusters.together import Together
+    from cloudgpu.control.clusters.together import ClusterResult
     from cloudgpu.control.inputs.launch_request import UpOptions
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.model.machine import Machine
@@ -401,7 +401,7 @@ class Machines(Capability):
     def _machine(self, row: Machine) -> MachineDocument:
         return machine(self._session, row)
 
-    def _cluster(self, done: Together) -> ClusterMachinesDocument:
+    def _cluster(self, done: ClusterResult) -> ClusterMachinesDocument:
         """Return a cluster with its machines; raise the gravest fault where one of them failed."""
         worst = done.gravest
         if worst is None:

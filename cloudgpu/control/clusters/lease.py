@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.control.budgets.admission import look_first
 from cloudgpu.control.budgets.credit import check_credit_of_hold, credit_of
-from cloudgpu.control.clusters.together import Together, each, faults_in, gravest, rows_now
+from cloudgpu.control.clusters.together import ClusterResult, each, faults_in, gravest, rows_now
 from cloudgpu.control.lifecycle import lease as single
-from cloudgpu.control.lifecycle.lifecycle import alone
+from cloudgpu.control.lifecycle.lifecycle import lock_machine
 from cloudgpu.control.team.law import check_may, check_override, law_of
 from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.model.machine import Machine, command_name
@@ -66,7 +66,7 @@ def _latest(leases: Sequence[Lease]) -> Lease:
     return Lease(max(one.expires for one in leases), max(one.renew_until for one in leases))
 
 
-def extend_all(session: Session, extension: ClusterExtension, *, override: str | None = None) -> Together:
+def extend_all(session: Session, extension: ClusterExtension, *, override: str | None = None) -> ClusterResult:
     """Carry out an extension: admitted for all nodes at once, set on each. Raises as `extend` does: then on none.
 
     A fault for each node on which it is not set: such a one keeps the lease that it had.
@@ -79,7 +79,7 @@ def extend_all(session: Session, extension: ClusterExtension, *, override: str |
     if extension.moves_renew_until:
         session.check_launchable()
         look_first(session, {}, lambda budget: any(budget.scope.covers(machine) for machine in machines))
-    with alone(session, machines[0]), changing(single.partly_set(command_name(machines[0]))):
+    with lock_machine(session, machines[0]), changing(single.partly_set(command_name(machines[0]))):
         looks = each(session, rows_now(session, machines), _extendable)
         latest = [one for one in looks if not isinstance(one, CloudgpuError)]
         outcomes: list[Machine | CloudgpuError] = [*faults_in(looks)]
@@ -87,7 +87,7 @@ def extend_all(session: Session, extension: ClusterExtension, *, override: str |
             lease = _latest([single.not_earlier(extension.lease, one) for one in latest])
             single.admit_lease(session, latest, lease, "extend", override, credit_of(session, latest[0]))
             outcomes += each(session, latest, partial(_put, lease=lease))
-    return Together(rows_now(session, machines), (*extension.faults, *faults_in(outcomes)))
+    return ClusterResult(rows_now(session, machines), (*extension.faults, *faults_in(outcomes)))
 
 
 def _extendable(session: Session, machine: Machine) -> Machine:
@@ -100,16 +100,16 @@ def _put(session: Session, machine: Machine, *, lease: Lease) -> Machine:
     return single.put_lease(session, machine, lease, "extend")
 
 
-def hold_all(session: Session, machines: Sequence[Machine], until: datetime | None) -> Together:
+def hold_all(session: Session, machines: Sequence[Machine], until: datetime | None) -> ClusterResult:
     """Hold all nodes of a cluster until then, or release them (None); a fault for each of which that is not known."""
     law = law_of(session)
     for machine in machines:
         check_may(session, machine, "hold", law=law)
     single.check_hold_end(session, command_name(machines[0]), until)
     check_credit_of_hold(session, machines, until)
-    with alone(session, machines[0]):
+    with lock_machine(session, machines[0]):
         outcomes = each(session, machines, partial(_held, until=until))
-    return Together(rows_now(session, machines), faults_in(outcomes))
+    return ClusterResult(rows_now(session, machines), faults_in(outcomes))
 
 
 def _held(session: Session, machine: Machine, *, until: datetime | None) -> Machine:

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.control.clusters.together import (
     Act,
-    Together,
+    ClusterResult,
     all_without_ledger,
     faults_in,
-    ledger_or_not,
-    others_first,
     rows_now,
+    with_or_without_ledger,
+    workers_first,
 )
 from cloudgpu.control.inventory.local_files import clean_up_local_files
-from cloudgpu.control.lifecycle.lifecycle import Ended, alone, end_held, stop_held
+from cloudgpu.control.lifecycle.lifecycle import Ended, end_locked, lock_machine, stop_locked
 from cloudgpu.control.team.law import check_may, law_of
 from cloudgpu.core.model.machine import Machine, command_name, has_retained_resources
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest
@@ -40,7 +40,7 @@ def check_stop_all(machines: Sequence[Machine]) -> None:
         )
 
 
-def stop_all(session: Session, machines: Sequence[Machine], *, why: str) -> Together:
+def stop_all(session: Session, machines: Sequence[Machine], *, why: str) -> ClusterResult:
     """Stop all nodes of a cluster; return once each is proved not to be billed, or why it is not.
 
     One that has ended by itself counts as stopped. Raises InvalidRequest as `check_stop_all`, RoleNeeded where it is
@@ -50,23 +50,23 @@ def stop_all(session: Session, machines: Sequence[Machine], *, why: str) -> Toge
     def act() -> list[Machine | CloudgpuError]:
         _check_may(session, machines, "stop")
         check_stop_all(machines)
-        with alone(session, machines[0]):
-            stopped = others_first(session, machines, stopping(why))
+        with lock_machine(session, machines[0]):
+            stopped = workers_first(session, machines, stopping(why))
         clean_up_local_files(session)  # not under the lock: what is locked may still be made
         return stopped
 
     outcomes = all_without_ledger(session, machines, act, f"{command_name(machines[0])} is stopped and not billed")
-    return Together(rows_now(session, machines), faults_in(outcomes))
+    return ClusterResult(rows_now(session, machines), faults_in(outcomes))
 
 
 def stopping(why: str) -> Act[Machine]:
     """Return what stops one node under a lock that the caller holds, whether the ledger is there or not."""
-    return ledger_or_not(partial(_stopped, why=why), lambda one: f"{one.name} is {one.state} and not billed")
+    return with_or_without_ledger(partial(_stopped, why=why), lambda one: f"{one.name} is {one.state} and not billed")
 
 
 def _stopped(session: Session, machine: Machine, *, why: str) -> Machine:
     try:
-        return stop_held(session, machine, why=why)
+        return stop_locked(session, machine, why=why)
     except InstanceNotFound as gone:
         latest = session.ledger.machine(machine.id) or machine
         if latest.terminated_at is None:
@@ -84,11 +84,11 @@ def end_all(session: Session, machines: Sequence[Machine], *, why: str) -> list[
 
     def act() -> list[Ended | CloudgpuError]:
         _check_may(session, machines, "end")
-        with alone(session, machines[0]):
-            ending = ledger_or_not(
-                partial(end_held, why=why), lambda one: f"{one.machine.name} was ended and nothing of it is left"
+        with lock_machine(session, machines[0]):
+            ending = with_or_without_ledger(
+                partial(end_locked, why=why), lambda one: f"{one.machine.name} was ended and nothing of it is left"
             )
-            ended = others_first(session, machines, ending)
+            ended = workers_first(session, machines, ending)
         clean_up_local_files(session)
         return ended
 

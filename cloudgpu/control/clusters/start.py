@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from cloudgpu.control.access.reach import wait_until_ready
 from cloudgpu.control.clusters.engine import set_up
 from cloudgpu.control.clusters.power import check_stop_all, stopping
-from cloudgpu.control.clusters.together import Together, each, faults_in, gravest, others_first, rows_now
-from cloudgpu.control.lifecycle.lifecycle import alone
+from cloudgpu.control.clusters.together import ClusterResult, each, faults_in, gravest, rows_now, workers_first
+from cloudgpu.control.lifecycle.lifecycle import lock_machine
 from cloudgpu.control.lifecycle.start import AWAKE, admit_start, check_start, may_start, start_held, to_start
 from cloudgpu.core.clusters.layout import engine_of_machine
 from cloudgpu.core.model.machine import Machine, and_billed, command_name
@@ -43,7 +43,7 @@ def start_all(
     override: str | None = None,
     no_guard: bool = False,
     wait: bool = True,
-) -> Together:
+) -> ClusterResult:
     """Start the nodes of a stopped cluster under one new lease, and return their rows once all are accepted.
 
     With `wait`, once SSH of each is verified and its engine is ready: a fault names what runs and does not answer.
@@ -55,7 +55,7 @@ def start_all(
     check_start(session, machines, override)
     check_stop_all(machines)
     with changing(may_start(machines[0], name)):
-        with alone(session, machines[0]):
+        with lock_machine(session, machines[0]):
             rows = _looked_at(session, machines)
             asleep = [row for row in rows if row.state not in AWAKE]
             if asleep:
@@ -64,12 +64,12 @@ def start_all(
             else:
                 session.tell(f"{name} runs already; extend makes its lease longer")
         if not wait:
-            return Together(rows_now(session, rows))
+            return ClusterResult(rows_now(session, rows))
         outcomes = each(session, rows_now(session, rows), wait_until_ready)
-        with alone(session, machines[0]):
+        with lock_machine(session, machines[0]):
             _ended_meanwhile(session, rows, asleep, outcomes)
         faults = faults_in(outcomes) or _engine_again(session, rows_now(session, rows))
-    return Together(rows_now(session, rows), faults)
+    return ClusterResult(rows_now(session, rows), faults)
 
 
 def _engine_again(session: Session, rows: Sequence[Machine]) -> tuple[CloudgpuError, ...]:
@@ -122,7 +122,7 @@ def _refused_whole(
     assert first is not None  # noqa: S101  (for the type checker: there is one)
     name = command_name(rows[0])
     session.tell(f"{name}: {first.message} Stopping the nodes that have started")
-    unproved = faults_in(others_first(session, asleep, stopping(_WHY)))
+    unproved = faults_in(workers_first(session, asleep, stopping(_WHY)))
     ran = [row.name for row in rows if row not in asleep]
     before = f" {', '.join(ran)} ran before, and still {'runs' if len(ran) == 1 else 'run'}." if ran else ""
     worst = gravest(unproved)

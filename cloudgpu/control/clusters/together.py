@@ -21,7 +21,7 @@ Act = Callable[["Session", Machine], T]
 AT_ONCE = 16  # nodes that are asked, and proved, side by side
 
 
-class Together(NamedTuple):
+class ClusterResult(NamedTuple):
     """What came of one decision over all nodes: their rows now, in their order, and a fault for each that failed."""
 
     machines: tuple[Machine, ...]
@@ -68,7 +68,7 @@ def _tried(session: Session, machine: Machine, act: Act[T]) -> T | CloudgpuError
         )
 
 
-def others_first(session: Session, machines: Sequence[Machine], act: Act[T]) -> list[T | CloudgpuError]:
+def workers_first(session: Session, machines: Sequence[Machine], act: Act[T]) -> list[T | CloudgpuError]:
     """Return as `each` does; node 0, which knows what the others did, has its turn when they have had theirs."""
     first = [machine for machine in machines if node_number(machine) == 0]
     others = [machine for machine in machines if node_number(machine) != 0]
@@ -80,7 +80,7 @@ def others_first(session: Session, machines: Sequence[Machine], act: Act[T]) -> 
     return [said[machine.id] for machine in machines]
 
 
-def ledger_or_not(act: Act[T], done: Callable[[T], str]) -> Act[T]:
+def with_or_without_ledger(act: Act[T], done: Callable[[T], str]) -> Act[T]:
     """Return `act`, which goes on without a ledger that is away; `done` says what was done, without a full stop."""
     return lambda session, machine: without_ledger(session, machine, partial(act, session), done)
 

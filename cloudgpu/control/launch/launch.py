@@ -27,7 +27,7 @@ from cloudgpu.control.launch.together import send_all
 from cloudgpu.control.launch.volumes import with_volume
 from cloudgpu.control.lifecycle import timers
 from cloudgpu.control.lifecycle.lease import latest_of, set_lease
-from cloudgpu.control.lifecycle.lifecycle import remove_unfit, remove_with
+from cloudgpu.control.lifecycle.lifecycle import remove_with, terminate_failed_launch
 from cloudgpu.control.records import retention as kept
 from cloudgpu.control.session.accounts import is_forgotten
 from cloudgpu.control.session.guarding import check_launch_guarded, is_guarded
@@ -268,7 +268,7 @@ def _until_ready(session: Session, machine: Machine, *, found: bool, wait: bool)
         # One that nobody lets us through to may be well: whoever is let in can use it.
         if isinstance(error, Unreachable) and not isinstance(error, AccessBlocked):
             if not found:
-                remove_unfit(session, machine, error)
+                terminate_failed_launch(session, machine, error)
             raise
         billed = and_billed(machine, " and billed meanwhile")
         left = f"{machine.name} is launched{billed}; to end it: cloudgpu down {command_name(machine)}"

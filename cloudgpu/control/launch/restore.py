@@ -15,7 +15,7 @@ from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.offers import offers_or_known
 from cloudgpu.control.launch.plan import Prepared, prepare_again
 from cloudgpu.control.launch.volumes import with_volume
-from cloudgpu.control.lifecycle.lifecycle import alone
+from cloudgpu.control.lifecycle.lifecycle import lock_machine
 from cloudgpu.control.lifecycle.parking import park
 from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.control.lifecycle.timers import drop
@@ -82,7 +82,7 @@ def _ready(session: Session, machine: Machine) -> Machine:
     machine = wait_until_ready(session, machine)
     if not machine.retained:
         return machine
-    with alone(session, machine):
+    with lock_machine(session, machine):
         return kept.superseded(session, session.ledger.machine(machine.id) or machine)
 
 
@@ -115,7 +115,7 @@ def settled_first(session: Session, machine: Machine) -> Machine:
     """Return the row of a machine whose comeback may have been interrupted, settled: it runs, or can be tried again."""
     if machine.launch_status != "open" or not machine.retained:
         return machine
-    with alone(session, machine):
+    with lock_machine(session, machine):
         machine = session.ledger.machine(machine.id) or machine
         return (
             settle(session, machine, deadline=session.clock() + PROVED_WITHIN)
@@ -143,7 +143,7 @@ def plan_comeback(
     check_override(session, override)
     session.check_launchable()
     check_comeback(session, machine)
-    with alone(session, machine):
+    with lock_machine(session, machine):
         machine = session.ledger.machine(machine.id) or machine
         if has_retained_resources(machine) and not keeping.is_parked(machine):
             machine = park(session, machine, why="its start was asked")
@@ -181,7 +181,7 @@ def come_back(
     if not wait:
         session.tell(f"{machine.name}: its image stays until ls --refresh has seen it run for a while")
         return machine
-    with alone(session, machine):
+    with lock_machine(session, machine):
         return kept.superseded(session, session.ledger.machine(machine.id) or machine)
 
 
@@ -235,7 +235,7 @@ def check_move(session: Session, move: Move, lease: Lease, override: str | None)
 def move(session: Session, machine: Machine, *, why: str) -> Machine:
     """End a stopped machine and make an image of its disk; return its row, to be brought back from that."""
     check_may(session, machine, "start")
-    with alone(session, machine):
+    with lock_machine(session, machine):
         return park(session, session.ledger.machine(machine.id) or machine, why=why)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.control.inventory.settle import SURELY_NOT_MADE, send, wait_while_cleaned
 from cloudgpu.control.inventory.shared import delete_unused_shared
 from cloudgpu.control.inventory.unrecorded_termination import ended_unrecorded
-from cloudgpu.control.lifecycle.lifecycle import end_held
+from cloudgpu.control.lifecycle.lifecycle import end_locked
 from cloudgpu.control.network.host_keys import pin_given
 from cloudgpu.core.events.launch_lines import launch_settled
 from cloudgpu.core.events.observed_lines import instance_observed
@@ -129,7 +129,7 @@ def end_part(session: Session, ids: Sequence[str], why: str) -> None:
         if machine is None or machine.terminated_at is not None:
             continue
         try:
-            end_held(session, machine, why=why, failed=True)
+            end_locked(session, machine, why=why, failed=True)
         except CloudgpuError as error:
             session.tell(f"{machine.name} could not be ended ({error.message}) cloudgpu reap ends it.")
             faults.append(error)

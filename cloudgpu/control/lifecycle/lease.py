@@ -19,7 +19,7 @@ from cloudgpu.control.budgets.store import budgets
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.inventory.sync_some import gone_if_terminated, refresh_or_raise
 from cloudgpu.control.lifecycle import timers
-from cloudgpu.control.lifecycle.lifecycle import all_carried, alone, lease_line
+from cloudgpu.control.lifecycle.lifecycle import all_carried, lease_line, lock_machine
 from cloudgpu.control.policies.resolve import limits_of, policy_of
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.law import by, check_may, check_override
@@ -156,7 +156,7 @@ def extend(session: Session, extension: Extension, *, override: str | None = Non
     if extension.moves_renew_until:
         session.check_launchable()  # a ledger that lacks a part of its past knows neither what was spent nor budgets
         look_first(session, {}, lambda budget: budget.scope.covers(machine))
-    with alone(session, machine):
+    with lock_machine(session, machine):
         latest = latest_of(session, session.ledger.machine(machine.id) or machine)
         check_learns_lease(session, latest)
         lease, credit = not_earlier(extension.lease, latest), credit_of(session, latest)
@@ -271,7 +271,7 @@ def set_hold(session: Session, machine: Machine, until: datetime | None, *, paid
     check_hold_end(session, machine.name, until)
     if paid:
         check_credit_of_hold(session, [machine], until)
-    with alone(session, machine):
+    with lock_machine(session, machine):
         return hold_held(session, machine, until)
 
 

@@ -68,7 +68,7 @@ class Ended:
 def stop(session: Session, machine: Machine, *, why: str, check: Callable[[Machine], None] | None = None) -> Machine:
     """Stop the machine, or park it where it cannot be stopped; return its row once it is proved not to be billed.
 
-    `check` is as of `end_all_of`. Raises InvalidRequest for a machine that can be neither, or whose policy keeps
+    `check` is as of `terminate_with_resources`. Raises InvalidRequest for a machine that can be neither, or whose policy keeps
     nothing of it; StopUnproved when the proof did not come in time; RoleNeeded where it is not theirs to stop;
     Unrecorded when it is stopped and the ledger, which is away, does not know it yet.
     """
@@ -81,7 +81,7 @@ def _stopped_words(machine: Machine) -> str:
 
 def _stop_alone(session: Session, machine: Machine, *, why: str, check: Callable[[Machine], None] | None) -> Machine:
     check_may(session, machine, "stop")
-    with alone(session, machine), changing(unproved("stop", machine.name)), denied(session, machine, "stop"):
+    with lock_machine(session, machine), changing(unproved("stop", machine.name)), denied(session, machine, "stop"):
         machine = session.ledger.machine(machine.id) or machine
         if check is not None:
             check(machine)
@@ -96,7 +96,7 @@ def _stop_alone(session: Session, machine: Machine, *, why: str, check: Callable
     return machine
 
 
-def stop_held(session: Session, machine: Machine, *, why: str) -> Machine:
+def stop_locked(session: Session, machine: Machine, *, why: str) -> Machine:
     """Stop a machine that is not parked instead, as `stop` does, under a lock that the caller holds."""
     with changing(unproved("stop", machine.name)), denied(session, machine, "stop"):
         machine = _stop(session, settled_row(session, machine), why)
@@ -149,11 +149,11 @@ def not_started(session: Session, machine: Machine) -> Draft:
 
 
 def end(session: Session, machine: Machine, *, why: str) -> Machine:
-    """End a machine as `end_all_of` does; return its row."""
-    return end_all_of(session, machine, why=why).machine
+    """End a machine as `terminate_with_resources` does; return its row."""
+    return terminate_with_resources(session, machine, why=why).machine
 
 
-def end_all_of(
+def terminate_with_resources(
     session: Session,
     machine: Machine,
     *,
@@ -177,15 +177,15 @@ def _end_alone(
     session: Session, machine: Machine, *, why: str, failed: bool, check: Callable[[Machine], None] | None
 ) -> Ended:
     check_may(session, machine, "end")
-    with alone(session, machine):
+    with lock_machine(session, machine):
         if check is not None:
             check(session.ledger.machine(machine.id) or machine)
         machine, on_purpose = _all_ended(session, machine, why, failed=failed)
     return _end_recorded(session, machine, on_purpose)
 
 
-def end_held(session: Session, machine: Machine, *, why: str, failed: bool = False) -> Ended:
-    """End the machine and all that was made with it, as `end_all_of`, under a lock that the caller holds."""
+def end_locked(session: Session, machine: Machine, *, why: str, failed: bool = False) -> Ended:
+    """End the machine and all that was made with it, as `terminate_with_resources`, under a lock that the caller holds."""
     return _end_recorded(session, *_all_ended(session, machine, why, failed=failed))
 
 
@@ -234,7 +234,7 @@ def _settled_and_ended(session: Session, machine: Machine, why: str, *, failed: 
     return delete_shared_resources(session, timers.drop(session, machine) if machine.timer else machine)
 
 
-def remove_unfit(session: Session, machine: Machine, error: CloudgpuError) -> None:
+def terminate_failed_launch(session: Session, machine: Machine, error: CloudgpuError) -> None:
     """End a machine that did not come up. The caller raises `fault`, which is made to say how this went.
 
     One that was started from an image keeps that: nothing of what it held is lost.
@@ -242,12 +242,12 @@ def remove_unfit(session: Session, machine: Machine, error: CloudgpuError) -> No
     machine, why = session.ledger.machine(machine.id) or machine, f"it did not come up: {error.message}"
     try:
         if machine.retained:
-            with alone(session, machine):
+            with lock_machine(session, machine):
                 put_back(session, machine, why=why)
             error.message += " It was ended again; its image is kept."
             error.next = f"Run: cloudgpu start {command_name(machine)}"
         else:
-            end_all_of(session, machine, why=why, failed=True)
+            terminate_with_resources(session, machine, why=why, failed=True)
             error.message += " It was removed; nothing is left running."
     except Unrecorded as second:
         error.message += f" {second.message}"
@@ -265,7 +265,7 @@ def remove_with(session: Session, machine: Machine, error: CloudgpuError) -> Non
     if machine.terminated_at is not None:
         return
     try:
-        end_all_of(session, machine, why=f"not all of its cluster came up: {error.message}", failed=True)
+        terminate_with_resources(session, machine, why=f"not all of its cluster came up: {error.message}", failed=True)
         error.message += f" {machine.name} was ended with it."
     except CloudgpuError as second:
         error.message += f" {machine.name} could not be ended ({second.message})."
@@ -334,7 +334,7 @@ def settled_row(session: Session, machine: Machine) -> Machine:
     return machine
 
 
-def alone(session: Session, machine: Machine) -> contextlib.AbstractContextManager[None]:
+def lock_machine(session: Session, machine: Machine) -> contextlib.AbstractContextManager[None]:
     """Return what keeps every other process from this machine, and from launches of the same request."""
     name = lock_name(machine.key or machine.id)
     if session.held(name):

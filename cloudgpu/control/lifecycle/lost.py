@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.lifecycle.lifecycle import alone
+from cloudgpu.control.lifecycle.lifecycle import lock_machine
 from cloudgpu.control.session.base import is_mine
 from cloudgpu.control.team.law import check_may, law_of
 from cloudgpu.core.events.launch_lines import launch_settled
@@ -33,7 +33,7 @@ def lose(session: Session, machine: Machine, why: str) -> Machine:
         message = "Say why it is known that the machine is gone."
         raise InvalidRequest(message, field="--lost", value=why, next="For example: --lost 'bigbox was reinstalled'")
     _check_owner(session, machine)
-    with alone(session, machine):
+    with lock_machine(session, machine):
         machine = session.ledger.machine(machine.id) or machine
         if machine.terminated_at is not None:
             raise gone(machine, session.clock())

@@ -10,7 +10,14 @@ from cloudgpu.control.budgets.admission import decided, look_first
 from cloudgpu.control.budgets.credit import check_credit, read_credit
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.lifecycle import timers
-from cloudgpu.control.lifecycle.lifecycle import all_carried, alone, lease_line, not_started, pausable, settled_row
+from cloudgpu.control.lifecycle.lifecycle import (
+    all_carried,
+    lease_line,
+    lock_machine,
+    not_started,
+    pausable,
+    settled_row,
+)
 from cloudgpu.control.policies.resolve import check_renewable, lifetime_of_start, limits_of, policy_of
 from cloudgpu.control.pricing.price_history import available, price_again
 from cloudgpu.control.session.guarding import check_start_guarded, without_waiver
@@ -85,7 +92,7 @@ def start(
     only scheduled runs of the reaper would end it and none is heard, InvalidRequest, unless `no_guard`.
     """
     check_start(session, [machine], override)
-    with alone(session, machine), changing(may_start(machine, machine.name)):
+    with lock_machine(session, machine), changing(may_start(machine, machine.name)):
         latest = to_start(session, machine)
         if latest.state in AWAKE:  # one that cannot be stopped, too: its comeback was interrupted
             session.tell(f"{machine.name} is {latest.state} already; extend makes its lease longer")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.control.clusters.together import each
 from cloudgpu.control.inventory.protection import with_way
-from cloudgpu.control.lifecycle.lifecycle import end_held, stop_held
+from cloudgpu.control.lifecycle.lifecycle import end_locked, stop_locked
 from cloudgpu.control.lifecycle.parking import park
 from cloudgpu.control.reaper.batch_stop import goes_in_batches, stop_held_together
 from cloudgpu.control.reaper.observe import AGAIN_AFTER_S
@@ -76,10 +76,10 @@ def _done(session: Session, item: Item) -> Machine:
     machine, why = session.ledger.machine(item.id) or item.machine, item.decision.why
     match item.decision.do:
         case Do.STOP:
-            return stop_held(session, machine, why=why)
+            return stop_locked(session, machine, why=why)
         case Do.PARK | Do.IMAGE:
             return park(session, machine, why=why, finish=False)
         case Do.REMOVE if machine.is_named_resource:
             return remove_named(session, machine)
         case _:
-            return end_held(session, machine, why=why).machine
+            return end_locked(session, machine, why=why).machine

@@ -115,7 +115,7 @@ def _last_check(session: Session, item: Item, judge: Judge, check: Callable[[], 
 
 def _parked(session: Session, machine: Machine, why: str, check: Check) -> Machine:
     """End the machine and leave its disk; the looks that come make the image, so that no pass waits for that."""
-    with lifecycle.alone(session, machine):
+    with lifecycle.lock_machine(session, machine):
         machine = session.ledger.machine(machine.id) or machine
         check(machine)
         return park(session, machine, why=why, finish=False)
@@ -126,7 +126,7 @@ def _stopped(session: Session, machine: Machine, why: str, check: Check) -> Mach
 
 
 def _terminated(session: Session, machine: Machine, why: str, check: Check) -> Machine:
-    return lifecycle.end_all_of(session, machine, why=why, check=check).machine
+    return lifecycle.terminate_with_resources(session, machine, why=why, check=check).machine
 
 
 def _removed(session: Session, machine: Machine, why: str, check: Check) -> Machine:

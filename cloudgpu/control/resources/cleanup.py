@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.inventory.settle import CLEANING
-from cloudgpu.control.lifecycle.lifecycle import end_all_of
+from cloudgpu.control.lifecycle.lifecycle import terminate_with_resources
 from cloudgpu.control.records import retention as kept
 from cloudgpu.control.records.named_resources import write
 from cloudgpu.control.resources.orphans import again, price_of, there
@@ -185,7 +185,7 @@ def _ended(session: Session, one: Orphan) -> Cleaned:
             raise InvalidRequest(f"{machine.name} was started or is held since", field="name", value=machine.name)
 
     why = "it was left stopped (cloudgpu orphans --clean --stopped-older-than)"
-    machine = end_all_of(session, one.machine, why=why, check=check).machine
+    machine = terminate_with_resources(session, one.machine, why=why, check=check).machine
     _record(session, one, machine.id, "the machine was ended with all its retained resources")
     return Cleaned(one, gone=True)
 

@@ -16,7 +16,7 @@ from cloudgpu.control.inventory.settle import settle, settle_others
 from cloudgpu.control.inventory.sync import look_at_all, refresh
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
-from cloudgpu.control.lifecycle.lifecycle import end_all_of, stop
+from cloudgpu.control.lifecycle.lifecycle import stop, terminate_with_resources
 from cloudgpu.control.lifecycle.lost import lose
 from cloudgpu.control.lifecycle.timers import repair
 from cloudgpu.control.outage.opening import open_session
@@ -115,7 +115,7 @@ def test_on_a_server_of_postgresql_too_each_member_tells_of_the_own_machines_alo
         assert reap(session, ReapOptions()).exit_code == 8
     two.check_untouched()
     assert two.machine("owl").billed
-    end_all_of(two.ada, two.machine(), why="typed")
+    terminate_with_resources(two.ada, two.machine(), why="typed")
     assert (len(two.running(two.ada)), len(two.running(two.bob))) == (0, 1)
 
 
@@ -154,7 +154,7 @@ def test_watch_says_nothing_of_a_colleagues_account_until_nobody_has_asked_it_fo
 @pytest.mark.parametrize(
     "verb",
     [
-        lambda session, row: end_all_of(session, row, why="typed"),
+        lambda session, row: terminate_with_resources(session, row, why="typed"),
         lambda session, row: stop(session, row, why="typed"),
         refresh,
         lambda session, row: save(session, row, None),
@@ -177,7 +177,7 @@ def test_an_account_whose_name_is_not_configured_here_is_its_owners_alone(two):
     (gap,) = look_at_all(two.bob).unanswered
     assert gap.why.endswith("fox is a machine of ada's `lab-ada`, and config.toml here has no account lab-ada.")
     with pytest.raises(NotReachableHere, match=r"no account here is that one \(there it is called `lab-ada`\)"):
-        end_all_of(two.bob, two.machine(), why="typed")
+        terminate_with_resources(two.bob, two.machine(), why="typed")
     assert len(two.running(two.ada, "lab-ada")) == 1
 
 
@@ -189,7 +189,7 @@ def test_one_account_under_two_names_is_one(two):
     assert (look.unanswered, look.sentences) == ([], [])
     assert [row.name for row in two.bob.ledger.machines()] == ["fox"]
     assert age_of_view(two.bob, two.bob.ledger.machines()) is not None
-    assert end_all_of(two.bob, two.machine(), why="typed").machine.terminated_at is not None
+    assert terminate_with_resources(two.bob, two.machine(), why="typed").machine.terminated_at is not None
     assert two.running(two.ada) == []
 
 
@@ -198,7 +198,7 @@ def test_credentials_that_were_exchanged_between_two_commands_reach_nothing_of_b
     two.later()
     changed = two.home("ada", cloud="other")
     with pytest.raises(NotReachableHere):
-        end_all_of(changed, two.machine(), why="typed")
+        terminate_with_resources(changed, two.machine(), why="typed")
     assert [gap.scope for gap in look_at_all(changed).unanswered] == ["fake account ada"]
     two.check_untouched()
 
@@ -210,7 +210,7 @@ def test_an_account_of_another_provider_under_the_same_name_is_not_asked(two):
     bob = open_session(environ, clock=two.clock, tell=two.said.append)
     OPENED.append(weakref.ref(bob))
     with pytest.raises(NotReachableHere, match="no account here is that one"):
-        end_all_of(bob, two.machine(), why="typed")
+        terminate_with_resources(bob, two.machine(), why="typed")
     two.check_untouched()
 
 
@@ -257,7 +257,7 @@ def test_an_identity_is_asked_once_a_command(two):
     calls = two.ada.provider("lab").calls["identity"]
     again = two.home("ada")
     reap(again, ReapOptions())
-    end_all_of(again, two.machine(), why="typed")
+    terminate_with_resources(again, two.machine(), why="typed")
     assert again.provider("lab").calls["identity"] == calls + 1
 
 
@@ -345,7 +345,7 @@ def test_forgetting_an_account_ends_no_look_of_another_of_that_name(two):
     (two.root / "bob" / "config.toml").open("a").write('[accounts.local]\nprovider = "local"\n')
     forget(two.bob, plan(two.bob, environ, "lab"))
     assert look_at_all(two.ada).unanswered == []
-    end_all_of(two.ada, two.machine(), why="typed")
+    terminate_with_resources(two.ada, two.machine(), why="typed")
     assert two.running(two.ada) == []
 
 
@@ -396,7 +396,7 @@ def test_a_machine_of_another_account_is_billed_on_to_its_own_end(two):
     two.later(minutes=60)
     reap(two.bob, ReapOptions())
     two.later(minutes=60)
-    end_all_of(two.ada, two.machine(), why="typed")
+    terminate_with_resources(two.ada, two.machine(), why="typed")
     ended = from_iso(two.machine().terminated_at)
     assert (ended - begun).total_seconds() >= 2 * 3600
     (use,) = [one for one in two.ada.ledger.read(lambda view: list(view.uses())) if one[1].resource == "instance"]
@@ -421,7 +421,7 @@ def test_an_account_that_cannot_log_in_hides_no_other_account_from_its_machines(
         cloud.resources.clear()
     assert look_at_all(bob).unanswered == []
     assert two.machine().terminated_at is not None, "a machine that is missing was judged"
-    assert end_all_of(bob, two.machine("owl"), why="typed").machine.terminated_at is not None
+    assert terminate_with_resources(bob, two.machine("owl"), why="typed").machine.terminated_at is not None
     assert two.running(two.ada) == []
 
 
@@ -431,7 +431,7 @@ def test_an_account_of_any_name_that_cannot_say_who_it_is_may_be_a_machines(two)
     two.later()
     two.bob.provider("lab").fail_next("identity", AuthFailed("The login has expired."), times=99)
     with pytest.raises(AuthFailed):
-        end_all_of(two.bob, two.machine(), why="typed")
+        terminate_with_resources(two.bob, two.machine(), why="typed")
     assert [(gap.scope, gap.why) for gap in look_at_all(two.bob).unanswered] == [("lab", "The login has expired.")]
     assert two.machine().billed
 
@@ -444,7 +444,7 @@ def test_an_account_that_said_before_that_it_is_another_one_is_not_asked_for(two
     bob = two.home("bob")
     bob.provider("lab").fail_next("identity", AuthFailed("The login has expired."), times=99)
     with pytest.raises(NotReachableHere):
-        end_all_of(bob, two.machine(), why="typed")
+        terminate_with_resources(bob, two.machine(), why="typed")
     assert [gap.scope for gap in look_at_all(bob).unanswered] == ["fake account ada"]
 
 
@@ -492,7 +492,7 @@ def test_spot_prices_are_asked_of_the_own_machines_alone_and_from_their_own_last
     two.later()
     look_at_all(two.ada)
     assert (asked, len(prices_of(two)), prices_of(two, "owl")) == ([1], 1, [])
-    end_all_of(two.ada, two.machine(), why="typed")
+    terminate_with_resources(two.ada, two.machine(), why="typed")
     two.later()
     look_at_all(two.ada)
     calls = len(asked)
@@ -509,7 +509,7 @@ def test_spot_prices_of_one_account_are_asked_whatever_it_is_called_where_the_ma
     two.later()
     assert look_at_all(two.bob).sentences == []
     assert (len(prices_of(two)), two.bob.provider("shared").calls["price_history"]) == (1, 1)
-    end_all_of(two.bob, two.machine(), why="typed")
+    terminate_with_resources(two.bob, two.machine(), why="typed")
 
 
 def test_a_second_computer_may_call_the_same_account_by_another_name(two):

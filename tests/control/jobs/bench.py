@@ -17,7 +17,7 @@ from cloudgpu.control.jobs.follow import follow
 from cloudgpu.control.jobs.inputs.request import parse_run
 from cloudgpu.control.jobs.plan import begin, plan_run
 from cloudgpu.control.jobs.store import the_job
-from cloudgpu.control.lifecycle.lifecycle import end_all_of
+from cloudgpu.control.lifecycle.lifecycle import terminate_with_resources
 from cloudgpu.control.outage.opening import open_session
 
 STEPS, EACH = 40, 5  # of the training, and between two checkpoints
@@ -159,7 +159,7 @@ class Bench:
 
     def end(self):
         for machine in self.left():
-            end_all_of(self.session, machine, why="the test is over")
+            terminate_with_resources(self.session, machine, why="the test is over")
         self.session.ledger.close()
 
 

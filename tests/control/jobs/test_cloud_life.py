@@ -12,7 +12,7 @@ import pytest
 
 from cloudgpu.control.jobs.cancel import request_cancel
 from cloudgpu.control.jobs.carry import Carrier
-from cloudgpu.control.lifecycle.lifecycle import end_all_of
+from cloudgpu.control.lifecycle.lifecycle import terminate_with_resources
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.control.session import guarding
 from cloudgpu.control.setup.ledger_admin import verified
@@ -249,7 +249,7 @@ def watched_to_the_end(world, job):
 def test_a_machine_that_its_user_ends_is_not_replaced(world):
     job = world.asked(pause=20)
     world.child(job, until=runs)
-    end_all_of(world.session, world.machine_of(job), why="down by ada")
+    terminate_with_resources(world.session, world.machine_of(job), why="down by ada")
     world.child(job)
     job = world.now(job)
     assert (job.is_living, job.state, len(job.attempts)) == (False, State.LOST, 1)

@@ -243,11 +243,11 @@ def test_an_end_that_we_asked_is_exact(lab):
 
 
 def test_a_machine_that_never_came_up_says_so(lab):
-    from cloudgpu.control.lifecycle.lifecycle import remove_unfit
+    from cloudgpu.control.lifecycle.lifecycle import terminate_failed_launch
     from cloudgpu.errors import Unreachable
 
     row, well = lab.up().machine, lab.up(new=True).machine
-    remove_unfit(lab.session, row, Unreachable("no answer"))
+    terminate_failed_launch(lab.session, row, Unreachable("no answer"))
     end(lab.session, well, why="test")
     assert lines(lab, row, "terminate_requested")[0].body["failed"] is True
     assert latest(lab, row).launch_failed

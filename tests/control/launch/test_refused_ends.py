@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cloudgpu.control.inventory.unrecorded_termination import ended_unrecorded
-from cloudgpu.control.lifecycle.lifecycle import end_all_of, remove_unfit, stop
+from cloudgpu.control.lifecycle.lifecycle import stop, terminate_failed_launch, terminate_with_resources
 from cloudgpu.core.alerts.findings import machine_findings
 from cloudgpu.core.model.instances import TAG_ID
 from cloudgpu.errors import EndRefused, LedgerUnavailable, ProviderUnavailable, Unreachable
@@ -44,13 +44,13 @@ def test_a_machine_whose_end_was_refused_is_stopped_and_can_be_started_again(lab
     row = lab.up(name="fox").machine
     refuse(lab, "terminate")
     with pytest.raises(EndRefused) as refused:
-        end_all_of(lab.session, row, why="asked")
+        terminate_with_resources(lab.session, row, why="asked")
     assert refused.value.message.startswith("fox was not ended: It is locked. It was stopped instead")
     row = lab.session.ledger.machine(row.id)
     assert (row.state, row.refused_action.action, row.discard) == ("stopped", "terminate", False)
     (told,) = machine_findings([row], {}, lab.clock())
     assert (told.kind, told.urgent) == ("end refused", False)
-    end_all_of(lab.session, row, why="asked")
+    terminate_with_resources(lab.session, row, why="asked")
     assert lab.machines() == []
 
 
@@ -68,7 +68,7 @@ def test_a_launch_that_did_not_come_up_and_may_not_be_removed_says_what_lifts_th
     row = lab.up(name="fox").machine
     refuse(lab, "terminate")
     fault = Unreachable("It did not answer.")
-    remove_unfit(lab.session, row, fault)
+    terminate_failed_launch(lab.session, row, fault)
     assert ("It was stopped instead" in fault.message, LIFT in fault.next) == (True, True)
     assert lab.machines() == []
 

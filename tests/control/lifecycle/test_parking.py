@@ -19,7 +19,7 @@ from cloudgpu.control.launch.restore import (
     settled_first,
     started,
 )
-from cloudgpu.control.lifecycle.lifecycle import alone, end, end_all_of, stop
+from cloudgpu.control.lifecycle.lifecycle import end, lock_machine, stop, terminate_with_resources
 from cloudgpu.control.lifecycle.parking import park
 from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.core.model.facts import AttachedCost
@@ -378,7 +378,7 @@ def test_a_volume_is_attached_without_waiting_for_ssh_and_again_where_that_was_l
 
 
 def test_down_keeps_a_volume_and_names_it(lab):
-    done = end_all_of(lab.session, spot(lab, setup=DATA), why="test")
+    done = terminate_with_resources(lab.session, spot(lab, setup=DATA), why="test")
     assert [(one.kind, one.name) for one in done.on_purpose] == [(Kind.VOLUME, "data")]
     assert [one.name for one in things(lab)] == ["data"]
 
@@ -506,7 +506,7 @@ def test_a_down_that_died_is_finished_by_the_next_look_or_down(lab, monkeypatch,
 def test_a_machine_that_a_pass_has_just_parked_is_shown_with_what_its_disk_costs(lab):
     """The disk is in no line of what is kept before the next look: it costs all the same, and not $0.00."""
     row = spot(lab)
-    with alone(lab.session, row):
+    with lock_machine(lab.session, row):
         row = park(lab.session, now(lab, row), why="test", finish=False)
     assert (row.parked, row.retained, row.terminated_at is not None) == (True, (), True)
     disk = AttachedCost("disk of 100 GB", 8 * 10**9, at_most=False, running=True, kept=True, named=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cloudgpu.control.inventory.sync import refresh
-from cloudgpu.control.lifecycle.lifecycle import end_all_of
+from cloudgpu.control.lifecycle.lifecycle import terminate_with_resources
 from cloudgpu.control.spot.history import history
 from cloudgpu.control.spot.interruptions import FREE, _free, note_interruptions
 from cloudgpu.views.history import _WORDS as SENTENCES
@@ -46,7 +46,7 @@ def test_a_machine_that_is_taken_is_written_down_once_with_what_it_cost(lab):
 def test_a_machine_that_its_user_ends_is_no_interruption(lab):
     machine = the_machine(lab)
     lab.later(hours=1)
-    end_all_of(lab.session, machine, why="down by ada")
+    terminate_with_resources(lab.session, machine, why="down by ada")
     assert (note_interruptions(lab.session), lines(lab, machine)) == (0, [])
     assert [one.kind for one in history(lab.session.ledger)] == ["made", "ended"]
 

@@ -6,7 +6,7 @@ import pytest
 
 from cloudgpu.cli.jobs.spot_backtest import text
 from cloudgpu.control.inventory.sync import refresh
-from cloudgpu.control.lifecycle.lifecycle import end_all_of
+from cloudgpu.control.lifecycle.lifecycle import terminate_with_resources
 from cloudgpu.control.spot.backtest import Wanted, seen_traces, spot_backtested
 from cloudgpu.errors import InvalidRequest
 from tests.control.conftest import Lab
@@ -50,7 +50,7 @@ def test_a_place_where_only_one_state_was_seen_says_too_little(lab):
     lab.later(hours=3)
     assert seen_traces(lab.session) == []
     (machine,) = lab.rows()
-    end_all_of(lab.session, machine, why="down by ada")
+    terminate_with_resources(lab.session, machine, why="down by ada")
     assert seen_traces(lab.session) == []
 
 

@@ -14,7 +14,7 @@ from cloudgpu.control.clusters.together import each, faults_in, gravest
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.jobs.slurm.lines import keep_record
 from cloudgpu.control.launch.restore import started
-from cloudgpu.control.lifecycle.lifecycle import end_all_of, stop
+from cloudgpu.control.lifecycle.lifecycle import stop, terminate_with_resources
 from cloudgpu.control.lifecycle.start import new_lease
 from cloudgpu.core.clusters.layout import in_order
 from cloudgpu.core.events.job_lines import job_gang_refused, job_machine
@@ -98,7 +98,7 @@ def terminate_gang(session: Session, machine: Machine, why: str) -> None:
     """
     nodes = nodes_of(session, machine)
     if len(nodes) == 1:
-        end_all_of(session, machine, why=why)
+        terminate_with_resources(session, machine, why=why)
         return
     if _lives(nodes):
         keep_record(session, nodes)
