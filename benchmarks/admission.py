@@ -18,7 +18,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 from cloudgpu.control.budgets.store import counted_prices
-from cloudgpu.core.budgets.admission import Billed, asking
+from cloudgpu.core.budgets.admission import Billed, admission_request
 from cloudgpu.core.budgets.budget import Budget, Scope, Span
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.values.money import Money
@@ -73,7 +73,9 @@ def _admission(place: Path, budget: Budget) -> float:
         def unpriced(_since: datetime | None) -> Billed:
             return ledger.uses(unpriced=True)
 
-        return _cpu(lambda: asking([budget], wanted, ledger.exposures(), ended, prices, NOW, unpriced).admission())
+        return _cpu(
+            lambda: admission_request([budget], wanted, ledger.exposures(), ended, prices, NOW, unpriced).admission()
+        )
 
 
 def _now() -> datetime:

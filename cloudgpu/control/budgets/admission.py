@@ -11,9 +11,9 @@ from cloudgpu.control.budgets.reserved import reserved
 from cloudgpu.control.budgets.store import budgets, counted_prices
 from cloudgpu.control.inventory.sync import look_at
 from cloudgpu.control.team.law import check_override
-from cloudgpu.core.budgets.admission import Asking, Billed, asking
+from cloudgpu.core.budgets.admission import AdmissionRequest, Billed, admission_request
 from cloudgpu.core.budgets.budget import Budget
-from cloudgpu.core.budgets.refusal import Way, refusal
+from cloudgpu.core.budgets.refusal import Remedy, refusal
 from cloudgpu.core.events.lab_lines import budget_overridden
 from cloudgpu.core.events.log import Draft, Event
 from cloudgpu.core.model.identity import gap_text
@@ -31,15 +31,15 @@ Decision = Callable[["View"], Sequence[Draft]]
 FRESH_FOR = timedelta(minutes=15)
 
 
-class NotCarried(Exception):
+class NotAdmitted(Exception):
     """A budget does not carry what was asked; the transaction ends with nothing written."""
 
-    def __init__(self, ask: Asking) -> None:
+    def __init__(self, ask: AdmissionRequest) -> None:
         super().__init__("a budget does not allow it")
         self.ask = ask
 
 
-def look_first(session: Session, accounts: Mapping[str, str], covers: Callable[[Budget], bool]) -> None:
+def sync_before_admission(session: Session, accounts: Mapping[str, str], covers: Callable[[Budget], bool]) -> None:
     """Look at these accounts, and at those that the budgets which `covers` names span, where the view is old.
 
     Older than a quarter of an hour, that is; `accounts` come with the region whose look counts, where that is a host.
@@ -84,18 +84,18 @@ def _scope(session: Session, account: str, region: str | None) -> str:
         return ""
 
 
-def decided(session: Session, decision: Decision, way: Way) -> tuple[Event, ...]:
-    """Write what `decision` returns in one transaction, as `Ledger.decide`; it asks the budgets by `carried`.
+def append_if_admitted(session: Session, decision: Decision, way: Remedy) -> tuple[Event, ...]:
+    """Write what `decision` returns in one transaction, as `Ledger.decide`; it asks the budgets by `admit`.
 
     Raises BudgetRefused, with what would fit, where they do not carry it; `way` says how to ask for less.
     """
     try:
         return session.ledger.decide(decision)
-    except NotCarried as refused:
+    except NotAdmitted as refused:
         raise refusal(refused.ask, way) from None
 
 
-def carried(
+def admit(
     session: Session,
     view: View,
     wanted: Budgeted,
@@ -109,12 +109,12 @@ def carried(
     `others` are wanted with it, all or none: the further nodes of the cluster of this name.
     Raises NotCarried where a budget refuses it, and no reason is given or it does not allow to be overridden.
     """
-    ask = ask_budgets(session, view, wanted, others=others, of_cluster=of_cluster)
+    ask = evaluate_budgets(session, view, wanted, others=others, of_cluster=of_cluster)
     refusals = ask.admission().refusals if ask.accounts else ()
     if not refusals:
         return []
     if override is None or not all(one.budget.allow_override for one in refusals):
-        raise NotCarried(ask)
+        raise NotAdmitted(ask)
     check_override(session, override)
     passed = [(one.budget.name, _too_much(one.tightest.total, one.budget.limit)) for one in refusals]
     session.tell("let past: " + ", ".join(f"{name} (by up to {amount.text()})" for name, amount in passed))
@@ -125,9 +125,9 @@ def _too_much(total: Money, limit: Money) -> Money:
     return max(total - limit, Money(0))
 
 
-def ask_budgets(
+def evaluate_budgets(
     session: Session, view: View, wanted: Budgeted, *, others: Sequence[Budgeted] = (), of_cluster: str = ""
-) -> Asking:
+) -> AdmissionRequest:
     """Return what is wanted, a row as it would be in the ledger, with what the budgets that cover it carry already.
 
     `others` are wanted with it: the further nodes of the cluster of this name.
@@ -135,7 +135,7 @@ def ask_budgets(
     covering = [budget for budget in budgets(session) if budget.scope.covers(wanted)]
     now = session.clock()
     if not covering:
-        return Asking(wanted, (), frozenset(), counted_prices(session), now)
+        return AdmissionRequest(wanted, (), frozenset(), counted_prices(session), now)
 
     def ended(since: datetime | None) -> Billed:
         return view.billed("" if since is None else iso(since))
@@ -145,4 +145,4 @@ def ask_budgets(
 
     rows = [*view.exposures(), *reserved(session, view, wanted)]
     prices = counted_prices(session)
-    return asking(covering, wanted, rows, ended, prices, now, unpriced, others, of_cluster)
+    return admission_request(covering, wanted, rows, ended, prices, now, unpriced, others, of_cluster)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from cloudgpu.config.files.zones import zone_of
 from cloudgpu.config.money.currencies import rate_of, typed_rate
-from cloudgpu.control.budgets.admission import look_first
+from cloudgpu.control.budgets.admission import sync_before_admission
 from cloudgpu.control.budgets.store import remove_budget, set_budget, standings, the_budgets
 from cloudgpu.control.inputs.periods import check_past
 from cloudgpu.control.session.accounts import provider_kinds
@@ -234,7 +234,7 @@ def _judged(session: Session, name: str | None, every: timedelta) -> BudgetJudge
     from cloudgpu.control.alerts.alerts import budget_findings, deliver, note
 
     found = the_budgets(session, name)
-    look_first(session, {}, lambda budget: budget in found)
+    sync_before_admission(session, {}, lambda budget: budget in found)
     now, judged = session.clock(), standings(session, found)
     news = list(budget_findings(session, judged))
     told = deliver(session, news).value() if name is None else None

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.budgets.admission import look_first
+from cloudgpu.control.budgets.admission import sync_before_admission
 from cloudgpu.control.budgets.credit import check_credit_of_hold, credit_of
 from cloudgpu.control.clusters.together import ClusterResult, each, faults_in, gravest, rows_now
 from cloudgpu.control.lifecycle import lease as single
@@ -78,7 +78,7 @@ def extend_all(session: Session, extension: ClusterExtension, *, override: str |
     check_override(session, override)
     if extension.moves_renew_until:
         session.check_launchable()
-        look_first(session, {}, lambda budget: any(budget.scope.covers(machine) for machine in machines))
+        sync_before_admission(session, {}, lambda budget: any(budget.scope.covers(machine) for machine in machines))
     with lock_machine(session, machines[0]), changing(single.partly_set(command_name(machines[0]))):
         looks = each(session, rows_now(session, machines), _extendable)
         latest = [one for one in looks if not isinstance(one, CloudgpuError)]

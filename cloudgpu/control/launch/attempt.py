@@ -10,7 +10,7 @@ from cloudgpu.agent import own_source
 from cloudgpu.agent import source as agent_source
 from cloudgpu.config.templates.render import DRIVER_TEMPLATE, driver_parts, parts_at
 from cloudgpu.control.access.reach import client_key
-from cloudgpu.control.budgets.admission import carried, decided
+from cloudgpu.control.budgets.admission import admit, append_if_admitted
 from cloudgpu.control.budgets.credit import check_credit, read_credit
 from cloudgpu.control.launch.budget_preview import way_of
 from cloudgpu.control.network.host_keys import makes_its_own
@@ -96,10 +96,10 @@ def record(session: Session, prepared: Prepared, places: Sequence[tuple[Offer, R
         check_credit(session, view, credit, [first, *others], scope_of_row(first), lease)
         cluster = made[0].request.cluster
         named = cluster.name if cluster else ""
-        return [*lines, *carried(session, view, first, prepared.override, others=others, of_cluster=named)]
+        return [*lines, *admit(session, view, first, prepared.override, others=others, of_cluster=named)]
 
     try:
-        decided(session, decision, way_of(session, prepared))
+        append_if_admitted(session, decision, way_of(session, prepared))
     except BaseException:
         for attempt in made:
             if (there := session.ledger.machine(attempt.machine)) is None or there.token != attempt.token:

@@ -7,12 +7,12 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.budgets.admission import ask_budgets, look_first
+from cloudgpu.control.budgets.admission import evaluate_budgets, sync_before_admission
 from cloudgpu.control.budgets.credit import credit_notes, planned_credit
 from cloudgpu.control.inventory.listing import machine
 from cloudgpu.control.pricing.price_history import on_demand_of
 from cloudgpu.core.budgets.credit import credit_refusal
-from cloudgpu.core.budgets.refusal import Way, period_text, refusal, shorter_launch
+from cloudgpu.core.budgets.refusal import Remedy, period_text, refusal, shorter_launch
 from cloudgpu.core.launch.plan_cost import beside_entry
 from cloudgpu.core.model.facts import HourlyPrice, MachineGuards, MachineSetup
 from cloudgpu.core.model.launch import setup_to_json
@@ -27,7 +27,7 @@ from cloudgpu.views.plans import plan_value
 if TYPE_CHECKING:
     from cloudgpu.control.launch.plan import Prepared
     from cloudgpu.control.session.session import Session
-    from cloudgpu.core.budgets.admission import Asking, Verdict
+    from cloudgpu.core.budgets.admission import AdmissionRequest, Verdict
     from cloudgpu.core.budgets.credit import CreditFit
     from cloudgpu.core.model.offers import Offer, Price
     from cloudgpu.views.documents.machines.machines import PlannedUpDocument, RequestDifference
@@ -79,25 +79,25 @@ def row_of_offer(prepared: Prepared, offer: Offer) -> BudgetSubject:
 def look_for_budgets(session: Session, prepared: Prepared) -> None:
     """Look at the accounts that the budgets span which cover the plan, where the last look is old."""
     row = row_of_plan(prepared)
-    look_first(session, {}, lambda budget: prepared.existing is None and budget.scope.covers(row))
+    sync_before_admission(session, {}, lambda budget: prepared.existing is None and budget.scope.covers(row))
 
 
-def way_of(session: Session, prepared: Prepared) -> Way:
+def way_of(session: Session, prepared: Prepared) -> Remedy:
     """Return how less can be asked for than this plan."""
     plan = prepared.plan
     command = f"cloudgpu start {prepared.name}" if prepared.again else "add"
     lease = plan.expires - session.clock()
-    return Way(shorter_launch(session.clock(), lease, command), offers=prepared.offers)
+    return Remedy(shorter_launch(session.clock(), lease, command), offers=prepared.offers)
 
 
-def budget_question(session: Session, prepared: Prepared) -> Asking | None:
+def budget_question(session: Session, prepared: Prepared) -> AdmissionRequest | None:
     """Return the plan, held against the budgets that cover it; None where nothing would be launched."""
     if prepared.existing is not None:
         return None
     price = on_demand_of(session, prepared.plan.offer, prepared.offers)
     wanted = row_of_plan(prepared, on_demand=price)
     others, name = [wanted] * (prepared.nodes - 1), prepared.name or "this cluster"
-    return session.ledger.read(lambda view: ask_budgets(session, view, wanted, others=others, of_cluster=name))
+    return session.ledger.read(lambda view: evaluate_budgets(session, view, wanted, others=others, of_cluster=name))
 
 
 def check_budgets(session: Session, prepared: Prepared) -> None:
@@ -129,7 +129,7 @@ def credit_of_plan(session: Session, prepared: Prepared) -> CreditFit | Cloudgpu
     return prepared.credit[0]
 
 
-def check_asking(ask: Asking, override: str | None, way: Way) -> None:
+def check_asking(ask: AdmissionRequest, override: str | None, way: Remedy) -> None:
     """Raise BudgetRefused where a budget does not carry what is asked and `override` does not pass it."""
     refusals = ask.admission().refusals
     if refusals and (override is None or not all(one.budget.allow_override for one in refusals)):

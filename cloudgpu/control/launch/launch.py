@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.access.ssh.target import AccessBlocked
 from cloudgpu.control.access.reach import wait_until_ready
-from cloudgpu.control.budgets.admission import look_first
+from cloudgpu.control.budgets.admission import sync_before_admission
 from cloudgpu.control.clusters.engine import set_up
 from cloudgpu.control.inventory.listing import machine
 from cloudgpu.control.inventory.local_files import clean_up_local_files, put_in_order
@@ -156,7 +156,7 @@ def _look_first(session: Session, prepared: Prepared) -> None:
     The accounts of budgets matter where something may be launched, not where a machine is there to be returned.
     """
     row = row_of_plan(prepared)
-    look_first(
+    sync_before_admission(
         session, {row.account: row.region}, lambda budget: prepared.existing is None and budget.scope.covers(row)
     )
     session.check_launchable()
@@ -165,7 +165,7 @@ def _look_first(session: Session, prepared: Prepared) -> None:
 def _look_at(session: Session, prepared: Prepared, offer: Offer) -> None:
     """Look at a further account before anything is sent there, as at the first one."""
     row = row_of_offer(prepared, offer)
-    look_first(session, {row.account: row.region}, lambda budget: budget.scope.covers(row))
+    sync_before_admission(session, {row.account: row.region}, lambda budget: budget.scope.covers(row))
     session.check_launchable()
 
 

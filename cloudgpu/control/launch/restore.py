@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.access.reach import wait_until_ready
-from cloudgpu.control.budgets.admission import ask_budgets, look_first
+from cloudgpu.control.budgets.admission import evaluate_budgets, sync_before_admission
 from cloudgpu.control.inventory.settle import settle
 from cloudgpu.control.inventory.stop_proof import PROVED_WITHIN
 from cloudgpu.control.launch.budget_preview import check_asking
@@ -23,7 +23,7 @@ from cloudgpu.control.pricing.attached_costs import image_price
 from cloudgpu.control.pricing.price_history import on_demand_of
 from cloudgpu.control.records import retention as kept
 from cloudgpu.control.team.law import check_may, check_override
-from cloudgpu.core.budgets.refusal import Way, shorter_launch
+from cloudgpu.core.budgets.refusal import Remedy, shorter_launch
 from cloudgpu.core.launch.attempt import setup_from_json
 from cloudgpu.core.launch.plan_cost import Extra, row_until
 from cloudgpu.core.model.facts import HourlyPrice
@@ -216,7 +216,7 @@ def check_move(session: Session, move: Move, lease: Lease, override: str | None)
     """
     session.check_launchable()
     row, offer = move.machine, move.offers[0]
-    look_first(session, {}, lambda budget: budget.scope.covers(row))
+    sync_before_admission(session, {}, lambda budget: budget.scope.covers(row))
     session.check_launchable()
     item, price = offer.available, on_demand_of(session, offer, move.offers)
     wanted = row_until(row, lease.renew_until)
@@ -228,8 +228,8 @@ def check_move(session: Session, move: Move, lease: Lease, override: str | None)
     )
     now = session.clock()
     shorter = shorter_launch(now, lease.expires - now, f"cloudgpu start {row.name} --move")
-    ask = session.ledger.read(lambda view: ask_budgets(session, view, wanted))
-    check_asking(ask, override, Way(shorter, offers=move.offers))
+    ask = session.ledger.read(lambda view: evaluate_budgets(session, view, wanted))
+    check_asking(ask, override, Remedy(shorter, offers=move.offers))
 
 
 def move(session: Session, machine: Machine, *, why: str) -> Machine:

@@ -13,19 +13,19 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.budgets.admission import decided, look_first
+from cloudgpu.control.budgets.admission import append_if_admitted, sync_before_admission
 from cloudgpu.control.budgets.credit import check_credit_of_hold, check_longer, credit_of
 from cloudgpu.control.budgets.store import budgets
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.inventory.sync_some import gone_if_terminated, refresh_or_raise
 from cloudgpu.control.lifecycle import timers
-from cloudgpu.control.lifecycle.lifecycle import all_carried, lease_line, lock_machine
+from cloudgpu.control.lifecycle.lifecycle import admit_all, lease_line, lock_machine
 from cloudgpu.control.policies.resolve import limits_of, policy_of
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.law import by, check_may, check_override
 from cloudgpu.core.budgets.budget import Action
 from cloudgpu.core.budgets.enforcement import WARNINGS
-from cloudgpu.core.budgets.refusal import Way, span_text
+from cloudgpu.core.budgets.refusal import Remedy, span_text
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.machine_lines import hold_set, lease_put_back
 from cloudgpu.core.events.observations import not_before
@@ -155,7 +155,7 @@ def extend(session: Session, extension: Extension, *, override: str | None = Non
     check_override(session, override)
     if extension.moves_renew_until:
         session.check_launchable()  # a ledger that lacks a part of its past knows neither what was spent nor budgets
-        look_first(session, {}, lambda budget: budget.scope.covers(machine))
+        sync_before_admission(session, {}, lambda budget: budget.scope.covers(machine))
     with lock_machine(session, machine):
         latest = latest_of(session, session.ledger.machine(machine.id) or machine)
         check_learns_lease(session, latest)
@@ -217,9 +217,9 @@ def admit_lease(
         known = [view.machine(machine.id) or machine for machine in machines]
         check_longer(session, view, credit, known, lease.expires, "new lease", "extend it by less")
         later = [row_until(row, lease.renew_until) for row in known if _moves(row, lease)]
-        return [*drafts, *(all_carried(session, view, later, override) if later else [])]
+        return [*drafts, *(admit_all(session, view, later, override) if later else [])]
 
-    decided(session, decision, _way(machines[0], session.clock()))
+    append_if_admitted(session, decision, _way(machines[0], session.clock()))
 
 
 def _moves(machine: Machine, lease: Lease) -> bool:
@@ -250,14 +250,14 @@ def _put_back(session: Session, machine: Machine) -> None:
     session.ledger.append([lease_put_back(machine, _after_all_known(session, machine), host=platform.node())])
 
 
-def _way(machine: Machine, now: datetime) -> Way:
+def _way(machine: Machine, now: datetime) -> Remedy:
     """Return how less can be asked for: by how much the lease's end may move."""
     base = now if machine.expires is None else max(now, from_iso(machine.expires))
 
     def shorter(until: datetime) -> str:
         return f"cloudgpu extend {command_name(machine)} {span_text(until - base)}"
 
-    return Way(shorter, None if machine.renew_until is None else max(base, from_iso(machine.renew_until)))
+    return Remedy(shorter, None if machine.renew_until is None else max(base, from_iso(machine.renew_until)))
 
 
 def set_hold(session: Session, machine: Machine, until: datetime | None, *, paid: bool = True) -> Machine:

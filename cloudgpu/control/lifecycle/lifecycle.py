@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.control.budgets.admission import carried
+from cloudgpu.control.budgets.admission import admit
 from cloudgpu.control.inventory.local_files import clean_up_local_files
 from cloudgpu.control.inventory.protection import note, stopped_instead
 from cloudgpu.control.inventory.settle import settle, settle_to_end
@@ -300,10 +300,10 @@ def _is_there(provider: Provider, machine: Machine) -> bool:
     return found.state is not State.TERMINATED and (found.billed or not machine.billed)
 
 
-def all_carried(session: Session, view: View, wanted: Sequence[Machine], override: str | None) -> list[Draft]:
-    """Return the lines that go with the admission of all of these, or of none of them, as `carried` does of one."""
+def admit_all(session: Session, view: View, wanted: Sequence[Machine], override: str | None) -> list[Draft]:
+    """Return the lines that go with the admission of all of these, or of none of them, as `admit` does of one."""
     name = wanted[0].gang.name if wanted[0].gang else ""
-    return carried(session, view, wanted[0], override, others=wanted[1:], of_cluster=name)
+    return admit(session, view, wanted[0], override, others=wanted[1:], of_cluster=name)
 
 
 def lease_line(machine: Machine, lease: Lease, why: str, now: datetime, *, who: RequestedBy) -> Draft:

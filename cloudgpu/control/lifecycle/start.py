@@ -6,12 +6,12 @@ import platform
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.budgets.admission import decided, look_first
+from cloudgpu.control.budgets.admission import append_if_admitted, sync_before_admission
 from cloudgpu.control.budgets.credit import check_credit, read_credit
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.lifecycle import timers
 from cloudgpu.control.lifecycle.lifecycle import (
-    all_carried,
+    admit_all,
     lease_line,
     lock_machine,
     not_started,
@@ -23,7 +23,7 @@ from cloudgpu.control.pricing.price_history import available, price_again
 from cloudgpu.control.session.guarding import check_start_guarded, without_waiver
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.law import by, check_may, check_override
-from cloudgpu.core.budgets.refusal import Way, shorter_launch
+from cloudgpu.core.budgets.refusal import Remedy, shorter_launch
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.machine_lines import requested
 from cloudgpu.core.launch.limit_checks import start_within
@@ -107,7 +107,7 @@ def check_start(session: Session, machines: Sequence[Machine], override: str | N
         check_may(session, machine, "start")
     check_override(session, override)
     session.check_launchable()
-    look_first(session, {}, lambda budget: any(budget.scope.covers(machine) for machine in machines))
+    sync_before_admission(session, {}, lambda budget: any(budget.scope.covers(machine) for machine in machines))
 
 
 def may_start(machine: Machine, name: str) -> str:
@@ -164,10 +164,10 @@ def admit_start(
 
     def decision(view: View) -> Sequence[Draft]:
         check_credit(session, view, credit, wanted, scope, lasts)
-        return [*lines, *all_carried(session, view, wanted, override)]
+        return [*lines, *admit_all(session, view, wanted, override)]
 
     until = shorter_launch(now, lease.expires - now, f"cloudgpu start {command_name(machines[0])}")
-    decided(session, decision, Way(until))
+    append_if_admitted(session, decision, Remedy(until))
 
 
 def _priced(wanted: Machine, prices: Sequence[Draft]) -> Machine:

@@ -147,7 +147,7 @@ class Admission:
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class AdmissionRequest:
     """Something that is wanted from `now` on, held against the accounts of every budget that covers it.
 
     `others` are wanted with it, all or none: the further nodes of a cluster, which is `of_cluster` then.
@@ -182,7 +182,7 @@ class Asking:
         return Admission(tuple(_verdict(account, rows[0], whole, self.now) for account in self.accounts))
 
 
-def asking(
+def admission_request(
     budgets: Iterable[Budget],
     wanted: Budgeted,
     rows: Sequence[Budgeted | Exposure],
@@ -192,7 +192,7 @@ def asking(
     unpriced: Ended | None = None,
     others: Sequence[Budgeted] = (),
     of_cluster: str = "",
-) -> Asking:
+) -> AdmissionRequest:
     """Return what is wanted, a row as it would be in the ledger, with what the budgets that cover it carry already.
 
     `others` are wanted with it. `rows` are all rows (`View.bills`); those with the ids of what is wanted are what it
@@ -204,7 +204,7 @@ def asking(
     volumes = volumes_there(row for row in rows if not isinstance(row, Exposure))
     ids = {wanted.id, *(one.id for one in others)}
     found = accounts(covering, rows, ended, prices, now, volumes, without=ids, unpriced=unpriced)
-    return Asking(wanted, found, volumes, prices, now, tuple(others), of_cluster)
+    return AdmissionRequest(wanted, found, volumes, prices, now, tuple(others), of_cluster)
 
 
 def accounts(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from cloudgpu.core.budgets.admission import Asking
+from cloudgpu.core.budgets.admission import AdmissionRequest
 from cloudgpu.core.budgets.budget import Action
 from cloudgpu.core.budgets.commitments import compute_nanos, runs_on
 from cloudgpu.core.budgets.status import BudgetState
@@ -25,7 +25,7 @@ from cloudgpu.core.values.times import from_iso, iso
 MINUTE = timedelta(minutes=1)
 
 
-def longest(ask: Asking, least: datetime | None = None) -> datetime | None:
+def longest(ask: AdmissionRequest, least: datetime | None = None) -> datetime | None:
     """Return the latest renew-until, in whole minutes from now, that every refusing budget carries; None: none.
 
     It lies after `least` (now, where None) and not after what is wanted. What is carried up to a time is carried up
@@ -48,7 +48,7 @@ def longest(ask: Asking, least: datetime | None = None) -> datetime | None:
     return ask.now + low * MINUTE
 
 
-def affordable(ask: Asking) -> Money | None:
+def affordable(ask: AdmissionRequest) -> Money | None:
     """Return the highest price an hour at which every refusing budget carries it for as long as is wanted; None: none.
 
     To a ten-thousandth of a dollar, as prices are shown.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.budgets.admission import Asking, Share, Verdict
+from cloudgpu.core.budgets.admission import AdmissionRequest, Share, Verdict
 from cloudgpu.core.budgets.budget import Budget
 from cloudgpu.core.budgets.commitments import compute_nanos, is_left_alone
 from cloudgpu.core.budgets.enforcement import affordable, longest
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class Remedy:
     """How less can be asked for: `shorter` says which command asks for no more than a renew-until.
 
     `least` is the renew-until that there is already, None for none. `offers` are all that fit, the cheapest first.
@@ -34,7 +34,7 @@ class Way:
     offers: Sequence[Offer] = ()
 
 
-def refusal(ask: Asking, way: Way) -> BudgetRefused:
+def refusal(ask: AdmissionRequest, way: Remedy) -> BudgetRefused:
     """Return the error of what is not carried: it names the budget that lacks most, the sum, and what would fit."""
     refusals = ask.admission().refusals
     unpriced = next((one for one in refusals if one.unpriced), None)
@@ -56,7 +56,7 @@ def refusal(ask: Asking, way: Way) -> BudgetRefused:
     )
 
 
-def _sentence(worst: Verdict, ask: Asking, number: int) -> str:
+def _sentence(worst: Verdict, ask: AdmissionRequest, number: int) -> str:
     share, budget, name = worst.tightest, worst.budget, ask.name
     until = from_iso(not_none(ask.wanted.renew_until))
     subject = f"Budgets {budget.name} and {number - 1} more do" if number > 1 else f"Budget {budget.name} does"
@@ -77,7 +77,7 @@ _LEFT_ALONE = (
 _MAKE_PASSES = "Once the reaper runs, it counts only to its renew-until: cloudgpu cron install."
 
 
-def _counted_at(ask: Asking) -> str:
+def _counted_at(ask: AdmissionRequest) -> str:
     """Return at which price a spot machine is counted: a newcomer expects that of today."""
     nanos = compute_nanos(ask.wanted, ask.prices)
     if ask.wanted.market != "spot" or nanos is None:
@@ -119,7 +119,7 @@ def span_text(span: timedelta) -> str:
     return "".join(f"{number}{unit}" for number, unit in parts if number) or "0m"
 
 
-def _ways(ask: Asking, way: Way, until: datetime | None, price: Money | None) -> list[str]:
+def _ways(ask: AdmissionRequest, way: Remedy, until: datetime | None, price: Money | None) -> list[str]:
     ways = []
     fits = ask.fitting()
     if fits:
@@ -148,7 +148,7 @@ def shorter_launch(now: datetime, lease: timedelta, command: str) -> Callable[[d
     return said
 
 
-def _cheaper(ask: Asking, way: Way, price: Money) -> Offer | None:
+def _cheaper(ask: AdmissionRequest, way: Remedy, price: Money) -> Offer | None:
     """Return the first offer, as a budget counts it, that costs no more an hour."""
     for offer in way.offers:
         nanos = compute_nanos(_as_row(ask, offer), ask.prices)
@@ -157,7 +157,7 @@ def _cheaper(ask: Asking, way: Way, price: Money) -> Offer | None:
     return None
 
 
-def _elsewhere(ask: Asking, way: Way, refusals: Sequence[Verdict]) -> list[str]:
+def _elsewhere(ask: AdmissionRequest, way: Remedy, refusals: Sequence[Verdict]) -> list[str]:
     """Return the account of an offer that none of these budgets covers, where offers are of several accounts."""
     for offer in way.offers:
         account = offer.available.account
@@ -166,7 +166,7 @@ def _elsewhere(ask: Asking, way: Way, refusals: Sequence[Verdict]) -> list[str]:
     return []
 
 
-def _as_row(ask: Asking, offer: Offer) -> Budgeted:
+def _as_row(ask: AdmissionRequest, offer: Offer) -> Budgeted:
     """Return what is wanted, as it would be at another offer."""
     item = offer.available
     return ask.wanted._replace(
@@ -187,7 +187,7 @@ def _override(refusals: Sequence[Verdict]) -> str:
     return 'Or exceed it, and have the reason recorded: --override "REASON".'
 
 
-def _unpriced(verdict: Verdict, ask: Asking) -> BudgetRefused:
+def _unpriced(verdict: Verdict, ask: AdmissionRequest) -> BudgetRefused:
     names = ", ".join(verdict.unpriced[:5])
     own = ask.wanted.name in verdict.unpriced
     what = "its price is not known" if own else f"the price of {names}, which runs already, is not known"

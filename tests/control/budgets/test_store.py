@@ -294,14 +294,14 @@ def attempt(environ, clock, draft, gate):
     """One process of a user: wait for the others, then ask for a place; return 0 where it was admitted, 3 if not."""
     session = open_session(environ, clock=clock, tell=lambda _said: None)
     os.read(gate, 1)
-    way = admission.Way(str)
+    way = admission.Remedy(str)
 
     def decision(view):
-        return [draft, *admission.carried(session, view, row_of(draft), None)]
+        return [draft, *admission.admit(session, view, row_of(draft), None)]
 
     while True:
         try:
-            admission.decided(session, decision, way)
+            admission.append_if_admitted(session, decision, way)
         except BudgetRefused:
             return 3
         except LedgerAway as away:  # 49 others held the lock for longer than one waits: its user asks again
@@ -366,7 +366,7 @@ def test_fifty_clients_of_one_postgresql_ledger_let_through_exactly_what_fits(tm
 
 
 def test_nothing_is_asked_where_no_budget_is(lab, monkeypatch):
-    monkeypatch.setattr(admission, "asking", None)  # it would fail if it were called
+    monkeypatch.setattr(admission, "admission_request", None)  # it would fail if it were called
     assert up(lab).launch_status == "made"
 
 

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cloudgpu.control.session.session import present
-from cloudgpu.core.budgets.admission import asking
+from cloudgpu.core.budgets.admission import admission_request
 from cloudgpu.core.budgets.budget import Budget, Span
 from cloudgpu.core.budgets.commitments import Counted, Prices
 from cloudgpu.core.events.log import Draft
@@ -63,7 +63,7 @@ def answers(ledger, budgets, ahead, *, by_sums):
         return ledger.uses(unpriced=True)
 
     wanted, rows = whole[0]._replace(id="cg-wanted", open_usage=()), ledger.exposures() if by_sums else whole
-    found = asking(budgets, wanted, rows, ended, PRICES, now, unpriced if by_sums else None).admission()
+    found = admission_request(budgets, wanted, rows, ended, PRICES, now, unpriced if by_sums else None).admission()
     return [(one.shares, one.fits, one.unpriced, sorted(one.assumed)) for one in found.verdicts]
 
 

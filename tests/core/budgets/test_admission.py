@@ -12,7 +12,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from cloudgpu.core.billing.charges import EXACT, charge
-from cloudgpu.core.budgets.admission import asking
+from cloudgpu.core.budgets.admission import admission_request
 from cloudgpu.core.budgets.budget import Action, Budget, Scope, Span
 from cloudgpu.core.budgets.commitments import Counted, Prices
 from cloudgpu.core.budgets.enforcement import affordable, longest
@@ -60,7 +60,7 @@ def budget(dollars=100, span="month", scope=None, **more):
 
 
 def ask(one, wanted, rows=(), ended=(), now=NOW):
-    return asking([one], wanted, [*rows], lambda _since: ended, PRICES, now)
+    return admission_request([one], wanted, [*rows], lambda _since: ended, PRICES, now)
 
 
 def admit(*args, **more):
@@ -150,7 +150,7 @@ def test_the_price_of_another_region_is_none_and_one_by_changed_blocks_is():
     assert verdict.assumed == ("m: disk: the dearest known times 1.5",)
     own = replace(PRICES, beside=lambda *_where: Counted(DOLLAR // 20, "month", ""))
     by_blocks = row(price=0, beside=[disk(why_at_most="billed for what was written")])
-    (verdict,) = asking([budget()], by_blocks, [], lambda _since: (), own, NOW).admission().verdicts
+    (verdict,) = admission_request([budget()], by_blocks, [], lambda _since: (), own, NOW).admission().verdicts
     assert float(verdict.shares[0].wanted.dollars) == pytest.approx(100 * 0.1 * 9.5 / 30)
     assert verdict.assumed == ()
 

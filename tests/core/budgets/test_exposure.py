@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from cloudgpu.core.billing.charges import billed_until, micros_of, rated
 from cloudgpu.core.billing.rate_timeline import amount, billed_intervals, ended_intervals, rate_intervals, rule_of
-from cloudgpu.core.budgets.admission import Account, accounts, asking
+from cloudgpu.core.budgets.admission import Account, accounts, admission_request
 from cloudgpu.core.budgets.budget import Budget, Scope, Span
 from cloudgpu.core.budgets.commitments import Counted, Prices
 from cloudgpu.core.budgets.exposure import Exposure, exposure_of
@@ -176,9 +176,13 @@ def test_admission_says_the_same_by_what_is_stored(lab, some_budgets, second, wi
     )  # fmt: skip
     short, laid = stored(rows, uses)
     unpriced = [one for one in uses if not one[1].segments]
-    whole = asking(some_budgets, wanted, rows, lambda _since: uses, prices, now).admission()
-    assert as_said(asking(some_budgets, wanted, short, lambda _since: laid, prices, now).admission()) == as_said(whole)
-    summed = asking(some_budgets, wanted, short, lambda _since: laid, prices, now, lambda _since: unpriced).admission()
+    whole = admission_request(some_budgets, wanted, rows, lambda _since: uses, prices, now).admission()
+    assert as_said(
+        admission_request(some_budgets, wanted, short, lambda _since: laid, prices, now).admission()
+    ) == as_said(whole)
+    summed = admission_request(
+        some_budgets, wanted, short, lambda _since: laid, prices, now, lambda _since: unpriced
+    ).admission()
     assert as_said(summed) == as_said(whole)
 
 
