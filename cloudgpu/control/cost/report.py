@@ -25,7 +25,7 @@ from cloudgpu.core.billing.charge_notes import gaps_within
 from cloudgpu.core.billing.charges import micros_of
 from cloudgpu.core.billing.cost_groups import By, CostQuery, Tally, with_whole_names
 from cloudgpu.core.billing.cost_groups import costs as grouped
-from cloudgpu.core.billing.daily import daily_of, lay
+from cloudgpu.core.billing.daily import daily_of, timed_usages
 from cloudgpu.core.jobs.shares import assigned
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import Resource
@@ -48,9 +48,9 @@ if TYPE_CHECKING:
     from cloudgpu.control.advice.compare_request import CompareOptions, CompareRequest
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.activity.utilization import Hour
-    from cloudgpu.core.billing.charges import Course
+    from cloudgpu.core.billing.charges import CostTimeline
     from cloudgpu.core.billing.cost_groups import Costs, Ended
-    from cloudgpu.core.billing.daily import Laid
+    from cloudgpu.core.billing.daily import TimedUsage
     from cloudgpu.core.events.log import Said
     from cloudgpu.views.documents.money.report import PriceAges, ReportBasis, ReportDocument, ReportJob
 
@@ -128,7 +128,7 @@ def _reported(session: Session, request: ReportRequest, now: datetime) -> Report
     period, currency = request.period, request.compare.currency
     read = _read(session, period)
     by_machine = grouped(read.rows, read.ended, now, period)
-    laid = lay(read.rows, read.ended, now)
+    laid = timed_usages(read.rows, read.ended, now)
     days = daily_of(read.rows, laid, period.zone, since=period.since, until=period.until)
     machines = _machines(read, by_machine, laid, period)
     last = now if period.until is None else min(now, period.until)
@@ -208,11 +208,13 @@ def _about(session: Session, read: Read, by_machine: Costs) -> ReportBasis:
     }
 
 
-def _machines(read: Read, by_machine: Costs, laid: Iterable[Laid], period: CostQuery) -> list[values.MachineSummary]:
+def _machines(
+    read: Read, by_machine: Costs, laid: Iterable[TimedUsage], period: CostQuery
+) -> list[values.MachineSummary]:
     """Return each machine that cost anything, or that ran, in the period: how long it worked, and what idled away."""
     named = with_whole_names(list(read.rows), By.PROJECT)
     machines = [machine for machine in named if not machine.is_named_resource and machine.id in by_machine.groups]
-    runs: dict[str, list[Course]] = {machine.id: [] for machine in machines}
+    runs: dict[str, list[CostTimeline]] = {machine.id: [] for machine in machines}
     for one in laid:
         if one.resource == Resource.INSTANCE and one.subject in runs:
             runs[one.subject].append(one.course)

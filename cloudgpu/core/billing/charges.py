@@ -53,10 +53,10 @@ class Charge:
     reasons: tuple[str, ...] = ()
 
 
-Strands = list[tuple[int, int, int]]
+RateIntervals = list[tuple[int, int, int]]
 
 
-class Course(NamedTuple):
+class CostTimeline(NamedTuple):
     """What a use costs in time, as strands: (begin, end, exact parts per microsecond), microseconds since 1970.
 
     What `charge` says of any period is what the strands say within it: `low`, `amount` and `high`. It is billed from
@@ -65,9 +65,9 @@ class Course(NamedTuple):
 
     begin: int
     end: int
-    low: Strands
-    amount: Strands
-    high: Strands
+    low: RateIntervals
+    amount: RateIntervals
+    high: RateIntervals
     unpriced: bool = False
 
 
@@ -138,7 +138,7 @@ def billed_until(use: Usage) -> str:
     return iso(EPOCH + span_of(use, rule_for(use), 0).latest * MICRO)
 
 
-def rated_to_the_end(use: Usage) -> tuple[str, Strands | None]:
+def rated_to_the_end(use: Usage) -> tuple[str, RateIntervals | None]:
     """Return `billed_until` of an ended use, and what `rated` says of it; None for a use without a price."""
     rule = rule_for(use)
     span = span_of(use, rule, 0)
@@ -169,7 +169,7 @@ def rated(use: Usage, now: int) -> list[tuple[int, int, int]]:
     return _rated(use, rule, span_of(use, rule, now))
 
 
-def _rated(use: Usage, rule: Rule, span: Span) -> Strands:
+def _rated(use: Usage, rule: Rule, span: Span) -> RateIntervals:
     if use.resource is Resource.TRAFFIC:
         counted = _counted(use)
         return [(counted, counted + 1, _bytes_cost(use, rule))] if use.segments else []
@@ -178,32 +178,32 @@ def _rated(use: Usage, rule: Rule, span: Span) -> Strands:
     return [strand for piece in pieces(use, span.early, span.latest, 1) for strand in intervals_of(use, rule, piece, 1)]
 
 
-def course(use: Usage, now: int) -> Course:
+def cost_timeline(use: Usage, now: int) -> CostTimeline:
     """Return what a use costs up to `now` (microseconds since 1970), laid out in time: cut as often as one likes."""
     rule = rule_for(use)
     if use.resource is Resource.TRAFFIC:
         counted = _counted(use)
         once = [(counted, counted + 1, _bytes_cost(use, rule))] if use.segments else []
-        return Course(counted, counted + 1, [] if use.at_most else once, once, once, not use.segments)
+        return CostTimeline(counted, counted + 1, [] if use.at_most else once, once, once, not use.segments)
     span = span_of(use, rule, now)
     if not use.segments or rule.free(use, span.longest_run):
-        return Course(span.begin, span.end, [], [], [], not rule.free(use, span.longest_run))
-    amount = low = high = _laid(use, rule, (span.begin, span.end), 0)
-    if any(_doubts(use, rule, span)):
-        low = _laid(use, rule, (span.sure, span.sure_end), -1)
-        high = _laid(use, rule, (span.early, span.latest), 1)
+        return CostTimeline(span.begin, span.end, [], [], [], not rule.free(use, span.longest_run))
+    amount = low = high = _rate_intervals(use, rule, (span.begin, span.end), 0)
+    if any(_uncertainties(use, rule, span)):
+        low = _rate_intervals(use, rule, (span.sure, span.sure_end), -1)
+        high = _rate_intervals(use, rule, (span.early, span.latest), 1)
         low = [] if use.at_most or rule.maybe_free(use, span.shortest_run) else low
-    return Course(span.begin, span.end, low, amount, high)
+    return CostTimeline(span.begin, span.end, low, amount, high)
 
 
-def _laid(use: Usage, rule: Rule, span: tuple[int, int], side: int) -> Strands:
+def _rate_intervals(use: Usage, rule: Rule, span: tuple[int, int], side: int) -> RateIntervals:
     return [strand for piece in pieces(use, *span, side) for strand in intervals_of(use, rule, piece, side)]
 
 
 def _priced(use: Usage, rule: Rule, span: Span, cut: Cut) -> Charge:
     amount = low = high = _sum(use, rule, (span.begin, span.end), cut, 0)
     micros = cut.length(span.begin, span.end)
-    doubts = tuple(_doubts(use, rule, span))
+    doubts = tuple(_uncertainties(use, rule, span))
     if doubts:
         low = _sum(use, rule, (span.sure, span.sure_end), cut, -1)
         high = _sum(use, rule, (span.early, span.latest), cut, 1)
@@ -211,7 +211,7 @@ def _priced(use: Usage, rule: Rule, span: Span, cut: Cut) -> Charge:
     return Charge(use, micros, low, amount, high, _list_price(use, micros, amount), 0, doubts if low != high else ())
 
 
-def _doubts(use: Usage, rule: Rule, span: Span) -> Iterator[str]:
+def _uncertainties(use: Usage, rule: Rule, span: Span) -> Iterator[str]:
     """Yield each reason why the amount is a range: the sentences that are shown beside it."""
     if any(segment.maybe_from is not None for segment in use.segments[1:]):
         yield "when its price changed is not known"

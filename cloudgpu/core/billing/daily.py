@@ -10,7 +10,7 @@ from datetime import date, datetime, tzinfo
 from itertools import chain
 from typing import NamedTuple
 
-from cloudgpu.core.billing.charges import EXACT, Course, course, micros_of
+from cloudgpu.core.billing.charges import EXACT, CostTimeline, cost_timeline, micros_of
 from cloudgpu.core.billing.cost_groups import By, with_whole_names
 from cloudgpu.core.billing.granularity import EPOCH, MICRO
 from cloudgpu.core.billing.rate_timeline import RateInterval, in_months, rule_of
@@ -61,20 +61,22 @@ def added(sums: Iterable[Sums]) -> Sums:
     return Sums(low, amount, high)
 
 
-class Laid(NamedTuple):
+class TimedUsage(NamedTuple):
     """A use laid out in time: of which row, of which resource, and what it costs when."""
 
     subject: str
     resource: str
-    course: Course
+    course: CostTimeline
 
 
-def lay(machines: Iterable[Machine], ended: Iterable[Ended], now: datetime) -> list[Laid]:
+def timed_usages(machines: Iterable[Machine], ended: Iterable[Ended], now: datetime) -> list[TimedUsage]:
     """Return every use of these rows (`View.bills`), and of those that have ended (`View.uses`), laid out in time."""
     moment = micros_of(now)
-    gone = [Laid(subject, use.resource, laid_out(use, moment)) for subject, use in ended]
+    gone = [TimedUsage(subject, use.resource, timeline_of(use, moment)) for subject, use in ended]
     return gone + [
-        Laid(machine.id, use.resource, laid_out(use, moment)) for machine in machines for use in machine.open_usage
+        TimedUsage(machine.id, use.resource, timeline_of(use, moment))
+        for machine in machines
+        for use in machine.open_usage
     ]
 
 
@@ -92,17 +94,22 @@ def daily(
     Within [`since`, `until`) where they are given. A project that was read from a tag is the one that launches named.
     """
     machines = list(machines)
-    return daily_of(machines, lay(machines, ended, now), zone, since=since, until=until)
+    return daily_of(machines, timed_usages(machines, ended, now), zone, since=since, until=until)
 
 
 def daily_of(
-    machines: Iterable[Machine], laid: Iterable[Laid], zone: tzinfo, *, since: datetime | None, until: datetime | None
+    machines: Iterable[Machine],
+    laid: Iterable[TimedUsage],
+    zone: tzinfo,
+    *,
+    since: datetime | None,
+    until: datetime | None,
 ) -> Daily:
-    """Return what these rows and their uses (`lay`) cost on each day of `zone`: as `daily` does."""
+    """Return what these rows and their uses (`timed_usages`) cost on each day of `zone`: as `daily` does."""
     known = {machine.id: machine for machine in with_whole_names(list(machines), By.PROJECT)}
     first = 0 if since is None else micros_of(since)
     last = _FOREVER if until is None else micros_of(until)
-    strands: defaultdict[str, _Strands] = defaultdict(_Strands)
+    strands: defaultdict[str, _ProjectIntervals] = defaultdict(_ProjectIntervals)
     without: dict[str, None] = {}
     for subject, resource, found in laid:
         machine = known[subject]
@@ -112,35 +119,35 @@ def daily_of(
     return Daily(_by_day(strands, zone, first, last), tuple(without))
 
 
-def laid_out(use: Usage, now: int) -> Course:
+def timeline_of(use: Usage, now: int) -> CostTimeline:
     """Return what a use (as JSON) costs in time, as `core.billing.charges.course` does: for most uses much faster."""
     segments, resource, market = use.segments, use.resource, use.market
     odd = not segments or resource == "traffic" or use.reason == "interrupted"
     odd = odd or bool(use.maybe_until or use.maybe_since)
     if odd or use.continues or use.at_most or use.sure_from:
-        return course(use, now)
+        return cost_timeline(use, now)
     begin = _stamp(use.begin)
     rule = rule_of(use.provider, market, resource, use.licence)
     run = max(0, (now if use.end is None else _stamp(use.end)) - begin)
     length = rule.length(run, taken=False)
     doubtful = rule.maybe_granularity_us or rule.maybe_minimum_us
     if doubtful and rule.longest(run, taken=False) != length:
-        return course(use, now)
+        return cost_timeline(use, now)
     if market == "spot" and resource == "instance" and _stamp(segments[0].at) > begin + _AT_ONCE:
-        return course(use, now)
+        return cost_timeline(use, now)
     if use.per == "hour":
-        return _by_hours(use, begin, begin + length) or course(use, now)
+        return _by_hours(use, begin, begin + length) or cost_timeline(use, now)
     if len(segments) > 1:
-        return course(use, now)
+        return cost_timeline(use, now)
     return _by_months(begin, begin + length, use.quantity * segments[0].nanos, rule)
 
 
-def _by_hours(use: Usage, begin: int, end: int) -> Course | None:
+def _by_hours(use: Usage, begin: int, end: int) -> CostTimeline | None:
     """Return what prices an hour come to, one after the other; None where nobody knows when one of them changed."""
     segments, parts = use.segments, use.quantity * PARTS
     if len(segments) == 1:
         strands = [(begin, end, segments[0].nanos * parts)]
-        return Course(begin, end, strands, strands, strands)
+        return CostTimeline(begin, end, strands, strands, strands)
     strands, at, rate = [], begin, segments[0].nanos * parts
     for one in segments[1:]:
         if one.maybe_from is not None:
@@ -149,20 +156,20 @@ def _by_hours(use: Usage, begin: int, end: int) -> Course | None:
         strands.append((at, then, rate))
         at, rate = then, one.nanos * parts
     strands.append((at, end, rate))
-    return Course(begin, end, strands, strands, strands)
+    return CostTimeline(begin, end, strands, strands, strands)
 
 
-def _by_months(begin: int, end: int, nanos: int, rule: Rule) -> Course:
+def _by_months(begin: int, end: int, nanos: int, rule: Rule) -> CostTimeline:
     """Return what a price a month comes to, by each reading of how long a month is."""
     whole = rule.month_hours
     months = list(in_months(begin, end)) if whole is None else [(begin, end, whole)]
     amount = [(first, last, nanos * (PARTS // hours)) for first, last, hours in months]
     if not rule.maybe_month_hours:
-        return Course(begin, end, amount, amount, amount)
+        return CostTimeline(begin, end, amount, amount, amount)
     maybe = rule.maybe_month_hours
     low = [(first, last, nanos * (PARTS // max(hours, maybe))) for first, last, hours in months]
     high = [(first, last, nanos * (PARTS // min(hours, maybe))) for first, last, hours in months]
-    return Course(begin, end, low, amount, high)
+    return CostTimeline(begin, end, low, amount, high)
 
 
 def _stamp(text: str) -> int:
@@ -172,7 +179,7 @@ def _stamp(text: str) -> int:
 
 
 @dataclass(slots=True)
-class _Strands:
+class _ProjectIntervals:
     """The strands of one project: those that are sure, and those of which low, amount and high differ."""
 
     sure: list[RateInterval] = field(default_factory=list)
@@ -180,7 +187,7 @@ class _Strands:
     amount: list[RateInterval] = field(default_factory=list)
     high: list[RateInterval] = field(default_factory=list)
 
-    def take(self, found: Course) -> None:
+    def take(self, found: CostTimeline) -> None:
         if found.low is found.amount is found.high:
             self.sure += found.amount
         else:
@@ -192,7 +199,7 @@ class _Strands:
         return chain(self.sure, self.low, self.amount, self.high)
 
 
-def _by_day(laid: Mapping[str, _Strands], zone: tzinfo, first: int, last: int) -> dict[date, dict[str, Sums]]:
+def _by_day(laid: Mapping[str, _ProjectIntervals], zone: tzinfo, first: int, last: int) -> dict[date, dict[str, Sums]]:
     every = [strand for one in laid.values() for strand in one]
     begin = max(first, min((strand[0] for strand in every), default=0))
     end = min(last, max((strand[1] for strand in every), default=0))

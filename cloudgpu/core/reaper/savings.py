@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from itertools import chain
 
 from cloudgpu.core.activity.utilization import Hour
-from cloudgpu.core.billing.charges import EXACT, Course, micros_of
+from cloudgpu.core.billing.charges import EXACT, CostTimeline, micros_of
 from cloudgpu.core.billing.daily import Sums
 from cloudgpu.core.billing.rate_timeline import RateInterval, amount
 from cloudgpu.core.events.log import Said
@@ -247,7 +247,7 @@ FOREVER = 2**62
 _SECOND = 1_000_000
 
 
-def wasted(hours: Sequence[Hour], runs: Iterable[Course], since: int = 0, until: int = FOREVER) -> Sums:
+def wasted(hours: Sequence[Hour], runs: Iterable[CostTimeline], since: int = 0, until: int = FOREVER) -> Sums:
     """Return what a machine (its `runs`) cost for the time in which it was idle, in exact parts.
 
     The `hours` are of [`since`, `until`), microseconds since 1970.

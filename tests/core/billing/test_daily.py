@@ -8,9 +8,9 @@ from zoneinfo import ZoneInfo
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloudgpu.core.billing.charges import EXACT, charge, course, micros_of
+from cloudgpu.core.billing.charges import EXACT, charge, cost_timeline, micros_of
 from cloudgpu.core.billing.cost_groups import By, CostQuery, costs
-from cloudgpu.core.billing.daily import Sums, daily, laid_out
+from cloudgpu.core.billing.daily import Sums, daily, timeline_of
 from cloudgpu.core.billing.rate_timeline import amount
 from cloudgpu.core.model.usage import Per, Resource
 from cloudgpu.core.values.times import from_iso
@@ -33,7 +33,7 @@ def test_what_is_laid_out_is_what_is_charged_in_any_period(one, since, until):
     charged = charge(one, now, since=since, until=until)
     begin = 0 if since is None else micros_of(since)
     end = 2**62 if until is None else micros_of(until)
-    for found in (course(one, micros_of(now)), laid_out(one, micros_of(now))):
+    for found in (cost_timeline(one, micros_of(now)), timeline_of(one, micros_of(now))):
         sides = [amount(side, begin, end) for side in (found.low, found.amount, found.high)]
         assert sides == [charged.low, charged.amount, charged.high]
         billed = found.unpriced and max(found.begin, begin) < min(found.end, end)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cloudgpu.core.billing.charges import EXACT, money
 from cloudgpu.core.billing.cost_groups import By, CostQuery, costs
-from cloudgpu.core.billing.daily import daily_of, lay
+from cloudgpu.core.billing.daily import daily_of, timed_usages
 from cloudgpu.core.billing.line_items import itemised
 from cloudgpu.core.billing.totals import billed
 from cloudgpu.core.events.job_lines import job_in_slurm, job_placed, job_requested
@@ -78,7 +78,7 @@ def test_what_is_asked_is_in_every_grouping_once_and_to_the_last_part(ledger: An
     items = list(itemised(billed(more, ended, NOW), NOW, assigned=assigned(jobs)))
     total = costs(more, ended, NOW, CostQuery(By.JOB, UTC)).total
     assert sum(one.amount.nanos for one in items) == money(total.amount).nanos
-    days = daily_of(more, lay(more, ended, NOW), UTC, since=None, until=None)
+    days = daily_of(more, timed_usages(more, ended, NOW), UTC, since=None, until=None)
     assert days.total.amount == total.amount
 
 
