@@ -126,10 +126,10 @@ def charge(use: Usage, now: datetime, *, since: datetime | None = None, until: d
     micros = cut.length(span.begin, span.end)
     free = rule.free(use, span.longest_run)
     if free:
-        return Charge(use, micros, 0, 0, 0, _list_price(use, micros, None), 0, (free,))
+        return Charge(use, micros, 0, 0, 0, _list_cost(use, micros, None), 0, (free,))
     if not use.segments:
         why = f"no price is known for {use.what}"
-        return Charge(use, micros, 0, 0, 0, _list_price(use, micros, None), micros, (why,))
+        return Charge(use, micros, 0, 0, 0, _list_cost(use, micros, None), micros, (why,))
     return _priced(use, rule, span, cut)
 
 
@@ -138,12 +138,12 @@ def billed_until(use: Usage) -> str:
     return iso(EPOCH + span_of(use, rule_for(use), 0).latest * MICRO)
 
 
-def rated_to_the_end(use: Usage) -> tuple[str, RateIntervals | None]:
-    """Return `billed_until` of an ended use, and what `rated` says of it; None for a use without a price."""
+def max_cost_to_the_end(use: Usage) -> tuple[str, RateIntervals | None]:
+    """Return `billed_until` of an ended use, and what `max_cost_intervals` says of it; None for a use without a price."""
     rule = rule_for(use)
     span = span_of(use, rule, 0)
     until = iso(EPOCH + span.latest * MICRO)
-    return until, _rated(use, rule, span) if use.segments else None
+    return until, _max_cost_intervals(use, rule, span) if use.segments else None
 
 
 def billed_span(use: Usage, now: datetime) -> tuple[datetime, datetime]:
@@ -160,16 +160,16 @@ def billed_units(use: Usage, begin: datetime, end: datetime) -> Fraction:
     return Fraction(use.quantity * weight(use.per, rule, micros_of(begin), micros_of(end), 0), EXACT)
 
 
-def rated(use: Usage, now: int) -> list[tuple[int, int, int]]:
+def max_cost_intervals(use: Usage, now: int) -> list[tuple[int, int, int]]:
     """Return what a use costs at most up to `now`, as (begin, end, exact parts per microsecond): `Charge.high` in time.
 
     `now` is in microseconds since 1970. What is free, or has no price, gives nothing.
     """
     rule = rule_for(use)
-    return _rated(use, rule, span_of(use, rule, now))
+    return _max_cost_intervals(use, rule, span_of(use, rule, now))
 
 
-def _rated(use: Usage, rule: Rule, span: Span) -> RateIntervals:
+def _max_cost_intervals(use: Usage, rule: Rule, span: Span) -> RateIntervals:
     if use.resource is Resource.TRAFFIC:
         counted = _counted(use)
         return [(counted, counted + 1, _bytes_cost(use, rule))] if use.segments else []
@@ -208,7 +208,7 @@ def _priced(use: Usage, rule: Rule, span: Span, cut: Cut) -> Charge:
         low = _sum(use, rule, (span.sure, span.sure_end), cut, -1)
         high = _sum(use, rule, (span.early, span.latest), cut, 1)
         low = 0 if use.at_most or rule.maybe_free(use, span.shortest_run) else low
-    return Charge(use, micros, low, amount, high, _list_price(use, micros, amount), 0, doubts if low != high else ())
+    return Charge(use, micros, low, amount, high, _list_cost(use, micros, amount), 0, doubts if low != high else ())
 
 
 def _uncertainties(use: Usage, rule: Rule, span: Span) -> Iterator[str]:
@@ -262,7 +262,7 @@ def _bytes_cost(use: Usage, rule: Rule) -> int:
     return use.quantity * use.segments[-1].nanos * EXACT // rule.gb_bytes
 
 
-def _list_price(use: Usage, micros: int, amount: int | None) -> int | None:
+def _list_cost(use: Usage, micros: int, amount: int | None) -> int | None:
     """Return what these microseconds would have cost on demand: what they cost, where that is how they were bought."""
     if use.resource is Resource.INSTANCE and use.market != "spot" and amount is not None:
         return amount

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from functools import cache
 
-from cloudgpu.core.billing.charges import EXACT, micros_of, rated, rated_to_the_end, stamp
+from cloudgpu.core.billing.charges import EXACT, max_cost_intervals, max_cost_to_the_end, micros_of, stamp
 from cloudgpu.core.billing.rules import Rule, rule_for
 from cloudgpu.core.model.usage import Per, Resource, Usage
 from cloudgpu.core.values.money import HOUR
@@ -32,14 +32,14 @@ def rule_of(provider: str, market: str, resource: str, licence: str = "") -> Rul
 def billed_intervals(use: Usage, now: int) -> list[RateInterval]:
     """Return what a use costs at most up to `now`, as `billing.rated` does: for most uses much faster."""
     if not is_plain(use) or use.maybe_since:
-        return rated(use, now)
+        return max_cost_intervals(use, now)
     return rate_intervals(*_plain(use, now))
 
 
 def ended_intervals(use: Usage) -> tuple[str, list[RateInterval] | None]:
     """Return until when an ended use may be billed, a ledger time, and its strands; None without a price."""
     if not is_plain(use) or use.maybe_since:
-        return rated_to_the_end(use)
+        return max_cost_to_the_end(use)
     found = _plain(use, 0)
     return iso(moment_of(found[1])), rate_intervals(*found)
 

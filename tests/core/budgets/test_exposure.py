@@ -14,7 +14,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from cloudgpu.core.billing.charges import billed_until, micros_of, rated
+from cloudgpu.core.billing.charges import billed_until, max_cost_intervals, micros_of
 from cloudgpu.core.billing.rate_timeline import amount, billed_intervals, ended_intervals, rate_intervals, rule_of
 from cloudgpu.core.budgets.admission import Account, accounts, admission_request
 from cloudgpu.core.budgets.budget import Budget, Scope, Span
@@ -217,7 +217,7 @@ def test_an_exposure_is_billed_as_the_uses_of_its_row(lines, second, whole):
     exposure = exposure_of(row._replace(retained=(), attached_costs=()))
     assume(exposure is not None)
     laid = [strand for nanos, begin, end, unit in exposure.flows(now) for strand in laid_out(unit, begin, end, nanos)]
-    fold = [strand for use in row.open_usage for strand in rated(use, now)]
+    fold = [strand for use in row.open_usage for strand in max_cost_intervals(use, now)]
     edges = {0, now, 2**62, *(edge for begin, end, _ in (*fold, *laid) for edge in (begin, end))}
     ordered = sorted(edges) if whole else sorted(random.Random(second).sample(sorted(edges), min(4, len(edges))))
     for begin, end in pairwise(ordered):
@@ -231,7 +231,7 @@ def test_what_an_ended_use_is_stored_as_is_what_it_cost(lines):
     for use in map(usage_of_record, found.closed):
         until, strands = ended_intervals(use)
         assert until == billed_until(use)
-        assert strands == (rated(use, 0) if use.segments else None)
+        assert strands == (max_cost_intervals(use, 0) if use.segments else None)
 
 
 @settings(max_examples=some(300), deadline=None)
@@ -242,7 +242,7 @@ def test_any_use_is_stored_as_it_is_billed(use, continues, second, cut):
     now = micros_of(BEGIN + timedelta(seconds=second))
     stored_use = usage_of_record(json.loads(json.dumps(record_of(use))))
     if use.end is not None:
-        assert ended_intervals(stored_use) == (billed_until(use), rated(use, 0) if use.segments else None)
+        assert ended_intervals(stored_use) == (billed_until(use), max_cost_intervals(use, 0) if use.segments else None)
         return
     begun = machine_of([launch(0)])
     assert begun is not None
@@ -251,7 +251,7 @@ def test_any_use_is_stored_as_it_is_billed(use, continues, second, cut):
     laid = [strand for nanos, begin, end, unit in flows for strand in laid_out(unit, begin, end, nanos)]
     edge = micros_of(BEGIN + timedelta(seconds=cut))
     for begin, end in ((0, edge), (edge, 2**62)):
-        assert amount(laid, begin, end) == amount(rated(use, now), begin, end)
+        assert amount(laid, begin, end) == amount(max_cost_intervals(use, now), begin, end)
 
 
 RULES = [("aws", "disk"), ("azure", "disk"), ("gcp", "disk"), ("plug-in", "disk"), ("aws", "instance")]
