@@ -21,7 +21,7 @@ from cloudgpu.core.values.money import HOUR, NANO, ZERO, Money, usd
 from cloudgpu.core.values.times import from_iso, iso
 
 if TYPE_CHECKING:
-    from cloudgpu.core.billing.cost_groups import CostQuery, Tally
+    from cloudgpu.core.billing.cost_groups import CostQuery, CostTotals
     from cloudgpu.core.billing.forecast import Burn, More
     from cloudgpu.core.values.currency import Currency
     from cloudgpu.views.documents.money.cost import BurnRate, CostDocument, CostGroup, CostSum, GroupName, LostCost
@@ -67,7 +67,7 @@ def groups_value(found: Costs, names: Mapping[str, GroupName], by: By, currency:
     return [{"group": key, **names[key], **_sums(tally, sums, by, currency)} for (key, tally), *sums in parts]
 
 
-def total_value(tally: Tally, by: By, currency: Currency | None) -> CostSum:
+def total_value(tally: CostTotals, by: By, currency: Currency | None) -> CostSum:
     """Return the total of all groups, without names."""
     sums = [money(tally.amount), money(tally.on_demand), money(tally.on_demand - tally.compared)]
     return _sums(tally, sums, by, currency)
@@ -83,7 +83,7 @@ def shares(exact: Iterable[int]) -> list[Money]:
     return found
 
 
-def _sums(tally: Tally, sums: Sequence[Money], by: By, currency: Currency | None) -> CostSum:
+def _sums(tally: CostTotals, sums: Sequence[Money], by: By, currency: Currency | None) -> CostSum:
     amount, on_demand, saved = sums
     known = tally.on_demand > 0 or tally.compared > 0
     nothing_known = bool(tally.without_price) and not tally.high
@@ -131,7 +131,7 @@ def burn_value(found: Burn) -> BurnRate:
     }
 
 
-def projection_value(tally: Tally, further: More, at: datetime | None) -> ProjectionValue:
+def projection_value(tally: CostTotals, further: More, at: datetime | None) -> ProjectionValue:
     """Return a projected total: what there is, and what is still to come."""
     return {
         "at": None if at is None else iso(at),
@@ -143,7 +143,7 @@ def projection_value(tally: Tally, further: More, at: datetime | None) -> Projec
     }
 
 
-def with_fees(tally: Tally, factor: Fraction) -> str:
+def with_fees(tally: CostTotals, factor: Fraction) -> str:
     """Return the total with fees, as decimal text in USD."""
     return usd(Money(round(Fraction(tally.amount, EXACT) * factor)))
 

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from cloudgpu.control.inputs.periods import CostRequest
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.advice.desktop import Desktop
-    from cloudgpu.core.billing.cost_groups import Ended, Tally
+    from cloudgpu.core.billing.cost_groups import CostTotals, Ended
     from cloudgpu.core.billing.discounts import AfterCredits
     from cloudgpu.core.values.currency import Currency
     from cloudgpu.ledger.log.base import View
@@ -321,7 +321,7 @@ def _head(wanted: CostRequest, now: datetime) -> CostHead:
     }
 
 
-def to_come(machines: list[Machine], total: Tally, query: CostQuery, now: datetime) -> CostToCome:
+def to_come(machines: list[Machine], total: CostTotals, query: CostQuery, now: datetime) -> CostToCome:
     """Return the burn rate, and the total projected; None where the period that was asked for is over."""
     found = running(machines, now)
     rate = burn_value(burn(found, now))
@@ -341,7 +341,7 @@ def to_come(machines: list[Machine], total: Tally, query: CostQuery, now: dateti
     return {"burn": rate, "projected": projected}
 
 
-def _fees(session: Session, total: Tally) -> Fees:
+def _fees(session: Session, total: CostTotals) -> Fees:
     fees = session.settings.fees
     configured = fees.tax_percent is not None or fees.support_percent is not None
     return {

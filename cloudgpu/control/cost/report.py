@@ -23,7 +23,7 @@ from cloudgpu.control.inventory.listing import age_of_view
 from cloudgpu.control.session.last_run import last_pass
 from cloudgpu.core.billing.charge_notes import gaps_within
 from cloudgpu.core.billing.charges import micros_of
-from cloudgpu.core.billing.cost_groups import By, CostQuery, Tally, with_whole_names
+from cloudgpu.core.billing.cost_groups import By, CostQuery, CostTotals, with_whole_names
 from cloudgpu.core.billing.cost_groups import costs as grouped
 from cloudgpu.core.billing.daily import daily_of, timed_usages
 from cloudgpu.core.jobs.shares import assigned
@@ -237,7 +237,7 @@ def _jobs(session: Session, read: Read, period: CostQuery, now: datetime) -> lis
     return values.jobs_value(grouped(read.rows, read.ended, now, by_job, assigned(jobs.values())).groups, jobs)
 
 
-def _things(machines: list[Machine], by_machine: Costs) -> list[Tally]:
+def _things(machines: list[Machine], by_machine: Costs) -> list[CostTotals]:
     """Return what each thing that is kept by its name has cost."""
     return [
         by_machine.groups[machine.id]

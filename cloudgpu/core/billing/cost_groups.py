@@ -13,7 +13,7 @@ from enum import StrEnum
 from itertools import chain
 from typing import Any
 
-from cloudgpu.core.billing import charge_notes as aside
+from cloudgpu.core.billing import charge_notes as charge_notes
 from cloudgpu.core.billing.assignments import NO_JOBS, NOBODY, Assigned, charges_by_key
 from cloudgpu.core.billing.charges import Charge, billed_span, charge
 from cloudgpu.core.billing.totals import billed
@@ -25,11 +25,11 @@ from cloudgpu.core.values.periods import periods
 from cloudgpu.core.values.times import from_iso, iso
 
 NO_TIME = timedelta(0)
-_MICROS_OF_SUMS = 4  # of the sums that a row keeps
+_BILLED_US_INDEX = 4  # of the sums that a row keeps
 
 
 @dataclass(slots=True)
-class Tally:
+class CostTotals:
     """Sums in exact parts of a nano-dollar (`core.billing.granularity.EXACT`) and microseconds.
 
     `micros` is how long machines were billed, `all_micros` how long anything was. `on_demand` is what the runs with a
@@ -66,7 +66,9 @@ class Tally:
 
     def add_ended(self, machine: Machine, resource: str) -> None:
         """Add the totals of a row's uses of one resource that have ended."""
-        self._add(machine, resource, machine.usage_totals[resource], machine.charge_notes.get(resource, aside.NO_NOTE))
+        self._add(
+            machine, resource, machine.usage_totals[resource], machine.charge_notes.get(resource, charge_notes.NO_NOTE)
+        )
 
     def _add(self, machine: Machine, resource: str, sums: Sequence[int], note: ChargeNote) -> None:
         low, amount, high, on_demand, micros, unpriced, uncompared = sums
@@ -74,7 +76,7 @@ class Tally:
         self.all_micros += micros
         self.without_price += unpriced
         if note.marks:
-            self.marks = aside.joined(self.marks, note.marks)
+            self.marks = charge_notes.joined(self.marks, note.marks)
         if unpriced:
             self.unpriced[f"{machine.name} ({resource})"] = None
         for reason in note.reasons:
@@ -118,7 +120,7 @@ class By(StrEnum):
 
 CALENDAR = (By.DAY, By.WEEK, By.MONTH)
 # A row is of one of each of these for its whole life, so that the totals of its ended uses are enough.
-_OF_A_ROW = (By.INSTANCE, By.PROJECT, By.OWNER, By.ACCOUNT, By.REGION, By.RESOURCE)
+_FIXED_GROUPINGS = (By.INSTANCE, By.PROJECT, By.OWNER, By.ACCOUNT, By.REGION, By.RESOURCE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,15 +136,15 @@ class CostQuery:
     @property
     def from_totals(self) -> bool:
         """Whether the rows alone tell it; else every use that has ended has to be read."""
-        return self.since is None and self.until is None and self.by in _OF_A_ROW
+        return self.since is None and self.until is None and self.by in _FIXED_GROUPINGS
 
 
 @dataclass(frozen=True, slots=True)
 class Costs:
     """The groups in their order, by key, and their total. The key of a period is the ledger time of its begin."""
 
-    groups: Mapping[str, Tally]
-    total: Tally
+    groups: Mapping[str, CostTotals]
+    total: CostTotals
 
 
 def costs(
@@ -154,15 +156,15 @@ def costs(
     The groups add up to the total exactly, calendar periods and jobs too: a use is cut at their bounds. `assigned` says
     which job each machine is for; it counts `By.JOB` alone, and what it does not name is in the group "".
     """
-    groups: dict[str, Tally] = {}
-    total = Tally()
+    groups: dict[str, CostTotals] = {}
+    total = CostTotals()
     for part in _parts(with_whole_names(list(machines), query.by), ended, now, query, assigned):
-        group = groups.setdefault(part.key, Tally())
+        group = groups.setdefault(part.key, CostTotals())
         if isinstance(part.found, str):
             group.add_ended(part.machine, part.found)
             total.add_ended(part.machine, part.found)
         else:
-            note = aside.noted(aside.NO_NOTE, part.found)
+            note = charge_notes.noted(charge_notes.NO_NOTE, part.found)
             group.add(part.machine, part.found, note)
             total.add(part.machine, part.found, note, again=part.again)
     order = sorted(groups) if query.by in CALENDAR else sorted(groups, key=lambda key: (-groups[key].amount, key))
@@ -282,7 +284,7 @@ def billed_within(
     if query.from_totals:
         for machine in machines:
             sums = machine.usage_totals.get(Resource.INSTANCE)
-            found[machine.id] += timedelta(microseconds=sums[_MICROS_OF_SUMS] if sums else 0)
+            found[machine.id] += timedelta(microseconds=sums[_BILLED_US_INDEX] if sums else 0)
     for subject, use in (
         *_of_machines(ended, found),
         *((machine.id, use) for machine in machines for use in machine.open_usage),

@@ -16,7 +16,7 @@ from cloudgpu.views.cost import hours_text, shares
 
 if TYPE_CHECKING:
     from cloudgpu.core.activity.utilization import Hour
-    from cloudgpu.core.billing.cost_groups import Tally
+    from cloudgpu.core.billing.cost_groups import CostTotals
     from cloudgpu.core.billing.daily import Daily
     from cloudgpu.core.jobs.job import Job
     from cloudgpu.core.reaper.savings import Stop
@@ -46,7 +46,7 @@ class MachineSummary:
     """One machine of a report: its row, what it cost, the hours that it was billed for, and what of that was idle."""
 
     machine: Machine
-    tally: Tally
+    tally: CostTotals
     hours: Sequence[Hour]
     idle: Sums
 
@@ -126,7 +126,7 @@ def projects_value(found: Daily) -> list[ProjectSum]:
     return [{"name": name, **_cost(total, amount)} for (name, total), amount in zip(totals, amounts, strict=True)]
 
 
-def owners_value(machines: Iterable[Machine], tallies: Mapping[str, Tally]) -> list[ProjectSum]:
+def owners_value(machines: Iterable[Machine], tallies: Mapping[str, CostTotals]) -> list[ProjectSum]:
     """Return what each owner's machines and kept things have cost, the dearest first; "" is what has none.
 
     `tallies` are of each row, by its id. Amounts are rounded so that they add up to the rounded total.
@@ -140,7 +140,7 @@ def owners_value(machines: Iterable[Machine], tallies: Mapping[str, Tally]) -> l
     return [{"name": name, **_cost(total, amount)} for (name, total), amount in zip(totals, amounts, strict=True)]
 
 
-def jobs_value(tallies: Mapping[str, Tally], jobs: Mapping[str, Job]) -> list[ReportJob]:
+def jobs_value(tallies: Mapping[str, CostTotals], jobs: Mapping[str, Job]) -> list[ReportJob]:
     """Return what each job has cost, the dearest first, then what is no single job's; nothing where no job ran.
 
     `tallies` are the groups by job of `core.billing.cost_groups`, `jobs` are by id. The amounts add up to the total.
@@ -152,7 +152,7 @@ def jobs_value(tallies: Mapping[str, Tally], jobs: Mapping[str, Job]) -> list[Re
     return [_job(key, tallies[key], amount, jobs.get(key)) for key, amount in zip(order, amounts, strict=True)]
 
 
-def _job(key: str, tally: Tally, amount: Money, job: Job | None) -> ReportJob:
+def _job(key: str, tally: CostTotals, amount: Money, job: Job | None) -> ReportJob:
     return {
         "id": key,
         "name": key if job is None else job.name,
@@ -163,7 +163,7 @@ def _job(key: str, tally: Tally, amount: Money, job: Job | None) -> ReportJob:
     }
 
 
-def machines_value(found: Iterable[MachineSummary], resources: Iterable[Tally]) -> MachinesOfReport:
+def machines_value(found: Iterable[MachineSummary], resources: Iterable[CostTotals]) -> MachinesOfReport:
     """Return the machines, the dearest first and `MOST_MACHINES` at most, with sums of the others and of kept things.
 
     With these sums they add up to the total.
@@ -306,7 +306,7 @@ def left_value(one: Left) -> IdleResource:
     }
 
 
-def _sums(tally: Tally) -> Sums:
+def _sums(tally: CostTotals) -> Sums:
     return Sums(tally.low, tally.amount, tally.high)
 
 
