@@ -22,7 +22,7 @@ from cloudgpu.core.values.times import from_iso, iso
 
 if TYPE_CHECKING:
     from cloudgpu.core.billing.cost_groups import CostQuery, CostTotals
-    from cloudgpu.core.billing.forecast import Burn, More
+    from cloudgpu.core.billing.forecast import Burn, RemainingCost
     from cloudgpu.core.values.currency import Currency
     from cloudgpu.views.documents.money.cost import BurnRate, CostDocument, CostGroup, CostSum, GroupName, LostCost
     from cloudgpu.views.documents.money.cost import Projection as ProjectionValue
@@ -131,7 +131,7 @@ def burn_value(found: Burn) -> BurnRate:
     }
 
 
-def projection_value(tally: CostTotals, further: More, at: datetime | None) -> ProjectionValue:
+def projection_value(tally: CostTotals, further: RemainingCost, at: datetime | None) -> ProjectionValue:
     """Return a projected total: what there is, and what is still to come."""
     return {
         "at": None if at is None else iso(at),

@@ -19,7 +19,7 @@ from cloudgpu.core.billing.charge_notes import gaps_within
 from cloudgpu.core.billing.charges import money
 from cloudgpu.core.billing.cost_groups import By, CostQuery, billed_within, of_owner, time_owned_within
 from cloudgpu.core.billing.cost_groups import costs as grouped
-from cloudgpu.core.billing.forecast import Goal, burn, more, running
+from cloudgpu.core.billing.forecast import Horizon, burn, remaining, running
 from cloudgpu.core.catalog.gpus import Work
 from cloudgpu.core.jobs.shares import assigned
 from cloudgpu.core.model.machine import Machine
@@ -327,16 +327,18 @@ def to_come(machines: list[Machine], total: CostTotals, query: CostQuery, now: d
     rate = burn_value(burn(found, now))
     if query.until is not None and query.until <= now:
         return {"burn": rate, "projected": None}
-    ends = {Goal.DAY: period("day", now, query.zone).end, Goal.MONTH: period("month", now, query.zone).end}
+    ends = {Horizon.DAY: period("day", now, query.zone).end, Horizon.MONTH: period("month", now, query.zone).end}
     if query.until is not None:
         ends = {goal: min(end, query.until) for goal, end in ends.items()}
-    to = {goal: projection_value(total, more(found, now, goal, ends.get(goal)), ends.get(goal)) for goal in Goal}
+    to = {
+        goal: projection_value(total, remaining(found, now, goal, ends.get(goal)), ends.get(goal)) for goal in Horizon
+    }
     projected: Projections = {
         "assumption": ASSUMPTION,
-        "end_of_day": to[Goal.DAY],
-        "end_of_month": to[Goal.MONTH],
-        "leases_end": to[Goal.LEASES],
-        "renew_until": to[Goal.RENEWALS],
+        "end_of_day": to[Horizon.DAY],
+        "end_of_month": to[Horizon.MONTH],
+        "leases_end": to[Horizon.LEASES],
+        "renew_until": to[Horizon.RENEWALS],
     }
     return {"burn": rate, "projected": projected}
 

@@ -23,7 +23,7 @@ class Part(StrEnum):
     KEPT = "kept"  # disks, images and volumes without a machine
 
 
-class Goal(StrEnum):
+class Horizon(StrEnum):
     """Up to when something is projected."""
 
     DAY = "end_of_day"
@@ -46,7 +46,7 @@ class Burn:
 
 
 @dataclass(frozen=True, slots=True)
-class More:
+class RemainingCost:
     """What is still to come, in exact parts; `endless` counts what runs and has no such end."""
 
     low: int
@@ -98,7 +98,7 @@ def burn(found: Iterable[Running], now: datetime) -> Burn:
     return Burn(parts, without)
 
 
-def more(found: Iterable[Running], now: datetime, goal: Goal, end: datetime | None = None) -> More:
+def remaining(found: Iterable[Running], now: datetime, goal: Horizon, end: datetime | None = None) -> RemainingCost:
     """Return what is still to come up to `end`, or to the end of each lease or renewal.
 
     What runs now goes on: a machine to its renew-until, and from there on nothing of it; one that is over that, or
@@ -113,16 +113,16 @@ def more(found: Iterable[Running], now: datetime, goal: Goal, end: datetime | No
             continue
         further = one.more(until)
         sums = [sums[0] + further.low, sums[1] + further.amount, sums[2] + further.high]
-    return More(sums[0], sums[1], sums[2], endless)
+    return RemainingCost(sums[0], sums[1], sums[2], endless)
 
 
-def _until(one: Running, goal: Goal, now: datetime, end: datetime | None) -> datetime | None:
+def _until(one: Running, goal: Horizon, now: datetime, end: datetime | None) -> datetime | None:
     renewed = _time(one.machine.renew_until)
     if end is not None:
         return end if one.part is not Part.MACHINES or renewed is None or renewed <= now else min(end, renewed)
     if one.part is not Part.MACHINES:
         return None
-    if goal is Goal.RENEWALS:
+    if goal is Horizon.RENEWALS:
         return renewed
     ends = list(_times(one.machine.expires, one.machine.hold_until))
     return min(filter(None, (max(ends), renewed))) if ends else renewed

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cloudgpu.core.billing.charges import EXACT, charge
 from cloudgpu.core.billing.cost_groups import By, CostQuery, costs
-from cloudgpu.core.billing.forecast import Goal, Part, burn, more, running
+from cloudgpu.core.billing.forecast import Horizon, Part, burn, remaining, running
 from cloudgpu.core.model.usage import Per, Resource
 from cloudgpu.core.values.times import iso
 from tests.core.costing import NOW, ledgers, row, segment, use
@@ -25,7 +25,7 @@ HOUR = timedelta(hours=1)
 def test_what_is_spent_and_what_is_to_come_are_the_bill_of_that_time(ledger, seconds):
     rows, ended = ledger
     end = NOW + timedelta(seconds=seconds)
-    ahead = more(running(rows, NOW), NOW, Goal.MONTH, end)
+    ahead = remaining(running(rows, NOW), NOW, Horizon.MONTH, end)
     asked = CostQuery(By.PROJECT, UTC)
     now, then = costs(rows, ended, NOW, asked).total, costs(rows, ended, end, asked).total
     assert now.amount + ahead.amount == then.amount
@@ -33,7 +33,7 @@ def test_what_is_spent_and_what_is_to_come_are_the_bill_of_that_time(ledger, sec
 
 
 def ahead(made, goal, end=None):
-    return more(running([made], NOW), NOW, goal, end).amount / DOLLAR
+    return remaining(running([made], NOW), NOW, goal, end).amount / DOLLAR
 
 
 def lease(**ends):
@@ -42,30 +42,30 @@ def lease(**ends):
 
 def test_a_machine_goes_on_to_its_renew_until_and_not_further():
     made, _ = row(use(end=None), **lease(expires=2 * HOUR, renew_until=5 * HOUR))
-    assert ahead(made, Goal.DAY, NOW + 24 * HOUR) == 5
-    assert ahead(made, Goal.DAY, NOW + 3 * HOUR) == 3
-    assert ahead(made, Goal.LEASES) == 2
-    assert ahead(made, Goal.RENEWALS) == 5
+    assert ahead(made, Horizon.DAY, NOW + 24 * HOUR) == 5
+    assert ahead(made, Horizon.DAY, NOW + 3 * HOUR) == 3
+    assert ahead(made, Horizon.LEASES) == 2
+    assert ahead(made, Horizon.RENEWALS) == 5
 
 
 def test_a_hold_keeps_a_machine_beyond_its_lease_but_not_beyond_renew_until():
     made, _ = row(use(end=None), **lease(expires=HOUR, renew_until=5 * HOUR, hold_until=3 * HOUR))
-    assert ahead(made, Goal.LEASES) == 3
+    assert ahead(made, Horizon.LEASES) == 3
     made = made._replace(hold_until=iso(NOW + 9 * HOUR))
-    assert ahead(made, Goal.LEASES) == 5
+    assert ahead(made, Horizon.LEASES) == 5
 
 
 def test_a_machine_that_is_over_its_renew_until_is_not_taken_for_ended():
     made, _ = row(use(end=None), **lease(expires=-2 * HOUR, renew_until=-HOUR))
-    assert ahead(made, Goal.DAY, NOW + 24 * HOUR) == 24
-    assert ahead(made, Goal.RENEWALS) == 0
+    assert ahead(made, Horizon.DAY, NOW + 24 * HOUR) == 24
+    assert ahead(made, Horizon.RENEWALS) == 0
 
 
 def test_a_machine_without_a_lease_is_counted_apart():
     made, _ = row(use(end=None))
-    found = more(running([made], NOW), NOW, Goal.LEASES)
+    found = remaining(running([made], NOW), NOW, Horizon.LEASES)
     assert (found.amount, found.endless) == (0, 1)
-    assert ahead(made, Goal.MONTH, NOW + 24 * HOUR) == 24
+    assert ahead(made, Horizon.MONTH, NOW + 24 * HOUR) == 24
 
 
 @pytest.mark.parametrize(
@@ -90,8 +90,8 @@ def test_what_is_kept_or_stopped_goes_on_whatever_its_lease_said():
     disk = use(end=None, resource=Resource.DISK)
     for facts in ({"billed": False}, {"terminated_at": iso(NOW)}, {"is_named_resource": True}):
         made, _ = row(disk, **facts, **lease(expires=HOUR, renew_until=2 * HOUR))
-        assert ahead(made, Goal.MONTH, NOW + 24 * HOUR) == 24
-        assert ahead(made, Goal.LEASES) == 0
+        assert ahead(made, Horizon.MONTH, NOW + 24 * HOUR) == 24
+        assert ahead(made, Horizon.LEASES) == 0
 
 
 def test_what_burns_without_a_price_is_counted():
