@@ -22,7 +22,7 @@ from cloudgpu.control.inputs.periods import PeriodOptions, parse_month
 from cloudgpu.control.inventory.listing import age_of_view
 from cloudgpu.control.session.last_run import last_pass
 from cloudgpu.core.billing.charge_notes import gaps_within
-from cloudgpu.core.billing.charges import micros_of
+from cloudgpu.core.billing.charges import to_us
 from cloudgpu.core.billing.cost_groups import By, CostQuery, CostTotals, with_whole_names
 from cloudgpu.core.billing.cost_groups import costs as grouped
 from cloudgpu.core.billing.daily import daily_of, timed_usages
@@ -218,8 +218,8 @@ def _machines(
     for one in laid:
         if one.resource == Resource.INSTANCE and one.subject in runs:
             runs[one.subject].append(one.course)
-    since = 0 if period.since is None else micros_of(period.since)
-    until = FOREVER if period.until is None else micros_of(period.until)
+    since = 0 if period.since is None else to_us(period.since)
+    until = FOREVER if period.until is None else to_us(period.until)
     found = []
     for machine in machines:
         hours = read.hours.get(machine.id, ())

@@ -17,10 +17,10 @@ from cloudgpu.core.billing.granularity import (
     Span,
     intervals_of,
     is_guessed,
-    micros_of,
+    parse_us,
     pieces,
     span_of,
-    stamp,
+    to_us,
     weight,
 )
 from cloudgpu.core.billing.rules import Rule, rule_for
@@ -119,10 +119,10 @@ def charge(use: Usage, now: datetime, *, since: datetime | None = None, until: d
     A use that is still open is billed up to `now`, its minimum at once. Cutting a period anywhere changes no sum.
     """
     rule = rule_for(use)
-    cut = Cut(0 if since is None else micros_of(since), None if until is None else micros_of(until))
+    cut = Cut(0 if since is None else to_us(since), None if until is None else to_us(until))
     if use.resource is Resource.TRAFFIC:
         return _traffic(use, rule, cut)
-    span = span_of(use, rule, micros_of(now))
+    span = span_of(use, rule, to_us(now))
     micros = cut.length(span.begin, span.end)
     free = rule.free(use, span.longest_run)
     if free:
@@ -148,7 +148,7 @@ def max_cost_to_the_end(use: Usage) -> tuple[str, RateIntervals | None]:
 
 def billed_span(use: Usage, now: datetime) -> tuple[datetime, datetime]:
     """Return from when to when a use is or may be billed as of `now`, with its minimum and its last granule."""
-    span = span_of(use, rule_for(use), micros_of(now))
+    span = span_of(use, rule_for(use), to_us(now))
     return EPOCH + span.early * MICRO, EPOCH + span.latest * MICRO
 
 
@@ -157,7 +157,7 @@ def billed_units(use: Usage, begin: datetime, end: datetime) -> Fraction:
     rule = rule_for(use)
     if use.per is Per.GB:
         return Fraction(use.quantity, rule.gb_bytes)
-    return Fraction(use.quantity * weight(use.per, rule, micros_of(begin), micros_of(end), 0), EXACT)
+    return Fraction(use.quantity * weight(use.per, rule, to_us(begin), to_us(end), 0), EXACT)
 
 
 def max_cost_intervals(use: Usage, now: int) -> list[tuple[int, int, int]]:
@@ -254,8 +254,8 @@ def _traffic(use: Usage, rule: Rule, cut: Cut) -> Charge:
 
 def _counted(use: Usage) -> int:
     """Return the one microsecond in which bytes are billed: the last of those in which they were counted."""
-    begin = stamp(use.begin)
-    return begin if use.end is None else max(begin, stamp(use.end) - 1)
+    begin = parse_us(use.begin)
+    return begin if use.end is None else max(begin, parse_us(use.end) - 1)
 
 
 def _bytes_cost(use: Usage, rule: Rule) -> int:

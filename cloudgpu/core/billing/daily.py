@@ -10,7 +10,7 @@ from datetime import date, datetime, tzinfo
 from itertools import chain
 from typing import NamedTuple
 
-from cloudgpu.core.billing.charges import EXACT, CostTimeline, cost_timeline, micros_of
+from cloudgpu.core.billing.charges import EXACT, CostTimeline, cost_timeline, to_us
 from cloudgpu.core.billing.cost_groups import By, with_whole_names
 from cloudgpu.core.billing.granularity import EPOCH, MICRO
 from cloudgpu.core.billing.rate_timeline import RateInterval, in_months, rule_of
@@ -71,7 +71,7 @@ class TimedUsage(NamedTuple):
 
 def timed_usages(machines: Iterable[Machine], ended: Iterable[Ended], now: datetime) -> list[TimedUsage]:
     """Return every use of these rows (`View.bills`), and of those that have ended (`View.uses`), laid out in time."""
-    moment = micros_of(now)
+    moment = to_us(now)
     gone = [TimedUsage(subject, use.resource, timeline_of(use, moment)) for subject, use in ended]
     return gone + [
         TimedUsage(machine.id, use.resource, timeline_of(use, moment))
@@ -107,8 +107,8 @@ def daily_of(
 ) -> Daily:
     """Return what these rows and their uses (`timed_usages`) cost on each day of `zone`: as `daily` does."""
     known = {machine.id: machine for machine in with_whole_names(list(machines), By.PROJECT)}
-    first = 0 if since is None else micros_of(since)
-    last = _FOREVER if until is None else micros_of(until)
+    first = 0 if since is None else to_us(since)
+    last = _FOREVER if until is None else to_us(until)
     strands: defaultdict[str, _ProjectIntervals] = defaultdict(_ProjectIntervals)
     without: dict[str, None] = {}
     for subject, resource, found in laid:
@@ -220,7 +220,7 @@ def _by_day(laid: Mapping[str, _ProjectIntervals], zone: tzinfo, first: int, las
 def _days(begin: int, end: int, zone: tzinfo) -> tuple[list[date], list[int]]:
     """Return the days that a time touches, and where each begins; one more edge is the end of the last."""
     found = list(periods("day", EPOCH + begin * MICRO, EPOCH + end * MICRO, zone))
-    edges = [micros_of(one.begin) for one in found] + [micros_of(found[-1].end)]
+    edges = [to_us(one.begin) for one in found] + [to_us(found[-1].end)]
     return [one.begin.astimezone(zone).date() for one in found], edges
 
 

@@ -20,14 +20,14 @@ MICRO = timedelta(microseconds=1)
 _CLOCKS_DIFFER = 5 * MINUTE  # a price that was noted so soon after a start is that of the start
 
 
-def micros_of(moment: datetime) -> int:
+def to_us(moment: datetime) -> int:
     """Return whole microseconds since 1970."""
     return (moment - EPOCH) // MICRO
 
 
-def stamp(text: str) -> int:
+def parse_us(text: str) -> int:
     """Return a ledger time as whole microseconds since 1970."""
-    return micros_of(from_iso(text))
+    return to_us(from_iso(text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,24 +67,24 @@ class Span:
 
 def span_of(use: Usage, rule: Rule, now: int) -> Span:
     """Return from when to when a use is billed by its rule, in microseconds since 1970."""
-    begin = stamp(use.begin)
-    early = begin if use.maybe_since is None else min(begin, stamp(use.maybe_since))
-    stop = max(begin, now if use.end is None else stamp(use.end))
-    last = stop if use.maybe_until is None else max(stop, stamp(use.maybe_until))
-    sure = begin if use.sure_from is None else min(stop, max(begin, stamp(use.sure_from)))
+    begin = parse_us(use.begin)
+    early = begin if use.maybe_since is None else min(begin, parse_us(use.maybe_since))
+    stop = max(begin, now if use.end is None else parse_us(use.end))
+    last = stop if use.maybe_until is None else max(stop, parse_us(use.maybe_until))
+    sure = begin if use.sure_from is None else min(stop, max(begin, parse_us(use.sure_from)))
     taken = use.reason == "interrupted" and use.end is not None
     if use.continues is not None:
-        return _went_on(use, rule, (begin, stop, last))
+        return _continued(use, rule, (begin, stop, last))
     end = begin + rule.length(stop - begin, taken=taken)
     sure_end = min(end, sure + rule.length(stop - sure, taken=taken))
     latest = max(end, early + rule.longest(last - early, taken=taken))
     return Span(early, begin, min(sure, end), sure_end, end, latest, stop - begin, stop - sure, last - early)
 
 
-def _went_on(use: Usage, rule: Rule, known: tuple[int, int, int]) -> Span:
+def _continued(use: Usage, rule: Rule, known: tuple[int, int, int]) -> Span:
     """Return when a use is billed that goes on with another: what that rounded up is paid, and rounded once in all."""
     begin, stop, last = known
-    origin = stamp(use.continues or use.begin)
+    origin = parse_us(use.continues or use.begin)
     paid = origin + rule.length(begin - origin, taken=False)
     end = max(paid, origin + rule.length(stop - origin, taken=False))
     latest = max(end, origin + rule.longest(last - origin, taken=False))
@@ -94,16 +94,16 @@ def _went_on(use: Usage, rule: Rule, known: tuple[int, int, int]) -> Span:
 def pieces(use: Usage, begin: int, end: int, side: int) -> Iterator[tuple[int, int, int]]:
     """Cut an interval where the price changed, or may have; the first price also holds for the time before it."""
     segments = use.segments
-    starts = [begin] + [min(end, max(begin, stamp(segment.at))) for segment in segments[1:]] + [end]
-    if side and is_guessed(use, stamp(use.begin)):
-        known = min(end, max(begin, stamp(segments[0].at)))
+    starts = [begin] + [min(end, max(begin, parse_us(segment.at))) for segment in segments[1:]] + [end]
+    if side and is_guessed(use, parse_us(use.begin)):
+        known = min(end, max(begin, parse_us(segments[0].at)))
         yield begin, known, max(segments[0].nanos, use.on_demand or 0) if side > 0 else 0
         starts = [max(known, start) for start in starts]
     for number, segment in enumerate(segments):
         first, last = starts[number], starts[number + 1]
         following = segments[number + 1] if side and number + 1 < len(segments) else None
         if following is not None and following.maybe_from is not None:
-            doubt = min(last, max(first, stamp(following.maybe_from)))
+            doubt = min(last, max(first, parse_us(following.maybe_from)))
             either = (segment.nanos, following.nanos)
             yield doubt, last, max(either) if side > 0 else min(either)
             last = doubt
@@ -113,7 +113,7 @@ def pieces(use: Usage, begin: int, end: int, side: int) -> Iterator[tuple[int, i
 def is_guessed(use: Usage, begin: int) -> bool:
     """Say whether a spot machine ran before its first price that is known: then that is a guess."""
     spot = use.market == "spot" and use.resource is Resource.INSTANCE
-    return spot and stamp(use.segments[0].at) > begin + _CLOCKS_DIFFER
+    return spot and parse_us(use.segments[0].at) > begin + _CLOCKS_DIFFER
 
 
 def weight(per: Per, rule: Rule, begin: int, end: int, side: int) -> int:
@@ -160,4 +160,4 @@ def _month(moment: int) -> tuple[int, int]:
 def _month_of(year: int, month: int) -> tuple[int, int]:
     first = datetime(year, month, 1, tzinfo=UTC)
     following = (first + timedelta(days=32)).replace(day=1)
-    return micros_of(following), (following - first) // timedelta(hours=1)
+    return to_us(following), (following - first) // timedelta(hours=1)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from functools import cache
 
-from cloudgpu.core.billing.charges import EXACT, max_cost_intervals, max_cost_to_the_end, micros_of, stamp
+from cloudgpu.core.billing.charges import EXACT, max_cost_intervals, max_cost_to_the_end, parse_us, to_us
 from cloudgpu.core.billing.rules import Rule, rule_for
 from cloudgpu.core.model.usage import Per, Resource, Usage
 from cloudgpu.core.values.money import HOUR
@@ -47,8 +47,8 @@ def ended_intervals(use: Usage) -> tuple[str, list[RateInterval] | None]:
 def _plain(use: Usage, now: int) -> tuple[int, int, int, str, Rule]:
     """Return from when to when a plain use is billed up to `now`, its price, what that is for, and the rule."""
     rule = rule_of(use.provider, use.market, use.resource, use.licence)
-    begin, nanos = stamp(use.begin), use.quantity * use.segments[0].nanos
-    run = (now if use.end is None else stamp(use.end)) - begin
+    begin, nanos = parse_us(use.begin), use.quantity * use.segments[0].nanos
+    run = (now if use.end is None else parse_us(use.end)) - begin
     return begin, begin + rule.longest(max(0, run), taken=False), nanos, use.per, rule
 
 
@@ -158,4 +158,4 @@ def _month(year: int, month: int) -> tuple[int, int]:
     """Return when a month of UTC ends, and how many hours it has."""
     first = datetime(year, month, 1, tzinfo=UTC)
     following = (first + timedelta(days=32)).replace(day=1)
-    return micros_of(following), (following - first) // timedelta(hours=1)
+    return to_us(following), (following - first) // timedelta(hours=1)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 
-from cloudgpu.core.billing.granularity import EXACT, PARTS, micros_of, pieces, stamp
+from cloudgpu.core.billing.granularity import EXACT, PARTS, parse_us, pieces, to_us
 from cloudgpu.core.billing.totals import Billed
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import Per, Resource, Usage
@@ -47,7 +47,7 @@ def sustained_use(bill: Iterable[Billed], month: datetime) -> list[Discount]:
     hour. Spot machines, and what has no price, get none. What ran in the month so far counts as if nothing followed.
     """
     first = month.astimezone(UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
-    begin, end = micros_of(first), micros_of((first + timedelta(days=32)).replace(day=1))
+    begin, end = to_us(first), to_us((first + timedelta(days=32)).replace(day=1))
     pools: dict[tuple[str, str, str], list[tuple[int, int, int]]] = defaultdict(list)
     for one in bill:
         pools[_pool(one.machine)] += _rates(one, begin, end)
@@ -84,7 +84,7 @@ def _rates(one: Billed, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
     fits = (use.provider, use.market, use.resource, use.per) == ("gcp", "on_demand", Resource.INSTANCE, Per.HOUR)
     if not fits or not use.kind.startswith(_SERIES) or not use.segments or not charged.amount:
         return
-    first = max(begin, stamp(use.begin))
+    first = max(begin, parse_us(use.begin))
     for start, stop, nanos in pieces(use, first, min(end, first + charged.micros), 0):
         if start < stop:
             yield start, stop, nanos * use.quantity

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from itertools import chain
 from typing import cast
 
-from cloudgpu.core.billing.charges import EXACT, micros_of, money
+from cloudgpu.core.billing.charges import EXACT, money, to_us
 from cloudgpu.core.billing.rate_timeline import RateInterval, amount, billed_intervals, moment_of, worst_window
 from cloudgpu.core.budgets.budget import Budget
 from cloudgpu.core.budgets.commitments import Commitment, Commitments, Prices, commitments_of
@@ -176,7 +176,7 @@ class AdmissionRequest:
         return next((n for n in range(len(rows) - 1, 0, -1) if not self._admission(rows[:n]).refusals), 0)
 
     def _admission(self, rows: Sequence[Budgeted]) -> Admission:
-        found = [commitments_of(row, micros_of(self.now), self.prices, self.volumes) for row in rows]
+        found = [commitments_of(row, to_us(self.now), self.prices, self.volumes) for row in rows]
         items = tuple(chain.from_iterable(one.items for one in found))
         whole = Commitments(items, any(one.unpriced for one in found))
         return Admission(tuple(_verdict(account, rows[0], whole, self.now) for account in self.accounts))
@@ -222,7 +222,7 @@ def accounts(
     found = tuple(Account(budget, _begin(budget, now)) for budget in budgets)
     if not found:
         return ()
-    micros, covers = micros_of(now), _Covers(found)
+    micros, covers = to_us(now), _Covers(found)
     covering: dict[str, Sequence[Account]] = {}
     names: dict[str, str] = {}
     summed = [one for one in found if unpriced is not None and one.budget.span.kind == "total"]
@@ -273,7 +273,7 @@ def _among(covering: Mapping[str, Sequence[Account]], wished: Sequence[Account])
 
 def _begin(budget: Budget, now: datetime) -> int:
     period_ = current(budget, now)
-    return 0 if period_ is None else max(0, micros_of(period_.begin))
+    return 0 if period_ is None else max(0, to_us(period_.begin))
 
 
 def _settle(covered: Sequence[Account], row: Budgeted | Exposure) -> None:
@@ -382,7 +382,7 @@ def _verdict(account: Account, row: Budgeted, wanted: Commitments, now: datetime
 
 def shares(account: Account, wanted: Sequence[Commitment], now: datetime) -> Iterator[Share]:
     """Yield each period that what is wanted touches, with the sums that are held against the limit."""
-    budget, micros = account.budget, micros_of(now)
+    budget, micros = account.budget, to_us(now)
     last = max([micros, *(one.until for one in wanted if one.until is not None)])
     if budget.span.kind in ("day", "week", "month"):
         for one in periods(budget.span.kind, now, moment_of(last), budget.zone):
@@ -414,7 +414,7 @@ def _share(
 
     `costs`: what is wanted costs something in a period as dear as this one, if not in this one.
     """
-    begin, end = micros_of(within.begin), micros_of(within.end)
+    begin, end = to_us(within.begin), to_us(within.end)
     ahead = horizon or end
     spent = account.settled + account.spent_within(begin, _EVER if endless else end)
     running = account.comes_within(begin, end, now, ahead)

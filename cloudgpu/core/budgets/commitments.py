@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from cloudgpu.core.billing.charges import stamp
+from cloudgpu.core.billing.charges import parse_us
 from cloudgpu.core.billing.rate_timeline import RateInterval, rate_intervals, rule_of
 from cloudgpu.core.billing.rules import Rule
 from cloudgpu.core.model.facts import AttachedCost, Retained
@@ -96,7 +96,7 @@ def commitments_of(row: Budgeted, now: int, prices: Prices, volumes: Iterable[tu
     ]
     nanos = compute_nanos(row, prices) if runs else None
     compute = [] if nanos is None else [_compute(row, until, nanos)]
-    sent = stamp(row.intended_at) if row.launch_status == "open" and row.intended_at else None
+    sent = parse_us(row.intended_at) if row.launch_status == "open" and row.intended_at else None
     own = [*compute, *beside] if sent is None else [one._replace(since=sent) for one in (*compute, *beside)]
     return Commitments((*own, *kept), unpriced=runs and nanos is None)
 
@@ -131,7 +131,7 @@ def _until(row: Budgeted, now: int, prices: Prices) -> int | None:
     """Return when it ends at the latest; None where nothing ends it but somebody who has to come and do that."""
     if row.renew_until is None or is_left_alone(row, prices):
         return None
-    until = stamp(row.renew_until)
+    until = parse_us(row.renew_until)
     return until if until > now else now + OVERDUE * bool(row.billed or row.state == "unknown")
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import NamedTuple, NoReturn
 
-from cloudgpu.core.billing.granularity import pieces, stamp
+from cloudgpu.core.billing.granularity import parse_us, pieces
 from cloudgpu.core.billing.rate_timeline import is_plain, rule_of
 from cloudgpu.core.budgets.commitments import OVERDUE, Commitment, Counted, Prices, commitments_of
 from cloudgpu.core.budgets.flows import unit_of
@@ -120,10 +120,10 @@ def exposure_of(machine: Machine) -> Exposure | None:
         owner=machine.owner,
         is_named_resource=machine.is_named_resource,
         settled=sum(one[2] for one in machine.usage_totals.values()),
-        renew_until=None if machine.renew_until is None else stamp(machine.renew_until),
+        renew_until=None if machine.renew_until is None else parse_us(machine.renew_until),
         late=bool(machine.billed or machine.state == "unknown"),
         only_passes=guards is not None and guards.only_passes,
-        sent=stamp(machine.intended_at) if machine.launch_status == "open" and machine.intended_at else None,
+        sent=parse_us(machine.intended_at) if machine.launch_status == "open" and machine.intended_at else None,
         items=items,
         today=None if today == items else today,
         uses=uses,
@@ -133,7 +133,7 @@ def exposure_of(machine: Machine) -> Exposure | None:
 
 def _items(machine: Machine, prices: Prices) -> _Items:
     """Return what goes on costing, that of one unit and end in one; raise _NotStored where more is asked for."""
-    end = None if machine.renew_until is None else stamp(machine.renew_until)
+    end = None if machine.renew_until is None else parse_us(machine.renew_until)
     sums: dict[tuple[int, int | None, bool], int] = {}
     for one in commitments_of(machine, _LONG_AGO, prices, _Volumes()).items:
         key = unit_of(one.per, one.rule), _behind(one, end), one.since is not None
@@ -165,18 +165,18 @@ def _uses(machine: Machine) -> tuple[list[_Use], list[_Other]]:
 def _of_use(use: Usage) -> tuple[int, _Lengths, list[_Part]]:
     """Return an open use as `Exposure.uses` has it: `billing.rated` of it, whenever one looks."""
     whose = use.provider, use.market, use.resource, use.licence
-    (unit, at_most), begin = _terms(*whose, use.per), stamp(use.begin)
+    (unit, at_most), begin = _terms(*whose, use.per), parse_us(use.begin)
     if is_plain(use) and not use.maybe_since:
         nanos = use.quantity * use.segments[0].nanos
         return begin, tuple((begin, *one) for one in at_most), [(nanos, begin, None, unit)]
     rule, first = rule_of(*whose), begin
     lengths = [(begin, *one) for one in at_most]
     if use.continues:
-        origin = stamp(use.continues or "")
+        origin = parse_us(use.continues or "")
         first = origin + rule.length(begin - origin, taken=False)
         lengths = [(origin, *one) for one in at_most]
     elif use.maybe_since:
-        first = min(begin, stamp(use.maybe_since or ""))
+        first = min(begin, parse_us(use.maybe_since or ""))
         lengths = [(begin, rule.granularity_us, rule.minimum_us), *((first, *one) for one in at_most)]
     found = [one for one in pieces(use, first, _EVER, 1) if one[0] < one[1]]
     parts = [(use.quantity * nanos, begins, None if ends == _EVER else ends, unit) for begins, ends, nanos in found]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from cloudgpu.core.alerts.alerts import Finding
-from cloudgpu.core.billing.charges import EXACT, micros_of, money
+from cloudgpu.core.billing.charges import EXACT, money, to_us
 from cloudgpu.core.billing.rate_timeline import window_full
 from cloudgpu.core.budgets.admission import Account, current, shares
 from cloudgpu.core.budgets.budget import Action, Budget
@@ -61,9 +61,9 @@ class BudgetState:
 
 def status_of(counted: Account, today: Account, now: datetime) -> BudgetState:
     """Return how a budget stands, of what it carries at the counted prices, and at today's."""
-    budget, micros = counted.budget, micros_of(now)
+    budget, micros = counted.budget, to_us(now)
     period = current(budget, now)
-    spent = counted.settled + counted.spent_within(micros_of(period.begin) if period else 0, _end(budget, period))
+    spent = counted.settled + counted.spent_within(to_us(period.begin) if period else 0, _end(budget, period))
     burn = today.burn(micros)
     room, ends = budget.limit.nanos * EXACT - spent, period if budget.span.kind != "total" else None
     return BudgetState(
@@ -81,12 +81,12 @@ def status_of(counted: Account, today: Account, now: datetime) -> BudgetState:
 
 
 def _end(budget: Budget, period: Period | None) -> int:
-    return micros_of(period.end) if period and not budget.span.days else _EVER
+    return to_us(period.end) if period and not budget.span.days else _EVER
 
 
 def _to_come(account: Account, period: Period | None, now: int) -> int:
     """Return what is still to come in a period: machines to their renew-until, what is kept to the end of it."""
-    end = micros_of(period.end) if period and micros_of(period.end) > now else max([now, *account.ends()])
+    end = to_us(period.end) if period and to_us(period.end) > now else max([now, *account.ends()])
     return account.comes_within(now, end, now, end)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from cloudgpu.core.billing.charges import micros_of
+from cloudgpu.core.billing.charges import to_us
 from cloudgpu.core.budgets.commitments import runs_on
 from cloudgpu.core.budgets.exposure import Exposure
 from cloudgpu.core.budgets.flows import HOURLY
@@ -53,7 +53,7 @@ def reservation_of(job: Job, now: datetime) -> Exposure | None:
         owner=job.spec["owner"],
         is_named_resource=False,
         settled=0,
-        renew_until=micros_of(max(at, now) + after),
+        renew_until=to_us(max(at, now) + after),
         late=False,
         only_passes=False,
         sent=None,

@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from itertools import chain
 
 from cloudgpu.core.activity.utilization import Hour
-from cloudgpu.core.billing.charges import EXACT, CostTimeline, micros_of
+from cloudgpu.core.billing.charges import EXACT, CostTimeline, to_us
 from cloudgpu.core.billing.daily import Sums
 from cloudgpu.core.billing.rate_timeline import RateInterval, amount
 from cloudgpu.core.events.log import Said
@@ -259,7 +259,7 @@ def wasted(hours: Sequence[Hour], runs: Iterable[CostTimeline], since: int = 0, 
     if not any(one.gpu or one.used or one.idle for one in hours):
         return Sums(0, 0, sum(amount(one.high, since, until) for one in laid) if hours else 0)
     found = [one for one in hours if one.idle or one.unknown]
-    begins = [micros_of(one.at) for one in found]
+    begins = [to_us(one.at) for one in found]
     amounts = _by_hour(begins, chain.from_iterable(one.amount for one in laid), since, until)
     least_of, most_of = amounts, amounts
     if any(one.low is not one.high for one in laid):

@@ -18,8 +18,8 @@ from cloudgpu.core.billing.charges import (
     billed_until,
     charge,
     max_cost_intervals,
-    micros_of,
     money,
+    to_us,
     total,
 )
 from cloudgpu.core.model.facts import record_of
@@ -121,8 +121,8 @@ def test_cutting_a_period_anywhere_changes_nothing_at_all(use: Usage, now: int, 
 
 @given(uses(), seconds, st.integers(-3600, 10 * 3600))
 def test_its_strands_are_what_it_costs_at_most(use: Usage, now: int, until: int) -> None:
-    edge = micros_of(after(until))
-    strands = max_cost_intervals(use, micros_of(after(now)))
+    edge = to_us(after(until))
+    strands = max_cost_intervals(use, to_us(after(now)))
     inside = sum((min(last, edge) - first) * rate for first, last, rate in strands if first < edge)
     assert inside == charge(use, after(now), until=after(until)).high
 

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloudgpu.core.billing.charges import EXACT, charge, cost_timeline, micros_of
+from cloudgpu.core.billing.charges import EXACT, charge, cost_timeline, to_us
 from cloudgpu.core.billing.cost_groups import By, CostQuery, costs
 from cloudgpu.core.billing.daily import Sums, daily, timeline_of
 from cloudgpu.core.billing.rate_timeline import amount
@@ -31,9 +31,9 @@ every_use = st.one_of(costing_uses(), any_uses())
 def test_what_is_laid_out_is_what_is_charged_in_any_period(one, since, until):
     now = max([NOW, *([from_iso(one.end)] if one.end else [])])
     charged = charge(one, now, since=since, until=until)
-    begin = 0 if since is None else micros_of(since)
-    end = 2**62 if until is None else micros_of(until)
-    for found in (cost_timeline(one, micros_of(now)), timeline_of(one, micros_of(now))):
+    begin = 0 if since is None else to_us(since)
+    end = 2**62 if until is None else to_us(until)
+    for found in (cost_timeline(one, to_us(now)), timeline_of(one, to_us(now))):
         sides = [amount(side, begin, end) for side in (found.low, found.amount, found.high)]
         assert sides == [charged.low, charged.amount, charged.high]
         billed = found.unpriced and max(found.begin, begin) < min(found.end, end)

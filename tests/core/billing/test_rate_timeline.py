@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.core.billing.charges import charge, micros_of
+from cloudgpu.core.billing.charges import charge, to_us
 from cloudgpu.core.billing.rate_timeline import (
     amount,
     billed_intervals,
@@ -68,20 +68,20 @@ def uses(draw):
 @given(uses(), moments)
 def test_the_strands_of_a_use_are_what_it_costs_at_most(use, now):
     now = max(now, datetime.fromisoformat(use.end or use.begin))
-    found = billed_intervals(use, micros_of(now))
+    found = billed_intervals(use, to_us(now))
     assert amount(found, 0, 2**62) == charge(use, now).high
 
 
 @given(uses(), moments, moments)
 def test_the_strands_of_a_period_are_what_it_costs_in_it(use, now, until):
     now = max(now, datetime.fromisoformat(use.end or use.begin))
-    found = billed_intervals(use, micros_of(now))
-    assert amount(found, 0, micros_of(until)) == charge(use, now, until=until).high
+    found = billed_intervals(use, to_us(now))
+    assert amount(found, 0, to_us(until)) == charge(use, now, until=until).high
 
 
 def test_a_month_has_the_hours_that_it_has():
     found = rate_intervals(
-        micros_of(BEGIN), micros_of(BEGIN + timedelta(days=30)), 10**9, "month", rule_of("aws", "on_demand", "disk")
+        to_us(BEGIN), to_us(BEGIN + timedelta(days=30)), 10**9, "month", rule_of("aws", "on_demand", "disk")
     )
     assert [moment_of(begin).month for begin, _, _ in found] == [1, 2]
     assert found[0][2] * 744 == found[1][2] * 672

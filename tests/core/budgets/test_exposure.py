@@ -14,7 +14,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from cloudgpu.core.billing.charges import billed_until, max_cost_intervals, micros_of
+from cloudgpu.core.billing.charges import billed_until, max_cost_intervals, to_us
 from cloudgpu.core.billing.rate_timeline import amount, billed_intervals, ended_intervals, rate_intervals, rule_of
 from cloudgpu.core.budgets.admission import Account, accounts, admission_request
 from cloudgpu.core.budgets.budget import Budget, Scope, Span
@@ -213,7 +213,7 @@ def test_how_a_budget_stands_is_the_same_by_what_is_stored(lab, some_budgets, se
 def test_an_exposure_is_billed_as_the_uses_of_its_row(lines, second, whole):
     found = folded(lines)
     assert found is not None
-    row, now = Machine.of(found.state["row"]), micros_of(START + timedelta(seconds=second))
+    row, now = Machine.of(found.state["row"]), to_us(START + timedelta(seconds=second))
     exposure = exposure_of(row._replace(retained=(), attached_costs=()))
     assume(exposure is not None)
     laid = [strand for nanos, begin, end, unit in exposure.flows(now) for strand in laid_out(unit, begin, end, nanos)]
@@ -239,7 +239,7 @@ def test_what_an_ended_use_is_stored_as_is_what_it_cost(lines):
 def test_any_use_is_stored_as_it_is_billed(use, continues, second, cut):
     if continues is not None and use.resource in ("disk", "snapshot"):
         use = use._replace(continues=iso(from_iso(use.begin) - timedelta(seconds=continues)))
-    now = micros_of(BEGIN + timedelta(seconds=second))
+    now = to_us(BEGIN + timedelta(seconds=second))
     stored_use = usage_of_record(json.loads(json.dumps(record_of(use))))
     if use.end is not None:
         assert ended_intervals(stored_use) == (billed_until(use), max_cost_intervals(use, 0) if use.segments else None)
@@ -249,7 +249,7 @@ def test_any_use_is_stored_as_it_is_billed(use, continues, second, cut):
     row = begun._replace(open_usage=(stored_use,), attached_costs=())
     flows = Exposure(*json.loads(json.dumps(exposure_of(row)))).flows(now)
     laid = [strand for nanos, begin, end, unit in flows for strand in laid_out(unit, begin, end, nanos)]
-    edge = micros_of(BEGIN + timedelta(seconds=cut))
+    edge = to_us(BEGIN + timedelta(seconds=cut))
     for begin, end in ((0, edge), (edge, 2**62)):
         assert amount(laid, begin, end) == amount(max_cost_intervals(use, now), begin, end)
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloudgpu.core.activity.utilization import Hour
-from cloudgpu.core.billing.charges import EXACT, charge, cost_timeline, micros_of
+from cloudgpu.core.billing.charges import EXACT, charge, cost_timeline, to_us
 from cloudgpu.core.billing.daily import Sums
 from cloudgpu.core.reaper.savings import wasted
 from tests.core.costing import NOW, START, segment, use
@@ -22,7 +22,7 @@ def hour(number, gpu=0, used=0, idle=0, unknown=0):
 
 
 def of(hours, *uses, **period):
-    return wasted(hours, [cost_timeline(one, micros_of(NOW)) for one in uses], **period)
+    return wasted(hours, [cost_timeline(one, to_us(NOW)) for one in uses], **period)
 
 
 def test_a_quarter_of_an_hour_idle_costs_a_quarter_of_it():
@@ -48,7 +48,7 @@ def test_two_runs_within_an_hour_are_shared_by_what_was_billed():
 
 
 def test_a_period_that_cuts_an_hour_counts_its_part_alone():
-    begin = micros_of(START + timedelta(minutes=30))
+    begin = to_us(START + timedelta(minutes=30))
     assert of([hour(0, idle=1800)], use(0, 3600), since=begin).amount == DOLLAR // 2
     assert of([hour(0, unknown=1800)], use(0, 3600), since=begin).high == DOLLAR // 2
 

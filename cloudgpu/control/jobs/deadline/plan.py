@@ -14,7 +14,7 @@ from cloudgpu.control.jobs.inputs.deadline import ON_DEMAND, DeadlineRequest, ch
 from cloudgpu.control.launch.budget_preview import row_of_plan
 from cloudgpu.control.launch.plan import Prepared, prepare
 from cloudgpu.control.spot.backtest import seen_traces
-from cloudgpu.core.billing.charges import micros_of, money, stamp
+from cloudgpu.core.billing.charges import money, parse_us, to_us
 from cloudgpu.core.billing.rate_timeline import amount
 from cloudgpu.core.budgets.commitments import commitments_of
 from cloudgpu.core.jobs.deadline import TICK_S, Margins
@@ -120,9 +120,9 @@ def _price(prepared: Prepared) -> Money:
 
 def _counted(session: Session, prepared: Prepared) -> int:
     """Return what budgets count for an hour of all its machines, in nano-dollars, if they live to their renew-until."""
-    row, now = row_of_plan(prepared), micros_of(session.clock())
+    row, now = row_of_plan(prepared), to_us(session.clock())
     found = commitments_of(row, now, counted_prices(session)).items
-    end = max([stamp(not_none(row.renew_until)), *(one.until for one in found if one.until is not None)])
+    end = max([parse_us(not_none(row.renew_until)), *(one.until for one in found if one.until is not None)])
     total = sum(amount(one.intervals(now, end), now, end) for one in found)
     return -(-money(total).nanos * prepared.nodes * HOUR // max(1, end - now))
 
