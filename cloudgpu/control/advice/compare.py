@@ -17,7 +17,7 @@ from cloudgpu.control.advice.compare_gpus import own
 from cloudgpu.core.activity.utilization import Hour
 from cloudgpu.core.advice.compare import HERE, Case, Compared, History, by_day, clouds_of
 from cloudgpu.core.advice.compare import compared as sides_of
-from cloudgpu.core.advice.desktop import owned, sold_by_age
+from cloudgpu.core.advice.desktop import ownership_cost, sold_by_age
 from cloudgpu.core.billing.charges import money
 from cloudgpu.core.billing.daily import added, daily
 from cloudgpu.core.catalog.gpus import EQUAL, Work
@@ -104,7 +104,7 @@ def _story(session: Session, asked: CompareRequest, found: Read) -> Story:
         since=asked.since,
         until=asked.until,
         goes_on=goes_on,
-        worth=ZERO if history is None else owned(worth_of, history.elapsed, NOTHING, number).worth,
+        worth=ZERO if history is None else ownership_cost(worth_of, history.elapsed, NOTHING, number).worth,
         worth_by=worth_of.depreciation,
         last=last,
         rehearsed=rehearsed,

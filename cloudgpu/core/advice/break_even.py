@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from fractions import Fraction
 
-from cloudgpu.core.advice.desktop import YEAR, Desktop, needed, owned
-from cloudgpu.core.advice.present_value import deflated, steady
+from cloudgpu.core.advice.desktop import YEAR, Desktop, desktops_needed, ownership_cost
+from cloudgpu.core.advice.present_value import annuity_factor, discount_growth
 from cloudgpu.core.values.money import ZERO, Money
 from cloudgpu.core.values.units import hours
 
 DAY = timedelta(days=1)
-SOON = timedelta(hours=1)
+FIRST_HOUR = timedelta(hours=1)
 MICRO = timedelta(microseconds=1)
 STEP = timedelta(days=30)  # in which costs are looked at where prices move: their difference may turn more than once
 FURTHEST = 30 * YEAR  # what is further off is said to be never
@@ -29,7 +29,7 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class SpendRate:
     """What each day adds: to the cloud's cost, and to the hours that a desktop works (above 24: several of them).
 
     `growth` is by what share the cloud's price grows a year, in today's money.
@@ -50,7 +50,7 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
-class Again:
+class CostlierInterval:
     """The desktop is the dearer one again from `since` to `until` after the first day: it was bought anew.
 
     `until` is None where it stays so within `FURTHEST`.
@@ -60,17 +60,17 @@ class Again:
     until: timedelta | None
 
 
-def crossed(begin: datetime, points: Sequence[Point], desktop: Desktop, number: int) -> datetime | None:
+def first_break_even(begin: datetime, points: Sequence[Point], desktop: Desktop, number: int) -> datetime | None:
     """Return the first of these times (in order) at which the cloud had cost as much as so many desktops, or None."""
     for point in points:
         elapsed = point.at - begin
         done = min(point.worked, elapsed * number)  # what waits in a queue is done later
-        if point.cloud and point.cloud >= owned(desktop, elapsed, done, number).total:
+        if point.cloud and point.cloud >= ownership_cost(desktop, elapsed, done, number).total:
             return point.at
     return None
 
 
-def crossing(desktop: Desktop, pace: Pace, start: Start | None = None) -> timedelta | None:
+def break_even_after(desktop: Desktop, pace: SpendRate, start: Start | None = None) -> timedelta | None:
     """Return how long after the first day the cloud has cost as much as the desktops, both going on at this pace.
 
     Exact to a microsecond; None where that is not within `FURTHEST`. As many desktops as the work takes. In each life
@@ -78,13 +78,15 @@ def crossing(desktop: Desktop, pace: Pace, start: Start | None = None) -> timede
     """
     begin = start or Start()
     number, first = _number(begin, pace), begin.elapsed
-    if not first and _ahead(SOON, desktop, pace, begin, number) < 0:
-        first = SOON  # both have cost nothing yet, where a desktop is counted by what it loses
-    return _risen(first, desktop, pace, begin, number)
+    if not first and _cost_difference(FIRST_HOUR, desktop, pace, begin, number) < 0:
+        first = FIRST_HOUR  # both have cost nothing yet, where a desktop is counted by what it loses
+    return _first_break_even(first, desktop, pace, begin, number)
 
 
-def dearer_again(desktop: Desktop, pace: Pace, found: timedelta, start: Start | None = None) -> Again | None:
-    """Return from when to when, after the `crossing` that was found, the desktop has cost more once again.
+def costlier_again(
+    desktop: Desktop, pace: SpendRate, found: timedelta, start: Start | None = None
+) -> CostlierInterval | None:
+    """Return from when to when, after the `break_even_after` that was found, the desktop has cost more once again.
 
     It is bought anew at the end of its life, and that may be more than it is ahead by then. Looked at is the next time
     it is bought anew (without a `start` it is ahead by more each time). None where it stays ahead, or where that time
@@ -96,78 +98,92 @@ def dearer_again(desktop: Desktop, pace: Pace, found: timedelta, start: Start | 
     if end >= FURTHEST:
         return None
     lowest = _lowest(end + MICRO, min(end + desktop.life, FURTHEST), desktop, pace, begin, number)
-    if _ahead(lowest, desktop, pace, begin, number) >= -2 - number:  # what rounding leaves is no debt
+    if _cost_difference(lowest, desktop, pace, begin, number) >= -2 - number:  # what rounding leaves is no debt
         return None
     first, last = end, lowest
     while last - first > MICRO:
         middle = first + (last - first) // 2
-        first, last = (middle, last) if _ahead(middle, desktop, pace, begin, number) >= 0 else (first, middle)
-    until = _risen(lowest, desktop, pace, begin, number)
-    while until is not None and not until % desktop.life and _ahead(until + MICRO, desktop, pace, begin, number) < 0:
-        until = _risen(until + MICRO, desktop, pace, begin, number)  # sold for as much, and bought anew at once
-    return Again(first, until)
+        first, last = (middle, last) if _cost_difference(middle, desktop, pace, begin, number) >= 0 else (first, middle)
+    until = _first_break_even(lowest, desktop, pace, begin, number)
+    while (
+        until is not None
+        and not until % desktop.life
+        and _cost_difference(until + MICRO, desktop, pace, begin, number) < 0
+    ):
+        until = _first_break_even(
+            until + MICRO, desktop, pace, begin, number
+        )  # sold for as much, and bought anew at once
+    return CostlierInterval(first, until)
 
 
-def _number(begin: Start, pace: Pace) -> int:
-    return max(needed(begin.elapsed, begin.worked), needed(DAY, pace.worked))
+def _number(begin: Start, pace: SpendRate) -> int:
+    return max(desktops_needed(begin.elapsed, begin.worked), desktops_needed(DAY, pace.worked))
 
 
-def _risen(first: timedelta, desktop: Desktop, pace: Pace, begin: Start, number: int) -> timedelta | None:
+def _first_break_even(
+    first: timedelta, desktop: Desktop, pace: SpendRate, begin: Start, number: int
+) -> timedelta | None:
     """Return the first time from `first` on at which the cloud has cost as much; None beyond `FURTHEST`."""
     while first < FURTHEST:
         end = min(FURTHEST, (first // desktop.life + 1) * desktop.life)
-        last = min(end, first + STEP) if _moves(desktop, pace) else end
-        if _ahead(first, desktop, pace, begin, number) >= 0:
+        last = min(end, first + STEP) if _prices_change(desktop, pace) else end
+        if _cost_difference(first, desktop, pace, begin, number) >= 0:
             return first
-        if _ahead(last, desktop, pace, begin, number) >= 0:
+        if _cost_difference(last, desktop, pace, begin, number) >= 0:
             return _bisected(first, last, desktop, pace, begin, number)
         first = last if last < end else last + MICRO  # the old one is replaced
     return None
 
 
-def _moves(desktop: Desktop, pace: Pace) -> bool:
+def _prices_change(desktop: Desktop, pace: SpendRate) -> bool:
     return bool(desktop.interest or pace.growth)
 
 
-def _lowest(first: timedelta, last: timedelta, desktop: Desktop, pace: Pace, begin: Start, number: int) -> timedelta:
+def _lowest(
+    first: timedelta, last: timedelta, desktop: Desktop, pace: SpendRate, begin: Start, number: int
+) -> timedelta:
     """Return where within one life the cloud is least ahead, to an hour: where the convex difference turns."""
-    if _moves(desktop, pace):
+    if _prices_change(desktop, pace):
         times = [min(last, first + STEP * each) for each in range((last - first) // STEP + 2)]
-        return min(times, key=lambda at: _ahead(at, desktop, pace, begin, number))
-    while last - first > SOON:
+        return min(times, key=lambda at: _cost_difference(at, desktop, pace, begin, number))
+    while last - first > FIRST_HOUR:
         middle = first + (last - first) // 2
-        falls = _ahead(middle + SOON // 2, desktop, pace, begin, number) < _ahead(middle, desktop, pace, begin, number)
+        falls = _cost_difference(middle + FIRST_HOUR // 2, desktop, pace, begin, number) < _cost_difference(
+            middle, desktop, pace, begin, number
+        )
         first, last = (middle, last) if falls else (first, middle)
     return first
 
 
-def _bisected(first: timedelta, last: timedelta, desktop: Desktop, pace: Pace, start: Start, number: int) -> timedelta:
+def _bisected(
+    first: timedelta, last: timedelta, desktop: Desktop, pace: SpendRate, start: Start, number: int
+) -> timedelta:
     while last - first > MICRO:
         middle = first + (last - first) // 2
-        if _ahead(middle, desktop, pace, start, number) >= 0:
+        if _cost_difference(middle, desktop, pace, start, number) >= 0:
             last = middle
         else:
             first = middle
     return last
 
 
-def _ahead(elapsed: timedelta, desktop: Desktop, pace: Pace, start: Start, number: int) -> int:
+def _cost_difference(elapsed: timedelta, desktop: Desktop, pace: SpendRate, start: Start, number: int) -> int:
     """Return by how many nano-dollars the cloud has cost more."""
     further = Fraction((elapsed - start.elapsed) // MICRO, DAY // MICRO)
-    cloud = start.cloud + pace.cloud.scaled(further * steady(pace.growth, elapsed - start.elapsed))
+    cloud = start.cloud + pace.cloud.scaled(further * annuity_factor(pace.growth, elapsed - start.elapsed))
     worked = min(start.worked + MICRO * int(further * (pace.worked // MICRO)), elapsed * number)
-    return (cloud - owned(desktop, elapsed, worked, number).total).nanos
+    return (cloud - ownership_cost(desktop, elapsed, worked, number).total).nanos
 
 
-def crossing_by_flat_year(desktop: Desktop, pace: Pace) -> timedelta | None:
+def break_even_by_flat_year(desktop: Desktop, pace: SpendRate) -> timedelta | None:
     """Return when the cloud has cost the purchase and every begun year's electricity, as published examples count it.
 
-    They charge a whole year's electricity, and its maintenance, on the year's first day; `crossing` charges both day
+    They charge a whole year's electricity, and its maintenance, on the year's first day; `break_even_after` charges both day
     by day. What the desktop is worth is left out, as there. None where that is not within its first life.
     """
-    if not pace.cloud or _moves(desktop, pace):
+    if not pace.cloud or _prices_change(desktop, pace):
         return None
-    year = owned(desktop, YEAR, pace.worked * (YEAR // DAY))
+    year = ownership_cost(desktop, YEAR, pace.worked * (YEAR // DAY))
     bought, yearly = desktop.purchase.scaled(Fraction(year.number)), year.electricity + year.maintenance
     for begun in range(1, -(-desktop.life // YEAR) + 1):
         spent = bought + yearly.scaled(Fraction(begun))
@@ -177,7 +193,9 @@ def crossing_by_flat_year(desktop: Desktop, pace: Pace) -> timedelta | None:
     return None
 
 
-def even_use(desktop: Desktop, per_hour: Money, speed: Fraction, growth: Fraction = Fraction(0)) -> Fraction | None:
+def break_even_utilization(
+    desktop: Desktop, per_hour: Money, speed: Fraction, growth: Fraction = Fraction(0)
+) -> Fraction | None:
     """Return the share of the time for which a cloud machine is used at which it costs as much over a desktop's life.
 
     `per_hour` is the cloud's price, `speed` how many of its hours an hour of the desktop does. Used more, the desktop
@@ -185,11 +203,11 @@ def even_use(desktop: Desktop, per_hour: Money, speed: Fraction, growth: Fractio
     of H hours: price u H = purchase - what it is sold for + maintenance + tariff (idle H + (busy - idle) u H / speed).
     Where prices move, H is in hours of today's pace on either side.
     """
-    span = hours(desktop.life) * steady(growth, desktop.life)
-    running = hours(desktop.life) * steady(deflated(desktop.interest), desktop.life)
+    span = hours(desktop.life) * annuity_factor(growth, desktop.life)
+    running = hours(desktop.life) * annuity_factor(discount_growth(desktop.interest), desktop.life)
     more = (desktop.busy_power.watts - desktop.waiting_power.watts) / 1000 * desktop.tariff.per_kwh.nanos / speed
     gain = per_hour.nanos * span - more * running
-    fixed = owned(desktop, desktop.life, timedelta(0), 1)
+    fixed = ownership_cost(desktop, desktop.life, timedelta(0), 1)
     spent = fixed.total
     if gain <= 0:
         return None
@@ -197,14 +215,14 @@ def even_use(desktop: Desktop, per_hour: Money, speed: Fraction, growth: Fractio
     return share if share <= speed else None
 
 
-def even_price(desktop: Desktop, use: Fraction, speed: Fraction, growth: Fraction = Fraction(0)) -> Money | None:
+def break_even_price(desktop: Desktop, use: Fraction, speed: Fraction, growth: Fraction = Fraction(0)) -> Money | None:
     """Return the price per hour at which a cloud machine used for this share of the time costs as much over a life.
 
     None for no use at all. Below that price the cloud is cheaper.
     """
     if not use:
         return None
-    number = needed(DAY, MICRO * round(use / speed * (DAY // MICRO)))
+    number = desktops_needed(DAY, MICRO * round(use / speed * (DAY // MICRO)))
     worked = min(MICRO * round(use / speed * (desktop.life // MICRO)), desktop.life * number)
-    found = owned(desktop, desktop.life, worked, number)
-    return found.total.scaled(1 / (use * hours(desktop.life) * steady(growth, desktop.life)))
+    found = ownership_cost(desktop, desktop.life, worked, number)
+    return found.total.scaled(1 / (use * hours(desktop.life) * annuity_factor(growth, desktop.life)))

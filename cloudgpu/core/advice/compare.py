@@ -17,16 +17,16 @@ from cloudgpu.core.activity.utilization import OWN
 from cloudgpu.core.advice.break_even import (
     DAY,
     MICRO,
-    Pace,
     Point,
+    SpendRate,
     Start,
-    crossed,
-    crossing,
-    dearer_again,
-    even_price,
-    even_use,
+    break_even_after,
+    break_even_price,
+    break_even_utilization,
+    costlier_again,
+    first_break_even,
 )
-from cloudgpu.core.advice.desktop import Desktop, Owned, needed, owned
+from cloudgpu.core.advice.desktop import Desktop, Owned, desktops_needed, ownership_cost
 from cloudgpu.core.billing.charges import money
 from cloudgpu.core.billing.daily import NOTHING, Sums
 from cloudgpu.core.model.machine import Machine
@@ -126,7 +126,7 @@ class Side:
     since: datetime | None
     meets: datetime | None
     again: tuple[datetime, datetime | None] | None
-    pace: Pace | None
+    pace: SpendRate | None
     use: Fraction | None
     price: Money | None
     busiest: tuple[date, timedelta] | None
@@ -192,8 +192,8 @@ def busy(desktop: Desktop, elapsed: timedelta, busy_time: timedelta) -> Owned:
 
     Of less than a day, as many as do it in a day: what an hour asked of many machines need not be done within it.
     """
-    number = needed(max(elapsed, DAY), busy_time)
-    return owned(desktop, max(elapsed, -(-busy_time // number)), busy_time, number)
+    number = desktops_needed(max(elapsed, DAY), busy_time)
+    return ownership_cost(desktop, max(elapsed, -(-busy_time // number)), busy_time, number)
 
 
 def compared(history: History, desktop: Desktop, *, goes_on: bool) -> dict[Case, Side]:
@@ -210,7 +210,7 @@ def _side(history: History, desktop: Desktop, case: Case, *, goes_on: bool) -> S
     pace = _pace(history, points, case) if goes_on else None
     past, since = _dearer(history.begin, points, desktop, number)
     start = Start(elapsed, last.cloud, last.worked)
-    after = crossing(desktop, pace, start) if pace is not None and since is None else None
+    after = break_even_after(desktop, pace, start) if pace is not None and since is None else None
     per_hour = last.cloud.scaled(1 / hours(last.worked)) if last.worked else ZERO
     share = Fraction(last.worked // MICRO, max(elapsed * number, last.worked) // MICRO) if last.worked else Fraction(0)
     return Side(
@@ -223,8 +223,8 @@ def _side(history: History, desktop: Desktop, case: Case, *, goes_on: bool) -> S
         meets=None if after is None else history.begin + after,
         again=None if after is None or pace is None else _again(history.begin, desktop, pace, after, start),
         pace=pace,
-        use=even_use(desktop, per_hour, SAME) if last.worked else None,
-        price=even_price(desktop, share, SAME),
+        use=break_even_utilization(desktop, per_hour, SAME) if last.worked else None,
+        price=break_even_price(desktop, share, SAME),
         busiest=max(((day, timedelta(seconds=each)) for day, each in worked.items()), key=_longest, default=None),
     )
 
@@ -235,15 +235,15 @@ def _dearer(
     """Return the first time at which the cloud had cost as much, and since when it has at each up to the last."""
     past = since = None
     for point in points:
-        at = crossed(begin, [point], desktop, number)
+        at = first_break_even(begin, [point], desktop, number)
         past, since = past or at, at and (since or at)
     return past, since
 
 
 def _again(
-    begin: datetime, desktop: Desktop, pace: Pace, met: timedelta, start: Start
+    begin: datetime, desktop: Desktop, pace: SpendRate, met: timedelta, start: Start
 ) -> tuple[datetime, datetime | None] | None:
-    found = dearer_again(desktop, pace, met, start)
+    found = costlier_again(desktop, pace, met, start)
     if found is None:
         return None
     return begin + found.since, None if found.until is None else begin + found.until
@@ -274,7 +274,7 @@ def _whole(seconds: float) -> timedelta:
     return timedelta(seconds=int(seconds + _DUST))
 
 
-def _pace(history: History, points: Sequence[Point], case: Case) -> Pace | None:
+def _pace(history: History, points: Sequence[Point], case: Case) -> SpendRate | None:
     """Return what each day adds; None for less than a day of history.
 
     Expected: the last 30 days, or all where that is less. Low and high: the week among them in which the cloud cost
@@ -292,10 +292,10 @@ def _pace(history: History, points: Sequence[Point], case: Case) -> Pace | None:
     return pick([usual, *weeks], key=lambda pace: (pace.cloud, pace.worked))
 
 
-def _between(one: Point, other: Point) -> Pace:
+def _between(one: Point, other: Point) -> SpendRate:
     span = Fraction((other.at - one.at) // MICRO, DAY // MICRO)
     seconds = Fraction((other.worked - one.worked) // MICRO) / span
-    return Pace((other.cloud - one.cloud).scaled(1 / span), MICRO * round(seconds))
+    return SpendRate((other.cloud - one.cloud).scaled(1 / span), MICRO * round(seconds))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from decimal import Context, Decimal
 from enum import StrEnum
 from fractions import Fraction
 
-from cloudgpu.core.advice.present_value import A_YEAR, deflated, discount, steady
+from cloudgpu.core.advice.present_value import A_YEAR, annuity_factor, discount, discount_growth
 from cloudgpu.core.catalog.catalog import CatalogOffer
 from cloudgpu.core.values.money import ZERO, Money
 from cloudgpu.core.values.units import Amount, Energy, Power, Tariff, hours
@@ -179,23 +179,23 @@ class Owned:
         return self.purchase + self.electricity + self.maintenance - self.worth
 
 
-def owned(desktop: Desktop, elapsed: timedelta, busy_time: timedelta, number: int | None = None) -> Owned:
+def ownership_cost(desktop: Desktop, elapsed: timedelta, busy_time: timedelta, number: int | None = None) -> Owned:
     """Return what desktops cost that stood there for `elapsed` and worked for `worked` (the sum of all of them).
 
-    Without `number`, as many as `needed`. At the very end of a life the old one is not yet replaced. Raises ValueError
+    Without `number`, as many as `desktops_needed`. At the very end of a life the old one is not yet replaced. Raises ValueError
     for a negative span, or where so many could not have done the work.
     """
     if busy_time < timedelta(0) or elapsed < timedelta(0):
         message = f"a span cannot be negative: {busy_time}, {elapsed}"
         raise ValueError(message)
-    number = needed(elapsed, busy_time) if number is None else number
+    number = desktops_needed(elapsed, busy_time) if number is None else number
     if busy_time > elapsed * number:
         message = f"{number} desktops do not work for {busy_time} within {elapsed}"
         raise ValueError(message)
     ended = max(0, -(-elapsed // desktop.life) - 1) if elapsed else 0
     age = elapsed - ended * desktop.life
     energy = desktop.busy_power.over(busy_time) + desktop.waiting_power.over(elapsed * number - busy_time)
-    running = steady(deflated(desktop.interest), elapsed)
+    running = annuity_factor(discount_growth(desktop.interest), elapsed)
     return Owned(
         number=number,
         worked=busy_time,
@@ -215,7 +215,7 @@ def _bought(desktop: Desktop, ended: int) -> Money:
     return desktop.purchase + (desktop.purchase - desktop.sold_for).scaled(today)
 
 
-def needed(elapsed: timedelta, busy_time: timedelta) -> int:
+def desktops_needed(elapsed: timedelta, busy_time: timedelta) -> int:
     """Return how many desktops do so much work within a time: one at least."""
     return max(1, -(-busy_time // elapsed)) if elapsed else 1
 

@@ -11,8 +11,16 @@ from datetime import timedelta
 from enum import StrEnum
 from fractions import Fraction
 
-from cloudgpu.core.advice.break_even import DAY, MICRO, Again, Pace, crossing, dearer_again, even_use
-from cloudgpu.core.advice.desktop import Depreciation, Desktop, needed, sold_by_age
+from cloudgpu.core.advice.break_even import (
+    DAY,
+    MICRO,
+    CostlierInterval,
+    SpendRate,
+    break_even_after,
+    break_even_utilization,
+    costlier_again,
+)
+from cloudgpu.core.advice.desktop import Depreciation, Desktop, desktops_needed, sold_by_age
 from cloudgpu.core.advice.recommend import Machine, Need, why_not
 from cloudgpu.core.advice.rent_or_buy import Over, Question, over
 from cloudgpu.core.advice.workloads import Figures
@@ -72,7 +80,7 @@ class Even:
     soonest: timedelta | None = None
     latest: timedelta | None = None
     desktops: int = 1
-    again: Again | None = None
+    again: CostlierInterval | None = None
     life: Over | None = None
 
 
@@ -136,24 +144,25 @@ def even(build: Build, machine: Machine, need: Need, hours: Fraction | None) -> 
     scale = build.cards / machine.whole_gpus
     speed = ratio.ratio * scale
     sold = sold_by_age(build.desktop)
-    share = even_use(sold, machine.price, speed)
+    share = break_even_utilization(sold, machine.price, speed)
     found = Even(ratio, speed, None if share is None else share * WEEK, hours)
     if hours is None:
         return found
     after, soonest, latest = (
-        crossing(build.desktop, pace_of(machine, one * scale, hours)) for one in (ratio.ratio, ratio.high, ratio.low)
+        break_even_after(build.desktop, pace_of(machine, one * scale, hours))
+        for one in (ratio.ratio, ratio.high, ratio.low)
     )
     pace = pace_of(machine, speed, hours)
-    again = None if after is None else dearer_again(build.desktop, pace, after)
-    number = needed(DAY, pace.worked)
+    again = None if after is None else costlier_again(build.desktop, pace, after)
+    number = desktops_needed(DAY, pace.worked)
     costs = over(Question(sold, machine.price, hours / WEEK, speed), sold.life)
     return replace(found, after=after, soonest=soonest, latest=latest, desktops=number, again=again, life=costs)
 
 
-def pace_of(machine: Machine, speed: Fraction, hours: Fraction) -> Pace:
+def pace_of(machine: Machine, speed: Fraction, hours: Fraction) -> SpendRate:
     """Return what a day adds where the machine is used for so many hours a week."""
     worked = MICRO * round(hours / 7 / speed * (timedelta(hours=1) // MICRO))
-    return Pace(machine.price.scaled(hours / 7), worked)
+    return SpendRate(machine.price.scaled(hours / 7), worked)
 
 
 class Circuit(StrEnum):

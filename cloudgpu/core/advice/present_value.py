@@ -53,7 +53,7 @@ def discount(interest: Fraction, elapsed: timedelta) -> Fraction:
     return Fraction(_EXACT.power(_decimal(1 + interest), -years_of(elapsed)))
 
 
-def steady(growth: Fraction, elapsed: timedelta) -> Fraction:
+def annuity_factor(growth: Fraction, elapsed: timedelta) -> Fraction:
     """Return how many times its present pace a steady payment comes to, on average over this time.
 
     A payment that grows by g a year adds up to ((1 + g) ** t - 1) / ln(1 + g) years of its first pace after t years:
@@ -68,7 +68,7 @@ def steady(growth: Fraction, elapsed: timedelta) -> Fraction:
     return Fraction(_EXACT.divide(grown, _EXACT.multiply(log, span)))
 
 
-def deflated(interest: Fraction) -> Fraction:
+def discount_growth(interest: Fraction) -> Fraction:
     """Return the yearly growth that running costs have in today's money, their price staying as it is."""
     return 1 / (1 + interest) - 1
 

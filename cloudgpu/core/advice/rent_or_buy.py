@@ -11,16 +11,16 @@ from fractions import Fraction
 from cloudgpu.core.advice.break_even import (
     DAY,
     MICRO,
-    Again,
-    Pace,
-    crossing,
-    crossing_by_flat_year,
-    dearer_again,
-    even_price,
-    even_use,
+    CostlierInterval,
+    SpendRate,
+    break_even_after,
+    break_even_by_flat_year,
+    break_even_price,
+    break_even_utilization,
+    costlier_again,
 )
-from cloudgpu.core.advice.desktop import YEAR, Desktop, Owned, owned, sold_by_age
-from cloudgpu.core.advice.present_value import NO_TERMS, Terms, steady
+from cloudgpu.core.advice.desktop import YEAR, Desktop, Owned, ownership_cost, sold_by_age
+from cloudgpu.core.advice.present_value import NO_TERMS, Terms, annuity_factor
 from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec
 from cloudgpu.core.catalog.gpus import Faster, Work
 from cloudgpu.core.values.money import Money
@@ -117,9 +117,9 @@ class Question:
     growth: Fraction = Fraction(0)
 
     @property
-    def pace(self) -> Pace:
+    def pace(self) -> SpendRate:
         """What each day adds to both."""
-        return Pace(
+        return SpendRate(
             self.per_hour.scaled(24 * self.use), MICRO * round(self.use / self.speed * (DAY // MICRO)), self.growth
         )
 
@@ -148,7 +148,7 @@ class Answer:
     flat: timedelta | None
     even_use: Fraction | None
     even_price: Money | None
-    again: Again | None
+    again: CostlierInterval | None
 
     @property
     def after(self) -> timedelta | None:
@@ -164,26 +164,26 @@ class Answer:
 def answered(question: Question) -> Answer:
     """Return when the two have cost the same, and at which use and price they would over the desktop's life."""
     desktop, pace = question.desktop, question.pace
-    found = crossing(desktop, pace) if pace.cloud else None
+    found = break_even_after(desktop, pace) if pace.cloud else None
     return Answer(
         question=question,
-        year=owned(desktop, YEAR, pace.worked * (YEAR // DAY)),
+        year=ownership_cost(desktop, YEAR, pace.worked * (YEAR // DAY)),
         break_even=found,
-        flat=crossing_by_flat_year(desktop, pace),
-        even_use=even_use(desktop, question.per_hour, question.speed, question.growth),
-        even_price=even_price(desktop, question.use, question.speed, question.growth),
-        again=None if found is None else dearer_again(desktop, pace, found),
+        flat=break_even_by_flat_year(desktop, pace),
+        even_use=break_even_utilization(desktop, question.per_hour, question.speed, question.growth),
+        even_price=break_even_price(desktop, question.use, question.speed, question.growth),
+        again=None if found is None else costlier_again(desktop, pace, found),
     )
 
 
 def mark(question: Question, elapsed: timedelta, year: Owned) -> Mark:
     """Return what either has cost after a time; `year` is what the desktops take in a year."""
     worked = min(MICRO * round(question.use / question.speed * (elapsed // MICRO)), elapsed * year.number)
-    cost = owned(question.desktop, elapsed, worked, year.number)
+    cost = ownership_cost(question.desktop, elapsed, worked, year.number)
     begun = Fraction(-(-elapsed // YEAR))
     return Mark(
         elapsed=elapsed,
-        cloud=question.per_hour.scaled(question.use * hours(elapsed) * steady(question.growth, elapsed)),
+        cloud=question.per_hour.scaled(question.use * hours(elapsed) * annuity_factor(question.growth, elapsed)),
         owned=cost,
         flat=cost.purchase + (year.electricity + year.maintenance).scaled(begun),
     )
@@ -214,13 +214,13 @@ class Over:
 def over(question: Question, elapsed: timedelta) -> Over:
     """Return what either costs over this time, and from when on the desktop is the cheaper one up to its end."""
     desktop, pace = question.desktop, question.pace
-    year = owned(desktop, YEAR, pace.worked * (YEAR // DAY))
+    year = ownership_cost(desktop, YEAR, pace.worked * (YEAR // DAY))
     found = mark(question, elapsed, year)
     if found.owned.total > found.cloud:
         return Over(elapsed, found, None)
-    since = crossing(desktop, pace) if pace.cloud else None
+    since = break_even_after(desktop, pace) if pace.cloud else None
     while since is not None:
-        again = dearer_again(desktop, pace, since)
+        again = costlier_again(desktop, pace, since)
         if again is None or again.until is None or again.until > elapsed:
             break
         since = again.until

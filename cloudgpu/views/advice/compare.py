@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from cloudgpu.core.advice.break_even import MICRO
 from cloudgpu.core.advice.compare import Case, Compared, Own, Side, work
-from cloudgpu.core.advice.desktop import owned
+from cloudgpu.core.advice.desktop import ownership_cost
 from cloudgpu.core.values.money import HOUR, ZERO, Money, usd
 from cloudgpu.core.values.times import iso
 from cloudgpu.views.advice.compare_basis import assumptions, cautions, desktop_value
@@ -270,7 +270,7 @@ def _curve(story: Story) -> Iterator[ComparedDay]:
         elapsed = point.at - history.begin
         cost = side.owned
         if not last:
-            cost = owned(story.desktop, elapsed, min(point.worked, elapsed * number), number)
+            cost = ownership_cost(story.desktop, elapsed, min(point.worked, elapsed * number), number)
         day = (point.at - MICRO if elapsed else point.at).astimezone(history.zone).date()
         yield {
             "day": day.isoformat(),

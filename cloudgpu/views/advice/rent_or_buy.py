@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.advice.break_even import SOON
+from cloudgpu.core.advice.break_even import FIRST_HOUR
 from cloudgpu.core.advice.desktop import USED_SOURCE, YEAR
 from cloudgpu.core.advice.rent_or_buy import Answer, Calculation, Mark, answered, mark, milestones
 from cloudgpu.core.catalog.catalog import is_old, spot_uncertainty
@@ -23,7 +23,7 @@ from cloudgpu.views.advice.rent_or_buy_answer import sentence as answer_sentence
 from cloudgpu.views.advice.rent_or_buy_sentences import assumptions, percent, sentence, why
 
 if TYPE_CHECKING:
-    from cloudgpu.core.advice.break_even import Again
+    from cloudgpu.core.advice.break_even import CostlierInterval
     from cloudgpu.core.advice.rent_or_buy import Rent
     from cloudgpu.core.catalog.gpus import Faster
     from cloudgpu.core.values.currency import Currency
@@ -49,7 +49,7 @@ def by_speed(found: Calculation, answers: Sequence[Answer]) -> str:
     if beside is None or ALIKE[0] <= beside.ratio <= ALIKE[1] or not answers[-1].question.use:
         return ""
     scaled = [answered(found.question(one.question.use, beside.ratio)) for one in answers]
-    numbered = [one.break_even is not None and one.break_even > SOON for one in answers]
+    numbered = [one.break_even is not None and one.break_even > FIRST_HOUR for one in answers]
     if not any(numbered) and [_after(one) for one in answers] == [_after(one) for one in scaled]:
         return " By speed it is the same."
     begin = "it is" if all(numbered) else "the cloud has cost as much"
@@ -62,7 +62,7 @@ def _after(answer: Answer, after: str = "") -> str:
     several = f" with {answer.year.number:,} desktops" if answer.year.number > 1 else ""
     if answer.break_even is None:
         return f"never{several}"
-    if answer.break_even <= SOON:
+    if answer.break_even <= FIRST_HOUR:
         return f"from the first hour on{several}"
     days = f"{float(hours(answer.break_even) / 24):,.1f}"
     return f"{after}{days} day{'s' * (days != '1.0')}{several}"
@@ -215,7 +215,7 @@ def _case(found: Calculation, answer: Answer) -> Outcome:
     }
 
 
-def _again(one: Again) -> DearerAgain:
+def _again(one: CostlierInterval) -> DearerAgain:
     return {"from_days": number(hours(one.since) / 24), "until_days": _days(one.until)}
 
 

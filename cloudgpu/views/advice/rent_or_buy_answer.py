@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.advice.break_even import FURTHEST, SOON
+from cloudgpu.core.advice.break_even import FIRST_HOUR, FURTHEST
 from cloudgpu.core.advice.desktop import USED_LOSS, USED_SHARE, Depreciation
 from cloudgpu.core.advice.rent_or_buy import Bound, Over, answered, over
 from cloudgpu.core.values.money import ZERO, Money
@@ -135,7 +135,7 @@ def _crossing(found: Calculation, one: Choice) -> Iterator[str]:
 
 def _since(one: Choice) -> str:
     since = one.over.since
-    return "from the first hour on" if since is None or since <= SOON else f"from {_day(since)} on"
+    return "from the first hour on" if since is None or since <= FIRST_HOUR else f"from {_day(since)} on"
 
 
 def _day(span: object) -> str:

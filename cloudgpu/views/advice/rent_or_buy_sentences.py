@@ -8,7 +8,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.advice.break_even import DAY, FURTHEST, SOON
+from cloudgpu.core.advice.break_even import DAY, FIRST_HOUR, FURTHEST
 from cloudgpu.core.advice.desktop import USED_LOSS, USED_SHARE, YEAR, Depreciation
 from cloudgpu.core.advice.rent_or_buy import MONTH, Bound, mark
 from cloudgpu.core.catalog.gpus import Rests
@@ -97,7 +97,7 @@ def sentence(found: Calculation, answers: Sequence[Answer], currency: Currency |
             f"{begin} the cloud has cost as much as {what} after {days(last.break_even)} at the earliest, and never at "
             f"{percent(first.question.use)}.{_again(answers)}"
         )
-    if first.break_even <= SOON:
+    if first.break_even <= FIRST_HOUR:
         under = found.rent.use.bound is Bound.UNDER
         return f"{exact if under else begin} {_at_once(found.desktop, what)}{_below(first) if under else ''}"
     when = _when(found, first, last)

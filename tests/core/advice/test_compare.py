@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cloudgpu.core.activity.utilization import Hour
 from cloudgpu.core.advice.compare import Case, Compared, History, Seconds, by_day, compared, desktop_work, work
-from cloudgpu.core.advice.desktop import YEAR, Depreciation, Desktop, owned
+from cloudgpu.core.advice.desktop import YEAR, Depreciation, Desktop, ownership_cost
 from cloudgpu.core.billing.charges import EXACT
 from cloudgpu.core.billing.daily import Sums
 from cloudgpu.core.catalog.gpus import EQUAL, Faster, Rests
@@ -237,7 +237,7 @@ def is_dearer(past, side, point, desktop):
     """Computed anew from the costs of owning, not by the code that looks for the first such time."""
     elapsed = point.at - past.begin
     done = min(point.worked, elapsed * side.owned.number)
-    return point.cloud != ZERO and point.cloud >= owned(desktop, elapsed, done, side.owned.number).total
+    return point.cloud != ZERO and point.cloud >= ownership_cost(desktop, elapsed, done, side.owned.number).total
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Asia/Seoul"])

@@ -18,12 +18,12 @@ from cloudgpu.core.advice.desktop import (
     YEAR,
     Depreciation,
     counted_by,
-    owned,
+    ownership_cost,
     several,
     sold_by_age,
     with_terms,
 )
-from cloudgpu.core.advice.present_value import NO_TERMS, Terms, deflated, discount, steady
+from cloudgpu.core.advice.present_value import NO_TERMS, Terms, annuity_factor, discount, discount_growth
 from cloudgpu.core.advice.rent_or_buy import Question, answered, mark, over
 from cloudgpu.core.values.money import Money
 from tests.core.owning import EXAMPLE, desktops, usd
@@ -38,16 +38,16 @@ def test_a_dollar_in_two_years_at_ten_per_cent_is_worth_82_64_cents():
 
 def test_a_price_that_falls_by_half_a_year_adds_up_to_72_13_per_cent_of_a_year():
     # (0.5 - 1) / ln 0.5 = 0.72135
-    assert float(steady(Fraction("-0.5"), YEAR)) == pytest.approx(0.7213475, abs=1e-7)
-    assert float(deflated(Fraction("0.25"))) == pytest.approx(-0.2)  # 1 / 1.25 - 1
+    assert float(annuity_factor(Fraction("-0.5"), YEAR)) == pytest.approx(0.7213475, abs=1e-7)
+    assert float(discount_growth(Fraction("0.25"))) == pytest.approx(-0.2)  # 1 / 1.25 - 1
     assert Terms(drift=Fraction("-0.1"), interest=Fraction("0.25")).growth == Fraction("0.9") / Fraction("1.25") - 1
 
 
 def test_electricity_and_a_sale_are_worth_less_later():
     one = with_terms(replace(EXAMPLE, resale=Money.usd(1000)), Fraction("0.25"), NOTHING)
-    cost = owned(one, one.life, timedelta(0))
+    cost = ownership_cost(one, one.life, timedelta(0))
     assert cost.worth == Money.usd(1000).scaled(Fraction("0.8") ** 4)
-    later = owned(one, one.life + timedelta(microseconds=1), timedelta(0))
+    later = ownership_cost(one, one.life + timedelta(microseconds=1), timedelta(0))
     # bought anew after four years for $2,200 less the $1,000: both at 0.8 ** 4
     assert later.purchase == Money.usd(2200) + Money.usd(1200).scaled(Fraction("0.8") ** 4)
 
@@ -73,7 +73,7 @@ def test_terms_of_zero_give_the_identical_answer(one, price, use, speed):
 def test_a_price_that_falls_never_speaks_for_the_desktop(price, part, quarters):
     span = YEAR * quarters / 4
     steady_price, falling = (Question(EXAMPLE, price, Fraction(1, 8), Fraction(1), one) for one in (NOTHING, -part))
-    year = owned(EXAMPLE, YEAR, timedelta(0))
+    year = ownership_cost(EXAMPLE, YEAR, timedelta(0))
     assert mark(falling, span, year).cloud < mark(steady_price, span, year).cloud
     early, late = (answered(one).break_even for one in (steady_price, falling))
     assert late is None or (early is not None and early <= late)
