@@ -14,7 +14,7 @@ from cloudgpu.control.advice.desktop_choice import USUAL, desktop_named, rates_f
 from cloudgpu.control.advice.recommend_request import TUNING, RecommendRequest, parse_recommend
 from cloudgpu.control.catalog.market import Filters, matching
 from cloudgpu.control.inputs.periods import parse_currency
-from cloudgpu.core.advice.desktop_build import Build, Supply, builds, even, supply
+from cloudgpu.core.advice.desktop_build import Build, PowerSupply, break_even, builds, power_supply
 from cloudgpu.core.advice.model_memory import ALLOWED, Memory, Method, Precision, memory_given, memory_of, memory_ruled
 from cloudgpu.core.advice.recommend import Machine, Need, left_out, machines, why_not
 from cloudgpu.core.advice.recommendation import Answer
@@ -69,7 +69,7 @@ def answer(rules: Rules, request: RecommendRequest, base: Desktop, now: datetime
         machines=tuple(found[:SHOWN]),
         cheapest=min((one for one in found if _alike(one, found[0])), key=lambda one: one.price, default=None),
         builds=shown,
-        evens=tuple(even(one, found[0], need, request.bounds.hours) if found else None for one in shown),
+        evens=tuple(break_even(one, found[0], need, request.bounds.hours) if found else None for one in shown),
         dear=tuple(one for one in made if one not in within),
         unpriced=tuple(_unpriced(specs, need, figures)),
         left_out=left_out(offers, need, spec_of, figures),
@@ -124,8 +124,8 @@ def _memory(rules: Rules, request: RecommendRequest) -> Memory:
     return memory_ruled(request.kind.memory_gib or Fraction(0), request.kind.source)
 
 
-def _supply(made: list[Build], base: Desktop, figures: Figures) -> Supply | None:
-    return supply(made[0].cards, made[0].desktop.gpu_power, base.rest_power, figures) if made else None
+def _supply(made: list[Build], base: Desktop, figures: Figures) -> PowerSupply | None:
+    return power_supply(made[0].cards, made[0].desktop.gpu_power, base.rest_power, figures) if made else None
 
 
 def _unpriced(specs: Iterable[GpuSpec], need: Need, figures: Figures) -> Iterable[str]:

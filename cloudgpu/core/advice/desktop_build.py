@@ -136,7 +136,7 @@ def _prices(card: CardPrices) -> list[tuple[Paid, Money]]:
     return street or ([] if card.launch is None else [(Paid.LAUNCH, card.launch)])
 
 
-def even(build: Build, machine: Machine, need: Need, hours: Fraction | None) -> Even | None:
+def break_even(build: Build, machine: Machine, need: Need, hours: Fraction | None) -> Even | None:
     """Return when both have cost the same; None where no figure says how fast one is beside the other."""
     ratio = faster(build.spec, machine.spec, need.work)
     if ratio is None:
@@ -174,7 +174,7 @@ class Circuit(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Supply:
+class PowerSupply:
     """`draw` is the sum of what the parts take, before a supply's losses; a supply of `low` to `high` has room for it.
 
     `continuous` is what the circuit carries for three hours and more, `breaker` what it carries at all. `limited` is
@@ -191,7 +191,7 @@ class Supply:
     circuit: Circuit
 
 
-def supply(cards: int, card: Power, rest: Power, figures: Figures) -> Supply:
+def power_supply(cards: int, card: Power, rest: Power, figures: Figures) -> PowerSupply:
     """Return what so many cards and the rest of the desktop ask for. Raises ValueError for fewer than one card.
 
     The supply is the sum of watts and 10 to 15% (Dettmers, Which GPU(s) to Get for Deep Learning).
@@ -204,7 +204,7 @@ def supply(cards: int, card: Power, rest: Power, figures: Figures) -> Supply:
     continuous = breaker.times(figures.continuous_percent.value / 100)
     low, high = (draw.times(1 + one.value / 100) for one in (figures.supply_low_percent, figures.supply_high_percent))
     less = max(Fraction(0), card.watts - figures.limit_watts.value)
-    return Supply(
+    return PowerSupply(
         cards=cards,
         draw=draw,
         low=low,

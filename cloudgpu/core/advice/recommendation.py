@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from cloudgpu.core.advice.desktop import Desktop
-from cloudgpu.core.advice.desktop_build import Build, Even, Supply, Verdict
+from cloudgpu.core.advice.desktop_build import Build, Even, PowerSupply, Verdict
 from cloudgpu.core.advice.model_memory import Memory, Method, Precision
 from cloudgpu.core.advice.recommend import Machine, Need
 from cloudgpu.core.advice.workloads import Kind, Rules
@@ -61,7 +61,7 @@ class Answer:
     unpriced: tuple[str, ...]
     left_out: Mapping[str, str]
     others: tuple[tuple[Method, Precision, Memory], ...]
-    supply: Supply | None
+    supply: PowerSupply | None
     hidden: int
     base: Desktop
     free: int | None = None

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.advice.desktop_build import Build, Even, Supply
+from cloudgpu.core.advice.desktop_build import Build, Even, PowerSupply
 from cloudgpu.core.advice.model_memory import Part
 from cloudgpu.core.advice.recommend import Machine
 from cloudgpu.core.advice.recommendation import Answer
@@ -176,7 +176,7 @@ def _even(even: Even) -> DesktopBreakEven:
     }
 
 
-def _supply(supply: Supply) -> PowerSupply:
+def _supply(supply: PowerSupply) -> PowerSupply:
     return {
         "cards": supply.cards,
         "draw_watts": _rounded(supply.draw.watts),

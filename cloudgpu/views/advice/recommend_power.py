@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 
-from cloudgpu.core.advice.desktop_build import Build, Circuit, Supply
+from cloudgpu.core.advice.desktop_build import Build, Circuit, PowerSupply
 from cloudgpu.core.advice.workloads import Rules, Source
 
 _HOT = 300  # watts; from here on open-air cards are wide
 
 
-def power_step(supply: Supply, build: Build, rules: Rules) -> tuple[str, tuple[Source, ...]]:
+def power_step(supply: PowerSupply, build: Build, rules: Rules) -> tuple[str, tuple[Source, ...]]:
     """Return what is said of a desktop's power, slots and cooling, and on what that rests."""
     parts = [*_supply(supply, build, rules), *_limit(supply, rules), *_space(supply, build, rules)]
     return " ".join(says for says, _ in parts), tuple(source for _, sources in parts for source in sources)
@@ -25,7 +25,7 @@ def watts(value: Fraction) -> str:
 Said = tuple[str, tuple[Source, ...]]
 
 
-def _supply(supply: Supply, build: Build, rules: Rules) -> Iterator[Said]:
+def _supply(supply: PowerSupply, build: Build, rules: Rules) -> Iterator[Said]:
     figures = rules.figures
     card = build.desktop.gpu_power.watts
     low, high = figures.supply_low_percent, figures.supply_high_percent
@@ -48,7 +48,7 @@ def _supply(supply: Supply, build: Build, rules: Rules) -> Iterator[Said]:
         )
 
 
-def _limit(supply: Supply, rules: Rules) -> Iterator[Said]:
+def _limit(supply: PowerSupply, rules: Rules) -> Iterator[Said]:
     if supply.cards < 2:  # noqa: PLR2004  (one card seldom needs it)
         return
     figures = rules.figures
@@ -62,7 +62,7 @@ def _limit(supply: Supply, rules: Rules) -> Iterator[Said]:
     )
 
 
-def _space(supply: Supply, build: Build, rules: Rules) -> Iterator[Said]:
+def _space(supply: PowerSupply, build: Build, rules: Rules) -> Iterator[Said]:
     if supply.cards < 2:  # noqa: PLR2004
         return
     names = ["slots", "cooling", "lanes"] if build.desktop.gpu_power.watts >= _HOT else ["cooling", "lanes"]
