@@ -48,7 +48,7 @@ _LIVES = (Phase.CLAIMED, Phase.SETUP, Phase.RUNNING, Phase.ORPHANED)
 _NOTHING_MADE = ("refused", "void")
 
 
-def launch(session: Session, job: Job, attempt: Attempt) -> Machine | None:
+def launch_attempt(session: Session, job: Job, attempt: Attempt) -> Machine | None:
     """Return the machine of an attempt, launched where there is none for its key yet; None for a cancelled job.
 
     The same key never makes two machines. Raises what `up` raises.
@@ -57,7 +57,7 @@ def launch(session: Session, job: Job, attempt: Attempt) -> Machine | None:
         return session.ledger.machine(attempt.machine or "")
     there = made_for(session, job, attempt)
     if there is not None and (there.terminated_at is not None or job.cancel is not None):
-        return settle(session, job, there)
+        return settle_launch(session, job, there)
     if there is None and job.cancel is not None:
         return None
     return launch(session, _prepared(session, job, attempt)).machine
@@ -90,7 +90,7 @@ def made_for(session: Session, job: Job, attempt: Attempt) -> Machine | None:
     return next((one for one in found if one.launch_status not in _NOTHING_MADE), None)
 
 
-def settle(session: Session, job: Job, machine: Machine) -> Machine:
+def settle_launch(session: Session, job: Job, machine: Machine) -> Machine:
     """Return a machine whose launch was interrupted once it is known whether that made it; any other as it is.
 
     That of a job that was cancelled is not launched for it. Raises LaunchUncertain where nobody can tell yet, and what

@@ -12,7 +12,7 @@ from cloudgpu.control.access.reach import open_connection
 from cloudgpu.control.cost.job_cost import all_jobs, job_spent
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.jobs import elsewhere
-from cloudgpu.control.jobs.attempt import settle
+from cloudgpu.control.jobs.attempt import settle_launch
 from cloudgpu.control.jobs.buckets.results import job_bucket
 from cloudgpu.control.jobs.deadline.choice import choice_of, noting_work
 from cloudgpu.control.jobs.slurm.gang import refresh_nodes, silent_node
@@ -119,7 +119,7 @@ class Attendant:
     def _refreshed(self, job: Job, machine: Machine) -> Machine:
         """Return a machine as its provider has it now; one whose launch was interrupted is settled first."""
         try:
-            found = settle(self.session, job, machine)
+            found = settle_launch(self.session, job, machine)
             return refresh(self.session, found) if found.provider_id and found.terminated_at is None else found
         except LedgerUnavailable:
             raise

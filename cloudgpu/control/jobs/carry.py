@@ -15,7 +15,7 @@ from cloudgpu.access.computer import hostname
 from cloudgpu.control.jobs import elsewhere
 from cloudgpu.control.jobs.attempt import (
     ends_first,
-    launch,
+    launch_attempt,
     launch_sent,
     made_for,
     market_of,
@@ -197,7 +197,7 @@ class Carrier(Attendant):
                 snapshot_of(self.session, job)  # whoever placed it has died, and may have been another computer
             except InvalidRequest as error:
                 return Carried(job, error.message, LATER, None, error)
-        machine = launch(self.session, job, attempt)
+        machine = launch_attempt(self.session, job, attempt)
         if machine is None:  # it was cancelled before anything was launched
             self._append(self._ended(job, Step(Do.END, job.cancel[1] if job.cancel else "", State.CANCELLED)))
         else:

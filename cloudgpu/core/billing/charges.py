@@ -29,8 +29,8 @@ from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import iso
 
 __all__ = (  # the exact parts of time and money are part of the face of `core`
-    "EXACT", "Charge", "Course", "Sum", "billed_span", "billed_units", "billed_until", "charge", "course", "micros_of",
-    "money", "rated", "stamp", "total",
+    "EXACT", "Charge", "CostTimeline", "Sum", "billed_span", "billed_units", "billed_until", "charge", "cost_timeline", "to_us",
+    "money", "max_cost_intervals", "parse_us", "total",
 )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from enum import StrEnum
 from itertools import chain
 from typing import Any
 
-from cloudgpu.core.billing import charge_notes as charge_notes
+from cloudgpu.core.billing import charge_notes
 from cloudgpu.core.billing.assignments import NO_JOBS, NOBODY, Assigned, charges_by_key
 from cloudgpu.core.billing.charges import Charge, billed_span, charge
 from cloudgpu.core.billing.totals import billed

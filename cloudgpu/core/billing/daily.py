@@ -120,7 +120,7 @@ def daily_of(
 
 
 def timeline_of(use: Usage, now: int) -> CostTimeline:
-    """Return what a use (as JSON) costs in time, as `core.billing.charges.course` does: for most uses much faster."""
+    """Return what a usage costs in time, as `core.billing.charges.cost_timeline` does: for most uses much faster."""
     segments, resource, market = use.segments, use.resource, use.market
     odd = not segments or resource == "traffic" or use.reason == "interrupted"
     odd = odd or bool(use.maybe_until or use.maybe_since)

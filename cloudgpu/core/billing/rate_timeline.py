@@ -30,7 +30,7 @@ def rule_of(provider: str, market: str, resource: str, licence: str = "") -> Rul
 
 
 def billed_intervals(use: Usage, now: int) -> list[RateInterval]:
-    """Return what a use costs at most up to `now`, as `billing.rated` does: for most uses much faster."""
+    """Return what a use costs at most up to `now`, as `billing.max_cost_intervals` does: for most uses much faster."""
     if not is_plain(use) or use.maybe_since:
         return max_cost_intervals(use, now)
     return rate_intervals(*_plain(use, now))

@@ -163,7 +163,7 @@ def _uses(machine: Machine) -> tuple[list[_Use], list[_Other]]:
 
 
 def _of_use(use: Usage) -> tuple[int, _Lengths, list[_Part]]:
-    """Return an open use as `Exposure.uses` has it: `billing.rated` of it, whenever one looks."""
+    """Return an open use as `Exposure.uses` has it: `billing.max_cost_intervals` of it, whenever one looks."""
     whose = use.provider, use.market, use.resource, use.licence
     (unit, at_most), begin = _terms(*whose, use.per), parse_us(use.begin)
     if is_plain(use) and not use.maybe_since:

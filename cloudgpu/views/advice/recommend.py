@@ -28,10 +28,10 @@ if TYPE_CHECKING:
         DesktopBreakEven,
         FreeHours,
         MemoryPart,
-        PowerSupply,
         RecommendDocument,
         RentableMachine,
     )
+    from cloudgpu.views.documents.market.recommend import PowerSupply as PowerSupplyPart
     from cloudgpu.views.documents.market.recommend import Source as SourcePart
     from cloudgpu.views.documents.market.recommend import Step as StepPart
     from cloudgpu.views.documents.parts import Speed as SpeedPart
@@ -176,7 +176,7 @@ def _even(even: Even) -> DesktopBreakEven:
     }
 
 
-def _supply(supply: PowerSupply) -> PowerSupply:
+def _supply(supply: PowerSupply) -> PowerSupplyPart:
     return {
         "cards": supply.cards,
         "draw_watts": _rounded(supply.draw.watts),
