@@ -125,9 +125,9 @@ class Reader:
         """Return name and launch key of each machine that lives or of which something is kept."""
         return self._read(lambda connection: [] if connection is None else projection.names(connection))
 
-    def bills(self) -> list[Machine]:
+    def billable_machines(self) -> list[Machine]:
         """Return the row of everything that costs or has cost, oldest first."""
-        return self._read(lambda connection: [] if connection is None else self._parsed.bills(connection))
+        return self._read(lambda connection: [] if connection is None else self._parsed.billable_machines(connection))
 
     def uses(self, since: str = "", *, unpriced: bool = False) -> Iterator[tuple[str, Usage]]:
         """Yield (subject, use) for what has ended and was billed after `since`; "": all."""

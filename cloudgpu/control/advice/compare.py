@@ -64,7 +64,7 @@ class Read:
 def read(session: Session, since: datetime | None, until: datetime | None) -> Read:
     """Return what both say of a period, the ledger as of one line of it."""
     text = "" if since is None else iso(since)
-    rows, ended = session.ledger.read(lambda view: (view.bills(), list(view.uses(text))))
+    rows, ended = session.ledger.read(lambda view: (view.billable_machines(), list(view.uses(text))))
     return Read(rows, ended, utilization_of(session, rows, ended, since, until))
 
 

@@ -89,7 +89,7 @@ def budget_findings(session: Session, standings: Iterable[BudgetState]) -> Itera
 def found_here(session: Session) -> tuple[Finding, ...]:
     """Return every finding about machines, kept things and refreshed prices. Asks nobody; reads few histories."""
     now = session.clock()
-    bills = session.ledger.bills()
+    bills = session.ledger.billable_machines()
     machines = [_as_seen(session, machine, iso(now)) for machine in living(bills)]
     of_machines = machine_findings(machines, dict(_asked_since(session, machines)), now)
     over = ended_findings(map(_with_reason, (machine for machine in bills if machine.unrequested_stop)), now)

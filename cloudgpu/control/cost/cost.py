@@ -77,7 +77,7 @@ def deducted(session: Session, machines: list[Machine], query: CostQuery, now: d
 
 def _deducted(session: Session, view: View, asked: CostQuery, now: datetime) -> Deductions:
     found: Deductions = {"sustained_use": [], "credits": None}
-    machines = view.bills()
+    machines = view.billable_machines()
 
     def ended(since: datetime | None) -> Iterable[tuple[str, Usage]]:
         return view.uses("" if since is None else iso(since))
@@ -246,7 +246,7 @@ class _Read:
 def _read(session: Session, asked: CostQuery, last: CostQuery | None) -> _Read:
     """Return the rows, and the uses that ended as of the same line of the ledger, where those are needed."""
     if asked.from_totals and last is None:
-        return _Read(session.ledger.bills(), (), ())
+        return _Read(session.ledger.billable_machines(), (), ())
 
     def uses(view: View, query: CostQuery) -> list[Ended]:
         return list(view.uses("" if query.since is None else iso(query.since)))
@@ -254,7 +254,7 @@ def _read(session: Session, asked: CostQuery, last: CostQuery | None) -> _Read:
     # Read apart, a use that ends in between would be in both, or in none.
     return session.ledger.read(
         lambda view: _Read(
-            view.bills(),
+            view.billable_machines(),
             () if asked.from_totals else uses(view, asked),
             () if last is None else uses(view, last),
         )

@@ -110,7 +110,7 @@ def export(session: Session, form: Form, span: Span, out: Path | None, stream: T
 
 def _items(session: Session, span: Span) -> Iterator[Item]:
     since = iso(span.since) if span.since else ""
-    rows, ended = session.ledger.read(lambda view: (view.bills(), list(view.uses(since))))
+    rows, ended = session.ledger.read(lambda view: (view.billable_machines(), list(view.uses(since))))
     bill = billed(with_tariffs(session, rows), ended, span.now, since=span.since, until=span.until)
     jobs = assigned(all_jobs(session).values())
     return itemised(bill, span.now, since=span.since, until=span.until, assigned=jobs)

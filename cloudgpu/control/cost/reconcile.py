@@ -60,7 +60,7 @@ def reconcile(session: Session, file: Path, provider: str | None = None) -> Reco
     """
     now = session.clock()
     # Read once, though an export may be long: what ends meanwhile would be in both, or in none.
-    rows, ended = session.ledger.read(lambda view: (view.bills(), list(view.uses())))
+    rows, ended = session.ledger.read(lambda view: (view.billable_machines(), list(view.uses())))
     index = Index(session.ledger.id, rows, ended)
     with _opened(file) as lines:
         read = _read(records(lines, str(file)), index, provider, _rates(session))

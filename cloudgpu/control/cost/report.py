@@ -189,7 +189,9 @@ def _looking_for_no_garbage() -> Iterator[None]:
 
 def _read(session: Session, period: CostQuery) -> Read:
     since = "" if period.since is None else iso(period.since)
-    rows, ended, lines = session.ledger.read(lambda view: (view.bills(), list(view.uses(since)), view.said(KINDS)))
+    rows, ended, lines = session.ledger.read(
+        lambda view: (view.billable_machines(), list(view.uses(since)), view.said(KINDS))
+    )
     hours = utilization_of(session, rows, ended, period.since, period.until)
     return Read(with_tariffs(session, rows), ended, lines, hours)
 

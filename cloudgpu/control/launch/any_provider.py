@@ -145,7 +145,9 @@ def _has_volume(provider: Provider, volume: Volume) -> bool:
 def volume_accounts(session: Session, name: str) -> set[str]:
     """Return the accounts here in which the ledger knows a volume of this name that is there."""
     machines = (
-        machine for machine in session.ledger.bills() if machine.is_named_resource and machine.terminated_at is None
+        machine
+        for machine in session.ledger.billable_machines()
+        if machine.is_named_resource and machine.terminated_at is None
     )
     return set(by_account(session, [machine for machine in machines if machine.name == name])[0])
 

@@ -150,7 +150,9 @@ def _kept(session: Session) -> list[Machine]:
         if has_retained_resources(machine) and keeping.is_parked(machine)
     ]
     resources = [
-        machine for machine in session.ledger.bills() if machine.is_named_resource and machine.terminated_at is None
+        machine
+        for machine in session.ledger.billable_machines()
+        if machine.is_named_resource and machine.terminated_at is None
     ]
     return machines + [machine for machine in resources if machine.state == Kind.IMAGE]
 

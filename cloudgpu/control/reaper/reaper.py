@@ -189,7 +189,7 @@ def _passed(session: Session, request: ReapOptions, begun: datetime) -> Pass:
     _check_readable(session, request)
     judged = _judged(session, request, look(session, sweep=request.sweep))
     found = _carried_out(session, judged, judged.found(begun))  # before all that a full disk would refuse
-    machines = session.ledger.bills()
+    machines = session.ledger.billable_machines()
     if request.policy is None:
         session.ledger.append(list(changed_terms(session.home_terms, machines, session.clock())))
     repaired = repair(session, [machine for machine in machines if not machine.is_named_resource], sweep=request.sweep)

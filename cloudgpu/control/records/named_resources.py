@@ -36,7 +36,9 @@ def is_ours(resource: ProviderResource, ledger: str) -> bool:
 
 def named_resources(ledger: Ledger) -> list[Machine]:
     """Return the rows of what is kept by name, as far as it is known."""
-    return [machine for machine in ledger.bills() if machine.is_named_resource and machine.terminated_at is None]
+    return [
+        machine for machine in ledger.billable_machines() if machine.is_named_resource and machine.terminated_at is None
+    ]
 
 
 def observed(

@@ -103,7 +103,9 @@ def the_one(session: Session, kind: Kind, name: str, region: str | None) -> Prov
     if everything.unanswered:
         gap = everything.unanswered[0]
         raise ProviderUnavailable(gap_text(gap.scope, gap.why), field="provider", next="Run it again.")
-    for machine in session.ledger.bills():  # what a colleague keeps in another account is there all the same
+    for (
+        machine
+    ) in session.ledger.billable_machines():  # what a colleague keeps in another account is there all the same
         if (
             machine.is_named_resource
             and machine.terminated_at is None
@@ -168,7 +170,7 @@ def remove_named(session: Session, machine: Machine) -> Machine:
     """
     session.account_here(machine)
     remove(session, the_one(session, Kind(machine.state), not_none(machine.provider_id), machine.region))
-    return next((one for one in session.ledger.bills() if one.id == machine.id), machine)
+    return next((one for one in session.ledger.billable_machines() if one.id == machine.id), machine)
 
 
 def save(session: Session, machine: Machine, name: str | None, *, restart: bool = True) -> ProviderResource:

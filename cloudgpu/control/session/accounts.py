@@ -65,7 +65,7 @@ def used_rows(session: Session) -> list[Machine]:
     Without what had ended when its account was retired.
     """
     since = iso(session.clock() - LOOKED_BACK)
-    rows, left = session.ledger.bills(), forgotten_times(session.ledger.events(SUBJECT))
+    rows, left = session.ledger.billable_machines(), forgotten_times(session.ledger.events(SUBJECT))
     return [
         row
         for row in rows
@@ -88,7 +88,7 @@ def _configured(session: Session) -> set[str]:
 def is_forgotten(session: Session, account: str) -> bool:
     """Say whether an account was retired (`init --forget`) and nothing has been launched there since."""
     at = forgotten_at(session.ledger.events(SUBJECT), session.settings.owner).get(account)
-    rows = session.ledger.bills() if at is not None else ()
+    rows = session.ledger.billable_machines() if at is not None else ()
     return at is not None and all(
         row.terminated_at and row.terminated_at <= at for row in rows if row.account == account
     )
@@ -277,7 +277,7 @@ def split_gaps(session: Session, gaps: Iterable[Unanswered]) -> tuple[list[Unans
 
 def _is_used(session: Session, account: str) -> bool:
     own = session.settings.owner
-    return any(machine.account == account and machine.owner == own for machine in session.ledger.bills())
+    return any(machine.account == account and machine.owner == own for machine in session.ledger.billable_machines())
 
 
 def queried_accounts(

@@ -225,7 +225,7 @@ def gone_from_settings(session: SessionBase, account: str) -> InvalidRequest | N
     It names both ways out, and the account that may be the same one under a new name.
     """
     names = session.names()
-    kinds = {names.account(machine.account): machine.provider for machine in session.ledger.bills()}
+    kinds = {names.account(machine.account): machine.provider for machine in session.ledger.billable_machines()}
     if account not in kinds:
         return None
     new = sorted(

@@ -81,7 +81,7 @@ def find_place(session: Session, found: Found, text: str, option: str) -> Place:
 def _known(session: Session, found: Found) -> tuple[dict[str, str], list[Place]]:
     """Return the provider of every account that is known, and all hosts."""
     names, accounts, hosts = session.names(), dict[str, str](), dict[tuple[str, str], Place]()
-    for machine in session.ledger.bills():
+    for machine in session.ledger.billable_machines():
         account, kind = names.account(machine.account), machine.provider
         accounts[account] = kind
         if machine.identity and machine.identity.kind == BY_REGION:

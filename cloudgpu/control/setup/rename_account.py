@@ -60,7 +60,7 @@ def plan(session: Session, environ: Mapping[str, str], old: str, new: str) -> Re
             value=new,
             next=f"Take out the one that is not meant, or give {new} another name until nothing runs on {place.name}.",
         )
-    rows = tuple(place.rows(session, session.ledger.bills()))
+    rows = tuple(place.rows(session, session.ledger.billable_machines()))
     machines = tuple(row for row in rows if not row.is_named_resource and is_there(row))
     _check_files(place, machines)
     draft = _renamed(found, place, new) if place.is_in(found) else None

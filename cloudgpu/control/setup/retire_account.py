@@ -71,7 +71,7 @@ def plan(session: Session, environ: Mapping[str, str], name: str) -> Farewell:
 
 
 def _of_host(session: Session, found: init.Found, place: Place) -> Farewell:
-    rows = list(place.rows(session, session.ledger.bills()))
+    rows = list(place.rows(session, session.ledger.billable_machines()))
     lost = tuple(row for row in rows if row.terminated_at is None)
     for row in lost:
         check_lost(session, row, "--forget")
@@ -91,7 +91,7 @@ def _of_account(session: Session, found: init.Found, account: str) -> Farewell:
         raise _always_there(account, found.settings.accounts[account].provider)
     asked = draft is not None or account in found_here(session)
     beside = _look(session, account, configured=draft is not None) if asked else []
-    bills = session.ledger.bills()
+    bills = session.ledger.billable_machines()
     whose = Whose(session, account).ask_of(bills) if asked else None
     rows = _rows_of(session, bills, account, whose)
     if whose is not None and whose.fault is not None:

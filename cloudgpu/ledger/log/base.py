@@ -78,7 +78,7 @@ class View(Protocol):
         """Return name and launch key of each machine that lives or of which something is kept."""
         ...
 
-    def bills(self) -> list[Machine]:
+    def billable_machines(self) -> list[Machine]:
         """Return the rows of everything that costs or has cost: machines and things kept by name, oldest first."""
         ...
 
@@ -91,7 +91,7 @@ class View(Protocol):
         ...
 
     def exposures(self) -> list[Exposure | Machine]:
-        """Return what budgets count of everything in `bills`, or its row where they judge that; oldest first."""
+        """Return what budgets count of everything in `billable_machines`, or its row where they judge that; oldest first."""
         ...
 
     def billed(self, since: str = "") -> list[tuple[str, list[RateInterval] | Usage]]:

@@ -60,7 +60,7 @@ class Parsed:
         """Return every machine's row, oldest first."""
         return [row for row in self._rows(connection) if not row.is_named_resource]
 
-    def bills(self, connection: Connection) -> list[Machine]:
+    def billable_machines(self, connection: Connection) -> list[Machine]:
         """Return the row of everything that costs or has cost: machines, and things that are kept by name."""
         return self._rows(connection)
 

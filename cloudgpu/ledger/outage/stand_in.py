@@ -82,7 +82,7 @@ class StandInLedger:
 
     def machines(self) -> list[Machine]:
         """Return every machine's row as it is known now."""
-        return [machine for machine in self.bills() if not machine.is_named_resource]
+        return [machine for machine in self.billable_machines() if not machine.is_named_resource]
 
     def there(self) -> list[Machine]:
         """Return the rows of the machines that live or of which something is kept, and the oldest."""
@@ -106,12 +106,12 @@ class StandInLedger:
             (row.name, row.key) for row in self.machines() if row.terminated_at is None or has_retained_resources(row)
         ]
 
-    def bills(self) -> list[Machine]:
+    def billable_machines(self) -> list[Machine]:
         """Return the rows of all that is known to cost or to have cost."""
         with self._own:
             if not self.is_readable:
                 return list(self._rows.values())
-            known = {machine.id: machine for machine in self._behind.bills()}
+            known = {machine.id: machine for machine in self._behind.billable_machines()}
             own = ((one, self._folded(one)) for one in self._lines)
             return list(
                 (known | {one: Machine.of(found.state["row"]) for one, found in own if found is not None}).values()
@@ -132,7 +132,7 @@ class StandInLedger:
 
     def exposures(self) -> list[Exposure | Machine]:
         """Return the rows of all that is known to cost or to have cost: budgets judge each of them."""
-        return list(self.bills())
+        return list(self.billable_machines())
 
     def billed(self, since: str = "") -> list[tuple[str, list[RateInterval] | Usage]]:
         """Return what has ended and was billed after `since`."""
@@ -313,7 +313,7 @@ class StandInLedger:
     def _can_read(self) -> bool:
         try:
             self._head = self._behind.head()
-            self._behind.bills()
+            self._behind.billable_machines()
         except LedgerUnavailable:
             return False
         return True

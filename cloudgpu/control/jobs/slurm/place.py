@@ -187,7 +187,7 @@ def _hour_of_nodes(session: Session, machine: Machine, nodes: Sequence[Machine],
     Raises InvalidRequest where a price is missing, or there is none.
     """
     now, ids = session.clock(), {one.id for one in nodes}
-    rows = [one for one in session.ledger.read(lambda view: view.bills()) if one.id in ids]
+    rows = [one for one in session.ledger.read(lambda view: view.billable_machines()) if one.id in ids]
     hours = [burn(running([one], now), now) for one in rows]
     dearest = sorted((money(one.total).nanos for one in hours), reverse=True)
     found = Money(sum(dearest[: record["nodes"]]))
