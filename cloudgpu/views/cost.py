@@ -61,15 +61,15 @@ def groups_value(found: Costs, names: Mapping[str, GroupName], by: By, currency:
     rounded sums, and so within a nano-dollar of its own.
     """
     amounts = shares(tally.amount for tally in found.groups.values())
-    on_demand = shares(tally.on_demand for tally in found.groups.values())
-    saved = shares(tally.on_demand - tally.compared for tally in found.groups.values())
+    on_demand = shares(tally.list_cost for tally in found.groups.values())
+    saved = shares(tally.list_cost - tally.compared for tally in found.groups.values())
     parts = zip(found.groups.items(), amounts, on_demand, saved, strict=True)
     return [{"group": key, **names[key], **_sums(tally, sums, by, currency)} for (key, tally), *sums in parts]
 
 
 def total_value(tally: CostTotals, by: By, currency: Currency | None) -> CostSum:
     """Return the total of all groups, without names."""
-    sums = [money(tally.amount), money(tally.on_demand), money(tally.on_demand - tally.compared)]
+    sums = [money(tally.amount), money(tally.list_cost), money(tally.list_cost - tally.compared)]
     return _sums(tally, sums, by, currency)
 
 
@@ -85,10 +85,10 @@ def shares(exact: Iterable[int]) -> list[Money]:
 
 def _sums(tally: CostTotals, sums: Sequence[Money], by: By, currency: Currency | None) -> CostSum:
     amount, on_demand, saved = sums
-    known = tally.on_demand > 0 or tally.compared > 0
+    known = tally.list_cost > 0 or tally.compared > 0
     nothing_known = bool(tally.without_price) and not tally.high
     return {
-        "hours": hours_text(tally.all_micros if by is By.RESOURCE else tally.micros),
+        "hours": hours_text(tally.all_billed_us if by is By.RESOURCE else tally.billed_us),
         "usd": None if nothing_known else usd(amount),
         "low_usd": None if nothing_known else usd(_bound(tally.low, tally.amount, amount)),
         "high_usd": None if nothing_known else usd(_bound(tally.high, tally.amount, amount)),

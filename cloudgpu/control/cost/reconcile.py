@@ -131,7 +131,7 @@ def _ours(
         return found
     bill = billed(machines, ended, now, since=read.begin, until=read.end)
     for one in bill:
-        if one.charge.use.provider in providers:
+        if one.charge.usage.provider in providers:
             add_ours(found.setdefault(one.machine.id, Ours()), one, now, read.begin, read.end)
     return found
 

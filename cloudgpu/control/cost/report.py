@@ -202,7 +202,7 @@ def _about(session: Session, read: Read, by_machine: Costs) -> ReportBasis:
     begins = [use.begin for _, use in read.ended] + [use.begin for machine in read.rows for use in machine.open_usage]
     return {
         "machines": sum(
-            bool(by_machine.groups[machine.id].micros) for machine in machines if machine.id in by_machine.groups
+            bool(by_machine.groups[machine.id].billed_us) for machine in machines if machine.id in by_machine.groups
         ),
         "since": min(begins, default=None),
         "view_as_of": age_of_view(session, machines),

@@ -48,7 +48,7 @@ def charges_by_key(
         if (begin is not None and begin > last) or (end is not None and end < first) or _is_empty(begin, end):
             continue
         part = charge(use, now, since=begin, until=end)
-        if part.micros or part.high or part.unpriced_micros:
+        if part.billed_us or part.high or part.unpriced_us:
             found[one.key] = _joined(found[one.key], part) if one.key in found else part
     return found
 
@@ -71,15 +71,15 @@ def cuts_of(assignments: Iterable[Assignment]) -> list[datetime]:
 
 
 def _joined(old: Charge, new: Charge) -> Charge:
-    on_demand = None if old.on_demand is None or new.on_demand is None else old.on_demand + new.on_demand
+    on_demand = None if old.list_cost is None or new.list_cost is None else old.list_cost + new.list_cost
     return replace(
         old,
-        micros=old.micros + new.micros,
+        billed_us=old.billed_us + new.billed_us,
         low=old.low + new.low,
         amount=old.amount + new.amount,
         high=old.high + new.high,
-        on_demand=on_demand,
-        unpriced_micros=old.unpriced_micros + new.unpriced_micros,
+        list_cost=on_demand,
+        unpriced_us=old.unpriced_us + new.unpriced_us,
         reasons=tuple(dict.fromkeys((*old.reasons, *new.reasons))),
     )
 

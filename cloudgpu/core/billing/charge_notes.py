@@ -36,14 +36,16 @@ NO_NOTE = ChargeNote("", (), 0, (0, 0, 0, 0, 0))
 def noted(note: ChargeNote, found: Charge) -> ChargeNote:
     """Return the note with a charge in it."""
     compared, interrupted, reasons = note.compared, note.interrupted, note.reasons
-    if found.use.resource is Resource.INSTANCE:
-        compared += found.amount if found.on_demand is not None else 0
-        if found.use.reason == "interrupted":
-            parts = (found.low, found.amount, found.high, found.micros, 1)
+    if found.usage.resource is Resource.INSTANCE:
+        compared += found.amount if found.list_cost is not None else 0
+        if found.usage.reason == "interrupted":
+            parts = (found.low, found.amount, found.high, found.billed_us, 1)
             interrupted = tuple([old + part for old, part in zip(interrupted, parts, strict=True)])
     if found.low != found.high:
         reasons = (*reasons, *[reason for reason in found.reasons if reason not in reasons])[:_MOST_REASONS]
-    return ChargeNote(joined(note.marks, marks(found.use.segments, found.use.begin)), reasons, compared, interrupted)
+    return ChargeNote(
+        joined(note.marks, marks(found.usage.segments, found.usage.begin)), reasons, compared, interrupted
+    )
 
 
 @lru_cache(maxsize=1024)  # the same few marks come again with every charge

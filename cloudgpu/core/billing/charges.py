@@ -38,18 +38,18 @@ __all__ = (  # the exact parts of time and money are part of the face of `core`
 class Charge:
     """What a use costs within a period. Amounts are whole `EXACT` parts of a nano-dollar: they add without rounding.
 
-    `amount` is what counts, between `low` and `high`; `reasons` say why those differ. `on_demand` is what the same
-    hours would have cost on demand, None where that is not known. `micros` is how long was billed, `unpriced_micros`
+    `amount` is what counts, between `low` and `high`; `reasons` say why those differ. `list_cost` is what the same
+    hours would have cost on demand, None where that is not known. `billed_us` is how long was billed, `unpriced_us`
     how much of that has no price and is in no amount.
     """
 
-    use: Usage
-    micros: int
+    usage: Usage
+    billed_us: int
     low: int
     amount: int
     high: int
-    on_demand: int | None
-    unpriced_micros: int
+    list_cost: int | None
+    unpriced_us: int
     reasons: tuple[str, ...] = ()
 
 
@@ -81,8 +81,8 @@ class Sum:
     low: int = 0
     amount: int = 0
     high: int = 0
-    on_demand: int = 0
-    micros: int = 0
+    list_cost: int = 0
+    billed_us: int = 0
     unpriced: int = 0
     not_on_demand: int = 0
     reasons: dict[str, None] = field(default_factory=dict)
@@ -92,10 +92,10 @@ class Sum:
         self.low += charge.low
         self.amount += charge.amount
         self.high += charge.high
-        self.on_demand += charge.on_demand or 0
-        self.not_on_demand += charge.on_demand is None and charge.use.resource is Resource.INSTANCE
-        self.micros += charge.micros
-        self.unpriced += bool(charge.unpriced_micros)
+        self.list_cost += charge.list_cost or 0
+        self.not_on_demand += charge.list_cost is None and charge.usage.resource is Resource.INSTANCE
+        self.billed_us += charge.billed_us
+        self.unpriced += bool(charge.unpriced_us)
         self.reasons |= dict.fromkeys(charge.reasons)
 
 
@@ -262,8 +262,8 @@ def _bytes_cost(use: Usage, rule: Rule) -> int:
     return use.quantity * use.segments[-1].nanos * EXACT // rule.gb_bytes
 
 
-def _list_cost(use: Usage, micros: int, amount: int | None) -> int | None:
+def _list_cost(use: Usage, billed_us: int, amount: int | None) -> int | None:
     """Return what these microseconds would have cost on demand: what they cost, where that is how they were bought."""
     if use.resource is Resource.INSTANCE and use.market != "spot" and amount is not None:
         return amount
-    return None if use.on_demand is None else use.on_demand * use.quantity * micros * PARTS
+    return None if use.on_demand is None else use.on_demand * use.quantity * billed_us * PARTS

@@ -32,7 +32,7 @@ _BILLED_US_INDEX = 4  # of the sums that a row keeps
 class CostTotals:
     """Sums in exact parts of a nano-dollar (`core.billing.granularity.EXACT`) and microseconds.
 
-    `micros` is how long machines were billed, `all_micros` how long anything was. `on_demand` is what the runs with a
+    `billed_us` is how long machines were billed, `all_billed_us` how long anything was. `list_cost` is what the runs with a
     known on-demand price would have cost at it, `compared` what they did cost; `uncompared` counts the runs without.
     `unpriced` names what has no price, `without_price` counts it. `reasons` say why low and high differ.
     `interrupted` and `failed` are (low, amount, high, micros, number) of runs that the provider took away and of
@@ -42,9 +42,9 @@ class CostTotals:
     low: int = 0
     amount: int = 0
     high: int = 0
-    micros: int = 0
-    all_micros: int = 0
-    on_demand: int = 0
+    billed_us: int = 0
+    all_billed_us: int = 0
+    list_cost: int = 0
     compared: int = 0
     uncompared: int = 0
     without_price: int = 0
@@ -55,14 +55,14 @@ class CostTotals:
     marks: str = ""
     _failed: set[str] = field(default_factory=set, repr=False)
 
-    def add(self, machine: Machine, charge: Charge, note: ChargeNote, *, again: bool = False) -> None:
-        """Add a charge with the note on it; `again`: a piece of its use is in it already, and is not counted anew."""
-        sums = (charge.low, charge.amount, charge.high, charge.on_demand or 0, charge.micros)
-        counts = (bool(charge.unpriced_micros) and not again, charge.on_demand is None and not again)
-        self._add(machine, charge.use.resource, (*sums, *map(int, counts)), note)
-        self.interrupted[4] -= again and note.interrupted[4]
-        if charge.unpriced_micros:
-            self.unpriced[f"{machine.name} ({charge.use.resource})"] = None
+    def add(self, machine: Machine, charge: Charge, note: ChargeNote, *, already_counted: bool = False) -> None:
+        """Add a charge with the note on it; `already_counted`: a piece of its use is in it already, and is not counted anew."""
+        sums = (charge.low, charge.amount, charge.high, charge.list_cost or 0, charge.billed_us)
+        counts = (bool(charge.unpriced_us) and not already_counted, charge.list_cost is None and not already_counted)
+        self._add(machine, charge.usage.resource, (*sums, *map(int, counts)), note)
+        self.interrupted[4] -= already_counted and note.interrupted[4]
+        if charge.unpriced_us:
+            self.unpriced[f"{machine.name} ({charge.usage.resource})"] = None
 
     def add_ended(self, machine: Machine, resource: str) -> None:
         """Add the totals of a row's uses of one resource that have ended."""
@@ -73,7 +73,7 @@ class CostTotals:
     def _add(self, machine: Machine, resource: str, sums: Sequence[int], note: ChargeNote) -> None:
         low, amount, high, on_demand, micros, unpriced, uncompared = sums
         self.low, self.amount, self.high = self.low + low, self.amount + amount, self.high + high
-        self.all_micros += micros
+        self.all_billed_us += micros
         self.without_price += unpriced
         if note.marks:
             self.marks = charge_notes.joined(self.marks, note.marks)
@@ -82,8 +82,8 @@ class CostTotals:
         for reason in note.reasons:
             self.reasons[f"{machine.name} ({resource}): {reason}"] = None
         if resource == Resource.INSTANCE:
-            self.micros += micros
-            self.on_demand, self.compared = self.on_demand + on_demand, self.compared + note.compared
+            self.billed_us += micros
+            self.list_cost, self.compared = self.list_cost + on_demand, self.compared + note.compared
             self.uncompared += uncompared
         if note.interrupted[4]:
             self.interrupted = [old + part for old, part in zip(self.interrupted, note.interrupted, strict=True)]
@@ -166,7 +166,7 @@ def costs(
         else:
             note = charge_notes.noted(charge_notes.NO_NOTE, part.found)
             group.add(part.machine, part.found, note)
-            total.add(part.machine, part.found, note, again=part.again)
+            total.add(part.machine, part.found, note, already_counted=part.already_counted)
     order = sorted(groups) if query.by in CALENDAR else sorted(groups, key=lambda key: (-groups[key].amount, key))
     return Costs({key: groups[key] for key in order}, total)
 
@@ -209,12 +209,12 @@ def of_owner(machines: list[Machine], ended: Iterable[Ended], owner: str) -> tup
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A piece that is added up: a charge, or the resource whose totals are meant; `again`: its use was there before."""
+    """A piece that is added up: a charge, or the resource whose totals are meant; `already_counted`: its use was there before."""
 
     key: str
     machine: Machine
     found: Charge | str
-    again: bool = False
+    already_counted: bool = False
 
 
 def _parts(
@@ -232,7 +232,7 @@ def _parts(
             for resource in machine.usage_totals
         )
     for one in charges:
-        use = one.charge.use
+        use = one.charge.usage
         yield _Part(_key(asked.by, one.machine, use.resource, use), one.machine, one.charge)
 
 
@@ -272,7 +272,7 @@ def _pieces(use: Usage, now: datetime, asked: CostQuery) -> Iterator[tuple[str, 
         begin = one.begin if asked.since is None else max(one.begin, asked.since)
         end = one.end if asked.until is None else min(one.end, asked.until)
         piece = charge(use, now, since=begin, until=end)
-        if piece.micros or piece.high or piece.unpriced_micros:
+        if piece.billed_us or piece.high or piece.unpriced_us:
             yield iso(one.begin), piece
 
 

@@ -94,7 +94,7 @@ def burn(found: Iterable[Running], now: datetime) -> Burn:
     for one in found:
         hour = charge(one.use, now + HOUR, since=now, until=now + HOUR)
         parts[one.part] += hour.amount
-        without += bool(hour.unpriced_micros)
+        without += bool(hour.unpriced_us)
     return Burn(parts, without)
 
 

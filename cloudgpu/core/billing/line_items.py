@@ -70,13 +70,13 @@ def itemised(
     exact = rounded = 0
     for one in bill:
         there = assigned.get(one.machine.id, NOBODY)
-        for begin, end in _pieces(one.charge.use, now, since, until, there):
-            found = _charge(one.charge.use, now, begin, end)
-            if found.micros or found.high or found.unpriced_micros:
+        for begin, end in _pieces(one.charge.usage, now, since, until, there):
+            found = _charge(one.charge.usage, now, begin, end)
+            if found.billed_us or found.high or found.unpriced_us:
                 exact += found.amount
                 amount = money(exact) - Money(rounded)
                 rounded += amount.nanos
-                yield _item(one.machine, found, (begin, end), amount, now, key_at(there, one.charge.use, begin))
+                yield _item(one.machine, found, (begin, end), amount, now, key_at(there, one.charge.usage, begin))
 
 
 def _charge(use: Usage, now: datetime, begin: datetime, end: datetime) -> Charge:
@@ -115,9 +115,9 @@ def _midnight(moment: datetime) -> datetime:
 def _item(
     machine: Machine, found: Charge, piece: tuple[datetime, datetime], amount: Money, now: datetime, job: str
 ) -> Item:
-    (begin, end), use = piece, found.use
+    (begin, end), use = piece, found.usage
     free = bool(use.segments) and not found.high
-    until = end if use.resource is Resource.TRAFFIC else begin + found.micros * _MICRO
+    until = end if use.resource is Resource.TRAFFIC else begin + found.billed_us * _MICRO
     low = min(money(found.low), amount)
     high = max(money(found.high), amount)
     return Item(

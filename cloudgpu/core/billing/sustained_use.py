@@ -80,12 +80,12 @@ def _pool(machine: Machine) -> tuple[str, str, str]:
 
 def _rates(one: Billed, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
     """Yield what a machine's run costs by the hour within the month: (from, to, nano-dollars)."""
-    use, charged = one.charge.use, one.charge
+    use, charged = one.charge.usage, one.charge
     fits = (use.provider, use.market, use.resource, use.per) == ("gcp", "on_demand", Resource.INSTANCE, Per.HOUR)
     if not fits or not use.kind.startswith(_SERIES) or not use.segments or not charged.amount:
         return
     first = max(begin, parse_us(use.begin))
-    for start, stop, nanos in pieces(use, first, min(end, first + charged.micros), 0):
+    for start, stop, nanos in pieces(use, first, min(end, first + charged.billed_us), 0):
         if start < stop:
             yield start, stop, nanos * use.quantity
 

@@ -36,7 +36,7 @@ def billed(
     running = ((machine, use) for machine in known.values() for use in machine.open_usage)
     for machine, use in (*((known[subject], use) for subject, use in ended), *running):
         found = charge(use, now, since=since, until=until)
-        if found.micros or found.high or found.unpriced_micros:
+        if found.billed_us or found.high or found.unpriced_us:
             yield Billed(machine, found)
 
 

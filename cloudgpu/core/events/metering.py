@@ -72,9 +72,9 @@ def meter(state: Meter, row: Record, line: Line, before: Before) -> list[Made]:
 def add_to(totals: dict[str, list[int]], use: Made) -> Charge:
     """Add a use that has ended to the totals of its resource; return its charge."""
     found = charge(usage_of_record(use), from_iso(use["end"]))
-    parts = (found.low, found.amount, found.high, found.on_demand or 0, found.micros, int(found.unpriced_micros > 0))
+    parts = (found.low, found.amount, found.high, found.list_cost or 0, found.billed_us, int(found.unpriced_us > 0))
     sums = totals.get(use["resource"], _EMPTY)
-    new_sums = [old + part for old, part in zip(sums, (*parts, int(found.on_demand is None)), strict=True)]
+    new_sums = [old + part for old, part in zip(sums, (*parts, int(found.list_cost is None)), strict=True)]
     totals[use["resource"]] = new_sums
     return found
 

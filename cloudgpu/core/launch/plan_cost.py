@@ -72,7 +72,7 @@ def cost_between(offer: Offer, extras: Iterable[Extra], begin: datetime, end: da
     own = charge(_machine(offer, begin, licence), end)
     beside = [(one, charge(_beside(offer, one, begin), end)) for one in extras]
     found = total([own, *(each for _, each in beside)])
-    unpriced = tuple(one.what for one, each in beside if each.unpriced_micros)
+    unpriced = tuple(one.what for one, each in beside if each.unpriced_us)
     reasons = tuple(reason for each in (own, *(each for _, each in beside)) if each.high for reason in each.reasons)
     return RunCost(money(found.high), money(found.low), money(own.high), tuple(dict.fromkeys(reasons)), unpriced)
 

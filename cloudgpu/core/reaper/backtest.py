@@ -169,7 +169,7 @@ def _least(uses: Sequence[Usage], at: datetime, until: datetime) -> Amount:
 
 
 def _amount(found: Charge) -> Amount:
-    return Amount(found.low, found.amount, found.high, bool(found.unpriced_micros))
+    return Amount(found.low, found.amount, found.high, bool(found.unpriced_us))
 
 
 def _blind(recorded: Recorded, begin: datetime, end: datetime) -> float:

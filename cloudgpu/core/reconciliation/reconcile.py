@@ -174,16 +174,16 @@ def add_theirs(side: Side, record: Record, per_usd: Decimal) -> None:
 def add_ours(side: Ours, one: Billed, now: datetime, since: datetime, until: datetime) -> None:
     """Add a charge of the ledger, within [`since`, `until`), to what it says of its resource."""
     found = one.charge
-    begin, end = billed_span(found.use, now)
+    begin, end = billed_span(found.usage, now)
     begin, end = max(begin, since), min(end, until)
-    part = _OF.get(found.use.resource, Part.STORAGE)
-    side.add(part, dollars(found.amount), begin, end, found.use.id)
+    part = _OF.get(found.usage.resource, Part.STORAGE)
+    side.add(part, dollars(found.amount), begin, end, found.usage.id)
     side.low += dollars(found.low)
     side.high += dollars(found.high)
-    side.unpriced = side.unpriced or bool(found.unpriced_micros)
+    side.unpriced = side.unpriced or bool(found.unpriced_us)
     side.reasons |= dict.fromkeys(found.reasons)
     if part is Part.COMPUTE and found.high:
-        side.hours += Fraction(found.micros, HOUR)
+        side.hours += Fraction(found.billed_us, HOUR)
 
 
 def dollars(exact: int) -> Fraction:

@@ -92,7 +92,7 @@ def focus_row(item: Item, ledger: str) -> dict[str, str]:
 
 def sku_of(item: Item) -> str:
     """Return what is bought, in one word of ours: provider, region, resource, the price list's word, market."""
-    use = item.charge.use
+    use = item.charge.usage
     market = use.market if use.resource is Resource.INSTANCE else ""
     return "/".join(filter(None, (use.provider, item.machine.region, str(use.resource), use.kind or use.what, market)))
 
@@ -103,7 +103,7 @@ def own_id(use: Usage) -> str:
 
 
 def _whose(item: Item, ledger: str) -> dict[str, str]:
-    row, use = item.machine, item.charge.use
+    row, use = item.machine, item.charge.usage
     provider, issuer = _NAMES.get(use.provider, (f"cloudgpu {use.provider}", f"cloudgpu {use.provider}"))
     return {
         "BillingAccountId": f"{use.provider}/{row.account}",
@@ -139,9 +139,9 @@ def _next_month(month: datetime) -> datetime:
 
 
 def _how_much(item: Item) -> dict[str, str]:
-    use = item.charge.use
+    use = item.charge.usage
     pricing, consumed = _units(use)
-    length = Fraction(use.quantity if consumed.startswith("GB-") else 1) * item.charge.micros / _HOUR
+    length = Fraction(use.quantity if consumed.startswith("GB-") else 1) * item.charge.billed_us / _HOUR
     quantities = {
         "ConsumedQuantity": decimal(item.units if use.per is Per.GB else length),
         "ConsumedUnit": consumed,
@@ -164,7 +164,7 @@ def _units(use: Usage) -> tuple[str, str]:
 
 
 def _what(item: Item) -> dict[str, str]:
-    row, use = item.machine, item.charge.use
+    row, use = item.machine, item.charge.usage
     sku = sku_of(item)
     services = _SERVICES.get(use.provider) or {None: f"cloudgpu {use.provider}"}
     own = own_id(use)
@@ -184,11 +184,11 @@ def _what(item: Item) -> dict[str, str]:
 
 
 def _is_named(item: Item) -> bool:
-    return item.machine.is_named_resource or item.charge.use.resource in (Resource.INSTANCE, Resource.TRAFFIC)
+    return item.machine.is_named_resource or item.charge.usage.resource in (Resource.INSTANCE, Resource.TRAFFIC)
 
 
 def _described(item: Item) -> str:
-    use = item.charge.use
+    use = item.charge.usage
     if item.segment is None:
         return f"{use.what}: no price is known, the cost is missing and not zero"
     text = f"{use.what} at {Money(item.segment.nanos).text(6)} per {_units(use)[0].lower().removesuffix('s')}"
@@ -197,7 +197,7 @@ def _described(item: Item) -> str:
 
 def _own(item: Item) -> dict[str, str]:
     price, found = item.segment, item.charge
-    on_demand = "" if found.on_demand is None else decimal(Fraction(found.on_demand, _EXACT_USD))
+    on_demand = "" if found.list_cost is None else decimal(Fraction(found.list_cost, _EXACT_USD))
     reasons = [*found.reasons, *(["it is billed still"] if item.running else [])]
     return {
         "x_Estimate": "true" if item.estimate else "false",

@@ -29,13 +29,13 @@ def charge_value(item: Item) -> dict[str, Any]:
     `units` is what `usd_per_unit` is for, `per` hour, month or gb. `reasons` say why the amount lies between `low_usd`
     and `high_usd`.
     """
-    row, use, price = item.machine, item.charge.use, item.segment
+    row, use, price = item.machine, item.charge.usage, item.segment
     value = {name: getattr(row, name) or None for name in "id name provider account region zone owner project".split()}
     value |= {
         "job": item.job or None,
         "begin": iso(item.begin),
         "end": iso(item.end),
-        "seconds": item.charge.micros / 1_000_000,
+        "seconds": item.charge.billed_us / 1_000_000,
     }
     value |= {"resource": str(use.resource), "resource_id": own_id(use) or None, "what": use.what}
     value |= {"market": use.market, "units": decimal(item.units), "per": str(use.per), "estimate": item.estimate}
@@ -73,5 +73,5 @@ def _is_number(text: str) -> bool:
 
 
 def _on_demand(item: Item) -> str | None:
-    exact = item.charge.on_demand
+    exact = item.charge.list_cost
     return None if exact is None else decimal(Fraction(exact, EXACT * NANO))

@@ -158,7 +158,7 @@ def _job(key: str, tally: CostTotals, amount: Money, job: Job | None) -> ReportJ
         "name": key if job is None else job.name,
         "state": None if job is None else str(job.state),
         **_cost(_sums(tally), amount),
-        "billed_s": round(tally.micros / _SECOND),
+        "billed_s": round(tally.billed_us / _SECOND),
         "without_price": tally.without_price,
     }
 
@@ -220,7 +220,7 @@ def _gpu(name: str, count: int, share: float) -> str:
 
 def _times(found: Sequence[MachineSummary]) -> _Times:
     """Return whole seconds: what was billed, and what of that was GPU work, other use, idle and not known."""
-    billed = round(sum(one.tally.micros for one in found) / _SECOND)
+    billed = round(sum(one.tally.billed_us for one in found) / _SECOND)
     gpu = used = idle = 0.0
     for hour in (hour for one in found for hour in one.hours):
         gpu += hour.gpu
@@ -282,8 +282,8 @@ def spot_value(found: Iterable[MachineSummary]) -> SpotSavings:
 
     A machine is one of these that was launched so last, or that cost anything else than on demand.
     """
-    spot = [one for one in found if one.machine.market == "spot" or one.tally.on_demand != one.tally.compared]
-    on_demand, compared = sum(one.tally.on_demand for one in spot), sum(one.tally.compared for one in spot)
+    spot = [one for one in found if one.machine.market == "spot" or one.tally.list_cost != one.tally.compared]
+    on_demand, compared = sum(one.tally.list_cost for one in spot), sum(one.tally.compared for one in spot)
     known = on_demand > 0 or compared > 0
     return {
         "usd": usd(money(on_demand - compared)) if known else None,
