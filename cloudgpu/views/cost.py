@@ -126,7 +126,7 @@ def burn_value(found: Burn) -> BurnRate:
         "usd_per_hour": usd(money(found.total)),
         "machines_usd_per_hour": parts[Part.MACHINES],
         "stopped_usd_per_hour": parts[Part.STOPPED],
-        "retained_usd_per_hour": parts[Part.KEPT],
+        "retained_usd_per_hour": parts[Part.UNATTACHED],
         "without_price": found.without_price,
     }
 
@@ -139,7 +139,7 @@ def projection_value(tally: CostTotals, further: RemainingCost, at: datetime | N
         "low_usd": usd(money(tally.low + further.low)),
         "usd": usd(money(tally.amount + further.amount)),
         "high_usd": usd(money(tally.high + further.high)),
-        "endless": further.endless,
+        "endless": further.without_end,
     }
 
 

@@ -20,7 +20,7 @@ class Part(StrEnum):
 
     MACHINES = "machines"  # compute, and what is paid beside it while it runs
     STOPPED = "stopped"  # what machines that do not run go on costing
-    KEPT = "kept"  # disks, images and volumes without a machine
+    UNATTACHED = "kept"  # disks, images and volumes without a machine
 
 
 class Horizon(StrEnum):
@@ -47,35 +47,35 @@ class Burn:
 
 @dataclass(frozen=True, slots=True)
 class RemainingCost:
-    """What is still to come, in exact parts; `endless` counts what runs and has no such end."""
+    """What is still to come, in exact parts; `without_end` counts what runs and has no such end."""
 
     low: int
     amount: int
     high: int
-    endless: int = 0
+    without_end: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A use that is billed still, with its last price alone, and its row; `paid`: up to when it is billed already."""
+    """A use that is billed still, with its last price alone, and its row; `billed_until`: up to when it is billed already."""
 
     machine: Machine
-    use: Usage
-    paid: datetime
-    known: dict[datetime, Charge] = field(default_factory=dict, compare=False, repr=False)
+    usage: Usage
+    billed_until: datetime
+    _cache: dict[datetime, Charge] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def part(self) -> Part:
         """Which part of the burn rate it is."""
         if self.machine.is_named_resource or self.machine.terminated_at is not None:
-            return Part.KEPT
+            return Part.UNATTACHED
         return Part.MACHINES if self.machine.billed else Part.STOPPED
 
-    def more(self, until: datetime) -> Charge:
+    def remaining(self, until: datetime) -> Charge:
         """Return what it costs from now on up to a time, what is paid already left out."""
-        if until not in self.known:
-            self.known[until] = charge(self.use, max(self.paid, until), since=self.paid)
-        return self.known[until]
+        if until not in self._cache:
+            self._cache[until] = charge(self.usage, max(self.billed_until, until), since=self.billed_until)
+        return self._cache[until]
 
 
 def running(machines: Iterable[Machine], now: datetime) -> list[Running]:
@@ -92,7 +92,7 @@ def burn(found: Iterable[Running], now: datetime) -> Burn:
     parts = dict.fromkeys(Part, 0)
     without = 0
     for one in found:
-        hour = charge(one.use, now + HOUR, since=now, until=now + HOUR)
+        hour = charge(one.usage, now + HOUR, since=now, until=now + HOUR)
         parts[one.part] += hour.amount
         without += bool(hour.unpriced_us)
     return Burn(parts, without)
@@ -109,9 +109,9 @@ def remaining(found: Iterable[Running], now: datetime, goal: Horizon, end: datet
     for one in found:
         until = _until(one, goal, now, end)
         if until is None:
-            endless += one.use.resource is Resource.INSTANCE
+            endless += one.usage.resource is Resource.INSTANCE
             continue
-        further = one.more(until)
+        further = one.remaining(until)
         sums = [sums[0] + further.low, sums[1] + further.amount, sums[2] + further.high]
     return RemainingCost(sums[0], sums[1], sums[2], endless)
 

@@ -46,7 +46,7 @@ def _is_left(one: Running) -> bool:
 
 
 def _left(one: Running) -> Left:
-    row, use = one.machine, one.use
+    row, use = one.machine, one.usage
     kind = row.state if row.is_named_resource else str(use.resource)
     return Left(
         name=row.name,
@@ -61,7 +61,7 @@ def _left(one: Running) -> Left:
 
 def _per_month(one: Running) -> Money | None:
     """Return what a month of it costs, of 730 hours where the price is by the hour; None where there is none."""
-    use = one.use
+    use = one.usage
     if not use.segments:
         return None
     nanos = use.quantity * use.segments[-1].nanos
