@@ -39,9 +39,9 @@ class Bounds:
 class Answer:
     """What is recommended for a kind of work, and why.
 
-    `machines` and `builds` are in order of work per dollar. `evens` are those of the builds beside the first machine,
+    `machines` and `builds` are in order of work per dollar. `break_evens` are those of the builds beside the first machine,
     None where nothing says how fast one is beside the other. `cheapest` is the machine with as many GPUs as the first
-    and the least price an hour. `dear` are the builds beyond the budget, `unpriced` cards that hold the work and have
+    and the least price an hour. `over_budget` are the builds beyond the budget, `unpriced` cards that hold the work and have
     no known price, `left_out` GPUs with the reason. `others` are other ways to train the same model. `hidden` is how
     many types hold the work where none does within the bounds. `base` is the desktop of the settings: the
     builds have its power beside the cards, its tariff and its life. `free` is on how many of Kaggle's free GPUs the
@@ -56,12 +56,12 @@ class Answer:
     machines: tuple[Machine, ...]
     cheapest: Machine | None
     builds: tuple[Build, ...]
-    evens: tuple[Even | None, ...]
-    dear: tuple[Build, ...]
+    break_evens: tuple[Even | None, ...]
+    over_budget: tuple[Build, ...]
     unpriced: tuple[str, ...]
     left_out: Mapping[str, str]
     others: tuple[tuple[Method, Precision, Memory], ...]
-    supply: PowerSupply | None
+    power_supply: PowerSupply | None
     hidden: int
     base: Desktop
     free: int | None = None
@@ -77,13 +77,13 @@ class Answer:
         return next(iter(self.builds), None)
 
     @property
-    def even(self) -> Even | None:
+    def break_even(self) -> Even | None:
         """When those two have cost the same."""
-        return next(iter(self.evens), None)
+        return next(iter(self.break_evens), None)
 
     @property
     def verdict(self) -> Verdict:
         """What is cheaper for the expected hours, over the desktop's life."""
-        if self.build is None or self.even is None or self.even.life is None:
+        if self.build is None or self.break_even is None or self.break_even.life is None:
             return Verdict.EITHER
-        return Verdict.BUY if self.even.life.desktop_is_cheaper else Verdict.RENT
+        return Verdict.BUY if self.break_even.life.desktop_is_cheaper else Verdict.RENT

@@ -79,11 +79,11 @@ def sentence(answer: Answer) -> str:
         return f"{_nothing(answer)} {_buy(build)}." if build else _nothing(answer)
     if build is None:
         return f"Rent {rented(machine)}{_monthly(answer)}. {_no_card(answer)}"
-    if answer.verdict is Verdict.BUY and answer.even:
-        return f"{_buy(build)}{_several(answer.even)}. {_bought(machine, answer.even)}"
-    if answer.verdict is Verdict.RENT and answer.even:
-        return f"Rent {rented(machine)}{_monthly(answer)}. {_not_bought(build, answer.even)}"
-    return f"Rent {rented(machine)}, or {_lower(_buy(build))}{_from(build, answer.even)}."
+    if answer.verdict is Verdict.BUY and answer.break_even:
+        return f"{_buy(build)}{_several(answer.break_even)}. {_bought(machine, answer.break_even)}"
+    if answer.verdict is Verdict.RENT and answer.break_even:
+        return f"Rent {rented(machine)}{_monthly(answer)}. {_not_bought(build, answer.break_even)}"
+    return f"Rent {rented(machine)}, or {_lower(_buy(build))}{_from(build, answer.break_even)}."
 
 
 def rented(machine: Machine) -> str:
@@ -215,8 +215,8 @@ def _nothing(answer: Answer) -> str:
 
 
 def _no_card(answer: Answer) -> str:
-    if answer.dear:
-        cheapest = min(answer.dear, key=lambda one: one.desktop.purchase)
+    if answer.over_budget:
+        cheapest = min(answer.over_budget, key=lambda one: one.desktop.purchase)
         return (
             f"No desktop that holds it is within the budget: the cheapest, with {_cards(cheapest)}, costs about "
             f"{cheapest.desktop.purchase.text(0)}."

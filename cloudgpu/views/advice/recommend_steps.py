@@ -47,8 +47,8 @@ def steps(answer: Answer) -> Iterator[Step]:
     yield _fits_step(answer)
     yield _speed_step(answer)
     yield _even_step(answer)
-    if answer.supply is not None and answer.build is not None:
-        yield Step("Power, slots, cooling", *power_step(answer.supply, answer.build, answer.rules))
+    if answer.power_supply is not None and answer.build is not None:
+        yield Step("Power, slots, cooling", *power_step(answer.power_supply, answer.build, answer.rules))
 
 
 def _memory_step(answer: Answer) -> Step:
@@ -159,7 +159,7 @@ def _by(basis: SpeedBasis) -> str:
 
 
 def _even_step(answer: Answer) -> Step:
-    build, machine, even = answer.build, answer.machine, answer.even
+    build, machine, even = answer.build, answer.machine, answer.break_even
     rest = Money.usd(int(answer.rules.figures.base_machine_usd.value)).text(0)
     if build is None or machine is None:
         missing = "desktop" if build is None else "machine"
@@ -253,6 +253,6 @@ def _of_cards(answer: Answer, build: Build, now: datetime) -> Iterator[str]:
             return
         yield f"Prices of cards are of {build.dated}{old}: look what one costs where you are.{note}"
     within = {one.spec.name for one in answer.builds}
-    beyond = dict.fromkeys(f"{one.cards}x {one.spec.name}" for one in answer.dear if one.spec.name not in within)
+    beyond = dict.fromkeys(f"{one.cards}x {one.spec.name}" for one in answer.over_budget if one.spec.name not in within)
     if beyond:
         yield f"Beyond the budget: desktops with {', '.join(beyond)}."
