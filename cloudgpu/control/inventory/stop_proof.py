@@ -67,16 +67,16 @@ def prove(
     done: Callable[[Machine], bool],
     ask: Callable[[], None],
     *,
-    watched: bool = False,
-    shown: bool = False,
-    unsure: bool = False,
+    seen_alive: bool = False,
+    seen_by_get: bool = False,
+    require_repeated_404: bool = False,
 ) -> Machine:
     """Ask, and read the state back until `done`; ask again as long as it is not known that the request arrived.
 
     Also where it goes on running after 15 seconds, and later every two minutes: the request may not have been sent,
     since a read before it did not find the machine, and some clouds accept what they then fail to do.
-    `watched`: it was seen to be there a moment ago, so that its end is now; `shown`: by `get`, whose "not found" is the
-    proof from then on, where the provider vouches for that (`TokenRule.gone_proves_after`). `unsure`: nothing is sent
+    `seen_alive`: it was seen to be there a moment ago, so that its end is now; `seen_by_get`: by `get`, whose "not found" is the
+    proof from then on, where the provider vouches for that (`TokenRule.gone_proves_after`). `require_repeated_404`: nothing is sent
     where a read does not find the machine, so that one "not found" is no proof. Raises StopUnproved when the proof did
     not come in time, and where the cloud takes what is asked and says nothing: whether it was done, a later look tells.
     """
@@ -88,8 +88,14 @@ def prove(
             if not arrived or (last == "running" and session.clock() >= again):
                 _asked(ask, silence)
                 again, patience = session.clock() + patience, ASKED_AGAIN_LATER if arrived else ASKED_AGAIN
-            machine, arrived = _look_hard(session, machine, watched=watched, shown=shown, unsure=unsure)
-            watched, shown, last = True, shown or arrived, machine.state
+            machine, arrived = _read_state(
+                session,
+                machine,
+                seen_alive=seen_alive,
+                seen_by_get=seen_by_get,
+                require_repeated_404=require_repeated_404,
+            )
+            seen_alive, seen_by_get, last = True, seen_by_get or arrived, machine.state
             arrived = arrived and not silence.is_now
         except (LedgerUnavailable, NotReachableHere):
             raise  # it will not be read back however often we look
@@ -124,7 +130,9 @@ def _asked(ask: Callable[[], None], silence: Silence) -> None:
         silence.note(error)
 
 
-def _look_hard(session: Session, machine: Machine, *, watched: bool, shown: bool, unsure: bool) -> tuple[Machine, bool]:
+def _read_state(
+    session: Session, machine: Machine, *, seen_alive: bool, seen_by_get: bool, require_repeated_404: bool
+) -> tuple[Machine, bool]:
     """Read one machine's state, and say whether a request to it must have arrived.
 
     Unlike a casual look, `not found` after an asked end is the proof itself; but not of a machine so young that it
@@ -133,18 +141,20 @@ def _look_hard(session: Session, machine: Machine, *, watched: bool, shown: bool
     provider, now = session.provider_of(machine), not_before(machine, session.clock())
     try:
         instance: Instance = (
-            got(session, machine) if unsure or not watched else provider.get(not_none(machine.provider_id))
+            got(session, machine)
+            if require_repeated_404 or not seen_alive
+            else provider.get(not_none(machine.provider_id))
         )
     except InstanceNotFound:
         rule = provider.token_rule
-        vouched = shown and rule.gone_proves_after is not None
+        vouched = seen_by_get and rule.gone_proves_after is not None
         if not vouched and too_fresh(machine, rule.gone_after, now):
             return machine, False
         proof, alive = (
             "unknown to get after the end was asked",
-            None if watched else last_seen_at(session.ledger, machine),
+            None if seen_alive else last_seen_at(session.ledger, machine),
         )
         news = [instance_vanished(machine.id, not_none(machine.provider_id), proof, now, alive)]
     else:
-        news = news_of(session, machine, instance, now, watched=watched)
+        news = news_of(session, machine, instance, now, watched=seen_alive)
     return session.ledger.append_to(machine, news), True

@@ -71,7 +71,12 @@ def _end_keeping_disk(session: Session, machine: Machine) -> Machine:
 def _proved(session: Session, machine: Machine, ask: Callable[[], None], *, keeping_disk: bool = False) -> Machine:
     try:
         return prove(
-            session, machine, lambda seen: bool(seen.terminated_at), ask, watched=keeping_disk, unsure=keeping_disk
+            session,
+            machine,
+            lambda seen: bool(seen.terminated_at),
+            ask,
+            seen_alive=keeping_disk,
+            require_repeated_404=keeping_disk,
         )
     except EndRefused as refusal:
         raise stopped_instead(session, machine, refusal) from refusal.__cause__
