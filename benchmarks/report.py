@@ -70,7 +70,9 @@ def in_turns(home: str, turns: int) -> tuple[list[float], list[float], int, int]
     """Return CPU seconds of each report and of each reading, the bytes of the page, and how many charges there are."""
     ours, against, size, number = [], [], 0, 0
     for turn in range(turns + 1):
-        read, seconds = timed(lambda: opened(home).ledger.read(lambda view: (view.bills(), list(view.uses("")))))
+        read, seconds = timed(
+            lambda: opened(home).ledger.read(lambda view: (view.billable_machines(), list(view.uses(""))))
+        )
         page, took = timed(lambda: to_html(reported(opened(home))))
         size, number = len(page.encode()), len(read[1]) + sum(len(row.open_usage) for row in read[0])
         if turn:  # the first imports, and reads the catalogue

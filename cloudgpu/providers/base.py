@@ -29,10 +29,10 @@ GROUP = "cloudgpu.providers"
 class ProviderSettings:
     """What a factory gets: the account's configured name, its table of config.toml, where files may be kept.
 
-    `home` belongs to this provider and account alone. `clock` returns aware UTC. `pause` waits so many seconds.
-    `ledger` is whose volumes are meant by their names; empty: anybody's. A ledger has no id before its first line:
-    `ledger_now` says whether it has one meanwhile. `notify` says a sentence to whoever waits: what a call could not do
-    beside what it was asked for, and did. `patience` is how many seconds a read may be without an answer.
+    `home` is a directory for this provider and account alone. `clock` returns aware UTC. `pause` waits so many seconds.
+    `ledger`: only volumes of this ledger match a name; empty means any. A new ledger has no id yet; `ledger_now`
+    returns it once it has. `notify` shows the user a warning if a call succeeded but a side task failed. `patience` is
+    how many seconds a read may be without an answer.
     `regions_in_use` names the regions in which the ledger has machines of this kind of provider, where a listing may go
     by what regions it found within the last day, and by these; None: it asks which there are.
     `called` says, where regions are the user's own hosts, what those are called now that had another name at a launch.
@@ -56,9 +56,10 @@ class TokenRule:
     """How the provider treats a launch token.
 
     Within `lifetime` of the first call, the same token with the same parameters never makes a second machine.
-    `listing_proves_after` the call was sent, a complete listing without the machine proves that it was not made.
-    `gone_proves_after` it, `get` that does not know a machine which was seen before proves its end, and where `get` has
-    shown it since, at once; None: as late as a listing, always. `source` says who says so.
+    `listing_proves_after`: this long after the call, a complete listing without the machine proves that it was not
+    made. `gone_proves_after`: this long after the call, a 404 from `get` proves that a machine seen before has ended.
+    If `get` has returned it in between, a 404 proves it at once. None: use `listing_proves_after`. `source` says who
+    says so.
     """
 
     lifetime: timedelta

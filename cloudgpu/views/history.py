@@ -154,7 +154,7 @@ def _timed(body: Body) -> str:
 
 def _overridden(body: Body) -> str:
     over = ", ".join(f"{one['name']} by up to {Money(one['nanos']).text()}" for one in body["passed"])
-    return f"let past a budget ({over}): {body['reason']}"
+    return f"a budget was overridden ({over}): {body['reason']}"
 
 
 def _thing(body: Body) -> str:

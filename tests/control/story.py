@@ -146,7 +146,7 @@ class Story:
 
     def lines(self, kind):
         """Return the ledger's lines of a kind, as (machine's name, when)."""
-        names = {row.id: row.name for row in self.session.ledger.bills()}
+        names = {row.id: row.name for row in self.session.ledger.billable_machines()}
         found = self.session.ledger.events()
         return [(names[one.subject], one.occurred_at[:16]) for one in found if one.kind == kind]
 

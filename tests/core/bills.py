@@ -56,7 +56,7 @@ def cost(one: Usage, now: str | None = None) -> Decimal:
     """Return what a use costs for sure: the range has to be none."""
     found = charged(one, now)
     assert found.low == found.amount == found.high, found
-    assert not found.unpriced_micros
+    assert not found.unpriced_us
     return usd(found.amount)
 
 

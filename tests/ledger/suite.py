@@ -268,7 +268,7 @@ class LedgerSuite:
                 row.name = "mine"  # type: ignore[misc]
             assert row._replace(name="mine").name == "mine", "that is its reader's own"
         assert [row.name for row in ledger.machines()] == ["amber-otter"] * 2
-        assert ledger.bills() == ledger.machines()
+        assert ledger.billable_machines() == ledger.machines()
         other.append([seen("cg-a")])
         assert [row.state for row in ledger.machines()] == ["running", "unknown"]
         assert [row.state for row in before] == ["unknown", "unknown"], "what was read before stays as it was"
@@ -340,16 +340,16 @@ class LedgerSuite:
         def look(view: View) -> tuple[int, int, int]:
             before = view.head()[0]
             other.append([note(1), intended("cg-2", "brave-fox")])
-            return before, view.head()[0], len(view.bills())
+            return before, view.head()[0], len(view.billable_machines())
 
         assert ledger.read(look) == (2, 2, 1)
-        assert (ledger.head()[0], len(ledger.bills())) == (4, 2)
+        assert (ledger.head()[0], len(ledger.billable_machines())) == (4, 2)
         with pytest.raises(CloudgpuError, match="returns its lines"):
             ledger.read(lambda _view: ledger.append([note(2)]))
         assert ledger.append([note(2)])
 
     def test_an_empty_ledger_is_read_together_too(self, store: Store) -> None:
-        assert store().read(lambda view: (view.bills(), list(view.uses()))) == ([], [])
+        assert store().read(lambda view: (view.billable_machines(), list(view.uses()))) == ([], [])
 
     def test_verify_counts_the_lines_and_names_the_end(self, store: Store) -> None:
         ledger = store()

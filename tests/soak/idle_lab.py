@@ -344,7 +344,7 @@ class Lab(RuleBasedStateMachine):
 
 def world_bills(world):
     """Return the rows of everything that has cost something."""
-    return world.session.ledger.bills()
+    return world.session.ledger.billable_machines()
 
 
 def offs(begin: datetime, end: datetime):

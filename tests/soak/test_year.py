@@ -193,8 +193,9 @@ def through(year):
 def charges(year, since=None, until=None):
     """Return what the ledger says each machine cost in a period, exact USD: (amount, lowest, highest) by kind."""
     ledger, found = year.session.ledger, {}
-    for item in billed(ledger.bills(), ledger.uses(iso(since) if since else ""), year.now, since=since, until=until):
-        key = item.machine.id, item.charge.use.resource in ("image", "snapshot")
+    uses = ledger.uses(iso(since) if since else "")
+    for item in billed(ledger.billable_machines(), uses, year.now, since=since, until=until):
+        key = item.machine.id, item.charge.usage.resource in ("image", "snapshot")
         sums = found.setdefault(key, [Fraction(0)] * 3)
         for place, exact in enumerate((item.charge.amount, item.charge.low, item.charge.high)):
             sums[place] += Fraction(exact, EXACT * 10**9)
@@ -259,9 +260,9 @@ def test_nothing_lives_that_the_ledger_does_not_know(year):
 
 
 def test_rollups_are_what_the_lines_say(year):
-    before = year.session.ledger.bills(), sorted(map(str, year.session.ledger.uses()))
+    before = year.session.ledger.billable_machines(), sorted(map(str, year.session.ledger.uses()))
     year.session.ledger.rebuild()
-    assert (year.session.ledger.bills(), sorted(map(str, year.session.ledger.uses()))) == before
+    assert (year.session.ledger.billable_machines(), sorted(map(str, year.session.ledger.uses()))) == before
     assert year.session.ledger.verify().faults == ()
 
 

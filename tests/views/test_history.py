@@ -86,7 +86,7 @@ def line(kind, clock="own", /, **body):
         ("timer_set", {"at": None, "why": "it is gone"}, "timer of its cloud dropped: it is gone"),
         ("orphan_removed", {"what": "disk", "id": "vol-1", "why": "asked"}, "left-over disk vol-1 removed: asked"),
         ("budget_overridden", {"passed": [{"name": "month", "nanos": 1_500_000_000}], "reason": "deadline"},
-         "let past a budget (month by up to $1.50): deadline"),
+         "a budget was overridden (month by up to $1.50): deadline"),
         ("resource_observed", {"kind": "volume", "id": "vol-2", "size_gb": 100, "attached_to": "i-1"},
          "seen: volume vol-2 (100 GB), attached to i-1"),
         ("resource_vanished", {"proof": "missing"}, "gone: missing"),

@@ -70,7 +70,7 @@ def test_the_lines_of_a_bill_add_up_to_it(found, since, until):
     bill, items = lines(found, since, until)
     whole = total(one.charge for one in bill)
     assert sum((item.amount for item in items), ZERO) == money(whole.amount)
-    for exact in ("low", "amount", "high", "micros"):
+    for exact in ("low", "amount", "high", "billed_us"):
         assert sum(getattr(item.charge, exact) for item in items) == getattr(whole, exact)
     for item in items:
         assert abs(item.amount.nanos - money(item.charge.amount).nanos) <= 1

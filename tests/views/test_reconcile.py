@@ -97,7 +97,7 @@ def test_what_ends_while_the_ledger_is_read_is_counted_once(tmp_path, monkeypatc
     session = filled(tmp_path / "home", begun)
     bill = {"BilledCost": "6.312", "ListCost": "6.312"}
     file = written(tmp_path, *(bill | {"ResourceId": one} for one in own.values()))
-    read_rows, to_end = session.ledger.bills, list(own)
+    read_rows, to_end = session.ledger.billable_machines, list(own)
 
     def rows_and_then_one_ends():
         rows = read_rows()

@@ -157,8 +157,10 @@ def _check_mode(given: CompareOptions) -> None:
         command = command_text("compare", {**given, "hours_per_day": 3})
         again = f"Add --utilization 15%, or leave it out. Run: {command}"
         way = "Leave it out, or --price and --utilization." if calculator else again
-        about = "a ledger, and this is computed from a price and a use" if calculator else "a machine at a stated use"
-        raise InvalidRequest(f"{option} is about {about}.", field=option, value=str(value), next=way)
+        says = f"{option} needs --price or --utilization."
+        if calculator:
+            says = f"{option} cannot be combined with --price or --utilization."
+        raise InvalidRequest(says, field=option, value=str(value), next=way)
 
 
 def _rented(given: CompareOptions, desktop: Desktop, work: Work | None, rates: Rates) -> Rented:

@@ -49,7 +49,7 @@ class Rates:
     _known: dict[tuple[str, str, str, int], Rate] = field(default_factory=dict)
 
     def of(self, provider: str, region: str, kind: str, quantity: int) -> Rate:
-        """Return what so much of a kind costs there, as `extras.rate` says."""
+        """Return what so much of a kind costs there, as `attached_costs.rate` says."""
         key = (provider, region, kind, quantity)
         if key not in self._known:
             self._known[key] = rate(provider, region, kind, quantity)
@@ -203,7 +203,7 @@ def _gpu_of(machine: Machine) -> tuple[GpuSpec, MachineGpus]:
     found = machine.accelerators or ()
     if len(found) != 1:
         has = f"{len(found)} kinds of GPU" if found else "no GPU"
-        raise _no_gpu(machine, f"{machine.name} has {has}, so its work says nothing of another GPU's hours.")
+        raise _no_gpu(machine, f"{machine.name} has {has}, so its hours cannot be converted to another GPU.")
     (one,) = found
     spec = _spec(one)
     if spec is None:
@@ -322,7 +322,7 @@ _NOTHING: dict[str, Any] = {
 
 
 def without(request: EstimateQuery) -> dict[str, tuple[int, Money]]:
-    """Return for every single wish that, left out, leaves something to buy: how many types, and from what price."""
+    """Return, for each option that yields offers if it is dropped, the number of instance types and the lowest price."""
     ways = {name: replace(request, filters=replace(request.filters, **{name: none})) for name, none in _NOTHING.items()}
     ways["type"] = replace(request, type=None)
     found = {}

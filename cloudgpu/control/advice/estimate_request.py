@@ -173,22 +173,27 @@ _APART = (
     (
         "flops",
         "nodes",
-        "--flops counts several machines as that many times one, and --nodes asks if they are.",
+        "--flops assumes that N machines are N times as fast; --nodes estimates how fast they are. Use one.",
         _OR_NOT,
     ),
-    ("like", "nodes", "--like counts several machines as that many times one, and --nodes asks if they are.", _OR_NOT),
+    (
+        "like",
+        "nodes",
+        "--like assumes that N machines are N times as fast; --nodes estimates how fast they are. Use one.",
+        _OR_NOT,
+    ),
 )
 _NODES = "Add --nodes, for example --nodes 4 --params 7B."
 _NEEDS = (
     ("nodes", "params", "--nodes depends on what is trained: the size of the model is missing.", "Add --params 7B."),
-    ("params", "nodes", "--params is the model of --nodes, and there are none.", _NODES),
-    ("trainable", "nodes", "--trainable is about --nodes, and there are none.", _NODES),
-    ("tokens", "nodes", "--tokens is about --nodes, and there are none.", _NODES),
-    ("network", "nodes", "--network is what connects --nodes, and there are none.", _NODES),
-    ("spot_loss", "nodes", "--spot-loss is about --nodes, and there are none.", _NODES),
-    ("spot_loss", "spot", "--spot-loss is about spot machines.", "Add --spot."),
-    ("precision", "flops", "--precision says how --flops are computed, and there are none.", _OPERATIONS),
-    ("efficiency", "flops nodes", "--efficiency is that of --flops or --nodes, and there are none.", _OPERATIONS),
+    ("params", "nodes", "--params needs --nodes.", _NODES),
+    ("trainable", "nodes", "--trainable needs --nodes.", _NODES),
+    ("tokens", "nodes", "--tokens needs --nodes.", _NODES),
+    ("network", "nodes", "--network needs --nodes.", _NODES),
+    ("spot_loss", "nodes", "--spot-loss needs --nodes.", _NODES),
+    ("spot_loss", "spot", "--spot-loss needs --spot.", "Add --spot."),
+    ("precision", "flops", "--precision needs --flops.", _OPERATIONS),
+    ("efficiency", "flops nodes", "--efficiency needs --flops or --nodes.", _OPERATIONS),
     (
         "work",
         "like",
@@ -294,7 +299,7 @@ def _one_of(text: str | None, field: str, known: Sequence[str], usual: str) -> s
     if text in known:
         return text
     names = [str(one) for one in known]
-    raise unknown_word(f"{text!r} is none of what {field} takes", text, names, field=field)
+    raise unknown_word(f"{text!r} is not a valid value of {field}", text, names, field=field)
 
 
 _EXAMPLES = {"--disk-gb": USUAL_GB, "--nodes": 4}

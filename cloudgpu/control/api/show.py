@@ -92,7 +92,7 @@ def shown_job(session: Session, name: str | None) -> JobDocument | None:
 
 
 def _lines_about(session: Session, machine: Machine) -> list[Event]:
-    """Return the lines about a machine by seq: its own, and where it was let past a budget."""
+    """Return the lines about a machine by seq: its own, and those of budgets that were overridden for it."""
     past = (one for one in session.ledger.events("budgets") if one.body.get("machine") == machine.id)
     return sorted([*session.ledger.events(machine.id), *past], key=lambda one: one.seq)
 

@@ -1,4 +1,4 @@
-"""Asks the budgets before money is spent: in the transaction that records what is about to happen."""
+"""Admits a request by its budgets before money is spent: in the transaction that records what is about to happen."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FRESH_FOR = timedelta(minutes=15)
 
 
 class NotAdmitted(Exception):
-    """A budget does not carry what was asked; the transaction ends with nothing written."""
+    """A budget does not admit the request; the transaction ends with nothing written."""
 
     def __init__(self, ask: AdmissionRequest) -> None:
         super().__init__("a budget does not allow it")
@@ -40,11 +40,11 @@ class NotAdmitted(Exception):
 
 
 def sync_before_admission(session: Session, accounts: Mapping[str, str], covers: Callable[[Budget], bool]) -> None:
-    """Look at these accounts, and at those that the budgets which `covers` names span, where the view is old.
+    """Sync these accounts, and those of the budgets for which `covers` is true, unless that was done lately.
 
-    Older than a quarter of an hour, that is; `accounts` come with the region whose look counts, where that is a host.
-    An account that does not answer is said to; what the ledger knows of it counts, to its renew-until: machines that
-    nobody recorded are all that can be missing.
+    Lately is within a quarter of an hour; `accounts` come with the region to sync, where that is a host. If an account
+    does not answer, the user is told, and its machines count as the ledger has them, up to renew-until. Only
+    unrecorded machines can be missing.
     """
     wanted: dict[str, str | None] = dict(accounts)
     spanning = [budget for budget in budgets(session) if covers(budget)]
@@ -54,7 +54,9 @@ def sync_before_admission(session: Session, accounts: Mapping[str, str], covers:
     if not old:
         return
     for gap in look_at(session, old).unanswered:
-        session.tell(f"Of {gap.scope} what the ledger knows counts. {gap_text(gap.scope, gap.why)}")
+        session.tell(
+            f"{gap.scope} did not answer, so its machines count as last recorded. {gap_text(gap.scope, gap.why)}"
+        )
 
 
 def _spanned(session: Session, spanning: Sequence[Budget]) -> Iterable[str]:
@@ -74,7 +76,7 @@ def _is_old(session: Session, account: str, region: str | None) -> bool:
 
 
 def _scope(session: Session, account: str, region: str | None) -> str:
-    """Return the subject of the looks at an account; empty where it is not known which account that is here."""
+    """Return the ledger subject of an account's syncs; empty where it is not known which account that is here."""
     found = session.account(account)
     if found is None:
         return ""
@@ -85,9 +87,9 @@ def _scope(session: Session, account: str, region: str | None) -> str:
 
 
 def append_if_admitted(session: Session, decision: Decision, way: Remedy) -> tuple[Event, ...]:
-    """Write what `decision` returns in one transaction, as `Ledger.decide`; it asks the budgets by `admit`.
+    """Append what `decision` returns in one transaction, as `Ledger.decide`; it evaluates the budgets with `admit`.
 
-    Raises BudgetRefused, with what would fit, where they do not carry it; `way` says how to ask for less.
+    Raises BudgetRefused, with what would fit, if they do not admit it; `way` says how to request less.
     """
     try:
         return session.ledger.decide(decision)
@@ -104,7 +106,7 @@ def admit(
     others: Sequence[Budgeted] = (),
     of_cluster: str = "",
 ) -> list[Draft]:
-    """Return the lines that go with the admission of what is wanted: none, or that budgets were overridden.
+    """Return the events to append with an admitted request: none, or that budgets were overridden.
 
     `others` are wanted with it, all or none: the further nodes of the cluster of this name.
     Raises NotCarried where a budget refuses it, and no reason is given or it does not allow to be overridden.
@@ -117,7 +119,8 @@ def admit(
         raise NotAdmitted(ask)
     check_override(session, override)
     passed = [(one.budget.name, _too_much(one.tightest.total, one.budget.limit)) for one in refusals]
-    session.tell("let past: " + ", ".join(f"{name} (by up to {amount.text()})" for name, amount in passed))
+    for name, amount in passed:
+        session.tell(f"Budget {name} overridden: it may be exceeded by up to {amount.text()}.")
     return [budget_overridden(wanted, override, passed, session.clock(), platform.node())]
 
 
@@ -128,7 +131,7 @@ def _too_much(total: Money, limit: Money) -> Money:
 def evaluate_budgets(
     session: Session, view: View, wanted: Budgeted, *, others: Sequence[Budgeted] = (), of_cluster: str = ""
 ) -> AdmissionRequest:
-    """Return what is wanted, a row as it would be in the ledger, with what the budgets that cover it carry already.
+    """Return the request, a machine as it would be in the ledger, with what counts already in the budgets that cover it.
 
     `others` are wanted with it: the further nodes of the cluster of this name.
     """

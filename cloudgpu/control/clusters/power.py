@@ -30,10 +30,10 @@ def check_stop_all(machines: Sequence[Machine]) -> None:
     for machine in machines:
         if machine.stoppable is not False and not has_retained_resources(machine):
             continue
-        why = "has ended, and its disk alone is kept" if has_retained_resources(machine) else f"is {machine.market}"
+        why = "exists only as a disk" if has_retained_resources(machine) else f"is {machine.market}"
         raise InvalidRequest(
-            f"{command_name(machine)} cannot be stopped and started: {machine.name} on {machine.provider} {why}, and a "
-            "cluster does not come back from images.",
+            f"Cluster {command_name(machine)} cannot be stopped: node {machine.name} on {machine.provider} {why}, and "
+            "clusters cannot be restored from images.",
             field="name",
             value=command_name(machine),
             next=f"Run: cloudgpu down {command_name(machine)} (it ends all its nodes and deletes their disks)",
@@ -78,8 +78,8 @@ def _stopped(session: Session, machine: Machine, *, why: str) -> Machine:
 def end_all(session: Session, machines: Sequence[Machine], *, why: str) -> list[Ended | CloudgpuError]:
     """End all nodes of a cluster and what was made with them; return what came of each, in their order.
 
-    What they share goes with the last of them. A fault beyond one for each node says that the ledger does not know of
-    the ends yet. Raises RoleNeeded where it is not theirs to end: then none is.
+    Shared resources are deleted with the last node. An extra error at the end of the list means that the ledger has
+    not recorded the terminations yet. Raises RoleNeeded where it is not theirs to end: then none is.
     """
 
     def act() -> list[Ended | CloudgpuError]:

@@ -28,7 +28,7 @@ def check_not_moved(machine: Machine, *, move: bool) -> None:
     """Raise InvalidRequest for `--move`: nodes stand in one zone, and no cluster comes back from images."""
     if move:
         raise InvalidRequest(
-            f"{command_name(machine)} cannot be moved: a cluster does not come back from images.",
+            f"{command_name(machine)} cannot be moved: clusters cannot be restored from images.",
             field="--move",
             value=command_name(machine),
             next=f"Try again later without --move: cloudgpu start {command_name(machine)}",

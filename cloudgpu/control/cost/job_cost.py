@@ -53,7 +53,7 @@ def jobs_spent(session: Session, wanted: Iterable[Job], *, jobs: Mapping[str, Jo
 
 
 def with_tariffs(session: Session, rows: Sequence[Machine]) -> list[Machine]:
-    """Return rows (`View.bills`) with one for each job that somebody else's Slurm asks something for.
+    """Return `View.billable_machines` with a row for each job that somebody else's Slurm charges for.
 
     Reads the jobs only where a machine of one's own may have submitted any.
     """

@@ -46,16 +46,19 @@ class Read:
     rates: dict[str, Currency] = field(default_factory=dict)
 
     def widen(self, record: Record) -> None:
-        """Let the period reach over a charge for use; taxes and purchases bear the whole month's."""
+        """Extend the period to include a usage charge.
+
+        Tax and purchase rows are dated with the whole month, so they do not extend it.
+        """
         if record.category == "Usage":
             self.begin = record.begin if self.begin is None else min(self.begin, record.begin)
             self.end = record.end if self.end is None else max(self.end, record.end)
 
 
 def reconcile(session: Session, file: Path, provider: str | None = None) -> ReconcileDocument:
-    """Return, for each resource, what the ledger says and what an export of the cloud says, the gap and its reasons.
+    """Return, for each resource, the ledger's amount, that of the cloud's export, their difference and its reasons.
 
-    Compared is the period of the export's charges for use. Raises InvalidRequest for a file that is not a FOCUS export,
+    Compared is the period of the export's usage charges. Raises InvalidRequest for a file that is not a FOCUS export,
     is cut short, has no rows of the provider, or is in a currency that has no rate.
     """
     now = session.clock()

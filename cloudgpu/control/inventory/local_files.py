@@ -24,7 +24,7 @@ def clean_up_local_files(session: Session) -> None:
     try:
         put_in_order(session)
     except (CloudgpuError, OSError) as error:
-        session.tell(f"some of cloudgpu's own files could not be put in order: {error}")
+        session.tell(f"Some of cloudgpu's own files could not be cleaned up: {error}")
 
 
 def put_in_order(session: Session) -> None:

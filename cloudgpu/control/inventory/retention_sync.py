@@ -65,7 +65,7 @@ def write_leftovers(session: Session, whose: Whose, found: ResourceListing, requ
         except LedgerUnavailable:
             raise
         except CloudgpuError as error:
-            said.append(f"{machine.name}: what stays of it could not be put in order yet ({error.message})")
+            said.append(f"{machine.name}: its retained disk or image could not be processed yet ({error.message})")
     return said
 
 
@@ -83,8 +83,9 @@ def _settle(session: Session, machine: Machine, resources: list[ProviderResource
             session.provider_of(machine).get(machine.provider_id)
     machine, said = kept.record(session, machine, resources, requested_at=asked_at), []
     if keeping.is_forgotten(machine, session.clock()):
-        said.append(f"{machine.name}: its disk was left for {keeping.LEFT_FOR.days} days; an image of it costs less")
-        machine = kept.park_line(session, machine, "its disk was left and nobody took it up", session.clock())
+        unattached = f"Its disk has been unattached for {keeping.LEFT_FOR.days} days"
+        said.append(f"{machine.name}: {unattached}. It is replaced by an image, which costs less.")
+        machine = kept.park_line(session, machine, f"{unattached}.", session.clock())
     for step in keeping.steps(machine, resources, session.clock()):
         now = kept.carry_out(session, step)
         resources = [resource for resource in resources if resource is not step.resource or step.do is Do.SAVE]
@@ -97,7 +98,7 @@ def _settle(session: Session, machine: Machine, resources: list[ProviderResource
 
 
 def _latest(resources: list[ProviderResource]) -> list[ProviderResource]:
-    """Return one thing per id, the latest word on it."""
+    """Return one resource per id, as last observed."""
     return list({resource.id: resource for resource in resources}.values())
 
 
@@ -108,7 +109,7 @@ def _said(machine: Machine, step: keeping.Step) -> str:
 
 
 def _adopt(session: Session, whose: Whose, items: tuple[ProviderResource, ...], asked_at: datetime) -> list[str]:
-    """Take up what is left of machines that this ledger has no record of: it costs money, so it is shown."""
+    """Adopt retained resources of machines that this ledger has no record of: they cost money, so they are shown."""
     known = {row.id for row in session.ledger.machines()}
     said = []
     for resource in items:
@@ -120,5 +121,5 @@ def _adopt(session: Session, whose: Whose, items: tuple[ProviderResource, ...], 
         known.add(machine)
         gone = instance_vanished(machine, "", "only its disk or image is there", asked_at)
         session.ledger.append([machine_adopted_by_resource(resource, identity, asked_at), gone])
-        said.append(f"{machine}: something of it was found without a launch record and taken into the ledger")
+        said.append(f"A disk or image of machine {machine}, which this ledger did not know, was added to the ledger.")
     return said

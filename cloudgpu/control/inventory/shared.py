@@ -1,6 +1,7 @@
-"""Takes away what the machines of a cluster shared, once none of them is left or none was ever made.
+"""Deletes the cloud resources that a cluster's machines shared, once none of them is left or none was ever made.
 
-It costs nothing: what cannot be removed now is for `cloudgpu orphans`, and keeps nothing from its end.
+These resources are free. If one cannot be deleted now, `cloudgpu orphans` deletes it later; the machine still counts
+as terminated.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.model.machine import Machine
 
-PAUSES_S = (0.2, 1.0, 2.0, 4.0, 8.0, 15.0, 0.0)  # a cloud shows for a while what it has let go of
+PAUSES_S = (0.2, 1.0, 2.0, 4.0, 8.0, 15.0, 0.0)  # a cloud lists deleted resources for a while
 
 
 def delete_shared_resources(session: Session, machine: Machine) -> Machine:
-    """Return a machine that has ended, after what its cluster shared was asked to go; as it is while a node lives.
+    """Delete what the cluster of a terminated machine shared, unless another node lives; return the machine.
 
-    What is left is said.
+    The user is notified if something is left.
     """
     provider = _clearing(session, machine)
     if provider is None or machine.cluster is None:
@@ -35,14 +36,14 @@ def delete_shared_resources(session: Session, machine: Machine) -> Machine:
     except CloudgpuError as error:
         last = error.message
     session.tell(
-        f"{machine.cluster.name}: what its machines shared may be left, which costs nothing ({last}). "
-        "To remove it: cloudgpu orphans --clean"
+        f"Shared resources of cluster {machine.cluster.name} could not be deleted ({last}). They are free. "
+        "To delete them: cloudgpu orphans --clean"
     )
     return machine
 
 
 def delete_unused_shared(session: Session, machine: Machine) -> None:
-    """Ask once that what a cluster shares goes, none of whose machines was made; nothing while one lives, or may.
+    """Try once to delete what a cluster shares whose machines were not made; nothing while one lives, or may.
 
     Raises nothing but defects.
     """

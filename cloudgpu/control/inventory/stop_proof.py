@@ -32,22 +32,21 @@ if TYPE_CHECKING:
     from cloudgpu.core.model.instances import Instance
     from cloudgpu.providers.base import Provider
 
-PAUSES = (2.0, 5.0)  # seconds between the looks
+PAUSES = (2.0, 5.0)  # seconds between reads
 
 
 def pauses_of(provider: Provider) -> tuple[float, ...]:
-    """Return how many seconds to wait before each further look at a machine that was not found.
+    """Return how many seconds to wait before each further read of a machine that was not found.
 
-    A cloud's reads may be behind its writes: one "not found" about a machine that was there is no proof. Where nothing
-    else says from when on such an answer holds (`gone_proves_after` is less than listings are late), it has to be
-    repeated.
+    A cloud's reads may be behind its writes: one 404 for a machine that was there is no proof. If `gone_proves_after`
+    is shorter than the delay of listings, a single 404 is not enough: repeat the read.
     """
     rule = provider.token_rule
     return PAUSES if rule.gone_after < rule.listing_proves_after else ()
 
 
 def got(session: Session, machine: Machine) -> Instance:
-    """Return the machine as its provider tells of it now; raise InstanceNotFound where it is gone."""
+    """Return the machine as its provider describes it now; raise InstanceNotFound if it is gone."""
     provider = session.provider_of(machine)
     for pause in pauses_of(provider):
         try:
@@ -71,14 +70,14 @@ def prove(
     seen_by_get: bool = False,
     require_repeated_404: bool = False,
 ) -> Machine:
-    """Ask, and read the state back until `done`; ask again as long as it is not known that the request arrived.
+    """Send the request (`ask`) and read the state back until `done`; send it again until it is known to have arrived.
 
-    Also where it goes on running after 15 seconds, and later every two minutes: the request may not have been sent,
-    since a read before it did not find the machine, and some clouds accept what they then fail to do.
-    `seen_alive`: it was seen to be there a moment ago, so that its end is now; `seen_by_get`: by `get`, whose "not found" is the
-    proof from then on, where the provider vouches for that (`TokenRule.gone_proves_after`). `require_repeated_404`: nothing is sent
-    where a read does not find the machine, so that one "not found" is no proof. Raises StopUnproved when the proof did
-    not come in time, and where the cloud takes what is asked and says nothing: whether it was done, a later look tells.
+    The request is sent again after 15 seconds, and then every two minutes, while the machine still runs: it may never
+    have been sent, and some clouds accept a stop and then fail. `seen_alive`: it was running a moment ago, so that its
+    end is now. `seen_by_get`: `get` has returned it, so that a 404 is the proof if the provider guarantees that
+    (`TokenRule.gone_proves_after`). `require_repeated_404`: `ask` sends nothing if it gets a 404, so one 404 is no
+    proof. Raises StopUnproved when the proof did not come in time, also if the cloud accepts a request and does not
+    answer: a later sync shows whether it was done.
     """
     deadline, pause, last, arrived = session.clock() + PROVED_WITHIN, 0.05, "no answer", False
     again, patience, silence = session.clock(), ASKED_AGAIN, Silence(session.clock)
@@ -106,7 +105,7 @@ def prove(
         if session.clock() >= deadline or silence.lasts():
             word = last if silence.word in ("", last) else f"{last}; {silence.word}"
             raise StopUnproved(
-                f"{machine.name} {may_go_on(machine)}: its end could not be proved (last word: {word})."
+                f"Could not confirm that {machine.name} has stopped (last state: {word}). It {may_go_on(machine)}."
                 f" At {machine.provider} it is {cloud_id(machine.provider_id, machine.region, machine.zone)}.",
                 field="name",
                 value=machine.name,

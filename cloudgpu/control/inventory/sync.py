@@ -304,7 +304,9 @@ def _doubted_before(session: Session) -> int:
 def _seen(session: Session, machine: Machine | None, instance: Instance, look: Look, answer: Answer) -> list[Draft]:
     drafts, now = [], answer.asked_at
     if machine is None:
-        look.sentences.append(f"{instance.tags[TAG_ID]} was found without a launch record and taken into the ledger.")
+        look.sentences.append(
+            f"Machine {instance.tags[TAG_ID]}, which this ledger did not know, was added to the ledger."
+        )
         drafts += taken_up(session, instance, answer.resources, now)
     elif machine.launch_status == "open" and session.held(lock_name(machine.key)):
         return []  # the process that launches it is alive and writes this itself

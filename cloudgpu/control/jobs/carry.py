@@ -60,7 +60,6 @@ if TYPE_CHECKING:
     from cloudgpu.core.model.machine import Machine
 
 PROGRESS_EVERY = timedelta(minutes=10)  # how often progress is a line of the ledger
-NOTICED_EVERY_S = 20.0  # between two copies from a machine that is about to be taken
 GRACE_S, SLURM_GRACE_S = 10.0, 120.0  # that a command has to end, and that Slurm has to end a job
 MOST_STEPS = 50  # in one go: more would be a circle
 
@@ -82,7 +81,7 @@ class Carrier(Attendant):
         except ProviderUnavailable as other:
             if other.field != "lock":
                 raise
-            return Carried(the_job(self.session, self.id), "another process carries it on", SOON)
+            return Carried(the_job(self.session, self.id), "Another process manages this job.", SOON)
 
     def _carried(self) -> Carried:
         self.remote, self.unfetched, self.sold_out = None, False, False
@@ -95,7 +94,9 @@ class Carrier(Attendant):
             waits = self._done(job, step)
             if waits is not None:
                 return waits
-        return Carried(job, "it goes round in a circle; please report that", LATER)
+        return Carried(
+            job, f"Internal error: the job makes no progress after {MOST_STEPS} steps. Please report it.", LATER
+        )
 
     # -- what is known
 
@@ -437,7 +438,7 @@ class Carrier(Attendant):
         return None
 
     def _look(self, job: Job, _step: Step) -> Carried | None:
-        return Carried(job, "its machine was not asked", SOON)
+        return Carried(job, "Its machine has not been queried yet.", SOON)
 
 
 def _is_stopped(machine: Machine) -> bool:

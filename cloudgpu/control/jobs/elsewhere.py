@@ -57,7 +57,7 @@ def stored_or_why(session: Session, job: Job, machine: Machine | None) -> tuple[
     except LedgerUnavailable:
         raise
     except CloudgpuError as error:
-        return None, f"its results in {job.spec['results_to']} cannot be looked at: {error.message}"
+        return None, f"Cannot read the job's results in {job.spec['results_to']}: {error.message}"
 
 
 def keep_storing(session: Session, job: Job, remote: RemoteJob, seen: RemoteState) -> None:
@@ -95,7 +95,7 @@ def sync_if_due(session: Session, job: Job, remote: Callable[[], RemoteJob], see
 
 
 def last_copy(session: Session, job: Job, remote: RemoteJob, seen: RemoteState) -> str | None:
-    """Copy what an attempt wrote that another one follows; return what that one has to wait for, None for nothing.
+    """Copy what this attempt wrote, before the next one. Return what the next attempt must wait for, or None.
 
     For uploads to a bucket no longer than `--results-wait` after the end of the command; with a deadline, no longer
     than the safety net keeps for the end of a machine. Raises as `sync_if_due`.

@@ -54,7 +54,7 @@ def fetch_output(remote: RemoteJob, directory: Path) -> None:
             f"The output cannot be written to {directory}: {error.strerror}.",
             field="home",
             value=str(directory),
-            next="Make room there; on the machine it is in no danger.",
+            next="Free some space. The output is still on the machine.",
         ) from error
 
 
@@ -96,7 +96,7 @@ def deliver(session: Session, job: Job, names: Sequence[str]) -> tuple[Path, int
             f"The results of {job.name} cannot be written to {place}: {error.strerror}.",
             field="--results",
             value=str(place),
-            next="Make room or correct its permissions; they are in no danger where they are.",
+            next="Free some space, or correct its permissions. The results are still where they were.",
         ) from error
 
 

@@ -68,9 +68,9 @@ class Ended:
 def stop(session: Session, machine: Machine, *, why: str, check: Callable[[Machine], None] | None = None) -> Machine:
     """Stop the machine, or park it where it cannot be stopped; return its row once it is proved not to be billed.
 
-    `check` is as of `terminate_with_resources`. Raises InvalidRequest for a machine that can be neither, or whose policy keeps
-    nothing of it; StopUnproved when the proof did not come in time; RoleNeeded where it is not theirs to stop;
-    Unrecorded when it is stopped and the ledger, which is away, does not know it yet.
+    `check` is as of `terminate_with_resources`. Raises InvalidRequest for a machine that can be neither, or whose
+    policy keeps nothing of it; StopUnproved when the proof did not come in time; RoleNeeded where it is not theirs to
+    stop; Unrecorded when it is stopped and the ledger, which is away, does not know it yet.
     """
     return without_ledger(session, machine, partial(_stop_alone, session, why=why, check=check), _stopped_words)
 
@@ -185,7 +185,7 @@ def _end_alone(
 
 
 def end_locked(session: Session, machine: Machine, *, why: str, failed: bool = False) -> Ended:
-    """End the machine and all that was made with it, as `terminate_with_resources`, under a lock that the caller holds."""
+    """Terminate the machine and its resources, as `terminate_with_resources`; the caller holds its lock."""
     return _end_recorded(session, *_all_ended(session, machine, why, failed=failed))
 
 

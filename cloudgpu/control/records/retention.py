@@ -249,7 +249,8 @@ def _not_yet(machine: Machine, last: str) -> ProviderUnavailable:
         f"{machine.name} has ended and costs no compute, but its image was not ready after {minutes} minutes ({last}).",
         field="name",
         value=machine.name,
-        next=f"Its disk is kept. Run: cloudgpu ls --refresh, or: cloudgpu start {command_name(machine)} (either continues)",
+        next="Its disk is retained. To continue, run: cloudgpu ls --refresh, or: "
+        f"cloudgpu start {command_name(machine)}",
     )
 
 

@@ -16,7 +16,7 @@ DAY = timedelta(days=1)
 FIRST_HOUR = timedelta(hours=1)
 MICRO = timedelta(microseconds=1)
 STEP = timedelta(days=30)  # in which costs are looked at where prices move: their difference may turn more than once
-FURTHEST = 30 * YEAR  # what is further off is said to be never
+FURTHEST = 30 * YEAR  # a break-even that is further off counts as none
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class SpendRate:
-    """What each day adds: to the cloud's cost, and to the hours that a desktop works (above 24: several of them).
+    """What each day adds to the cloud's cost, and to the hours that a desktop works (above 24: several of them).
 
     `growth` is by what share the cloud's price grows a year, in today's money.
     """
@@ -51,7 +51,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class CostlierInterval:
-    """The desktop is the dearer one again from `since` to `until` after the first day: it was bought anew.
+    """The desktop is the more expensive option again from `since` to `until` after the first day: it was replaced.
 
     `until` is None where it stays so within `FURTHEST`.
     """
@@ -86,11 +86,11 @@ def break_even_after(desktop: Desktop, pace: SpendRate, start: Start | None = No
 def costlier_again(
     desktop: Desktop, pace: SpendRate, found: timedelta, start: Start | None = None
 ) -> CostlierInterval | None:
-    """Return from when to when, after the `break_even_after` that was found, the desktop has cost more once again.
+    """Return from when to when, after the break-even at `found`, the desktop has cost more once again.
 
-    It is bought anew at the end of its life, and that may be more than it is ahead by then. Looked at is the next time
-    it is bought anew (without a `start` it is ahead by more each time). None where it stays ahead, or where that time
-    is beyond `FURTHEST`.
+    Replacing the desktop at the end of its life can make it the more expensive option again. Only the next replacement
+    is checked; without a `start`, later ones matter less. None if it stays cheaper, or if that time is beyond
+    `FURTHEST`.
     """
     begin = start or Start()
     number = _number(begin, pace)
@@ -178,8 +178,8 @@ def _cost_difference(elapsed: timedelta, desktop: Desktop, pace: SpendRate, star
 def break_even_by_flat_year(desktop: Desktop, pace: SpendRate) -> timedelta | None:
     """Return when the cloud has cost the purchase and every begun year's electricity, as published examples count it.
 
-    They charge a whole year's electricity, and its maintenance, on the year's first day; `break_even_after` charges both day
-    by day. What the desktop is worth is left out, as there. None where that is not within its first life.
+    They charge a whole year's electricity, and its maintenance, on the year's first day; `break_even_after` charges
+    both day by day. What the desktop is worth is left out, as there. None where that is not within its first life.
     """
     if not pace.cloud or _prices_change(desktop, pace):
         return None

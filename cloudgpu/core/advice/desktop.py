@@ -182,7 +182,8 @@ class Owned:
 def ownership_cost(desktop: Desktop, elapsed: timedelta, busy_time: timedelta, number: int | None = None) -> Owned:
     """Return what desktops cost that stood there for `elapsed` and worked for `worked` (the sum of all of them).
 
-    Without `number`, as many as `desktops_needed`. At the very end of a life the old one is not yet replaced. Raises ValueError
+    Without `number`, as many as `desktops_needed`. At the very end of a life the old one is not yet replaced. Raises
+    ValueError
     for a negative span, or where so many could not have done the work.
     """
     if busy_time < timedelta(0) or elapsed < timedelta(0):

@@ -1,4 +1,4 @@
-"""Bills uses: what an interval costs by its provider's rule, exact, and as a range where something is not known."""
+"""Bills usages: what an interval costs by its provider's rule, exact, and as a range if something is not known."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import iso
 
 __all__ = (  # the exact parts of time and money are part of the face of `core`
-    "EXACT", "Charge", "CostTimeline", "Sum", "billed_span", "billed_units", "billed_until", "charge", "cost_timeline", "to_us",
-    "money", "max_cost_intervals", "parse_us", "total",
+    "EXACT", "Charge", "CostTimeline", "Sum", "billed_span", "billed_units", "billed_until", "charge", "cost_timeline",
+    "max_cost_intervals", "money", "parse_us", "to_us", "total",
 )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """What a use costs within a period. Amounts are whole `EXACT` parts of a nano-dollar: they add without rounding.
+    """What a usage costs within a period. Amounts are whole `EXACT` parts of a nano-dollar: they add without rounding.
 
-    `amount` is what counts, between `low` and `high`; `reasons` say why those differ. `list_cost` is what the same
-    hours would have cost on demand, None where that is not known. `billed_us` is how long was billed, `unpriced_us`
-    how much of that has no price and is in no amount.
+    `amount` is the estimate, between `low` and `high`; `reasons` say why those differ. `list_cost` is what the same
+    hours would have cost on demand, None if that is not known. `billed_us` is how long was billed, in microseconds;
+    `unpriced_us` is how much of that has no price and is in no amount.
     """
 
     usage: Usage
@@ -57,10 +57,10 @@ RateIntervals = list[tuple[int, int, int]]
 
 
 class CostTimeline(NamedTuple):
-    """What a use costs in time, as strands: (begin, end, exact parts per microsecond), microseconds since 1970.
+    """What a usage costs over time, as rate intervals: (begin, end, exact parts per microsecond).
 
-    What `charge` says of any period is what the strands say within it: `low`, `amount` and `high`. It is billed from
-    `begin` to `end`; `unpriced`: no price is known for that.
+    Times are in microseconds since 1970. The sum of the intervals within a period is what `charge` returns for it:
+    `low`, `amount` and `high`. It is billed from `begin` to `end`; `unpriced`: no price is known for that.
     """
 
     begin: int
@@ -75,7 +75,7 @@ class CostTimeline(NamedTuple):
 class Sum:
     """The sum of charges, in the same exact parts.
 
-    `unpriced` counts those that lack a price, `not_on_demand` the machines' runs that cannot be compared.
+    `unpriced` counts those that lack a price, `not_on_demand` the machines' runs without a list cost.
     """
 
     low: int = 0
@@ -139,7 +139,7 @@ def billed_until(use: Usage) -> str:
 
 
 def max_cost_to_the_end(use: Usage) -> tuple[str, RateIntervals | None]:
-    """Return `billed_until` of an ended use, and what `max_cost_intervals` says of it; None for a use without a price."""
+    """Return `billed_until` of an ended usage and its `max_cost_intervals`, None for one without a price."""
     rule = rule_for(use)
     span = span_of(use, rule, 0)
     until = iso(EPOCH + span.latest * MICRO)
@@ -147,7 +147,7 @@ def max_cost_to_the_end(use: Usage) -> tuple[str, RateIntervals | None]:
 
 
 def billed_span(use: Usage, now: datetime) -> tuple[datetime, datetime]:
-    """Return from when to when a use is or may be billed as of `now`, with its minimum and its last granule."""
+    """Return from when to when a usage is or may be billed as of `now`, with its minimum and last billing increment."""
     span = span_of(use, rule_for(use), to_us(now))
     return EPOCH + span.early * MICRO, EPOCH + span.latest * MICRO
 
@@ -161,7 +161,7 @@ def billed_units(use: Usage, begin: datetime, end: datetime) -> Fraction:
 
 
 def max_cost_intervals(use: Usage, now: int) -> list[tuple[int, int, int]]:
-    """Return what a use costs at most up to `now`, as (begin, end, exact parts per microsecond): `Charge.high` in time.
+    """Return the upper bound of what a usage costs up to `now`, over time: (begin, end, exact parts per microsecond).
 
     `now` is in microseconds since 1970. What is free, or has no price, gives nothing.
     """
@@ -179,7 +179,7 @@ def _max_cost_intervals(use: Usage, rule: Rule, span: Span) -> RateIntervals:
 
 
 def cost_timeline(use: Usage, now: int) -> CostTimeline:
-    """Return what a use costs up to `now` (microseconds since 1970), laid out in time: cut as often as one likes."""
+    """Return what a usage costs over time, up to `now` (microseconds since 1970)."""
     rule = rule_for(use)
     if use.resource is Resource.TRAFFIC:
         counted = _counted(use)
@@ -212,7 +212,7 @@ def _priced(use: Usage, rule: Rule, span: Span, cut: Cut) -> Charge:
 
 
 def _uncertainties(use: Usage, rule: Rule, span: Span) -> Iterator[str]:
-    """Yield each reason why the amount is a range: the sentences that are shown beside it."""
+    """Yield each reason why the amount is a range: the sentences that are shown with it."""
     if any(segment.maybe_from is not None for segment in use.segments[1:]):
         yield "when its price changed is not known"
     if is_guessed(use, span.begin):
@@ -243,7 +243,10 @@ def _sum(use: Usage, rule: Rule, span: tuple[int, int], cut: Cut, side: int) -> 
 
 
 def _traffic(use: Usage, rule: Rule, cut: Cut) -> Charge:
-    """Bill bytes once, when they were counted; the bytes of a machine are more than those that leave the region."""
+    """Charge traffic at the time of its reading.
+
+    The counter includes traffic inside the region, so the amount is an upper bound.
+    """
     counted = _counted(use)
     inside = cut.length(counted, counted + 1)
     if not use.segments:
@@ -263,7 +266,7 @@ def _bytes_cost(use: Usage, rule: Rule) -> int:
 
 
 def _list_cost(use: Usage, billed_us: int, amount: int | None) -> int | None:
-    """Return what these microseconds would have cost on demand: what they cost, where that is how they were bought."""
+    """Return the list cost of the billed time. For an on-demand machine that is the charged amount."""
     if use.resource is Resource.INSTANCE and use.market != "spot" and amount is not None:
         return amount
     return None if use.on_demand is None else use.on_demand * use.quantity * billed_us * PARTS

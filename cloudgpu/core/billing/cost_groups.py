@@ -1,7 +1,7 @@
-"""Groups what the ledger's rows and uses cost, and adds up each group's charges.
+"""Groups what the ledger's machines and usages cost, and adds up each group's charges.
 
-Groups are by machine, by whose it is, by place, by kind, by calendar period, by job. The totals that a row retains of
-its ended uses count too. Which job a machine is for, and when, the caller says: `Assigned`.
+Groups are by machine, owner, location, kind, calendar period or job. The totals that each machine has of its ended
+usages count too. The caller names which job a machine is for, and when: `Assigned`.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ from cloudgpu.core.values.periods import periods
 from cloudgpu.core.values.times import from_iso, iso
 
 NO_TIME = timedelta(0)
-_BILLED_US_INDEX = 4  # of the sums that a row keeps
+_BILLED_US_INDEX = 4  # in `Machine.usage_totals`
 
 
 @dataclass(slots=True)
 class CostTotals:
     """Sums in exact parts of a nano-dollar (`core.billing.granularity.EXACT`) and microseconds.
 
-    `billed_us` is how long machines were billed, `all_billed_us` how long anything was. `list_cost` is what the runs with a
-    known on-demand price would have cost at it, `compared` what they did cost; `uncompared` counts the runs without.
+    `billed_us` is how long machines were billed, `all_billed_us` how long anything was. `list_cost` is what
+    the runs with a known on-demand price would have cost at it, `compared` what they did cost; `uncompared` counts the
+    runs without.
     `unpriced` names what has no price, `without_price` counts it. `reasons` say why low and high differ.
     `interrupted` and `failed` are (low, amount, high, micros, number) of runs that the provider took away and of
     launches that gave no usable machine. `marks` are those of docs/catalog.md.
@@ -56,7 +57,7 @@ class CostTotals:
     _failed: set[str] = field(default_factory=set, repr=False)
 
     def add(self, machine: Machine, charge: Charge, note: ChargeNote, *, already_counted: bool = False) -> None:
-        """Add a charge with the note on it; `already_counted`: a piece of its use is in it already, and is not counted anew."""
+        """Add a charge with the note on it; `already_counted`: a part of its usage was added before."""
         sums = (charge.low, charge.amount, charge.high, charge.list_cost or 0, charge.billed_us)
         counts = (bool(charge.unpriced_us) and not already_counted, charge.list_cost is None and not already_counted)
         self._add(machine, charge.usage.resource, (*sums, *map(int, counts)), note)
@@ -119,7 +120,7 @@ class By(StrEnum):
 
 
 CALENDAR = (By.DAY, By.WEEK, By.MONTH)
-# A row is of one of each of these for its whole life, so that the totals of its ended uses are enough.
+# Constant for a machine's whole life, so that the totals of its ended usages are enough.
 _FIXED_GROUPINGS = (By.INSTANCE, By.PROJECT, By.OWNER, By.ACCOUNT, By.REGION, By.RESOURCE)
 
 
@@ -150,9 +151,9 @@ class Costs:
 def costs(
     machines: Iterable[Machine], ended: Iterable[Ended], now: datetime, query: CostQuery, assigned: Assigned = NO_JOBS
 ) -> Costs:
-    """Return what these rows (`View.bills`) cost as of `now`.
+    """Return what these machines (`View.billable_machines`) cost as of `now`.
 
-    `ended` are the uses that have ended (`View.uses`, of the time since `asked.since`); not needed `from_totals`.
+    `ended` are the usages that have ended (`View.uses`, from `query.since` on); not needed `from_totals`.
     The groups add up to the total exactly, calendar periods and jobs too: a use is cut at their bounds. `assigned` says
     which job each machine is for; it counts `By.JOB` alone, and what it does not name is in the group "".
     """
@@ -172,9 +173,10 @@ def costs(
 
 
 def with_whole_names(machines: list[Machine], by: By) -> list[Machine]:
-    """Return the rows with an owner or a project as launches said it, where what was read from tags is a part of it.
+    """Return the machines with the full owner or project in place of its tag, which is shortened.
 
-    So with what is kept by name, or was found without its launch. A tag that two may mean stays as it is.
+    A tag is replaced if exactly one launch name matches it. This concerns named volumes and images, and adopted
+    machines.
     """
     if by not in (By.OWNER, By.PROJECT):
         return machines
@@ -209,7 +211,7 @@ def of_owner(machines: list[Machine], ended: Iterable[Ended], owner: str) -> tup
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A piece that is added up: a charge, or the resource whose totals are meant; `already_counted`: its use was there before."""
+    """A charge, or the resource whose totals are added; `already_counted`: a part of its usage was added before."""
 
     key: str
     machine: Machine

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from cloudgpu.core.billing.charges import EXACT, CostTimeline, cost_timeline, to_us
 from cloudgpu.core.billing.cost_groups import By, with_whole_names
-from cloudgpu.core.billing.granularity import EPOCH, MICRO
+from cloudgpu.core.billing.granularity import CLOCKS_DIFFER, EPOCH, MICRO
 from cloudgpu.core.billing.rate_timeline import RateInterval, in_months, rule_of
 from cloudgpu.core.billing.rules import Rule
 from cloudgpu.core.model.machine import Machine
@@ -22,7 +22,6 @@ from cloudgpu.core.values.periods import periods
 
 Ended = tuple[str, Usage]
 PARTS = EXACT // HOUR
-_AT_ONCE = 5 * 60_000_000  # microseconds: a price that was noted so soon after a start is that of the start
 _FOREVER = 2**62
 
 
@@ -62,7 +61,7 @@ def added(sums: Iterable[Sums]) -> Sums:
 
 
 class TimedUsage(NamedTuple):
-    """A use laid out in time: of which row, of which resource, and what it costs when."""
+    """A usage with its cost over time: of which machine (`subject`), of which resource, and what it costs when."""
 
     subject: str
     resource: str
@@ -70,7 +69,7 @@ class TimedUsage(NamedTuple):
 
 
 def timed_usages(machines: Iterable[Machine], ended: Iterable[Ended], now: datetime) -> list[TimedUsage]:
-    """Return every use of these rows (`View.bills`), and of those that have ended (`View.uses`), laid out in time."""
+    """Return the cost over time of the usages of `View.billable_machines`, and of ended ones (`View.uses`)."""
     moment = to_us(now)
     gone = [TimedUsage(subject, use.resource, timeline_of(use, moment)) for subject, use in ended]
     return gone + [
@@ -89,9 +88,10 @@ def daily(
     since: datetime | None = None,
     until: datetime | None = None,
 ) -> Daily:
-    """Return what these rows (`View.bills`) and ended uses (`View.uses`) cost on each day of `zone`, as of `now`.
+    """Return what machines (`View.billable_machines`) and ended usages (`View.uses`) cost on each day of `zone`.
 
-    Within [`since`, `until`) where they are given. A project that was read from a tag is the one that launches named.
+    As of `now`, within [`since`, `until`) where they are given. A project that was read from a tag is the one that
+    launches named.
     """
     machines = list(machines)
     return daily_of(machines, timed_usages(machines, ended, now), zone, since=since, until=until)
@@ -105,7 +105,7 @@ def daily_of(
     since: datetime | None,
     until: datetime | None,
 ) -> Daily:
-    """Return what these rows and their uses (`timed_usages`) cost on each day of `zone`: as `daily` does."""
+    """Return what these machines and their usages (`timed_usages`) cost on each day of `zone`: as `daily` does."""
     known = {machine.id: machine for machine in with_whole_names(list(machines), By.PROJECT)}
     first = 0 if since is None else to_us(since)
     last = _FOREVER if until is None else to_us(until)
@@ -133,7 +133,7 @@ def timeline_of(use: Usage, now: int) -> CostTimeline:
     doubtful = rule.maybe_granularity_us or rule.maybe_minimum_us
     if doubtful and rule.longest(run, taken=False) != length:
         return cost_timeline(use, now)
-    if market == "spot" and resource == "instance" and _stamp(segments[0].at) > begin + _AT_ONCE:
+    if market == "spot" and resource == "instance" and _stamp(segments[0].at) > begin + CLOCKS_DIFFER:
         return cost_timeline(use, now)
     if use.per == "hour":
         return _by_hours(use, begin, begin + length) or cost_timeline(use, now)
@@ -180,7 +180,7 @@ def _stamp(text: str) -> int:
 
 @dataclass(slots=True)
 class _ProjectIntervals:
-    """The strands of one project: those that are sure, and those of which low, amount and high differ."""
+    """The rate intervals of one project: those that are certain, and those of which low, amount and high differ."""
 
     sure: list[RateInterval] = field(default_factory=list)
     low: list[RateInterval] = field(default_factory=list)

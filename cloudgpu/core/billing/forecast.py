@@ -1,4 +1,7 @@
-"""What goes on costing: by the hour now, and until a day, a month or the leases end, if what runs now goes on."""
+"""Forecasts cost: the present hourly cost, and the cost to the end of the day, the month or the leases.
+
+Both assume that machines that run now keep running.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +21,8 @@ HOUR = timedelta(hours=1)
 class Part(StrEnum):
     """Which part of the burn rate something is."""
 
-    MACHINES = "machines"  # compute, and what is paid beside it while it runs
-    STOPPED = "stopped"  # what machines that do not run go on costing
+    MACHINES = "machines"  # compute, and what is attached to a machine while it runs
+    STOPPED = "stopped"  # what stopped machines still cost
     UNATTACHED = "kept"  # disks, images and volumes without a machine
 
 
@@ -34,7 +37,7 @@ class Horizon(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Burn:
-    """What an hour costs as things stand, by part, in exact parts of a nano-dollar; how much of it has no price."""
+    """What an hour costs now, by part, in exact parts of a nano-dollar; how much of it has no price."""
 
     by_part: Mapping[Part, int]
     without_price: int
@@ -47,7 +50,7 @@ class Burn:
 
 @dataclass(frozen=True, slots=True)
 class RemainingCost:
-    """What is still to come, in exact parts; `without_end` counts what runs and has no such end."""
+    """The cost still to come, in exact parts; `without_end` counts running machines that have no such end."""
 
     low: int
     amount: int
@@ -57,7 +60,7 @@ class RemainingCost:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A use that is billed still, with its last price alone, and its row; `billed_until`: up to when it is billed already."""
+    """A usage that is still billed, with its last price alone, and its machine; billed already to `billed_until`."""
 
     machine: Machine
     usage: Usage
@@ -72,14 +75,14 @@ class Running:
         return Part.MACHINES if self.machine.billed else Part.STOPPED
 
     def remaining(self, until: datetime) -> Charge:
-        """Return what it costs from now on up to a time, what is paid already left out."""
+        """Return what it costs from now on up to a time, without what is billed already."""
         if until not in self._cache:
             self._cache[until] = charge(self.usage, max(self.billed_until, until), since=self.billed_until)
         return self._cache[until]
 
 
 def running(machines: Iterable[Machine], now: datetime) -> list[Running]:
-    """Return every use in these rows (`View.bills`) that is billed still."""
+    """Return every usage of these machines (`View.billable_machines`) that is still billed."""
     found = ((machine, use) for machine in machines for use in machine.open_usage if use.end is None)
     return [
         Running(machine, use._replace(segments=use.segments[-1:]), max(now, billed_span(use, now)[1]))
@@ -101,9 +104,8 @@ def burn(found: Iterable[Running], now: datetime) -> Burn:
 def remaining(found: Iterable[Running], now: datetime, goal: Horizon, end: datetime | None = None) -> RemainingCost:
     """Return what is still to come up to `end`, or to the end of each lease or renewal.
 
-    What runs now goes on: a machine to its renew-until, and from there on nothing of it; one that is over that, or
-    stands without one, up to `end`. What a stopped machine costs, and what is kept, goes on up to `end`, and is left
-    out of a goal that has none.
+    A running machine is counted to its renew-until. If that has passed, or there is none, it is counted to `end`.
+    Stopped machines and retained resources are counted to `end`, and left out of a horizon that has none.
     """
     sums, endless = [0, 0, 0], 0
     for one in found:

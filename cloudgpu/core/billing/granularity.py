@@ -1,4 +1,4 @@
-"""When a use is billed and at which price: whole granules, months and pieces of one price, in exact microseconds."""
+"""When a usage is billed and at which price: billing increments, months, intervals of one price, in microseconds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PARTS = 661_520_160
 EXACT = PARTS * HOUR  # parts of a nano-dollar in which amounts are exact
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICRO = timedelta(microseconds=1)
-_CLOCKS_DIFFER = 5 * MINUTE  # a price that was noted so soon after a start is that of the start
+CLOCKS_DIFFER = 5 * MINUTE  # a price that was noted so soon after a start is that of the start
 
 
 def to_us(moment: datetime) -> int:
@@ -38,7 +38,7 @@ class Cut:
     until: int | None
 
     def of(self, begin: int, end: int) -> tuple[int, int]:
-        """Return the part of an interval inside the period; its end is not after its begin where there is none."""
+        """Clip an interval to the period. If they do not overlap, the result is empty (end <= begin)."""
         return max(begin, self.since), end if self.until is None else min(end, self.until)
 
     def length(self, begin: int, end: int) -> int:
@@ -82,7 +82,10 @@ def span_of(use: Usage, rule: Rule, now: int) -> Span:
 
 
 def _continued(use: Usage, rule: Rule, known: tuple[int, int, int]) -> Span:
-    """Return when a use is billed that goes on with another: what that rounded up is paid, and rounded once in all."""
+    """Return the billed interval of a usage that continues an earlier one.
+
+    Both are rounded once, together; what the first rounding paid is not billed again.
+    """
     begin, stop, last = known
     origin = parse_us(use.continues or use.begin)
     paid = origin + rule.length(begin - origin, taken=False)
@@ -113,7 +116,7 @@ def pieces(use: Usage, begin: int, end: int, side: int) -> Iterator[tuple[int, i
 def is_guessed(use: Usage, begin: int) -> bool:
     """Say whether a spot machine ran before its first price that is known: then that is a guess."""
     spot = use.market == "spot" and use.resource is Resource.INSTANCE
-    return spot and parse_us(use.segments[0].at) > begin + _CLOCKS_DIFFER
+    return spot and parse_us(use.segments[0].at) > begin + CLOCKS_DIFFER
 
 
 def weight(per: Per, rule: Rule, begin: int, end: int, side: int) -> int:

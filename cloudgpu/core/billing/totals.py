@@ -28,7 +28,7 @@ def billed(
     since: datetime | None = None,
     until: datetime | None = None,
 ) -> Iterator[Billed]:
-    """Yield what these rows (`View.bills`) and ended uses (`View.uses`) cost as of `now` within [`since`, `until`).
+    """Yield what machines (`View.billable_machines`) and ended usages (`View.uses`) cost within [`since`, `until`).
 
     Charges of nothing, outside of the period, are left out.
     """

@@ -123,14 +123,14 @@ class BudgetRemoved(TypedDict):
 
 
 class Passed(TypedDict):
-    """A budget that somebody was let past, and by how much at most."""
+    """A budget that was overridden, and by how much at most."""
 
     name: str
     nanos: Nanos
 
 
 class BudgetOverridden(TypedDict):
-    """Somebody was let past budgets."""
+    """Somebody overrode budgets."""
 
     machine: str
     name: str

@@ -181,7 +181,7 @@ def budget_removed(name: str, now: datetime, after: int) -> Draft:
 def budget_overridden(
     row: Budgeted, reason: str, passed: Iterable[tuple[str, Money]], now: datetime, host: str
 ) -> Draft:
-    """Return the line that says who was let past which budgets, by how much at most, why, and from which computer."""
+    """Return the line that says who overrode which budgets, by how much at most, why, and from which computer."""
     body: bodies.BudgetOverridden = {
         "machine": row.id,
         "name": row.name,

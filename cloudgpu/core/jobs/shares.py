@@ -73,8 +73,8 @@ def guest_since(job: Job) -> datetime | None:
 def job_cost(job: str, shares: Assigned, machines: Iterable[Machine], ended: Iterable[Ended], now: datetime) -> Money:
     """Return what a job has cost as of `now`: its row of `cost --by job`, rounded by itself.
 
-    `shares` are those of all jobs (`assigned`). `machines` are rows (`View.bills`); of machines that are wholly the
-    job's they tell what has ended, so that `ended` (`View.uses`) may hold no more than the uses since `guest_since`.
+    `shares` are those of all jobs (`assigned`). `machines` are `View.billable_machines`; of machines that are wholly
+    the job's they tell what has ended, so that `ended` (`View.uses`) may hold no more than the uses since `guest_since`.
     """
     exact, guest = 0, dict[str, Sequence[Assignment]]()
     for machine in machines:
@@ -178,7 +178,7 @@ def tariff_uses(job: Job, provider: str, market: str) -> tuple[Usage, ...]:
 
 
 def tariff_rows(jobs: Iterable[Job], machines: Iterable[Machine]) -> list[Machine]:
-    """Return a row for each job that somebody else's Slurm asks something for, beside `machines` (`View.bills`).
+    """Return a row for each job that somebody else's Slurm charges for, after `machines` (`View.billable_machines`).
 
     It is where the job was submitted, belongs to the job's owner, and has nothing but what is asked for the job.
     """
@@ -219,6 +219,6 @@ def _indexes(text: str) -> Iterator[int]:
 def minutes_within(limit: Money, per_hour: Money, elements: int = 1) -> int:
     """Return for how many whole minutes each element of a job may run for this much in all, at so much an hour.
 
-    Rounded down; 0 where it does not pay a minute of each. Raises ZeroDivisionError for what costs nothing.
+    Rounded down; 0 if it is less than a minute of each costs. Raises ZeroDivisionError for what costs nothing.
     """
     return limit.nanos * 60 // (per_hour.nanos * elements)

@@ -31,7 +31,7 @@ class Left:
 
 
 def left_over(machines: Iterable[Machine], now: datetime) -> list[Left]:
-    """Return what rows (`View.bills`) go on costing that is no running machine, nor beside one: the dearest first."""
+    """Return what costs money without a running machine, of `View.billable_machines`: the most expensive first."""
     found = [_left(one) for one in running(machines, now) if _is_left(one)]
     found = [one for one in found if one.per_month is None or one.per_month]  # what is free is no cost
     return sorted(found, key=lambda one: (-(one.per_month.nanos if one.per_month else 0), one.name, one.kind))

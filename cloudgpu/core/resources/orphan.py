@@ -49,7 +49,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Orphan:
-    """Something that is left over: `why` it counts as such, why it `has_retained_resources` when all is cleaned, which `way` it ends.
+    """Something that is left over: `why` it counts as such, why it `stays` when all is cleaned, which `way` it ends.
 
     `what` is a kind of thing, or of machine that is stopped: `allocated` is one that is billed as if it ran. `since` is
     when it was left, None where nobody knows. `row` is that of its machine, None for a launch that is not known.

@@ -91,7 +91,7 @@ class View(Protocol):
         ...
 
     def exposures(self) -> list[Exposure | Machine]:
-        """Return what budgets count of everything in `billable_machines`, or its row where they judge that; oldest first."""
+        """Return what budgets count of all `billable_machines`, or its row where they evaluate that; oldest first."""
         ...
 
     def billed(self, since: str = "") -> list[tuple[str, list[RateInterval] | Usage]]:

@@ -83,8 +83,8 @@ class SampleStore:
     def utilization(self, since: float, until: float) -> list[Span]:
         """Return what the samples that ended on the days of [since, until] showed, the day before and after too.
 
-        Days whose samples are gone are told by their summary, and it makes no difference which of both is read. What
-        cannot be read shows nothing.
+        For days whose samples were deleted, the daily summary is used; it gives the same result. Unreadable files are
+        skipped.
         """
         first, last = _day(since - DAY), _day(until + DAY)
         with suppress(OSError), self._held(fcntl.LOCK_SH) as there:  # a day that is packed changes its file

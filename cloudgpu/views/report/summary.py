@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.money.report import ReportDocument
 
 _MOMENT = "less than a minute"
-FEW = 5  # names that are told one by one
+FEW = 5  # names that are listed
 LATE = timedelta(days=1)  # a look that is older than that says little of now
 
 
@@ -44,13 +44,13 @@ def summary(document: ReportDocument) -> list[str]:
 
 def _doubts(document: ReportDocument) -> Iterator[str]:
     if document["about"]["integrity_problem"]:
-        yield f"This may not be all, for the ledger is in doubt: {document['about']['integrity_problem']}"
+        yield f"Amounts may be incomplete: the ledger failed its integrity check. {document['about']['integrity_problem']}"
 
 
 def _late(document: ReportDocument, clock: Clock) -> Iterator[str]:
     seen, now = document["about"]["view_as_of"], document["as_of"]
     if seen is not None and from_iso(now) - from_iso(seen) >= LATE:
-        yield f"Not every machine was looked at since {clock(seen)}: those are counted as they were then."
+        yield f"Not every machine was queried since {clock(seen)}: those count as they were then."
 
 
 def _spent(document: ReportDocument, shown: Amounts, clock: Clock) -> str:
@@ -72,9 +72,12 @@ def _spent(document: ReportDocument, shown: Amounts, clock: Clock) -> str:
 
 
 def _ran(hours: str, machines: int, begin: str) -> tuple[str, str]:
-    """Return how long how many machines ran, and what has cost the sum: what is kept costs without any."""
+    """Return the first half of the sentence (how many machines ran, for how long) and its subject.
+
+    Retained resources cost money even if no machine ran.
+    """
     if not machines:
-        return f"No machine ran{begin}", "what is kept cost"
+        return f"No machine ran{begin}", "retained disks and images cost"
     who = "1 machine" if machines == 1 else f"{machines:,} machines"
     return f"{who} ran for {_hours(hours)}{begin}", "all of it cost"
 
@@ -153,8 +156,8 @@ def _saved(document: ReportDocument, shown: Amounts) -> Iterator[str]:
         saved = "what that saved is not known"
         if stops["usd"] is not None:
             without = f" ({stops['without_price']} without a known price)" if stops["without_price"] else ""
-            saved = f"which saved {_said(shown, stops['usd'])} at most{without}"
-        yield f"Rules ended machines {times}, {saved}."
+            saved = f"which saved up to {_said(shown, stops['usd'])}{without}"
+        yield f"Policies stopped machines {times}, {saved}."
     if spot["usd"] is not None and Decimal(spot["usd"]):
         word = "less" if Decimal(spot["usd"]) > 0 else "more"
         amount, listed = _said(shown, spot["usd"].removeprefix("-")), _said(shown, not_none(spot["on_demand_usd"]))
@@ -166,10 +169,11 @@ def _left(document: ReportDocument, shown: Amounts) -> Iterator[str]:
     if not found:
         return
     known = [Decimal(one["usd_per_month"]) for one in found if one["usd_per_month"] is not None]
-    resources = "One thing goes" if len(found) == 1 else f"{len(found)} things go"
+    resources = "1 resource" if len(found) == 1 else f"{len(found)} resources"
     amount = f" {_said(shown, f'{sum(known):f}')} a month" if known else ""
     without = f" ({len(found) - len(known)} without a known price)" if len(known) < len(found) else ""
-    yield f"{resources} on costing{amount} without a machine that runs{without}."
+    costs = "costs" if len(found) == 1 else "cost"
+    yield f"{resources} without a running machine {costs}{amount or ' money'}{without}."
 
 
 def _said(shown: Amounts, usd: str) -> str:

@@ -166,9 +166,9 @@ REFUSED = [
     ({"nodes": 2, "params": "7B", "number": 3}, "--number", "both say how many machines"),
     ({"nodes": 2, "params": "7B", "flops": "1e21"}, "--flops", "--nodes asks if they are"),
     ({"nodes": 2, "params": "7B", "like": "fox"}, "--like", "--nodes asks if they are"),
-    ({"params": "7B"}, "--params", "there are none"),
-    ({"network": 10}, "--network", "there are none"),
-    ({"tokens": 10}, "--tokens", "there are none"),
+    ({"params": "7B"}, "--params", "needs --nodes"),
+    ({"network": 10}, "--network", "needs --nodes"),
+    ({"tokens": 10}, "--tokens", "needs --nodes"),
 ]
 
 

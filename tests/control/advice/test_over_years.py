@@ -180,7 +180,7 @@ def test_terms_that_cannot_be_are_refused_by_their_option(gpu, given, field):
     with pytest.raises(InvalidRequest) as refused:
         gpu.advice.compare(**PUBLISHED, **given)
     assert (refused.value.field, bool(refused.value.next)) == (field, True)
-    with pytest.raises(InvalidRequest, match="at a stated use"):
+    with pytest.raises(InvalidRequest, match="needs --price or --utilization"):
         gpu.advice.compare(vat="5%")
 
 

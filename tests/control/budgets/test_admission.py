@@ -121,7 +121,7 @@ def test_a_reason_lets_it_past_and_is_written_down_with_the_amount(lab, price):
     (line,) = lines(lab, "budget_overridden")
     assert (line.body["machine"], line.body["reason"]) == (row.id, "the deadline is tomorrow")
     assert line.body["passed"][0]["nanos"] >= int(price * 2 * 10**9) - 1000
-    assert any("let past: lab" in said for said in lab.said)
+    assert any("Budget lab overridden" in said for said in lab.said)
 
 
 def test_a_budget_that_does_not_let_itself_be_overridden_refuses_all_the_same(lab, price):

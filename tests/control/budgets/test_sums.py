@@ -53,7 +53,7 @@ def life(found, name):
 
 
 def answers(ledger, budgets, ahead, *, by_sums):
-    now, whole = NOON + timedelta(seconds=ahead), ledger.bills()
+    now, whole = NOON + timedelta(seconds=ahead), ledger.billable_machines()
 
     def ended(since):
         text = "" if since is None else iso(since)

@@ -123,7 +123,7 @@ def test_a_budget_for_three_nodes_starts_none(lab, stopped):
 
 def test_a_cluster_of_which_a_disk_alone_is_kept_is_not_started(lab, stopped):
     kept = stopped[1]._replace(terminated_at="2026-11-20T11:00:00.000000Z", parked=True)
-    with pytest.raises(InvalidRequest, match="a cluster does not come back from images"):
+    with pytest.raises(InvalidRequest, match="clusters cannot be restored from images"):
         start(lab, (stopped[0], kept))
     with pytest.raises(InvalidRequest, match="train cannot be moved"):
         check_not_moved(stopped[0], move=True)

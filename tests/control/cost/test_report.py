@@ -106,7 +106,9 @@ def test_an_end_by_a_rule_is_counted_and_one_by_a_person_is_not(fleet):
     assert (stops["number"], [one["rule"] for one in stops["by_rule"]]) == (1, ["idle"])
     assert stops["usd"] == "21"
     assert stops["hours"] == "7"
-    assert f"Rules ended machines once, which saved ${dollars(stops['usd']):.2f} at most." in report(fleet)["summary"]
+    assert (
+        f"Policies stopped machines once, which saved up to ${dollars(stops['usd']):.2f}." in report(fleet)["summary"]
+    )
 
 
 def test_periods_zones_and_currencies(lab):
@@ -149,7 +151,7 @@ def test_a_clock_that_is_behind_the_ledger_is_said_first(lab):
     lab.clock.now -= timedelta(hours=2)
     document = report(lab)
     assert document["about"]["integrity_problem"]
-    assert document["summary"][0].startswith("This may not be all, for the ledger is in doubt: ")
+    assert document["summary"][0].startswith("Amounts may be incomplete: the ledger failed its integrity check. ")
     assert all(Decimal(one["usd"]) >= 0 for one in document["days"])
 
 

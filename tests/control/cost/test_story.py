@@ -181,7 +181,7 @@ def test_a_month_is_compared_with_all_up_to_its_end_as_nobody_buys_a_desktop_for
 def test_what_is_kept_costs_while_no_machine_runs(story):
     # fox's disk: 16 days at 24 x 7.44 / 720.
     found = story.gpu.money.report(since="2026-09-15", until="2026-10-01")
-    said = "No machine ran from 15 Sep 2026 until 1 Oct 2026, 00:00, and what is kept cost $3.97."
+    said = "No machine ran from 15 Sep 2026 until 1 Oct 2026, 00:00, and retained disks and images cost $3.97."
     assert found["summary"][0] == said
 
 

@@ -76,7 +76,7 @@ class Two:
         self.clock.advance(minutes * 60)
 
     def machine(self, name="fox"):
-        (row,) = [row for row in self.ada.ledger.bills() if row.name == name]
+        (row,) = [row for row in self.ada.ledger.billable_machines() if row.name == name]
         return row
 
     def running(self, session, account="lab"):

@@ -27,9 +27,9 @@ def young(lab, monkeypatch):
     return made
 
 
-def ended(lab, row, since, *, shown):
+def ended(lab, row, since, *, seen_by_get):
     """End it where `get` shows it at first, or never; return after how long that was proved."""
-    looks = iter([None] if shown else [])
+    looks = iter([None] if seen_by_get else [])
 
     def look():
         return next(looks, InstanceNotFound("A read does not find it."))
@@ -42,14 +42,14 @@ def ended(lab, row, since, *, shown):
 
 def test_one_that_get_has_just_shown_is_gone_at_once_where_the_provider_vouches_for_that(lab, young):
     row, since = young(timedelta(minutes=1))
-    assert ended(lab, row, since, shown=True) < timedelta(seconds=5)
+    assert ended(lab, row, since, seen_by_get=True) < timedelta(seconds=5)
 
 
 def test_one_that_get_has_not_shown_is_gone_only_after_the_minute(lab, young):
     row, since = young(timedelta(minutes=1))
-    assert timedelta(seconds=50) <= ended(lab, row, since, shown=False) < timedelta(seconds=75)
+    assert timedelta(seconds=50) <= ended(lab, row, since, seen_by_get=False) < timedelta(seconds=75)
 
 
 def test_where_nobody_vouches_for_get_it_is_gone_only_as_late_as_by_a_listing(lab, young):
     row, since = young(None)
-    assert ended(lab, row, since, shown=True) >= timedelta(minutes=9)
+    assert ended(lab, row, since, seen_by_get=True) >= timedelta(minutes=9)

@@ -268,7 +268,7 @@ def test_a_bucket_that_does_not_answer_is_no_reason_to_run_a_command_again(world
     until(lambda: "results.json" in in_bucket(s3, job))
     world.takes(job)
     server.is_silent = True
-    world.child(job, until=lambda found: "cannot be looked at" in found.why, most_s=60)
+    world.child(job, until=lambda found: "Cannot read the job's results" in found.why, most_s=60)
     assert len(world.now(job).attempts) == 1
     server.is_silent = False
     world.child(job)

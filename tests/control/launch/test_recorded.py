@@ -318,7 +318,7 @@ def with_volume(lab):
 
 
 def things(lab):
-    return [row for row in lab.session.ledger.bills() if row.is_named_resource]
+    return [row for row in lab.session.ledger.billable_machines() if row.is_named_resource]
 
 
 def test_a_volume_is_billed_by_its_own_line_and_not_with_the_machine(lab, with_volume):

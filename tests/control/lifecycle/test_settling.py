@@ -275,7 +275,7 @@ def test_a_broken_file_of_ours_does_not_hide_that_a_machine_has_ended(lab):
     row = lab.up().machine
     lab.session.home.known_hosts.write_text("not a known host\n")
     assert end(lab.session, row, why="test").terminated_at
-    assert any("could not be put in order" in sentence for sentence in lab.said)
+    assert any("could not be cleaned up" in sentence for sentence in lab.said)
 
 
 def test_a_fault_while_waiting_says_that_the_machine_is_billed(lab):

@@ -374,7 +374,7 @@ def test_a_machine_that_vanished_was_billed_at_least_to_its_last_proof_of_life()
 
 def test_a_missing_price_is_named_and_in_no_amount():
     found = charged(use("aws", "2026-11-20 08:00", "2026-11-20 11:00"))
-    assert (found.amount, found.high, found.unpriced_micros) == (0, 0, 3 * 3_600_000_000)
+    assert (found.amount, found.high, found.unpriced_us) == (0, 0, 3 * 3_600_000_000)
     assert found.reasons == ("no price is known for it",)
 
 

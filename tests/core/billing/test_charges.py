@@ -103,9 +103,9 @@ def prices(draw: st.DrawFn) -> tuple[PriceInterval, ...]:
 def test_no_bill_is_negative_and_the_amount_is_within_its_range(use: Usage, now: int) -> None:
     found = charge(use, after(now))
     assert 0 <= found.low <= found.amount <= found.high
-    assert found.micros >= 0
+    assert found.billed_us >= 0
     assert bool(found.reasons) or found.low == found.high
-    assert (found.unpriced_micros > 0) <= (not use.segments and not found.amount)
+    assert (found.unpriced_us > 0) <= (not use.segments and not found.amount)
 
 
 @given(uses(), seconds, st.lists(st.integers(-3600, 10 * 3600), max_size=4).map(sorted))
@@ -113,10 +113,10 @@ def test_cutting_a_period_anywhere_changes_nothing_at_all(use: Usage, now: int, 
     whole = charge(use, after(now))
     edges = [None, *(after(cut) for cut in cuts), None]
     parts = [charge(use, after(now), since=one, until=other) for one, other in pairwise(edges)]
-    for name in ("low", "amount", "high", "micros", "unpriced_micros"):
+    for name in ("low", "amount", "high", "billed_us", "unpriced_us"):
         assert sum(getattr(part, name) for part in parts) == getattr(whole, name), name
-    if whole.on_demand is not None:
-        assert sum(part.on_demand or 0 for part in parts) == whole.on_demand
+    if whole.list_cost is not None:
+        assert sum(part.list_cost or 0 for part in parts) == whole.list_cost
 
 
 @given(uses(), seconds, st.integers(-3600, 10 * 3600))
@@ -132,7 +132,7 @@ def test_what_goes_on_never_gets_cheaper(use: Usage, now: int, later: int) -> No
     early, late = charge(use, after(now)), charge(use, after(now + later))
     assert early.amount <= late.amount
     assert early.high <= late.high
-    assert early.micros <= late.micros
+    assert early.billed_us <= late.billed_us
 
 
 @given(uses(ended=True), st.integers(1, 10**6))
@@ -219,7 +219,7 @@ def test_a_sum_is_the_sum_of_its_charges(found: list[Usage], now: int) -> None:
     assert (whole.low, whole.amount, whole.high) == tuple(
         sum(getattr(one, name) for one in charges) for name in ("low", "amount", "high")
     )
-    assert whole.unpriced == sum(one.unpriced_micros > 0 for one in charges)
+    assert whole.unpriced == sum(one.unpriced_us > 0 for one in charges)
 
 
 @given(uses(ended=True))
@@ -237,4 +237,4 @@ def test_units_times_the_price_is_the_amount(use: Usage) -> None:
 def test_on_demand_costs_what_it_would_have_cost_on_demand() -> None:
     run = made("aws", "2026-11-20 11:00", "2026-11-20 13:00", "1", ("2026-11-20 12:00", "3"), on_demand=10**9)
     found = charge(run, from_iso(run.end or ""))
-    assert found.on_demand == found.amount
+    assert found.list_cost == found.amount

@@ -26,7 +26,7 @@ zones = st.sampled_from(ZONES).map(ZoneInfo)
 moments = st.one_of(st.none(), st.integers(-86_400, 41 * 86_400).map(lambda second: START + timedelta(seconds=second)))
 DOLLAR = 10**9 * EXACT
 BY_MACHINE = CostQuery(By.INSTANCE, UTC)
-SUMS = ("low", "amount", "high", "micros", "all_micros", "on_demand", "compared")
+SUMS = ("low", "amount", "high", "billed_us", "all_billed_us", "list_cost", "compared")
 
 
 def sums(tally):
@@ -124,14 +124,14 @@ def test_a_day_on_which_clocks_move_has_its_own_hours(zone, day, hours):
     found = costs([made], ended, NOW, CostQuery(By.DAY, ZoneInfo(zone)))
     begin = datetime.fromisoformat(day).replace(tzinfo=ZoneInfo(zone)).astimezone(UTC)
     tally = found.groups[begin.strftime("%Y-%m-%dT%H:%M:%S.000000Z")]
-    assert (tally.micros, tally.amount) == (hours * 3_600_000_000, hours * DOLLAR)
+    assert (tally.billed_us, tally.amount) == (hours * 3_600_000_000, hours * DOLLAR)
 
 
 def test_a_day_without_its_hour_has_23():
     first = datetime(2027, 3, 27, 23, tzinfo=UTC)  # midnight in Berlin; clocks go on by an hour that night
     made, _ = row(use(0, None))
     found = costs([made], [], first + timedelta(days=3), CostQuery(By.DAY, ZoneInfo("Europe/Berlin")))
-    assert found.groups["2027-03-27T23:00:00.000000Z"].micros == 23 * 3_600_000_000
+    assert found.groups["2027-03-27T23:00:00.000000Z"].billed_us == 23 * 3_600_000_000
 
 
 def test_what_runs_over_a_months_end_is_cut_there():
@@ -158,7 +158,7 @@ def test_saved_is_what_the_compared_runs_would_have_cost_less_what_they_did():
     unknown = use(3600, 7200, market="spot", on_demand=None)
     made, ended = row(spot, unknown, use(0, 3600, resource=Resource.DISK, on_demand=None))
     total = costs([made], ended, NOW, CostQuery(By.INSTANCE, UTC)).total
-    assert (total.on_demand, total.compared, total.uncompared) == (DOLLAR, 3 * DOLLAR // 10, 1)
+    assert (total.list_cost, total.compared, total.uncompared) == (DOLLAR, 3 * DOLLAR // 10, 1)
     shown = total_value(total, By.INSTANCE, None)
     assert (shown["savings_usd"], shown["usd"], shown["without_on_demand"]) == ("0.7", "2.3", 1)
 

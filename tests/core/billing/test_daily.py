@@ -37,7 +37,7 @@ def test_what_is_laid_out_is_what_is_charged_in_any_period(one, since, until):
         sides = [amount(side, begin, end) for side in (found.low, found.amount, found.high)]
         assert sides == [charged.low, charged.amount, charged.high]
         billed = found.unpriced and max(found.begin, begin) < min(found.end, end)
-        assert billed == bool(charged.unpriced_micros)
+        assert billed == bool(charged.unpriced_us)
 
 
 @settings(max_examples=some(60), deadline=None)

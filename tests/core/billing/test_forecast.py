@@ -64,7 +64,7 @@ def test_a_machine_that_is_over_its_renew_until_is_not_taken_for_ended():
 def test_a_machine_without_a_lease_is_counted_apart():
     made, _ = row(use(end=None))
     found = remaining(running([made], NOW), NOW, Horizon.LEASES)
-    assert (found.amount, found.endless) == (0, 1)
+    assert (found.amount, found.without_end) == (0, 1)
     assert ahead(made, Horizon.MONTH, NOW + 24 * HOUR) == 24
 
 
@@ -73,8 +73,8 @@ def test_a_machine_without_a_lease_is_counted_apart():
     [
         ({}, Part.MACHINES),
         ({"billed": False}, Part.STOPPED),
-        ({"terminated_at": iso(NOW)}, Part.KEPT),
-        ({"is_named_resource": True}, Part.KEPT),
+        ({"terminated_at": iso(NOW)}, Part.UNATTACHED),
+        ({"is_named_resource": True}, Part.UNATTACHED),
     ],
 )
 def test_the_burn_rate_has_parts(facts, part):

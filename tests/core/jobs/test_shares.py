@@ -21,7 +21,7 @@ from tests.examples import some
 DOLLAR = 10**9 * EXACT
 HOUR = 3600
 BY_JOB = CostQuery(By.JOB, UTC)
-SUMS = ("low", "amount", "high", "micros", "all_micros", "on_demand", "compared")
+SUMS = ("low", "amount", "high", "billed_us", "all_billed_us", "list_cost", "compared")
 seconds = st.integers(-86_400, 41 * 86_400)
 moments = st.one_of(st.none(), seconds.map(lambda second: START + timedelta(seconds=second)))
 A, B = "job-0000000001", "job-0000000002"
@@ -166,8 +166,8 @@ def test_the_minimum_of_a_short_use_belongs_to_whoever_has_the_machine_then():
     short = use(0, 10, provider="aws")  # billed for a minute
     there = assigned([job(1, attempt("cg-1", 0, 10, on=True))])["cg-1"]
     parts = charges_by_key(short, NOW, there)
-    assert parts[A].micros == 10_000_000
-    assert parts[IDLE].micros == 50_000_000
+    assert parts[A].billed_us == 10_000_000
+    assert parts[IDLE].billed_us == 50_000_000
     assert parts[A].amount + parts[IDLE].amount == charge(short, NOW).amount
 
 

@@ -59,13 +59,13 @@ def test_who_has_read_before_finds_what_one_finds_who_reads_all(tmp_path):
         if chance.random() < 0.7:
             assert reader.machines() == fresh.machines()
         if chance.random() < 0.5:
-            assert reader.bills() == fresh.bills()
+            assert reader.billable_machines() == fresh.billable_machines()
             assert reader.there() == of_those_there(fresh.machines())
         for row in fresh.machines()[:2]:
             assert reader.machine(row.id) == row
         fresh.close()
     assert len(reader.machines()) > 5
-    assert len(reader.bills()) > len(reader.machines())
+    assert len(reader.billable_machines()) > len(reader.machines())
 
 
 def test_what_others_appended_is_found_without_reading_all_lines(tmp_path, monkeypatch):

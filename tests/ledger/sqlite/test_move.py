@@ -62,13 +62,13 @@ def test_all_that_was_stands_at_the_new_place_and_the_old_one_is_only_read(ways:
     old, new = ways
     source = old()
     source.append([*LIFE, intended("cg-2", "brave-fox", seconds=3), note(1)])
-    events, machines, bills = list(source.events()), source.machines(), source.bills()
+    events, machines, bills = list(source.events()), source.machines(), source.billable_machines()
     carried(source, new())
     target = new()
     lines = list(target.events())
     assert lines[: len(events)] == events
     assert [line.kind for line in lines[len(events) :]] == ["ledger_moving", "ledger_arrived"]
-    assert (target.machines(), target.bills(), target.id) == (machines, bills, source.id)
+    assert (target.machines(), target.billable_machines(), target.id) == (machines, bills, source.id)
     assert (target.verify().faults, target.suspect(), target.moved()) == ((), None, None)
     assert (source.verify().faults, source.suspect(), source.machines()) == ((), None, machines)
     assert source.remembered().moved == target.place

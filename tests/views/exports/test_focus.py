@@ -57,7 +57,7 @@ def rows(session):
 
 def truth(session, span=WHOLE):
     ledger = session.ledger
-    bill = billed(ledger.bills(), ledger.uses(), span.now, since=span.since, until=span.until)
+    bill = billed(ledger.billable_machines(), ledger.uses(), span.now, since=span.since, until=span.until)
     return money(total(one.charge for one in bill).amount).dollars
 
 

@@ -374,11 +374,11 @@ def test_what_ends_without_a_price_have_saved_is_not_known():
     document = pages.three_months()
     document["savings"]["stops"] |= {"number": 1, "usd": None, "without_price": 1}
     text = Page(to_html(document)).text
-    assert "Rules ended machines once, and what that has saved is not known, for " in text
+    assert "Policies stopped machines once, and what that has saved is not known, for " in text
     assert "at most not known" not in text
-    assert "Rules ended machines once, what that saved is not known." in summary(document)
+    assert "Policies stopped machines once, what that saved is not known." in summary(document)
     document["savings"]["stops"] |= {"number": 3, "usd": "12.5"}
-    said = "Rules ended machines 3 times, which saved $12.50 at most (1 without a known price)."
+    said = "Policies stopped machines 3 times, which saved up to $12.50 (1 without a known price)."
     assert said in summary(document)
 
 

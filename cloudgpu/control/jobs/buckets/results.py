@@ -169,7 +169,7 @@ def _written(there: JobBucket, file: StoredFile, path: Path) -> None:
             f"{path} cannot be written: {error.strerror}.",
             field="home",
             value=str(path),
-            next="Make room there; in the bucket it is in no danger.",
+            next="Free some space. The output is still in the bucket.",
         ) from error
 
 

@@ -146,12 +146,15 @@ def position(
 
 
 def _is_of_saved(job: Job) -> bool:
-    """Say whether the last progress was of no more than the newest copy holds: older than that."""
+    """Say whether the newest checkpoint copy includes the last reported progress."""
     return job.saved is not None and job.progress is not None and job.progress[2] <= job.saved.at
 
 
 def measured(session: Session, job: Job | None, gaps: Iterable[float] = (), provider: str | None = None) -> Margins:
-    """Return what the net counts, of what this ledger has measured with this provider, or with that of the job."""
+    """Return the deadline's safety margins, from start-up and shutdown times that this ledger has measured.
+
+    Measured with this provider, or with that of the job.
+    """
     machines = {one.id: one for one in session.ledger.machines()}
     jobs = all_jobs(session)
     named = provider or _provider(job, machines)

@@ -118,7 +118,7 @@ def _path_of(word: str, workdir: Path) -> Path | None:
     if path.is_relative_to(workdir):
         return path
     raise InvalidRequest(
-        f"{shown(word)} is outside the workdir {workdir}, and only the workdir travels.",
+        f"{shown(word)} is outside the working directory {workdir}, and only that directory is uploaded.",
         field="CMD",
         value=shown(word),
         next="Name a directory that has it inside with --workdir.",

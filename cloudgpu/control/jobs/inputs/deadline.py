@@ -78,7 +78,7 @@ def parse_deadline(
 def _check_unused(work: timedelta | str | None, policy: str | None) -> None:
     for option, value in (("--work", work), ("--spot-policy", policy)):
         if value is not None:
-            says = f"{option} is of a job with a deadline."
+            says = f"{option} needs --deadline."
             raise InvalidRequest(says, field=option, value=str(value), next=f"Add --deadline, or leave {option} out.")
 
 
@@ -88,7 +88,7 @@ def _check_launch(launch: Mapping[str, str | bool], on: str | None) -> None:
         raise InvalidRequest(says, field="--deadline", value=on, next="Leave --on or --deadline out.")
     for word, (option, why) in _OTHERS.items():
         if launch.get(word):
-            says = f"{option} cannot stand beside --deadline. {why}"
+            says = f"{option} cannot be combined with --deadline. {why}"
             raise InvalidRequest(says, field=option, value=None, next=f"Leave {option} out.")
 
 

@@ -74,7 +74,7 @@ def _check_own(given: tuple[str, ...], nodes: int) -> None:
         return
     own = nodes > 1 and word not in OF_A_GANG
     raise InvalidRequest(
-        f"{word} is for a queue that is there, and this job launches {nodes} machines of its own."
+        f"{word} needs an existing Slurm cluster; this job launches its own {nodes} machines."
         if own
         else f"{word} is for a job in Slurm, and no cluster is named.",
         field=word,

@@ -218,9 +218,9 @@ def _within_cost(limit: Money, per_hour: Money, record: SlurmRecord) -> int:
     minutes = minutes_within(limit, per_hour, elements)
     if minutes:
         return min(minutes, record["minutes"])
-    each = f"each of {elements} elements" if elements > 1 else "the job"
+    tasks = f"{elements} array tasks cost" if elements > 1 else "the job costs"
     raise InvalidRequest(
-        f"--max-cost {limit.text(2)} does not pay a minute of {each}, at {per_hour.text(2)} an hour.",
+        f"--max-cost {limit.text(2)} is less than one minute of {tasks}, at {per_hour.text(2)} an hour.",
         field="--max-cost",
         value=limit.text(2),
         next=f"Allow at least {Money(-(-per_hour.nanos * elements // 60)).text(2)}, or ask for fewer nodes.",
@@ -297,8 +297,8 @@ def _minutes_of_gang(job: Job, machine: Machine, now: datetime) -> int:
 def queue_name(record: SlurmRecord, job: Job) -> str:
     """Return the name that a job has in Slurm, which no other has.
 
-    A try after a failed one has another name. One after an interruption has the same: the job may still be in Slurm
-    when what followed it has gone, and is followed again then.
+    A retry gets a new name. After an interruption the name stays: the Slurm job may have outlived the process that
+    watched it, and is then found again.
     """
     tries = sum(one.ended_at is not None and not one.interrupted for one in job.attempts)
     return f"{tag_value(record['name'])[:LONGEST]}-{job.id.rpartition('-')[2]}-{tries + 1}"
