@@ -105,7 +105,7 @@ def test_what_ends_while_the_ledger_is_read_is_counted_once(tmp_path, monkeypatc
         filled(tmp_path / "home", [looked(one, HALF_DAY[1], "terminated", own=own[one])]).ledger.close()
         return rows
 
-    monkeypatch.setattr(session.ledger, "bills", rows_and_then_one_ends)
+    monkeypatch.setattr(session.ledger, "billable_machines", rows_and_then_one_ends)
     found = reconcile(session, file)["resources"]
     assert [one["ledger_usd"] for one in found] == ["6.312", "6.312"]
 

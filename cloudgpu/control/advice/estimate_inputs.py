@@ -322,7 +322,7 @@ _NOTHING: dict[str, Any] = {
 
 
 def without(request: EstimateQuery) -> dict[str, tuple[int, Money]]:
-    """Return, for each option that yields offers if it is dropped, the number of instance types and the lowest price."""
+    """Return, by option that yields offers if it is dropped, the number of instance types and the lowest price."""
     ways = {name: replace(request, filters=replace(request.filters, **{name: none})) for name, none in _NOTHING.items()}
     ways["type"] = replace(request, type=None)
     found = {}

@@ -131,7 +131,7 @@ def _too_much(total: Money, limit: Money) -> Money:
 def evaluate_budgets(
     session: Session, view: View, wanted: Budgeted, *, others: Sequence[Budgeted] = (), of_cluster: str = ""
 ) -> AdmissionRequest:
-    """Return the request, a machine as it would be in the ledger, with what counts already in the budgets that cover it.
+    """Return the request, a machine as it would be in the ledger, with what the budgets that cover it count already.
 
     `others` are wanted with it: the further nodes of the cluster of this name.
     """

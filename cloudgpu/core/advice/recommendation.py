@@ -42,10 +42,10 @@ class Answer:
     `machines` and `builds` are in order of work per dollar. `break_evens` compare the builds with the first machine,
     None if nothing says how fast one is compared with the other. `cheapest` is the machine with as many GPUs as the
     first and the least price an hour. `over_budget` are the builds beyond the budget, `unpriced` cards that hold the
-    work and have no known price, `left_out` GPUs with the reason. `others` are other ways to train the same model. `hidden` is how
-    many types hold the work where none does within the bounds. `base` is the desktop of the settings: the
-    builds have its power beside the cards, its tariff and its life. `free` is on how many of Kaggle's free GPUs the
-    work fits within its hours; None where it does not.
+    work and have no known price, `left_out` GPUs with the reason. `others` are other ways to train the same model.
+    `hidden` is how many types hold the work if none does within the bounds. `base` is the desktop of the settings: the
+    builds have its power without the cards, its tariff and its life. `free` is on how many of Kaggle's free GPUs the
+    work fits within its hours; None if it does not.
     """
 
     kind: Kind

@@ -196,8 +196,8 @@ def admission_request(
     """Return what is wanted, a row as it would be in the ledger, with what the budgets that cover it carry already.
 
     `others` are wanted with it. `rows` are all `View.billable_machines`; those with the ids of what is wanted
-    are what it replaces: their past counts, their future does not. `ended` gives the ended uses since a time (`View.uses`), None:
-    all; `unpriced` those that have no price. Where it is given, `rows` are whole, and total budgets take their sums
+    are what it replaces: their past counts, their future does not. `ended` gives the ended uses since a time
+    (`View.uses`), None: all; `unpriced` those that have no price. Where it is given, `rows` are whole, and total budgets take their sums
     instead of every ended use. Neither is called where no budget covers what is wanted.
     """
     covering = [budget for budget in budgets if budget.scope.covers(wanted)]

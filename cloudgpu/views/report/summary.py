@@ -44,7 +44,8 @@ def summary(document: ReportDocument) -> list[str]:
 
 def _doubts(document: ReportDocument) -> Iterator[str]:
     if document["about"]["integrity_problem"]:
-        yield f"Amounts may be incomplete: the ledger failed its integrity check. {document['about']['integrity_problem']}"
+        why = document["about"]["integrity_problem"]
+        yield f"Amounts may be incomplete: the ledger failed its integrity check. {why}"
 
 
 def _late(document: ReportDocument, clock: Clock) -> Iterator[str]:

@@ -146,7 +146,7 @@ def test_the_threshold_divides_renting_from_buying():
     weekly = found("video").break_even.weekly
     below, above = (found("video", hours_per_week=f"{float(weekly * part):.3f}") for part in (0.9, 1.1))
     assert (below.verdict, above.verdict) == (Verdict.RENT, Verdict.BUY)
-    assert above.even.weekly == weekly
+    assert above.break_even.weekly == weekly
 
 
 def test_a_dearer_kilowatt_hour_never_speaks_for_the_desktop():

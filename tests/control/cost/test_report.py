@@ -158,7 +158,7 @@ def test_a_clock_that_is_behind_the_ledger_is_said_first(lab):
 def test_a_look_of_long_ago_is_said(lab):
     lab.up(name="fox")
     lab.later(days=3)
-    said = "Not every machine was looked at since 20 Nov 2026, 11:00: those are counted as they were then."
+    said = "Not every machine was queried since 20 Nov 2026, 11:00: those count as they were then."
     assert said in report(lab)["summary"]
 
 

@@ -171,7 +171,7 @@ def test_ec2_spot_pays_the_price_in_effect_at_each_moment():
     prices = [("2026-11-20 10:00", "0.30"), ("2026-11-20 12:00", "0.60"), ("2026-11-20 12:30", "0.20")]
     spot = use("aws", "2026-11-20 11:00", "2026-11-20 14:00", *prices, market="spot", on_demand=900_000_000)
     assert cost(spot) == Decimal("0.30") + Decimal("0.30") + Decimal("0.30")
-    assert usd(charged(spot).on_demand or 0) == Decimal("2.70")
+    assert usd(charged(spot).list_cost or 0) == Decimal("2.70")
 
 
 def test_a_spot_price_that_changed_between_two_looks_is_a_range():
