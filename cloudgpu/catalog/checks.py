@@ -29,9 +29,9 @@ DATED = ("gpu_instances", "drivers", "machine_images", "history", "networks", "s
 UNITS = {"usd_per_gb_month", "usd_per_gib_month", "usd_per_disk_month", "usd_per_hour", "usd_per_gb"}
 BASES = {"listed", "derived", "recalled"}
 MARKETS = {"on_demand", "spot"}
-MOST_GPUS, MOST_GIB, MOST_USD = 16, 300, 1000  # more than any machine here has, or costs an hour
-MOST_GBIT = 10_000  # more than any machine sends
-MOST_CARD_USD = 100_000  # more than any card costs
+MAX_GPUS, MAX_GIB, MAX_USD = 16, 300, 1000  # more than any machine here has, or costs an hour
+MAX_GBIT = 10_000  # more than any machine sends
+MAX_CARD_USD = 100_000  # more than any card costs
 
 
 def faults_of_facts(facts: Facts) -> Iterator[str]:
@@ -65,7 +65,7 @@ def _row_faults(table: str, row: rules.CsvRow) -> Iterator[str]:
 
 def _type_row_faults(table: str, row: rules.CsvRow) -> Iterator[str]:
     """Yield what is wrong with a figure of a type that is no price."""
-    if table == "networks" and not _is_amount(row["gbit_per_s"], MOST_GBIT):
+    if table == "networks" and not _is_amount(row["gbit_per_s"], MAX_GBIT):
         yield f"{row['gbit_per_s']} Gbit/s is no network"
     if table == "spot_interruption" and row["bucket"] not in rules.BUCKETS:
         yield f"{row['bucket']} is no part of machines"
@@ -118,7 +118,7 @@ def faults_of_made(made: Made) -> Iterator[str]:
 def _card_faults(card: Made) -> Iterator[str]:
     prices = {key: text for key, text in card.items() if key.endswith("_usd")}
     for key, text in prices.items():
-        if not _is_amount(text, MOST_CARD_USD):
+        if not _is_amount(text, MAX_CARD_USD):
             yield f"{key} of its card is {text}"
     if prices and rules.day(card["dated"]) is None:
         yield "its card has a price and no date"
@@ -158,7 +158,7 @@ def _counts(quota: Made, provider: str, name: str, gpu: str, market: str) -> boo
 def _type_faults(provider: str, shape: Made, made: Made) -> Iterator[str]:
     if shape["gpu"] not in made["gpus"]:
         yield f"its GPU {shape['gpu']} is not known"
-    for key, most in (("count", MOST_GPUS), ("gpu_memory_gib", MOST_GIB), ("vcpus", 1000), ("memory_gib", 10_000)):
+    for key, most in (("count", MAX_GPUS), ("gpu_memory_gib", MAX_GIB), ("vcpus", 1000), ("memory_gib", 10_000)):
         unsaid = provider in rules.UNSIZED and key in ("vcpus", "memory_gib") and shape.get(key) == 0
         if not unsaid and not 0 < shape.get(key, 0) <= most:
             yield f"{key} is {shape.get(key)}"
@@ -193,7 +193,7 @@ def _prices_faults(provider: str, prices: list[list[Any]], made: Made) -> Iterat
 
 
 def _is_price(text: str) -> bool:
-    return _is_amount(text, MOST_USD)
+    return _is_amount(text, MAX_USD)
 
 
 def _is_amount(text: str, most: int) -> bool:

@@ -150,8 +150,8 @@ def _attached(facts: Facts) -> Iterator[tuple[CsvRow, CsvRow]]:
 def _carries(host: CsvRow, gpu: CsvRow) -> bool:
     cpus, memory, count = int(host["vcpus"]), float(host["mem_gib"]), int(gpu["accel_count"])
     limit = rules.host_limit(gpu["notes"])
-    most_cpus, most_memory = limit or (rules.MOST_CPUS_PER_GPU * count, memory)
-    return rules.LEAST_CPUS_PER_GPU * count <= cpus <= most_cpus and memory <= most_memory
+    most_cpus, most_memory = limit or (rules.MAX_CPUS_PER_GPU * count, memory)
+    return rules.MIN_CPUS_PER_GPU * count <= cpus <= most_cpus and memory <= most_memory
 
 
 def _described(types: dict[str, Made], sources: _Table) -> dict[str, Made]:

@@ -26,7 +26,7 @@ from cloudgpu.core.catalog.catalog import (
 )
 from cloudgpu.core.catalog.gpus import EQUAL, Faster, GpuDriver, PublicImage, Work, faster
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.model.offers import USUAL_TRUST, Accelerator, Basis, Market, Price, Trust
+from cloudgpu.core.model.offers import DEFAULT_TRUST, Accelerator, Basis, Market, Price, Trust
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.errors import InvalidRequest
@@ -108,7 +108,7 @@ def offers(
     gpu: str | None = None,
     *,
     legacy: bool = False,
-    trust: Trust = USUAL_TRUST,
+    trust: Trust = DEFAULT_TRUST,
 ) -> list[CatalogOffer]:
     """Return what has a listed price, by type, region and market, for the wishes that are not None.
 

@@ -79,7 +79,7 @@ ATTACHED = {"T4": "nvidia-tesla-t4", "V100-16GB": "nvidia-tesla-v100", "P100": "
             "P4": "nvidia-tesla-p4", "K80": "nvidia-tesla-k80"}  # fmt: skip
 # The Spot Advisor's words for the part of spot machines that are taken in a month, as the least and the most.
 BUCKETS = {"<5%": (0.0, 0.05), "5-10%": (0.05, 0.1), "10-15%": (0.1, 0.15), "15-20%": (0.15, 0.2), ">20%": (0.2, 1.0)}
-LEAST_CPUS_PER_GPU, MOST_CPUS_PER_GPU = 2, 8  # of an n1 host where the facts name no limit
+MIN_CPUS_PER_GPU, MAX_CPUS_PER_GPU = 2, 8  # of an n1 host where the facts name no limit
 
 
 # The families of types that a quota of AWS counts: the letters of a type's name, or those and its generation.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-NARROWEST, WIDEST, WIDEST_PROSE, USUAL = 40, 160, 100, 80  # columns
+NARROWEST, WIDEST, WIDEST_PROSE, DEFAULT = 40, 160, 100, 80  # columns
 # style: the codes of ECMA-48 that it consists of. Yellow and cyan cannot be read on a light terminal.
 CODES = {
     "bold": "1",
@@ -33,7 +33,7 @@ steps: list[Callable[[str], None]] = []  # who is told of each step: nobody in a
 
 def columns() -> int:
     """Return how wide a line may be: what COLUMNS says, or the terminal that stdout or stderr is; 80 without one."""
-    return table_columns() or _of(sys.__stderr__) or USUAL
+    return table_columns() or _of(sys.__stderr__) or DEFAULT
 
 
 def table_columns() -> int | None:
@@ -54,7 +54,7 @@ def prose_columns() -> int:
 
 
 def _within(found: int) -> int:
-    return max(NARROWEST, min(WIDEST, found or USUAL))
+    return max(NARROWEST, min(WIDEST, found or DEFAULT))
 
 
 def filled(text: str, width: int, first: str = "", rest: str = "") -> str:

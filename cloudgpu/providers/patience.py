@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from cloudgpu.errors import CloudgpuError, InvalidRequest, Silent
 
 VARIABLE = "CLOUDGPU_PATIENCE"
-USUAL_S = 7.0  # for the answer to a read, over all its attempts
+DEFAULT_S = 7.0  # for the answer to a read, over all its attempts
 CONNECT_S = 3.0
 _CHANGES = 2  # times as long has a call that changes something: it takes a cloud longer, and asking again costs more
 _REMEMBERED = 2  # times as long is a silent read not asked again
@@ -25,7 +25,7 @@ _REMEMBERED = 2  # times as long is a silent read not asked again
 
 def patience_s() -> float:
     """Return how many seconds a read may be without an answer: CLOUDGPU_PATIENCE, else 7. Raises InvalidRequest."""
-    text = os.environ.get(VARIABLE) or str(USUAL_S)
+    text = os.environ.get(VARIABLE) or str(DEFAULT_S)
     try:
         seconds = float(text)
     except ValueError:
@@ -39,7 +39,7 @@ def patience_s() -> float:
 class Patience:
     """What one account's calls are given: seconds for a read, for a change, to connect; `monotonic` is their clock."""
 
-    def __init__(self, seconds: float = USUAL_S, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, seconds: float = DEFAULT_S, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.reads = seconds
         self.changes = _CHANGES * seconds
         self.connect = min(CONNECT_S, seconds / 2)  # so that a way that was lost once can be tried again

@@ -31,7 +31,7 @@ while True:
 '''
 
 _OWN = Path(__file__).parents[1] / "agent" / "own.py"
-_USUAL = Setup()
+_DEFAULT = Setup()
 
 
 def new_host_key() -> tuple[str, str]:
@@ -71,7 +71,7 @@ def make_attempt(
     user: str | None = None,
     client_public_keys: Sequence[str] | None = None,
     host_key: tuple[str, str] | None = None,
-    setup: Setup = _USUAL,
+    setup: Setup = _DEFAULT,
     call: Mapping[str, Any] | None = None,
     policy: Mapping[str, Any] | None = None,
 ) -> Attempt:

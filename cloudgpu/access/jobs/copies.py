@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from cloudgpu.errors import InvalidRequest, Unreachable
 
 CHUNK = 256 * 1024
-LEAST_MEASURED = 1_000_000  # bytes: the rate of less says more of the connection's delay than of its width
+MIN_MEASURED = 1_000_000  # bytes: the rate of less says more of the connection's delay than of its width
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -68,7 +68,7 @@ class Meter:
     @property
     def bytes_per_s(self) -> float | None:
         """How fast that was; None where it was too little to tell."""
-        return self.bytes / self.seconds if self.bytes >= LEAST_MEASURED and self.seconds > 0 else None
+        return self.bytes / self.seconds if self.bytes >= MIN_MEASURED and self.seconds > 0 else None
 
 
 _METER: ContextVar[Meter | None] = ContextVar("meter", default=None)

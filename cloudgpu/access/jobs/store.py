@@ -31,7 +31,7 @@ SMALL = 1 << 20  # bytes of a file that is read in one piece
 CHUNK = 4 << 20
 TRIES = 5
 TRUSTED_AFTER_NS = 2_000_000_000  # some file systems count time in steps of 2 s
-MOST_MEMORIES = 20
+MAX_MEMORIES = 20
 LOCK, MEMORY = ".lock", ".seen-"
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe that took the file's place does not wait
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -303,5 +303,5 @@ def _memory(store: Path, root: str) -> Path:
 def forget_old(store: Path) -> None:
     """Remove what was written down of all but the last directories."""
     memories = sorted(store.glob(f"{MEMORY}*.json"), key=lambda file: file.stat().st_mtime_ns, reverse=True)
-    for file in memories[MOST_MEMORIES:]:
+    for file in memories[MAX_MEMORIES:]:
         file.unlink(missing_ok=True)

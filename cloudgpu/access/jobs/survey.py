@@ -31,8 +31,8 @@ from cloudgpu.errors import InvalidRequest
 GIB = 1 << 30
 AT_MOST = 10 * GIB
 OWN_IGNORE, GIT_IGNORE = ".cloudgpuignore", ".gitignore"
-MOST_COUNTED = 50_000  # entries of directories that stay out: their sizes are for the plan alone
-MOST_NAMED = 3
+MAX_COUNTED = 50_000  # entries of directories that stay out: their sizes are for the plan alone
+MAX_NAMED = 3
 GIT_PATIENCE_S = 30
 LONGEST_IGNORE_FILE = 1 << 20
 Chain = tuple[tuple[int, Rules], ...]
@@ -140,7 +140,7 @@ class _Walk:
     links: list[SnapshotLink] = field(default_factory=list)
     left_out: list[LeftOut] = field(default_factory=list)
     entered: list[str] = field(default_factory=list)
-    countable: int = MOST_COUNTED
+    countable: int = MAX_COUNTED
     tracked: frozenset[str] = frozenset()  # by git although its ignore files name them, and the directories above
     _ahead: list[tuple[str, Chain, _Mode]] = field(default_factory=list)
 
@@ -378,7 +378,7 @@ def largest_parts(files: Sequence[Found]) -> list[tuple[str, int]]:
         if 2 * below[0][1] <= total:
             break
         found = below
-    return found[:MOST_NAMED]
+    return found[:MAX_NAMED]
 
 
 def _parts_below(files: Sequence[Found], start: str) -> list[tuple[str, int]]:

@@ -27,7 +27,7 @@ TRIES = 3  # ports that may be taken
 ANSWER_S, BEGIN_S, REST_S = 15.0, 5.0, 3.0  # for a look, until the server listens, beside the seconds of measuring
 LAST_WORDS_S = 2.0  # in which what was started ends, once it is hung up on
 INIT_S = 45.0  # that NCCL and MPI may take before they measure
-MOST_OUTPUT = 1 << 20
+MAX_OUTPUT = 1 << 20
 NCCL = ("all_reduce_perf_mpi", "all_reduce_perf")  # the first has MPI for certain
 AS_ROOT = "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"  # where that is who logs in
 SIZE, ITERATIONS, WARM_UP = "128M", 20, 2
@@ -73,7 +73,7 @@ class Ready(NamedTuple):
 
 def look(connection: Connection) -> Ready:
     """Return what a machine has to measure with. Raises Unreachable."""
-    done = connection.capture(shlex.join(["sh", "-c", _LOOK]), timeout=ANSWER_S, at_most=MOST_OUTPUT)
+    done = connection.capture(shlex.join(["sh", "-c", _LOOK]), timeout=ANSWER_S, at_most=MAX_OUTPUT)
     lines = [*done.stdout.decode(errors="replace").splitlines(), "", ""]
     parts = lines[0].split()
     address = parts[2] if len(parts) == 4 else connection.target.address.host  # noqa: PLR2004  (RFC 4254's four)
@@ -196,7 +196,7 @@ def _held(connection: Connection, argv: Sequence[str], limit_s: float) -> Iterat
 def _read(channel: Channel, patience_s: float, until: bytes | None = None) -> bytes:
     """Return what comes until the end, `until` is there, or the time is over."""
     said, give_up = b"", time.monotonic() + patience_s
-    while (until is None or until not in said) and len(said) < MOST_OUTPUT:
+    while (until is None or until not in said) and len(said) < MAX_OUTPUT:
         channel.settimeout(max(0.01, give_up - time.monotonic()))
         try:
             data = channel.recv(1 << 16)

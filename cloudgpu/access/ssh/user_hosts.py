@@ -91,8 +91,8 @@ def _rank(key: str) -> int | None:
     return BEST_FIRST.index(kind) if kind in BEST_FIRST else None
 
 
-MOST_KEYS = 6  # as many as an OpenSSH server tries by itself
-USUAL = ("id_ed25519", "id_ecdsa", "id_rsa")
+MAX_KEYS = 6  # as many as an OpenSSH server tries by itself
+DEFAULT = ("id_ed25519", "id_ecdsa", "id_rsa")
 
 
 def visit(name: str, address: Address, *, known: str, key: Path | None, timeout: float) -> Connection:
@@ -114,7 +114,7 @@ def visit(name: str, address: Address, *, known: str, key: Path | None, timeout:
         )
     target = Target(name, name, address, key or Path("~/.ssh"), Path("~/.ssh/known_hosts"))
     deadline = time.monotonic() + timeout
-    for tried in keys[:MOST_KEYS]:  # a connection each: paramiko asks for the login service anew, which not all allow
+    for tried in keys[:MAX_KEYS]:  # a connection each: paramiko asks for the login service anew, which not all allow
         with contextlib.suppress(LoginRefused):
             return Connection(target, wire_with(target, known, tried, deadline))
     raise LoginRefused(
@@ -158,7 +158,7 @@ def _named(path: Path) -> list[PKey]:
 
 def _usual() -> Iterator[PKey]:
     yield from _agent()
-    for name in USUAL:
+    for name in DEFAULT:
         path = Path.home() / ".ssh" / name
         if path.is_file() and (found := _load(path)) is not None:
             yield found

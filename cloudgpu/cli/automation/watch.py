@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.automation.cron import WatchDocument
 
 EVERY = "10m"
-LEAST, MOST = timedelta(seconds=1), timedelta(days=1)
+MIN, MAX = timedelta(seconds=1), timedelta(days=1)
 
 
 def command(
@@ -85,7 +85,7 @@ def _span(text: str, option: str) -> timedelta:
     from cloudgpu.errors import InvalidRequest
 
     span = duration(text, option)
-    if span is None or not LEAST <= span <= MOST:
+    if span is None or not MIN <= span <= MAX:
         raise InvalidRequest(
             f"{option} has to be from 1s to 1d.", field=option, value=text, next=f"For example: {option} 10m"
         )
@@ -104,7 +104,7 @@ def _status(session: Session, output: Format) -> None:
     from cloudgpu.control.inputs.launch_request import duration
     from cloudgpu.control.scheduler.status import status_value
 
-    value = status_value(session, duration(EVERY, "--every") or MOST)
+    value = status_value(session, duration(EVERY, "--every") or MAX)
     emit(output, value, _status_text(value, session))
 
 

@@ -31,7 +31,7 @@ ASLEEP_DEADLINE = (
     "watch running on a computer that shares this ledger"
 )
 _SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|PRIVATE", re.IGNORECASE)
-MOST_SECRETS = 5
+MAX_SECRETS = 5
 
 
 def plan_text(planned: PlannedRun, launch: Plan | None, now: datetime, *, verbose: bool) -> str:
@@ -188,10 +188,10 @@ def _secrets(snapshot: Snapshot) -> str | None:
     """Return which files stay here because of their names."""
     if not snapshot.secrets:
         return None
-    others = len(snapshot.secrets) - MOST_SECRETS
+    others = len(snapshot.secrets) - MAX_SECRETS
     more = f" and {others:,} more" if others > 0 else ""
     one = "it" if len(snapshot.secrets) == 1 else "they"
-    named = ", ".join(snapshot.secrets[:MOST_SECRETS])
+    named = ", ".join(snapshot.secrets[:MAX_SECRETS])
     return f"{named}{more}: by their names, {one} stay{'s' * (one == 'it')} here; --secret or --env-file passes values"
 
 

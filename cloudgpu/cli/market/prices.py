@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 WIDTH = 80
 LONGEST = 18  # characters of a name beside others in a table
-LEAST = 12  # to which a region may be cut
+MIN = 12  # to which a region may be cut
 DEAR = 10  # from here on two decimals
 SHOWN = 40  # rows of a table; -o json has all
 UNITS = {
@@ -140,7 +140,7 @@ def _figure(usd: str) -> str:
 def _fitted(rows: list[list[str]], headings: list[str], where: int) -> list[list[str]]:
     """Return the rows with one column cut, as far as the table would be wider than the terminal."""
     widths = [max(len(line[column]) for line in [headings, *rows]) for column in range(len(headings))]
-    room = max(LEAST, WIDTH - sum(widths) - 2 * (len(widths) - 1) + widths[where])
+    room = max(MIN, WIDTH - sum(widths) - 2 * (len(widths) - 1) + widths[where])
     return [[*row[:where], _cut(row[where], room), *row[where + 1 :]] for row in rows]
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from itertools import cycle
 from typing import NamedTuple
 
-LEAST, MOST = 20, 160  # columns of a chart
+MIN, MAX = 20, 160  # columns of a chart
 ROWS = 8  # of a chart, without its axis
 HALF = 0.5  # of a cell: from here on it is drawn
 
@@ -61,7 +61,7 @@ def bars(labels: Sequence[str], values: Sequence[float], width: int, amounts: Se
     """Return a line for each value: its label, a bar as long as it is large, and the amount as it is written."""
     said = list(amounts) if amounts is not None else [f"{one:g}" for one in values]
     label, amount = max(map(len, labels), default=0), max(map(len, said), default=0)
-    room, top = max(1, min(width, MOST) - label - amount - 4), max(values, default=0)
+    room, top = max(1, min(width, MAX) - label - amount - 4), max(values, default=0)
     bar = (cells().used * (_level(one, top, room) if one > 0 else 0) for one in values)
     return "\n".join(
         f"{name.ljust(label)}  {drawn.ljust(room)}  {text.rjust(amount)}".rstrip()
@@ -76,7 +76,7 @@ def columns(labels: Sequence[str], values: Sequence[float], width: int, height: 
     drawn, top = cells(), scale(max(values))
     ticks = {height: dollars(top), (height + 1) // 2: dollars(top * ((height + 1) // 2) / height)}
     margin = max(map(len, ticks.values()))
-    each = max(1, min(8, (min(width, MOST) - margin - 2) // len(values)))
+    each = max(1, min(8, (min(width, MAX) - margin - 2) // len(values)))
     solid = max(1, each - 1)
     levels = [_level(one, top, 8 * height) if one > 0 else 0 for one in values]
     lines = []
@@ -97,7 +97,7 @@ def lines(series: Mapping[str, Sequence[tuple[float, float]]], width: int, heigh
     top = scale(max(y for _, y in found))
     plotext.clear_figure()
     plotext.limit_size(False, False)  # the width is known here
-    plotext.plot_size(max(LEAST, min(MOST, width)), height)
+    plotext.plot_size(max(MIN, min(MAX, width)), height)
     plotext.theme("clear")
     plotext.ylim(0, top)
     plotext.yticks([0, top / 2, top], [dollars(0), dollars(top / 2), dollars(top)])

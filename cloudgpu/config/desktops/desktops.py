@@ -55,10 +55,10 @@ KEYS = (
     "as_of",
 )
 NEEDED = ("gpu", "life_years", "rest_watts", "idle_watts", "source", "as_of")
-MOST_WATTS = 100_000
-MOST_GPUS = 64
-MOST_YEARS = 100
-MOST_PUE = 10
+MAX_WATTS = 100_000
+MAX_GPUS = 64
+MAX_YEARS = 100
+MAX_PUE = 10
 
 Watts = Callable[[str], Power | None]  # the board's watts of a GPU by its name; None: not known
 
@@ -155,9 +155,9 @@ def desktop_from(
     return Desktop(
         name=name,
         gpu=text_in(table, "gpu"),
-        gpus=table.whole("gpus", least=1, most=MOST_GPUS) or 1,
+        gpus=table.whole("gpus", least=1, most=MAX_GPUS) or 1,
         purchase=purchase,
-        life=years(table.number("life_years", least=Decimal("0.1"), most=MOST_YEARS)),
+        life=years(table.number("life_years", least=Decimal("0.1"), most=MAX_YEARS)),
         gpu_power=_gpu_power(table, watts),
         rest_power=_power(table, "rest_watts"),
         idle_power=_idle(table, watts),
@@ -167,7 +167,7 @@ def desktop_from(
         resale=resale_in(table, currency, purchase),
         depreciation=_depreciation(table),
         yearly_loss=Fraction(_number(table, "yearly_loss_percent", 0, 0, 100)) / 100,
-        pue=Fraction(_number(table, "pue", 1, 1, MOST_PUE)),
+        pue=Fraction(_number(table, "pue", 1, 1, MAX_PUE)),
         maintenance=money_in(table, "maintenance", currency) if "maintenance" in table.values else Money(0),
         quoted=quoted,
         resale_known="resale" in table.values,
@@ -184,12 +184,12 @@ def _gpu_power(table: Table, watts: Watts | None) -> Power:
 
 
 def _power(table: Table, key: str) -> Power:
-    return Power.of(table.number(key, least=0, most=MOST_WATTS))
+    return Power.of(table.number(key, least=0, most=MAX_WATTS))
 
 
 def _idle(table: Table, watts: Watts | None) -> Power:
     idle = _power(table, "idle_watts")
-    number = table.whole("gpus", least=1, most=MOST_GPUS) or 1
+    number = table.whole("gpus", least=1, most=MAX_GPUS) or 1
     if idle > _gpu_power(table, watts).times(number) + _power(table, "rest_watts"):
         raise table.fault(
             "idle_watts", "is more than it takes at work", next="Write what all of it takes while it waits."

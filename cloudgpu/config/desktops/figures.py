@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from cloudgpu.config.settings import Settings
 
 RATE = ("per_usd", "rate_as_of", "rate_source")
-MOST_USD = 10_000_000
-MOST_PER_USD = Decimal(10) ** 12  # of a currency for a dollar; no currency has come near
+MAX_USD = 10_000_000
+MAX_PER_USD = Decimal(10) ** 12  # of a currency for a dollar; no currency has come near
 
 
 def currency_in(table: Table, settings: Settings | None) -> Currency | None:
@@ -34,7 +34,7 @@ def currency_in(table: Table, settings: Settings | None) -> Currency | None:
         return None
     if given:
         table.check_keys(table.values, required=RATE)
-        rate = table.number("per_usd", least=1 / MOST_PER_USD, most=MOST_PER_USD)
+        rate = table.number("per_usd", least=1 / MAX_PER_USD, most=MAX_PER_USD)
         return Currency(code, rate, day_in(table, "rate_as_of"), text_in(table, "rate_source"))
     if settings is None or code not in settings.currencies:
         next_ = f"Add per_usd:, rate_as_of: and rate_source: here, or {code} under [currencies] of config.toml."
@@ -64,7 +64,7 @@ def purchase_in(table: Table, currency: Currency | None) -> tuple[Money, Amount 
     if key == "purchase" and "currency" not in table.values:
         raise table.fault(key, "has no currency", next="Add currency: with three letters, or write purchase_usd:.")
     if key == "purchase_usd" or currency is None:
-        return Money.usd(table.number(key, least=0, most=MOST_USD)), None
+        return Money.usd(table.number(key, least=0, most=MAX_USD)), None
     quoted = Amount(table.number(key, least=0, most=_most(currency)), currency)
     return quoted.dollars, quoted
 
@@ -85,12 +85,12 @@ def tariff_in(table: Table, currency: Currency | None) -> Tariff:
 def money_in(table: Table, key: str, currency: Currency | None) -> Money:
     """Return an amount in the file's currency in dollars."""
     if currency is None:
-        return Money.usd(table.number(key, least=0, most=MOST_USD))
+        return Money.usd(table.number(key, least=0, most=MAX_USD))
     return Amount(table.number(key, least=0, most=_most(currency)), currency).dollars
 
 
 def _most(currency: Currency) -> Decimal:
-    return MOST_USD * max(currency.per_usd, Decimal(1))
+    return MAX_USD * max(currency.per_usd, Decimal(1))
 
 
 def resale_in(table: Table, currency: Currency | None, purchase: Money) -> Money:

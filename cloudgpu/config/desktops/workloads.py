@@ -15,7 +15,7 @@ from cloudgpu.core.advice.workloads import Figure, Figures, Ground, Kind, Note, 
 from cloudgpu.core.catalog.gpus import Work
 from cloudgpu.errors import InvalidRequest
 
-MOST = 1_000_000  # larger than every figure here
+MAX = 1_000_000  # larger than every figure here
 
 
 @lru_cache(maxsize=1)
@@ -96,7 +96,7 @@ def _kind(name: str, table: Table, texts: Texts) -> Kind:
 def _figure(table: Table, texts: Texts) -> Figure:
     keys = ("value", "source", "basis")
     table.check_keys(keys, required=keys)
-    return Figure(Fraction(table.number("value", least=Decimal("0.001"), most=MOST)), _source(table, texts))
+    return Figure(Fraction(table.number("value", least=Decimal("0.001"), most=MAX)), _source(table, texts))
 
 
 def _note(table: Table, texts: Texts) -> Note:

@@ -13,7 +13,7 @@ from cloudgpu.core.values.currency import Currency, check_code
 from cloudgpu.errors import InvalidRequest
 
 KEYS = ("per_usd", "as_of", "source")
-MOST = Decimal(10) ** 12  # of a currency for a dollar; no currency has come near
+MAX = Decimal(10) ** 12  # of a currency for a dollar; no currency has come near
 _EXAMPLE = 'Write it like KRW = { per_usd = "1385.2", as_of = 2026-11-20, source = "Bank of Korea" }.'
 _fault = partial(setting_fault, next=_EXAMPLE)
 
@@ -82,7 +82,7 @@ def _rate(value: object, field: str, way_out: str) -> Decimal:
         rate = Decimal(str(value)) if isinstance(value, str | int | float | Decimal) else Decimal("NaN")
     except InvalidOperation:
         rate = Decimal("NaN")
-    if isinstance(value, bool) or not rate.is_finite() or not 1 / MOST <= rate <= MOST:
+    if isinstance(value, bool) or not rate.is_finite() or not 1 / MAX <= rate <= MAX:
         raise InvalidRequest(
             f"{field} is {shown(value)!r}, which is not a rate of exchange.",
             field=field,

@@ -10,7 +10,7 @@ from cloudgpu.config.files.text import setting_fault, settings_table
 
 KEYS = ("tax_percent", "support_percent", "label")
 _EXAMPLE = 'Write it like: [fees] tax_percent = "10", support_percent = "3", label = "VAT in Korea".'
-_MOST = 100  # percent
+_MAX = 100  # percent
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +56,8 @@ def _percent(key: str, table: dict[str, object]) -> Decimal | None:
         percent = Decimal(str(value)) if isinstance(value, str | int | float) else Decimal("NaN")
     except InvalidOperation:
         percent = Decimal("NaN")
-    if isinstance(value, bool) or not percent.is_finite() or not 0 <= percent <= _MOST:
-        raise setting_fault(f"fees.{key}", value, f"has to be a number from 0 to {_MOST}", _EXAMPLE)
+    if isinstance(value, bool) or not percent.is_finite() or not 0 <= percent <= _MAX:
+        raise setting_fault(f"fees.{key}", value, f"has to be a number from 0 to {_MAX}", _EXAMPLE)
     return percent
 
 

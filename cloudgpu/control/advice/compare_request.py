@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.control.advice.desktop_choice import FACTS, command_text, is_chosen, rates_for, requested_desktop
 from cloudgpu.control.inputs.periods import PeriodOptions, parse_period_request
 from cloudgpu.core.advice.desktop import years
-from cloudgpu.core.advice.numbers import MOST_PRICE, Number, change_of, money_of, number_of, share_of, use_of
+from cloudgpu.core.advice.numbers import MAX_PRICE, Number, change_of, money_of, number_of, share_of, use_of
 from cloudgpu.core.advice.present_value import NO_TERMS, Terms
 from cloudgpu.core.catalog.gpus import Work
 from cloudgpu.core.values.typed import check_keywords, member, parse_gpu
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.values.currency import Currency
     from cloudgpu.core.values.money import Money
 
-MOST_YEARS = 100
+MAX_YEARS = 100
 _RENTED = ("price", "utilization", "hours_per_day")  # with one of these it is the calculator
 _CALCULATOR = ("gpu", "spot", "years", "interest", "price_drift", "vat")  # of no use without
 _LEDGER = ("since", "until", "tz")
@@ -177,11 +177,11 @@ def _rented(given: CompareOptions, desktop: Desktop, work: Work | None, rates: R
     return Rented(
         model=model,
         count=count or 1,
-        price=None if price is None else money_of(price, "--price", most=MOST_PRICE, above_zero=True, rates=rates),
+        price=None if price is None else money_of(price, "--price", most=MAX_PRICE, above_zero=True, rates=rates),
         spot=bool(given.get("spot")),
         use=use_of(given.get("utilization"), given.get("hours_per_day")),
         terms=_terms(given),
-        horizon=desktop.life if horizon is None else years(number_of(horizon, "--years", least="0.1", most=MOST_YEARS)),
+        horizon=desktop.life if horizon is None else years(number_of(horizon, "--years", least="0.1", most=MAX_YEARS)),
     )
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.catalog.read import gpu_named
-from cloudgpu.config.desktops.desktops import MOST_PUE, MOST_WATTS, MOST_YEARS, desktop_names, load_desktop
+from cloudgpu.config.desktops.desktops import MAX_PUE, MAX_WATTS, MAX_YEARS, desktop_names, load_desktop
 from cloudgpu.config.money.currencies import rate_of
 from cloudgpu.control.inputs.periods import parse_currency
 from cloudgpu.core.advice.desktop import Depreciation, Desktop, years
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.values.currency import Currency
     from cloudgpu.views.documents.money.rent_or_buy import DesktopsDocument
 
-USUAL = "rtx3090"  # the desktop of the settings where nobody set one
+DEFAULT = "rtx3090"  # the desktop of the settings where nobody set one
 FACTS = (
     "depreciation",
     "purchase",
@@ -98,7 +98,7 @@ def requested_desktop(
 def is_chosen(session: Session, given: Mapping[str, Any]) -> bool:
     """Say whether the user chose the desktop: named it, has another in the settings, or gave it a price or watts."""
     typed = any(given.get(name) is not None for name in ("desktop", "purchase", "watts", "rest_watts"))
-    return typed or session.settings.desktop != USUAL
+    return typed or session.settings.desktop != DEFAULT
 
 
 def command_text(verb: str, given: Mapping[str, Any]) -> str:
@@ -157,7 +157,7 @@ def _fact(name: str, value: object, rates: Rates) -> dict[str, Any]:
 
 
 def _watts(value: object, option: str, _rates: Rates) -> Power:
-    return Power.of(number_of(value, option, most=MOST_WATTS, unit="watts"))
+    return Power.of(number_of(value, option, most=MAX_WATTS, unit="watts"))
 
 
 def _check(desktop: Desktop, typed: Mapping[str, object]) -> None:
@@ -197,8 +197,8 @@ _READERS: dict[str, tuple[str, Callable[[object, str, Rates], object]]] = {
     "idle_watts": ("idle_power", _watts),
     "tariff": ("tariff", lambda value, option, rates: Tariff(money_of(value, option, most=100, rates=rates))),
     "maintenance": ("maintenance", lambda value, option, rates: money_of(value, option, rates=rates)),
-    "pue": ("pue", lambda value, option, _rates: Fraction(number_of(value, option, least=1, most=MOST_PUE))),
-    "life": ("life", lambda value, option, _rates: years(number_of(value, option, least="0.1", most=MOST_YEARS))),
+    "pue": ("pue", lambda value, option, _rates: Fraction(number_of(value, option, least=1, most=MAX_PUE))),
+    "life": ("life", lambda value, option, _rates: years(number_of(value, option, least="0.1", most=MAX_YEARS))),
     "yearly_loss": ("yearly_loss", lambda value, option, _rates: share_of(value, option)),
     "depreciation": (
         "depreciation",

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.market.estimate import PastRun
 
 AZURE = {"premium-ssd": "Premium_LRS", "standard-ssd": "StandardSSD_LRS", "standard-hdd": "Standard_LRS"}
-_USUAL = {"aws": "gp3", "azure": "premium-ssd"}  # as `up` takes them; on Google it depends on the type
+_DEFAULT = {"aws": "gp3", "azure": "premium-ssd"}  # as `up` takes them; on Google it depends on the type
 _NO_DISKS = ("local-ssd",)  # comes with the machine, and goes with it
 _KEPT_FREE = "static_ip_unused"  # an address of Google's while no machine uses it
 
@@ -98,7 +98,7 @@ def disk_at(offer: CatalogOffer, wished: dict[str, str]) -> str:
     shape = offer.type
     name = wished.get(shape.provider)
     if shape.provider != "gcp":
-        return name or _USUAL.get(shape.provider, "")
+        return name or _DEFAULT.get(shape.provider, "")
     machine = shape.name.partition("+")[0]
     return name if name and takes(machine, name) else disk_type(machine)
 

@@ -17,7 +17,7 @@ from cloudgpu.core.advice.desktop import Committed, Term
 from cloudgpu.core.advice.estimate import Hours, Precision
 from cloudgpu.core.catalog.gpus import Work
 from cloudgpu.core.clusters.worth import TOKENS, USED_OF_PEAK, Training
-from cloudgpu.core.model.cluster import MOST_NODES
+from cloudgpu.core.model.cluster import MAX_NODES
 from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.core.values.typed import check_keywords
 from cloudgpu.errors import InvalidRequest
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from cloudgpu.core.values.currency import Currency
 
 Number = int | float | Decimal | str
-MOST_MACHINES = 1000
-MOST_GB = 65_536  # of the largest disk of any cloud
-USUAL_GB = 100
+MAX_MACHINES = 1000
+MAX_GB = 65_536  # of the largest disk of any cloud
+DEFAULT_GB = 100
 _DIGITS = re.compile(r"[+-]?(?:[0-9]{1,40}\.?[0-9]{0,40}|\.[0-9]{1,40})(?:[eE][+-]?[0-9]{1,3})?")
 _TIMES = {"k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
 EFFICIENCY = (Fraction("0.5"), Fraction("0.3"), Fraction("0.2"))  # the best, the usual, the worst of a range
@@ -133,9 +133,9 @@ def parse_estimate(settings: Settings, now: datetime, **given: Unpack[EstimateOp
     return EstimateQuery(
         filters=parse_filters(*words, spot=spot, legacy=each_type, trust=given.get("trust")),
         type=given.get("type"),
-        number=nodes.nodes if nodes else int(_whole(given.get("number", 1), "--number", 1, MOST_MACHINES)),
+        number=nodes.nodes if nodes else int(_whole(given.get("number", 1), "--number", 1, MAX_MACHINES)),
         disks=_disks(given.get("disk")),
-        disk_gb=int(_whole(_or(given.get("disk_gb"), USUAL_GB), "--disk-gb", 0, MOST_GB)),
+        disk_gb=int(_whole(_or(given.get("disk_gb"), DEFAULT_GB), "--disk-gb", 0, MAX_GB)),
         address=Address(_one_of(given.get("address"), "--address", [*Address], Address.EPHEMERAL)),
         committed=None if given.get("committed") is None else _committed(str(given.get("committed"))),
         hours=_hours(given),
@@ -226,7 +226,7 @@ def _nodes(given: EstimateOptions) -> NodesQuery | None:
     number, network, loss = (given.get("nodes"), given.get("network"), given.get("spot_loss"))
     if number is None:
         return None
-    nodes = int(_whole(number, "--nodes", 2, MOST_NODES))
+    nodes = int(_whole(number, "--nodes", 2, MAX_NODES))
     parameters = _count(_or(given.get("params"), 0), "--params", 10**6, 10**13, "7B")
     trainable = given.get("trainable")
     trained = parameters if trainable is None else _count(trainable, "--trainable", 1000, parameters, "40M")
@@ -302,7 +302,7 @@ def _one_of(text: str | None, field: str, known: Sequence[str], usual: str) -> s
     raise unknown_word(f"{text!r} is not a valid value of {field}", text, names, field=field)
 
 
-_EXAMPLES = {"--disk-gb": USUAL_GB, "--nodes": 4}
+_EXAMPLES = {"--disk-gb": DEFAULT_GB, "--nodes": 4}
 
 
 def _whole(value: Number, field: str, least: int, most: int) -> Decimal:

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 Number = str | int | float | Decimal
 Word = TypeVar("Word", Precision, Method)
-LEAST_PARAMETERS, MOST_PARAMETERS = 10**6, 10**13
-MOST_CARDS = 64
-MOST_GIB = 100_000
+MIN_PARAMETERS, MAX_PARAMETERS = 10**6, 10**13
+MAX_CARDS = 64
+MAX_GIB = 100_000
 WEEK = 168  # hours
 TUNING, RUNNING = "fine-tuning", "inference"
 _COUNT = re.compile(r"([0-9]{1,14}(?:\.[0-9]{1,6})?)\s*([kmbt]?)", re.IGNORECASE)
@@ -89,7 +89,7 @@ def parse_recommend(
     check_keywords("recommend", given, RecommendOptions.__annotations__)
     kind = _kind(rules, work, given)
     gib = given.get("memory")
-    memory = None if gib is None else Fraction(number_of(_gib(gib), "--memory", least="0.1", most=MOST_GIB, unit="GiB"))
+    memory = None if gib is None else Fraction(number_of(_gib(gib), "--memory", least="0.1", most=MAX_GIB, unit="GiB"))
     spot = bool(given.get("spot", False))
     filters = parse_filters(
         None,
@@ -106,7 +106,7 @@ def parse_recommend(
         kind=kind,
         model=_model(kind, given),
         gib=memory,
-        cards=_whole(given.get("cards"), "--cards", MOST_CARDS),
+        cards=_whole(given.get("cards"), "--cards", MAX_CARDS),
         bounds=Bounds(
             max_price=filters.max_price,
             budget=None if budget is None else money_of(budget, "--budget", rates=rates),
@@ -254,7 +254,7 @@ def _word(word: object, option: str, words: type[Word]) -> Word | None:
 def _parameters(value: object) -> int:
     found = _COUNT.fullmatch(str(value).strip().replace(",", "").replace("_", ""))
     number = int(Decimal(found[1]) * _TIMES[found[2].lower()]) if found else 0
-    if LEAST_PARAMETERS <= number <= MOST_PARAMETERS:
+    if MIN_PARAMETERS <= number <= MAX_PARAMETERS:
         return number
     raise InvalidRequest(
         f"{str(value)!r} is not a number of parameters from a million to ten trillion.",

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.catalog.catalog import GpuSpec
     from cloudgpu.views.documents.money.rent_or_buy import CalculatedDocument
 
-MOST_DESKTOPS = 10_000
+MAX_DESKTOPS = 10_000
 LARGE = ("a6000",)  # shipped desktops with a card of more memory, the smallest first
 REPORTED = 0.9  # of a board's memory: what programs can count on beside the driver and error correction
 SLOWEST = 2  # hours of a machine that stands in for one hour of the GPU that was named
@@ -114,9 +114,9 @@ def _that_holds(session: Session, request: CompareRequest, rent: Rent, work: Wor
 def _check_number(desktop: Desktop, rent: Rent, ratio: Fraction) -> None:
     """Refuse what takes more desktops than anybody would compare with."""
     number = max(rent.use.shares) * rent.gpus * desktop.boxes / (desktop.gpus * ratio)
-    if number > MOST_DESKTOPS:
+    if number > MAX_DESKTOPS:
         raise InvalidRequest(
-            f"This much use would take {math.ceil(number):,} desktops; compare handles at most {MOST_DESKTOPS:,}.",
+            f"This much use would take {math.ceil(number):,} desktops; compare handles at most {MAX_DESKTOPS:,}.",
             field="--utilization",
             value=rent.use.asked,
             next="Name fewer GPUs, or less use.",

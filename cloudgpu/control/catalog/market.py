@@ -25,7 +25,7 @@ from cloudgpu.core.catalog.catalog import (
     meant_by,
     speed,
 )
-from cloudgpu.core.model.offers import USUAL_TRUST, Market, Trust
+from cloudgpu.core.model.offers import DEFAULT_TRUST, Market, Trust
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.typed import parse_gpu, parse_memory, parse_price
 from cloudgpu.errors import InvalidRequest
@@ -55,7 +55,7 @@ class Filters:
     region: str | None = None
     market: Market = Market.ON_DEMAND
     legacy: bool = False
-    trust: Trust = USUAL_TRUST  # the least that is accepted
+    trust: Trust = DEFAULT_TRUST  # the least that is accepted
 
 
 def use_refreshed(environ: Mapping[str, str]) -> None:
@@ -86,7 +86,7 @@ def parse_filters(
         region=region,
         market=Market.SPOT if spot else Market.ON_DEMAND,
         legacy=legacy,
-        trust=parse_trust(trust) or USUAL_TRUST,
+        trust=parse_trust(trust) or DEFAULT_TRUST,
     )
 
 

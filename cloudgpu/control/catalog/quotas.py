@@ -158,8 +158,8 @@ def needs_of(kind: str, gpu: str, count: int = 1) -> list[Need]:
 
 
 ENOUGH = "enough"
-MOST = 100_000  # more vCPUs, or GPUs, than anybody is given at once
-MOST_MACHINES = 1000
+MAX = 100_000  # more vCPUs, or GPUs, than anybody is given at once
+MAX_MACHINES = 1000
 _SYNTAX = f"For example --request L-417A185B=8, or --request {ENOUGH} --gpu v100."
 
 
@@ -230,8 +230,8 @@ def carry_out(found: Raise) -> QuotaRequestDocument:
 def _check(asking: Asking) -> None:
     if asking.region is None:
         raise _refused("--region", None, "A limit is a region's, and none is named.", "Add --region NAME.")
-    if asking.count is not None and not 1 <= asking.count <= MOST_MACHINES:
-        message = f"--count is {asking.count}: it is how many machines are to run, 1 to {MOST_MACHINES:,}."
+    if asking.count is not None and not 1 <= asking.count <= MAX_MACHINES:
+        message = f"--count is {asking.count}: it is how many machines are to run, 1 to {MAX_MACHINES:,}."
         raise _refused("--count", str(asking.count), message, "For example --count 2.")
     if asking.request == ENOUGH and asking.gpu is None:
         raise _refused("--gpu", None, f"--request {ENOUGH} has to know for what.", "Add --gpu NAME.")
@@ -256,10 +256,10 @@ def _falls_short(quota: Quota | None, need: Need) -> bool:
 
 def _named(request: str) -> tuple[str, float]:
     found = re.fullmatch(r"([A-Za-z0-9][A-Za-z0-9 _:-]{0,79})=([0-9]{1,7})", request, re.ASCII)
-    if found and 1 <= int(found[2]) <= MOST:
+    if found and 1 <= int(found[2]) <= MAX:
         return found[1], float(found[2])
     message = (
-        f"{shown(request)!r} is no limit to ask for: it is CODE=VALUE with a whole number up to {MOST:,}, or {ENOUGH}."
+        f"{shown(request)!r} is no limit to ask for: it is CODE=VALUE with a whole number up to {MAX:,}, or {ENOUGH}."
     )
     raise _refused("--request", shown(request), message, _SYNTAX)
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.market.catalog import CatalogRefreshDocument, RefreshedProvider
 
 FACTOR = 2.0  # a price that moved further is reported and held back
-MOST_FACTOR = 1000.0
+MAX_FACTOR = 1000.0
 
 
 def factor_of(text: str | None) -> float:
@@ -33,9 +33,9 @@ def factor_of(text: str | None) -> float:
         factor = FACTOR if text is None else float(text)
     except ValueError:
         factor = 0.0
-    if not 1 < factor <= MOST_FACTOR:
+    if not 1 < factor <= MAX_FACTOR:
         raise InvalidRequest(
-            f"{text!r} is not a factor above 1 and up to {MOST_FACTOR:g}.",
+            f"{text!r} is not a factor above 1 and up to {MAX_FACTOR:g}.",
             field="--factor",
             value=text,
             next="Write how many times the last price the new one may be, for example: --factor 2",

@@ -23,7 +23,7 @@ from cloudgpu.core.catalog.catalog import CatalogOffer, by_price, meant_by
 from cloudgpu.core.catalog.matching import fits, join, ranked
 from cloudgpu.core.model.account import Region
 from cloudgpu.core.model.identity import Unanswered
-from cloudgpu.core.model.offers import USUAL_TRUST, Market, Offer, Requirements, Trust
+from cloudgpu.core.model.offers import DEFAULT_TRUST, Market, Offer, Requirements, Trust
 from cloudgpu.core.values.typed import parse_gpu
 from cloudgpu.errors import AuthFailed, CloudgpuError, InvalidRequest, ProviderUnavailable
 from cloudgpu.parallel import Pool
@@ -87,7 +87,7 @@ class Question:
     market: Market = Market.ON_DEMAND
     ping: bool = False
     order: Order | None = None
-    trust: Trust = USUAL_TRUST
+    trust: Trust = DEFAULT_TRUST
 
     @property
     def pings(self) -> bool:
@@ -116,7 +116,7 @@ def question_of(*, gpu: str | None, spot: bool, ping: bool, sort: str | None, tr
                 next="Add --gpu NAME.",
             )
     market = Market.SPOT if spot else Market.ON_DEMAND
-    return Question(gpu, market, ping, None if sort is None else Order(sort), least or USUAL_TRUST)
+    return Question(gpu, market, ping, None if sort is None else Order(sort), least or DEFAULT_TRUST)
 
 
 def regions_value(

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from cloudgpu.core.model.machine import Machine
     from cloudgpu.views.documents.machines.access import NetworkBenchDocument
 
-MOST_GBIT = 10_000
-USUAL_S, MOST_S = 5, 10
+MAX_GBIT = 10_000
+DEFAULT_S, MAX_S = 5, 10
 POOR_BELOW = 0.8  # of what was expected: something is not used
 
 
@@ -48,7 +48,7 @@ def bench_network(
     name: str,
     other: str | None,
     *,
-    seconds: int = USUAL_S,
+    seconds: int = DEFAULT_S,
     expected: float | None = None,
     tool: Tool | None = None,
 ) -> NetworkBenchDocument:
@@ -61,16 +61,16 @@ def bench_network(
     Raises InvalidRequest for machines whose traffic would be billed or that lack the tool, Unreachable where they do
     not reach each other.
     """
-    if not 1 <= seconds <= MOST_S:
+    if not 1 <= seconds <= MAX_S:
         raise InvalidRequest(
-            f"{seconds} is not a number of seconds from 1 to {MOST_S}.",
+            f"{seconds} is not a number of seconds from 1 to {MAX_S}.",
             field="--seconds",
             value=str(seconds),
             next="For example --seconds 5",
         )
-    if expected is not None and not 0 < expected <= MOST_GBIT:
+    if expected is not None and not 0 < expected <= MAX_GBIT:
         raise InvalidRequest(
-            f"{expected:g} is not a network from above 0 to {MOST_GBIT:,} Gbit/s.",
+            f"{expected:g} is not a network from above 0 to {MAX_GBIT:,} Gbit/s.",
             field="--expected",
             value=f"{expected:g}",
             next="For example --expected 10",

@@ -131,7 +131,7 @@ def lasting(session: Session, now: datetime) -> list[BudgetForecast]:
     ]
 
 
-MOST_NAMED = 8
+MAX_NAMED = 8
 DAYS = 31  # as many of the last days are told one by one: the present month is among them
 NOTHING_OFF: Deductions = {"sustained_use": [], "credits": None}
 ASSUMPTION = (
@@ -270,7 +270,7 @@ def _of_owner(read: _Read, owner: str) -> _Read:
             f"No machine in this ledger belongs to {owner!r}.",
             field="--owner",
             value=owner,
-            next=f"Owners here: {', '.join(known[:MOST_NAMED])}",
+            next=f"Owners here: {', '.join(known[:MAX_NAMED])}",
         )
     return _Read(list(theirs), uses, of_owner(list(read.rows), read.recent, owner)[1])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast, get_args
 
-from cloudgpu.core.model.cluster import MOST_NODES, node_key, node_name
+from cloudgpu.core.model.cluster import MAX_NODES, node_key, node_name
 from cloudgpu.core.model.facts import ClusterNode, Engine, OnNodeLoss
 from cloudgpu.core.values.naming import NAME, unknown_word
 from cloudgpu.errors import InvalidRequest
@@ -52,13 +52,13 @@ def cluster_request(nodes: int | str | None, engine: str | None, on_node_loss: s
 def _nodes(nodes: int | str) -> int:
     text = str(nodes).strip()
     number = int(text) if text.isascii() and text.isdigit() and len(text) < len("1000000") else 0
-    if 1 <= number <= MOST_NODES:
+    if 1 <= number <= MAX_NODES:
         return number
     more = text.isascii() and text.isdigit() and text.strip("0")
     raise InvalidRequest(
-        f"{nodes} nodes are more than cloudgpu launches under one name, which is {MOST_NODES}."
+        f"{nodes} nodes are more than cloudgpu launches under one name, which is {MAX_NODES}."
         if more
-        else f"{str(nodes)!r} is not a number of nodes, a whole number from 1 to {MOST_NODES}.",
+        else f"{str(nodes)!r} is not a number of nodes, a whole number from 1 to {MAX_NODES}.",
         field="--nodes",
         value=str(nodes),
         next=f"For larger clusters there are {_LARGER}." if more else "For example --nodes 4",

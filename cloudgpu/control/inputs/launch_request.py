@@ -25,7 +25,7 @@ from cloudgpu.errors import InvalidRequest
 if TYPE_CHECKING:
     from typing import Unpack
 
-_USUAL = Setup()
+_DEFAULT = Setup()
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class UpRequest:
     """What the user typed, checked word by word, before anything is asked of a provider."""
 
     want: Requirements
-    setup: Setup = _USUAL
+    setup: Setup = _DEFAULT
     spot: bool | None = None  # None: the market of the settings
     account: str | None = None
     provider: str | None = None

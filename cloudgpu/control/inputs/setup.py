@@ -16,7 +16,7 @@ from cloudgpu.providers.base import Provider
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-MOST_GB = 65_536  # the largest disk that any cloud in the catalogue sells (64 TiB)
+MAX_GB = 65_536  # the largest disk that any cloud in the catalogue sells (64 TiB)
 ANYWHERE = "0.0.0.0/0"
 _VOLUME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 
@@ -45,10 +45,10 @@ def parse_size(value: int | str | None, field: str) -> int | None:
     if value is None:
         return None
     found = re.fullmatch(r"([0-9]{1,6})(?:gb|gib|g)?", str(value).strip(), re.IGNORECASE | re.ASCII)
-    if found and 1 <= int(found[1]) <= MOST_GB:
+    if found and 1 <= int(found[1]) <= MAX_GB:
         return int(found[1])
     raise InvalidRequest(
-        f"{shown(value)!r} is not a size of a disk: it is whole GB, from 1 to {MOST_GB:,}.",
+        f"{shown(value)!r} is not a size of a disk: it is whole GB, from 1 to {MAX_GB:,}.",
         field=field,
         value=shown(value),
         next="For example --disk 100" if field == "--disk" else "For example --volume data:200",

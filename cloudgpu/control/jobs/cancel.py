@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.jobs.jobs import CancelDocument
 
 LONGEST = timedelta(minutes=5)  # that a job is carried on: its machine may not answer
-MOST_PAUSE_S = 5.0
+MAX_PAUSE_S = 5.0
 
 
 def cancel(session: Session, name: str, environ: Mapping[str, str]) -> CancelDocument:
@@ -59,4 +59,4 @@ def _carried(session: Session, job: Job, environ: Mapping[str, str]) -> tuple[Jo
                 told = why
             if carried.error is not None or session.clock() >= until:
                 return carried.job, why
-            session.pause(min(MOST_PAUSE_S, carried.wait.total_seconds()))
+            session.pause(min(MAX_PAUSE_S, carried.wait.total_seconds()))

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
 PROGRESS_EVERY = timedelta(minutes=10)  # how often progress is a line of the ledger
 GRACE_S, SLURM_GRACE_S = 10.0, 120.0  # that a command has to end, and that Slurm has to end a job
-MOST_STEPS = 50  # in one go: more would be a circle
+MAX_STEPS = 50  # in one go: more would be a circle
 
 
 @dataclass
@@ -88,14 +88,14 @@ class Carrier(Attendant):
         if not self.compared:
             restore_missing_events(self.session, self.id)
             self.compared = True
-        for _ in range(MOST_STEPS):
+        for _ in range(MAX_STEPS):
             job = the_job(self.session, self.id)
             step = next_step(job, self._seen(job), self.session.clock())
             waits = self._done(job, step)
             if waits is not None:
                 return waits
         return Carried(
-            job, f"Internal error: the job makes no progress after {MOST_STEPS} steps. Please report it.", LATER
+            job, f"Internal error: the job makes no progress after {MAX_STEPS} steps. Please report it.", LATER
         )
 
     # -- what is known

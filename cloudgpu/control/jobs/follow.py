@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.jobs.job import Attempt, Job
 
 _BEFORE = (State.PENDING, State.STARTING, State.QUEUED)
-MOST_PAUSE_S = 5.0
+MAX_PAUSE_S = 5.0
 AGAIN_S = 0.5  # before the next look at an attempt whose output could not be followed
 STOP_S = 0.1  # how soon a thread that waits for a reader sees that it is to stop
 _LIVES = (Phase.CLAIMED, Phase.SETUP, Phase.RUNNING, Phase.ORPHANED)
@@ -46,7 +46,7 @@ def follow(session: Session, job: Job, environ: Mapping[str, str], *, stdout: IO
             if carried.why and carried.why != said:
                 session.tell(f"{job.name}: {carried.why}")
             said = carried.why
-            printed.wait(min(carried.wait.total_seconds(), MOST_PAUSE_S))
+            printed.wait(min(carried.wait.total_seconds(), MAX_PAUSE_S))
 
 
 class _Printed:
@@ -216,5 +216,5 @@ def carry_until_begun(session: Session, job: Job, environ: Mapping[str, str]) ->
             if carried.why and carried.why != said:
                 session.tell(f"{job.name}: {carried.why}")
             said = carried.why
-            longest = AGAIN_S if job.in_slurm else MOST_PAUSE_S
+            longest = AGAIN_S if job.in_slurm else MAX_PAUSE_S
             session.pause(min(carried.wait.total_seconds(), longest))

@@ -34,7 +34,7 @@ from cloudgpu.core.jobs.notice import Fit, fit_of
 from cloudgpu.core.jobs.stored import VOLUME, bucket_of
 from cloudgpu.core.launch.traffic import JobTraffic, job_traffic
 from cloudgpu.core.model.machine import is_owned
-from cloudgpu.core.model.offers import USUAL_TRUST, Market, TrafficPrices
+from cloudgpu.core.model.offers import DEFAULT_TRUST, Market, TrafficPrices
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.buckets import open_results_bucket
@@ -56,7 +56,7 @@ POLICY = "job"  # of a machine that is launched for a job, where the request nam
 SETUP_TIME = timedelta(hours=1)  # added to --timeout: boot, upload and setup count against the lease, too
 AFTER_COST = timedelta(minutes=15)  # a watcher sees --max-cost reached within minutes, and results come back first
 LEASE = timedelta(hours=2)  # a running job renews it
-MOST_COMPARED = 200  # jobs of the past: how fast they were copied, how large their checkpoints were
+MAX_COMPARED = 200  # jobs of the past: how fast they were copied, how large their checkpoints were
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +167,7 @@ def _prices_there(
 
 def _last_results(session: Session, request: RunRequest) -> tuple[int, str] | None:
     """Return how large the results were of the latest job of this name or command, and its name."""
-    for job in islice(reversed(all_jobs(session).values()), MOST_COMPARED):
+    for job in islice(reversed(all_jobs(session).values()), MAX_COMPARED):
         same = job.name == request.name or tuple(job.spec["argv"]) == request.argv
         if same and job.fetched is not None and job.fetched.whole:
             return job.fetched.bytes, job.name
@@ -189,7 +189,7 @@ def _fit(session: Session, request: RunRequest, prepared: Prepared | None) -> Fi
     if item is None or item.market is not Market.SPOT:
         return None
     rate = last = None
-    for job in islice(reversed(all_jobs(session).values()), MOST_COMPARED):
+    for job in islice(reversed(all_jobs(session).values()), MAX_COMPARED):
         seen = measured_of(directory_of(session, job))
         if rate is None and seen.bytes_per_s is not None and _ran_on(session, job, item):
             rate = seen.bytes_per_s
@@ -217,7 +217,7 @@ def _launch_options(session: Session, request: RunRequest) -> UpOptions:
     again: the settings of another computer may ask for less.
     """
     trust = session.settings.trust
-    strict = {} if trust == USUAL_TRUST else {"trust": trust}
+    strict = {} if trust == DEFAULT_TRUST else {"trust": trust}
     options: UpOptions = {"policy": POLICY, **strict, **request.launch, "name": request.name}  # type: ignore[typeddict-item]
     if request.timeout is not None and "renew_until" not in request.launch:
         longest = request.timeout + SETUP_TIME + request.results_wait

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 AT_ONCE = 8
 EVERY = timedelta(minutes=1)  # how often `watch` carries them on while one lives
-MOST_SHARES = 16  # threads of `carry_to_end`
-LEAST_PAUSE, MOST_PAUSE = timedelta(seconds=0.5), timedelta(seconds=5)  # between two looks
+MAX_SHARES = 16  # threads of `carry_to_end`
+MIN_PAUSE, MAX_PAUSE = timedelta(seconds=0.5), timedelta(seconds=5)  # between two looks
 
 
 def living(session: Session) -> list[Job]:
@@ -73,7 +73,7 @@ def carry_to_end(
     and keeps no other on. `environ` has the values of secrets. KeyboardInterrupt passes: the jobs go on. Raises
     LedgerUnavailable.
     """
-    shares = [jobs[first::MOST_SHARES] for first in range(min(MOST_SHARES, len(jobs)))]
+    shares = [jobs[first::MAX_SHARES] for first in range(min(MAX_SHARES, len(jobs)))]
 
     def carried(share: Sequence[Job]) -> None:
         with session.beside() as own, ExitStack() as stack:
@@ -112,9 +112,9 @@ class _Share:
                 self._said[before.id] = sentence
 
     def _pause(self, found: Sequence[Carried], now: datetime) -> None:
-        longest = min(MOST_PAUSE, *(one.wait for one in found))
+        longest = min(MAX_PAUSE, *(one.wait for one in found))
         if any(one.error is None for one in found):
-            longest = min(longest, max(LEAST_PAUSE, (now - self._began) / 20))  # a short job is not made long
+            longest = min(longest, max(MIN_PAUSE, (now - self._began) / 20))  # a short job is not made long
         if self._until is not None:
             longest = min(longest, max(timedelta(0), self._until - self._session.clock()))
         self._session.pause(longest.total_seconds())

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.launch.plan import Lease
     from cloudgpu.core.model.offers import Offer
 
-_USUAL = Setup()
+_DEFAULT = Setup()
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +278,7 @@ def _image_of(machine: Machine) -> str | None:
 
 def _request(session: Session, machine: Machine, lease: Lease, *, wider: bool) -> LaunchRequest:
     now = session.clock().replace(microsecond=0)
-    setup = setup_from_json(machine.setup.record()) if machine.setup else _USUAL
+    setup = setup_from_json(machine.setup.record()) if machine.setup else _DEFAULT
     image = _image_of(machine)
     return LaunchRequest(
         key=machine.key,

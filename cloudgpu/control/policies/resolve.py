@@ -24,7 +24,7 @@ from cloudgpu.control.team.law import law_of
 from cloudgpu.core.launch.limit_checks import check_allowed, check_typed
 from cloudgpu.core.model.facts import Terms
 from cloudgpu.core.model.machine import Machine, command_name
-from cloudgpu.core.policies.description import TYPED, USUAL, Chosen, choose
+from cloudgpu.core.policies.description import DEFAULT, TYPED, Chosen, choose
 from cloudgpu.core.policies.limits import Limits, cut, cut_lifetime, joined
 from cloudgpu.core.policies.policy import Lifetime, Origin, Policy, Said, lifetime
 from cloudgpu.core.values.times import duration_text
@@ -125,7 +125,7 @@ def _chosen_policy(session: Session, chosen: Chosen) -> Found:
     try:
         return _found(session, chosen.name)
     except InvalidRequest as error:
-        if chosen.why not in (TYPED, USUAL) and error.field == "policy":
+        if chosen.why not in (TYPED, DEFAULT) and error.field == "policy":
             error.field = f"config.toml: {chosen.why.removesuffix(' of config.toml')}"
         raise
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from cloudgpu.core.events.bodies import Received
 
 ASK = '"$HOME"/.cloudgpu/agent status'
-MOST_SAID = 1_000_000  # bytes of an answer
-MOST_BYTES = 10**15  # that one machine can have sent: what is more was not counted but made up
+MAX_SAID = 1_000_000  # bytes of an answer
+MAX_BYTES = 10**15  # that one machine can have sent: what is more was not counted but made up
 COUNTED_EVERY = timedelta(minutes=15)
 CONNECT_WITHIN_S, ANSWER_WITHIN_S = 1.0, 1.0  # before an end, which no counter may delay
 
@@ -78,7 +78,7 @@ def line_of(machine: Machine, status: Mapping[str, Any], now: datetime) -> Draft
 
 def _counted(counter: Mapping[str, object], known: int | None) -> tuple[int, int]:
     """Return all that a counter says, and how much of it is new."""
-    total, before = _number(counter["bytes"], MOST_BYTES), int(known or 0)
+    total, before = _number(counter["bytes"], MAX_BYTES), int(known or 0)
     return total, total - before if total >= before else total
 
 
@@ -111,7 +111,7 @@ def _received(machine: Machine, counter: Mapping[str, object]) -> Received | Non
 
 def _number(said: Any, most: float) -> int:
     """Return a whole number of an agent's, at most `most` (times: a clock that is ahead is set back to ours)."""
-    if isinstance(said, bool) or not isinstance(said, int | float) or not 0 <= said <= MOST_BYTES:
+    if isinstance(said, bool) or not isinstance(said, int | float) or not 0 <= said <= MAX_BYTES:
         raise ValueError(said)
     return int(min(said, most))
 
@@ -123,7 +123,7 @@ def count(session: Session, machine: Machine, connection: Connection) -> None:
         return
     with suppress(CloudgpuError, ValueError, KeyError, TypeError, OSError):
         if is_charged(machine):
-            found = connection.capture(ASK, timeout=ANSWER_WITHIN_S, at_most=MOST_SAID)
+            found = connection.capture(ASK, timeout=ANSWER_WITHIN_S, at_most=MAX_SAID)
             record(session, machine, status_of(found.stdout))
 
 

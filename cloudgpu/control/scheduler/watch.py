@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 TICK_S = 1.0
 # An overdue job is run, however late, and once (APScheduler 3 drops it with a warning where a second is the grace).
-USUAL: Mapping[str, Any] = {"misfire_grace_time": None, "coalesce": True, "max_instances": 1}
+DEFAULT: Mapping[str, Any] = {"misfire_grace_time": None, "coalesce": True, "max_instances": 1}
 
 
 _SESSION = ("home", "settings", "ledger", "clock", "tell", "pause")
@@ -218,7 +218,7 @@ def announcing(
 def scheduler() -> BackgroundScheduler:
     """Return a scheduler that remembers nothing beyond its process; what is due stands in the ledger."""
     logging.getLogger("apscheduler").setLevel(logging.CRITICAL)  # each job says itself what went wrong
-    return BackgroundScheduler(timezone=UTC, executors={"default": _Daemons()}, job_defaults=dict(USUAL), daemon=True)
+    return BackgroundScheduler(timezone=UTC, executors={"default": _Daemons()}, job_defaults=dict(DEFAULT), daemon=True)
 
 
 class _Daemons(BaseExecutor):  # type: ignore[misc]  # APScheduler 3 has no types

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 MOVE = "ledger-move"  # whoever moves a ledger holds it
 WAIT_S = 60  # for a pass that is being made
-MOST_HOPS = 20  # of a ledger that has moved again and again
+MAX_HOPS = 20  # of a ledger that has moved again and again
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ def _found(session: Session, source: Book, mark: Mark | None) -> tuple[str, Book
     mine = session.settings.ledger_url
     if mark is not None and mark.to == ELSEWHERE:  # too long for what this home remembers
         mark = source.marked()
-    for _ in range(MOST_HOPS):
+    for _ in range(MAX_HOPS):
         if mark is None or mark.to == ELSEWHERE:
             break
         url = own_url(mark.to, mine)

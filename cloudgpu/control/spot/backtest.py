@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from cloudgpu.core.spot.situation import Policy
     from cloudgpu.views.documents.jobs.spot import SpotBacktestDocument
 
-MOST_STARTS, MOST_TICKS = 10_000, 5_000
+MAX_STARTS, MAX_TICKS = 10_000, 5_000
 SHORTEST_TICK = timedelta(seconds=10)
-MOST_PRICE = 1e6
+MAX_PRICE = 1e6
 GAP_S = 600.0  # between samples of what the ledger has seen
 SOURCE = "https://github.com/skypilot-org/spot-traces"
 
@@ -59,7 +59,7 @@ def spot_backtested(
     InvalidRequest for a wrong option or trace, and where there is no history.
     """
     job, policies = job_of(wanted), policies_of(wanted.policies)
-    _check_count("--starts", wanted.starts, 1, MOST_STARTS)
+    _check_count("--starts", wanted.starts, 1, MAX_STARTS)
     _check_count("--seed", wanted.seed, 0, 2**63)
     traces = read_traces(wanted.traces) if wanted.traces else _history(opened())
     found = core.backtest(
@@ -78,12 +78,12 @@ def job_of(wanted: Wanted) -> SpotJob:
     """Return the job that was asked for; raise InvalidRequest that names the option."""
     work, deadline = _span(wanted.work, "--work"), _span(wanted.deadline, "--deadline")
     changeover, tick = _span(wanted.changeover, "--changeover"), _span(wanted.tick, "--tick")
-    if not SHORTEST_TICK <= tick <= deadline or deadline / tick > MOST_TICKS:
+    if not SHORTEST_TICK <= tick <= deadline or deadline / tick > MAX_TICKS:
         raise InvalidRequest(
             f"A tick of {wanted.tick} does not fit a deadline of {wanted.deadline}.",
             field="--tick",
             value=str(wanted.tick),
-            next=f"Use a tick of at least {SHORTEST_TICK.seconds}s, so that there are 1 to {MOST_TICKS:,} of them.",
+            next=f"Use a tick of at least {SHORTEST_TICK.seconds}s, so that there are 1 to {MAX_TICKS:,} of them.",
         )
     if work + changeover > deadline:
         raise InvalidRequest(
@@ -191,8 +191,8 @@ def _span(value: str | timedelta, field: str) -> timedelta:
 def _price(value: float | None, field: str, usual: float) -> float:
     if value is None:
         return usual
-    if not 0 < value <= MOST_PRICE:
-        way_out = f"Use an amount above zero and up to {MOST_PRICE:,.0f}, for example {field} 0.92"
+    if not 0 < value <= MAX_PRICE:
+        way_out = f"Use an amount above zero and up to {MAX_PRICE:,.0f}, for example {field} 0.92"
         raise InvalidRequest(
             f"{field} {value:g} is not a price per hour.", field=field, value=f"{value:g}", next=way_out
         )

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.team.rights import Law
 
-MOST = 64 * 1024  # bytes
+MAX = 64 * 1024  # bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def remember(session: Session, law: Law) -> None:
     said = {"role": law.role, "names": sorted(names), "day": iso(session.clock())[:10]}
     data = (json.dumps(said) + "\n").encode()
     with suppress(OSError):
-        if not path.with_suffix(".head").exists() or (path.exists() and read_own(path, MOST) == data):
+        if not path.with_suffix(".head").exists() or (path.exists() and read_own(path, MAX) == data):
             return
         part = path.with_suffix(f".role.{os.getpid()}")
         with os.fdopen(open_to_write(part, os.O_WRONLY | os.O_TRUNC), "wb") as file:
@@ -90,7 +90,7 @@ def last_role(session: Session) -> LastRole:
     if is_a_file(session.ledger):
         return LastRole(Role.ALONE, usual)
     try:
-        said = json.loads(read_own(_path(session), MOST))
+        said = json.loads(read_own(_path(session), MAX))
         return LastRole(Role(said["role"]), tuple(map(str, said["names"])), str(said["day"]))
     except (OSError, ValueError, KeyError, TypeError):
         return LastRole(None, usual)

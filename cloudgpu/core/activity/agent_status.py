@@ -16,8 +16,8 @@ Sample = dict[str, Any]
 
 DAY = 86400.0
 RING = DAY + 3600.0  # seconds of samples that are taken: who asks once a night comes minutes late
-MOST_SAMPLES = 5000  # a day of one a minute is 1440
-MOST_BUSY, MOST_SCRATCH = 64, 32
+MAX_SAMPLES = 5000  # a day of one a minute is 1440
+MAX_BUSY, MAX_SCRATCH = 64, 32
 LONGEST_TEXT = 300
 EARLIER = "its agent is of an earlier version and keeps no samples"
 AHEAD = 5.0  # seconds: a stamp may be rounded up
@@ -74,8 +74,8 @@ def _checked(said: Mapping[str, Any], answer: Mapping[str, Any]) -> AgentStatus:
     now = _number(said, "now", 1e11)
     up_since = _number(said, "up_since", now + AHEAD)
     listed = said["samples"]
-    if not isinstance(listed, list) or len(listed) > MOST_SAMPLES:
-        raise Unusable(f"samples is not a list of at most {MOST_SAMPLES}")
+    if not isinstance(listed, list) or len(listed) > MAX_SAMPLES:
+        raise Unusable(f"samples is not a list of at most {MAX_SAMPLES}")
     found = [_sample(one, number) for number, one in enumerate(listed)]
     if any(one["t"] > now + AHEAD for one in found):
         raise Unusable("its samples are of a time to come, so its clock was set back")
@@ -129,16 +129,16 @@ def _names(one: Mapping[str, Any], key: str) -> list[str]:
     listed = one.get(key)
     if listed is None:
         return []
-    if not isinstance(listed, list) or len(listed) > MOST_BUSY or any(not isinstance(one, str) for one in listed):
-        raise Unusable(f"{key} is not a list of at most {MOST_BUSY} names")
+    if not isinstance(listed, list) or len(listed) > MAX_BUSY or any(not isinstance(one, str) for one in listed):
+        raise Unusable(f"{key} is not a list of at most {MAX_BUSY} names")
     return [clean(one) for one in listed]
 
 
 def _scratch(listed: Any) -> tuple[tuple[str, int], ...]:
     if listed is None:
         return ()
-    if not isinstance(listed, list) or len(listed) > MOST_SCRATCH:
-        raise Unusable(f"scratch is not a list of at most {MOST_SCRATCH}")
+    if not isinstance(listed, list) or len(listed) > MAX_SCRATCH:
+        raise Unusable(f"scratch is not a list of at most {MAX_SCRATCH}")
     return tuple(_disk(one) for one in listed)
 
 

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     Rates = Callable[[str], Currency]  # the rate of a currency by its code, or InvalidRequest
 
 Number = str | int | float | Decimal
-MOST_USD = 10_000_000
-MOST_PRICE = 100_000  # dollars an hour; dearer than any machine on offer
-MOST_HOURS = 24_000  # of a day: of a thousand machines
+MAX_USD = 10_000_000
+MAX_PRICE = 100_000  # dollars an hour; dearer than any machine on offer
+MAX_HOURS = 24_000  # of a day: of a thousand machines
 _DIGITS = re.compile(r"[0-9]{1,18}(?:\.[0-9]{0,18})?|\.[0-9]{1,18}")
 _QUOTED = re.compile(r"([0-9.]+)\s*([A-Za-z]{3})")
 
@@ -87,14 +87,14 @@ def _text(value: object) -> str:
 
 
 def money_of(
-    value: object, option: str, *, most: int = MOST_USD, above_zero: bool = False, rates: Rates | None = None
+    value: object, option: str, *, most: int = MAX_USD, above_zero: bool = False, rates: Rates | None = None
 ) -> Money:
     """Return an amount in dollars: a number, `$2200`, or `7500000 KRW` where a rate of that is known."""
     return amount_of(value, option, most=most, above_zero=above_zero, rates=rates)[0]
 
 
 def amount_of(
-    value: object, option: str, *, most: int = MOST_USD, above_zero: bool = False, rates: Rates | None = None
+    value: object, option: str, *, most: int = MAX_USD, above_zero: bool = False, rates: Rates | None = None
 ) -> tuple[Money, Amount | None]:
     """Return an amount in dollars, and as it was quoted where that was in another currency.
 
@@ -184,7 +184,7 @@ def use_of(utilization: object | None, hours_per_day: object | None) -> Use:
         message = "--utilization and --hours-per-day say the same."
         raise InvalidRequest(message, field="--hours-per-day", value=_text(hours_per_day), next="Keep one of the two.")
     if hours_per_day is not None:
-        number = number_of(hours_per_day, "--hours-per-day", most=MOST_HOURS, unit="hours")
+        number = number_of(hours_per_day, "--hours-per-day", most=MAX_HOURS, unit="hours")
         return Use(f"{number:f} hours a day", Bound.AT, (Fraction(number) / 24,))
     text = _text(utilization)
     if text in PRESETS:
@@ -192,7 +192,7 @@ def use_of(utilization: object | None, hours_per_day: object | None) -> Use:
         return Use(text, bound, tuple(Fraction(share, 100) for share in shares))
     if isinstance(utilization, str) and not text.endswith("%"):
         raise _no_use(text)
-    return Use(text, Bound.AT, (share_of(utilization, "--utilization", most=MOST_HOURS // 24),))
+    return Use(text, Bound.AT, (share_of(utilization, "--utilization", most=MAX_HOURS // 24),))
 
 
 def _no_use(text: str) -> InvalidRequest:

@@ -24,7 +24,7 @@ DERIVED, RECALLED, ASSUMED, OLD = "~", "?", "^", "!"
 _MARK_OF = {"derived": DERIVED, "recalled": RECALLED, "assumed": ASSUMED}
 _ORDER = DERIVED + RECALLED + ASSUMED + OLD
 _DATE = re.compile(r"(\d{4})(?:-(\d\d))?(?:-(\d\d))?")
-_MOST_REASONS = 8  # of one resource of one machine; what is beyond says nothing new
+_MAX_REASONS = 8  # of one resource of one machine; what is beyond says nothing new
 
 
 # Of no charge at all. `marks` are those of docs/catalog.md; `reasons` why low and high differ; `compared` is what the
@@ -42,7 +42,7 @@ def noted(note: ChargeNote, found: Charge) -> ChargeNote:
             parts = (found.low, found.amount, found.high, found.billed_us, 1)
             interrupted = tuple([old + part for old, part in zip(interrupted, parts, strict=True)])
     if found.low != found.high:
-        reasons = (*reasons, *[reason for reason in found.reasons if reason not in reasons])[:_MOST_REASONS]
+        reasons = (*reasons, *[reason for reason in found.reasons if reason not in reasons])[:_MAX_REASONS]
     return ChargeNote(
         joined(note.marks, marks(found.usage.segments, found.usage.begin)), reasons, compared, interrupted
     )

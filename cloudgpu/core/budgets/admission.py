@@ -197,7 +197,8 @@ def admission_request(
 
     `others` are wanted with it. `rows` are all `View.billable_machines`; those with the ids of what is wanted
     are what it replaces: their past counts, their future does not. `ended` gives the ended uses since a time
-    (`View.uses`), None: all; `unpriced` those that have no price. Where it is given, `rows` are whole, and total budgets take their sums
+    (`View.uses`), None: all; `unpriced` those that have no price. Where it is given, `rows` are whole, and total
+    budgets take their sums
     instead of every ended use. Neither is called where no budget covers what is wanted.
     """
     covering = [budget for budget in budgets if budget.scope.covers(wanted)]

@@ -23,7 +23,7 @@ SOON = timedelta(hours=24)  # before the credit is used up, whoever pays hears o
 MONTH_HOURS = 730  # that a price of a month is for
 TOPIC = "credit"
 _MICROS = 3_600_000_000  # in an hour
-MOST = 8  # accounts that a run's line carries
+MAX = 8  # accounts that a run's line carries
 LONGEST = timedelta(days=36525)  # what carries longer is not told apart: a date has to be found for it
 
 
@@ -182,8 +182,8 @@ def credit_finding(known: KnownCredit, now: datetime) -> Finding | None:
 
 
 def newest(known: Iterable[KnownCredit]) -> tuple[KnownCredit, ...]:
-    """Return the latest word of each account, by its scope, the newest first; at most `MOST`."""
+    """Return the latest word of each account, by its scope, the newest first; at most `MAX`."""
     found: dict[str, KnownCredit] = {}
     for one in sorted(known, key=lambda one: one.credit.as_of):
         found[one.scope] = one
-    return tuple(sorted(found.values(), key=lambda one: one.credit.as_of, reverse=True)[:MOST])
+    return tuple(sorted(found.values(), key=lambda one: one.credit.as_of, reverse=True)[:MAX])

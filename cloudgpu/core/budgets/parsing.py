@@ -12,7 +12,7 @@ from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import did_you_mean, near, unknown_word
 from cloudgpu.errors import InvalidRequest
 
-MOST = Decimal(10) ** 15  # of any currency; nobody's budget is larger
+MAX = Decimal(10) ** 15  # of any currency; nobody's budget is larger
 LONGEST_DAYS = 366
 HIGHEST_PERCENT = 1000
 PERIODS = ("day", "week", "month", "total")
@@ -27,7 +27,7 @@ def amount_of(text: str, field: str) -> Decimal:
         found = Decimal(text) if _PLAIN.fullmatch(text) else None
     except InvalidOperation:
         found = None
-    if found is None or not 0 < found <= MOST:
+    if found is None or not 0 < found <= MAX:
         raise InvalidRequest(
             f"{_shown(text)} is not an amount above zero.",
             field=field,

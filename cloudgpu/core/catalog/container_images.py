@@ -24,7 +24,7 @@ _CUDA_MAJOR = re.compile(r"cuda([0-9]{2})")
 _CUDA_13 = Fraction(15, 2)  # CUDA 13.0 release notes: Maxwell, Pascal and Volta are gone
 LONGEST = 255
 SYSTEM_GB = 20  # what the machine's own system takes of its disk
-_USUAL_GB = (5.0, 12.0)  # of an image of which nothing is known
+_DEFAULT_GB = (5.0, 12.0)  # of an image of which nothing is known
 FASTEST_S, SLOWEST_S = 20, 60  # seconds to pull and unpack a compressed GB [belief]
 
 
@@ -157,7 +157,7 @@ def least_disk_gb(image: str) -> int:
 def sizes_gb(image: str) -> tuple[float, float]:
     """Return GB of an image, compressed and unpacked; the usual ones for an image of which nothing is known."""
     family = family_of(image)
-    return _USUAL_GB if family is None else (family.compressed_gb, family.unpacked_gb)
+    return _DEFAULT_GB if family is None else (family.compressed_gb, family.unpacked_gb)
 
 
 def pull_minutes(image: str) -> tuple[int, int]:

@@ -17,7 +17,7 @@ from cloudgpu.core.clusters.nodes import NodeFacts, Ports
 from cloudgpu.core.values.naming import digest
 
 NODE_TIMEOUT_S = 30  # a node that is silent for so long is down, and its jobs fail
-MOST_PORTS = 10_000  # from FIRST_PORT on: below those that systems give out by themselves
+MAX_PORTS = 10_000  # from FIRST_PORT on: below those that systems give out by themselves
 FIRST_PORT = 20_000
 MARK = "CLOUDGPU_ENGINE"  # in the environment of all that runs for a node's engine: CLUSTER/NODE
 PROLOG = "task-prolog"
@@ -209,10 +209,10 @@ export CLOUDGPU_NODE_IPS
 export MASTER_ADDR="${{CLOUDGPU_NODE_IPS%%
 *}}"
 if [ "${{_CLOUDGPU_PORT_OF-}}" != "$SLURM_JOB_ID" ]; then
-    MASTER_PORT=$(({FIRST_PORT} + SLURM_JOB_ID % {MOST_PORTS}))
+    MASTER_PORT=$(({FIRST_PORT} + SLURM_JOB_ID % {MAX_PORTS}))
     if [ -z "${{SLURM_STEP_ID-}}" ]; then
         while _cloudgpu_taken "$MASTER_PORT"; do
-            MASTER_PORT=$(({FIRST_PORT} + (MASTER_PORT - {FIRST_PORT} + 101) % {MOST_PORTS}))
+            MASTER_PORT=$(({FIRST_PORT} + (MASTER_PORT - {FIRST_PORT} + 101) % {MAX_PORTS}))
         done
     fi
 fi

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from cloudgpu.core.clusters.nodes import NodeFacts, SlurmVersion
 from cloudgpu.errors import InvalidRequest
 
-MOST_APART_S = 300  # munge's credentials are valid for five minutes; munge(7), TTL
+MAX_APART_S = 300  # munge's credentials are valid for five minutes; munge(7), TTL
 INSTALL = "sudo systemctl mask munge slurmd slurmctld; sudo apt-get install -y slurm-wlm munge"
 # Major releases in their order; from 24.05 on there is one every six months. slurm.schedmd.com, Upgrade Guide.
 RELEASES = ("20.02", "20.11", "21.08", "22.05", "23.02", "23.11")
@@ -81,10 +81,10 @@ def _index(version: SlurmVersion) -> int:
 def _check_clocks(nodes: Sequence[NodeFacts]) -> None:
     first, last = min(nodes, key=lambda one: one.ahead_s), max(nodes, key=lambda one: one.ahead_s)
     apart = last.ahead_s - first.ahead_s
-    if apart > MOST_APART_S:
+    if apart > MAX_APART_S:
         raise InvalidRequest(
             f"The clock of {last.name} is {apart:.0f} s ahead of that of {first.name}; "
-            f"munge refuses everything beyond {MOST_APART_S} s.",
+            f"munge refuses everything beyond {MAX_APART_S} s.",
             field="engine",
             value="slurm",
             next="Set the clocks there, for example: sudo timedatectl set-ntp true",

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 MEMORY_SHARE = 0.95  # of a node's memory goes to jobs; the rest is its system's
 LONGEST = 1024
-MOST_GPUS = 64
-MOST_CORES = 65_535
+MAX_GPUS = 64
+MAX_CORES = 65_535
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 _USER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}\$?")
 _ADDRESS = re.compile(r"[0-9a-fA-F.:]{2,45}")
@@ -100,9 +100,9 @@ def node_facts(name: str, said: Any, ahead_s: float) -> NodeFacts:
         ports = said["ports"]
         return NodeFacts(
             name=_matched(_WORD, name),
-            cores=_whole(said["cores"], MOST_CORES),
+            cores=_whole(said["cores"], MAX_CORES),
             memory_mb=_whole(said["memory_mb"], 2**31),
-            gpus=tuple(_matched(_DEVICE, one) for one in said["gpus"][:MOST_GPUS]),
+            gpus=tuple(_matched(_DEVICE, one) for one in said["gpus"][:MAX_GPUS]),
             version=version_of(str(said["version"] or "")[:LONGEST]),
             munge=said["munge"] is True,
             ahead_s=ahead_s,

@@ -15,7 +15,7 @@ _NAME = re.compile(r"(?:^| )Name=(.*?) JobState=")
 _WORD = re.compile(r"(?:^| )([A-Za-z]+)=(\S*)")
 _GROUP = re.compile(r"([^,\[\]]*)(?:\[([^\]]*)\])?([^,\[\]]*)(?:,|$)")
 _FORMAT = "%Y-%m-%dT%H:%M:%S"
-MOST_NODES = 65_536
+MAX_NODES = 65_536
 
 
 class Record(NamedTuple):
@@ -74,7 +74,7 @@ def node_names(text: str) -> Iterator[str]:
     """Yield the names of nodes that Slurm writes as `train-[0-2,5],head`; none for `(null)`, at most 65,536."""
     if text in ("", "(null)", "None", "None assigned"):
         return
-    left = MOST_NODES
+    left = MAX_NODES
     for before, numbers, after in _GROUP.findall(text):
         if not before and not numbers and not after:
             continue
@@ -91,5 +91,5 @@ def _numbers(text: str) -> Iterator[str]:
         if not dash or not first.isdecimal() or not last.isdecimal():
             yield part
             continue
-        for number in range(int(first), min(int(last), int(first) + MOST_NODES) + 1):
+        for number in range(int(first), min(int(last), int(first) + MAX_NODES) + 1):
             yield str(number).zfill(len(first))

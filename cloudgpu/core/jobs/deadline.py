@@ -28,11 +28,11 @@ Mode = Literal["wait", "spot", "on_demand"]
 Sight = Literal["had", "refused", "lost"]
 HOUR_S = 3600.0
 TICK_S = 600.0  # between two states of the past, as the policies are told it
-LEAST_ROUND_S = 60.0  # a watcher looks each minute, whoever looked oftener before
+MIN_ROUND_S = 60.0  # a watcher looks each minute, whoever looked oftener before
 START_S, END_S = 900.0, 180.0  # where nothing was measured: boot, driver, upload and setup; last copy and proved end
 ENOUGH = 3  # launches, from which on the measured times alone count
 FEW = 0.02  # of the work: before that much is done, its speed tells nothing
-AGAIN_S, MOST_AGAIN_S = 60.0, 600.0  # after a refused spot launch, while nothing runs: doubled each time
+AGAIN_S, MAX_AGAIN_S = 60.0, 600.0  # after a refused spot launch, while nothing runs: doubled each time
 RENEWS_FOR = timedelta(hours=1)  # after the deadline, for a job that is late: then its results have to come back
 
 
@@ -47,7 +47,7 @@ class Margins:
 
     start_s: float = START_S
     end_s: float = END_S
-    round_s: float = LEAST_ROUND_S
+    round_s: float = MIN_ROUND_S
     measured: int = 0
 
     @property
@@ -82,7 +82,7 @@ class SpotSeen:
         if mode == "on_demand":
             return since >= timedelta(hours=next_try_h(start_s / HOUR_S, self._refusals()))
         row = self._row()
-        return not row or since >= timedelta(seconds=min(AGAIN_S * 2 ** min(row - 1, 10), MOST_AGAIN_S))
+        return not row or since >= timedelta(seconds=min(AGAIN_S * 2 ** min(row - 1, 10), MAX_AGAIN_S))
 
     def _row(self) -> int:
         """Return how many refusals were the last that was seen."""
@@ -319,7 +319,7 @@ def margins_of(starts: Sequence[float], ends: Sequence[float], rounds: Sequence[
     return Margins(
         start if len(starts) >= ENOUGH else max(start, START_S),
         end if len(ends) >= ENOUGH else max(end, END_S),
-        max(LEAST_ROUND_S, percentile(rounds) if rounds else 0.0),
+        max(MIN_ROUND_S, percentile(rounds) if rounds else 0.0),
         len(starts),
     )
 

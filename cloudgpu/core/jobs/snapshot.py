@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from cloudgpu.errors import InvalidRequest
 
 VERSION = 1  # of the manifest
-MOST_LISTED = 5
+MAX_LISTED = 5
 EXECUTABLE = 0o111
 
 SECRET_FILES = (
@@ -114,7 +114,7 @@ def make_snapshot(
 def omissions_of(entries: Iterable[LeftOut]) -> Omissions:
     """Return what a plan says of the entries that stay out."""
     some = list(entries)
-    largest = sorted(some, key=lambda one: (-one.size, one.path))[:MOST_LISTED]
+    largest = sorted(some, key=lambda one: (-one.size, one.path))[:MAX_LISTED]
     return Omissions(tuple(largest), len(some), tuple(sorted(one.path for one in some if one.why == "secret")))
 
 

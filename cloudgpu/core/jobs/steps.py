@@ -89,7 +89,7 @@ class Seen:
 CANCEL_PATIENCE = timedelta(minutes=10)  # that a machine has to answer before its cancelled job is over all the same
 CAPACITY_WAIT = timedelta(hours=24)  # that a job waits for a machine, for a restart say
 MOVED = "moved"  # why a command was ended that continues elsewhere
-MOST_RESUMES = 2  # each costs the time of a boot, at least
+MAX_RESUMES = 2  # each costs the time of a boot, at least
 TAKEN = "interrupted"  # a provider's reason for a spot machine that it took
 RUNS = ("pending", "running", "stopping", "unknown")
 _GOING = ("stopping", "terminated")
@@ -249,7 +249,7 @@ def _machine_stopped(job: Job, machine: Machine, seen: Seen) -> Step:
     """
     why = f"{machine.name} was stopped: {machine.action_reason or machine.state_reason or 'nobody said why'}"
     was_idle = machine.unrequested_stop or (machine.decision is not None and machine.decision.rule == "idle")
-    if was_idle and job.spec["machine"] is None and job.resumes < MOST_RESUMES:
+    if was_idle and job.spec["machine"] is None and job.resumes < MAX_RESUMES:
         taken = machine.state_reason == TAKEN
         if taken and seen.sold_out and job.cancel is None and job.interruptions < job.spec["restarts"]:
             return Step(Do.AGAIN, f"{why}; it cannot be started again now", interrupted=True)
@@ -391,7 +391,7 @@ def _fetch(job: Job, machine: Machine, seen: Seen, now: datetime) -> Step:
     start it again and again would cost more each time.
     """
     if machine.parked or machine.state not in RUNS:
-        may = job.outcome is not State.LOST and job.fetched is None and job.resumes < MOST_RESUMES
+        may = job.outcome is not State.LOST and job.fetched is None and job.resumes < MAX_RESUMES
         if job.spec["machine"] is None and may:
             return Step(Do.RESUME, "nobody had fetched its results when its machine was stopped")
         state = "parked" if machine.parked else machine.state

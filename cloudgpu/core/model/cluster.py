@@ -9,7 +9,7 @@ from typing import cast
 from cloudgpu.core.model.facts import ClusterNode, Engine, OnNodeLoss
 from cloudgpu.core.model.instances import TAG_CLUSTER, TAG_ID, TAG_KEY, TAG_NAME, TAG_NODE
 
-MOST_NODES = 64
+MAX_NODES = 64
 _TAG = re.compile(r"(\d+)-(slurm|none)-(wait|stop)")
 
 

@@ -74,7 +74,7 @@ class Trust(StrEnum):
         return other.rank <= self.rank
 
 
-USUAL_TRUST = Trust.DATACENTER  # the least that is accepted where nobody says; a community host is never unasked
+DEFAULT_TRUST = Trust.DATACENTER  # the least that is accepted where nobody says; a community host is never unasked
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class Requirements:
     max_price: Money | None = None
     or_on_demand: bool = False  # on demand too, where spot has no capacity
     persistent: bool = False  # a spot machine that can be stopped, where the provider has such
-    trust: Trust = USUAL_TRUST  # the least that is accepted
+    trust: Trust = DEFAULT_TRUST  # the least that is accepted
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ class Chosen:
 
 
 TYPED = "--policy"
-USUAL = "policy of config.toml"
+DEFAULT = "policy of config.toml"
 NOTHING = Choices()
 
 
@@ -60,7 +60,7 @@ def choose(typed: str | None, facts: Mapping[str, str | None], choices: Choices 
         key, _, value = tag.partition("=")
         if _is(value, facts.get(key)):
             return Chosen(policy, f'policies.tags."{tag}" of config.toml')
-    return Chosen(usual, USUAL)
+    return Chosen(usual, DEFAULT)
 
 
 def _is(wanted: str, message: str | None) -> bool:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.policies.schedule import Schedule
 
 NOBODY = "-"  # in place of the activities at which a lease ends: the agent neither ends nor renews it
-MOST_OFFS = 60  # of a schedule, that a machine is told ahead
+MAX_OFFS = 60  # of a schedule, that a machine is told ahead
 BEYOND = timedelta(days=7)  # it is told so much more than its renew-until: `extend` may move that
 
 
@@ -194,7 +194,7 @@ def for_agent(
     if not warned and policy.schedules:
         from cloudgpu.core.policies.schedule import offs_between  # `ls` shows policies that have none
 
-        offs = islice(offs_between(policy.schedules, begin, end + BEYOND), MOST_OFFS)
+        offs = islice(offs_between(policy.schedules, begin, end + BEYOND), MAX_OFFS)
     return {
         **thresholds(policy)._asdict(),
         "grace": idle.grace.total_seconds(),

@@ -14,7 +14,7 @@ from cloudgpu.core.model.records import ScheduledRunRecord
 from cloudgpu.core.values.times import duration_text, from_iso, iso
 
 LATE = 2  # times its interval: a run that is older than that has fallen silent
-MOST = 16  # homes that are remembered
+MAX = 16  # homes that are remembered
 
 
 class ScheduledRun(NamedTuple):
@@ -66,7 +66,7 @@ def guarding_run(runs: Iterable[ScheduledRun], account: str, now: datetime) -> S
 def with_run(before: Iterable[ScheduledRun], own: ScheduledRun | None, now: datetime) -> tuple[ScheduledRun, ...]:
     """Return the runs that the next line carries: `own` in place of that home's last, the recent ones first.
 
-    At most `MOST`: containers with a new home each time must not fill the ledger, nor push out a run that guards
+    At most `MAX`: containers with a new home each time must not fill the ledger, nor push out a run that guards
     an account.
     """
     others = [run for run in before if own is None or run.home != own.home]
@@ -77,7 +77,7 @@ def with_run(before: Iterable[ScheduledRun], own: ScheduledRun | None, now: date
     def order(run: ScheduledRun) -> tuple[bool, bool, bool, timedelta, str]:
         return run is not own, run not in guards, not is_recent(run, now), abs(now - run.at), run.home
 
-    return tuple(sorted(found, key=order)[:MOST])
+    return tuple(sorted(found, key=order)[:MAX])
 
 
 def silent_since(runs: Iterable[ScheduledRun], account: str) -> ScheduledRun | None:

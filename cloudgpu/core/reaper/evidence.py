@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.activity.idle import Judged
 
 
-USUAL_AFTER = timedelta(hours=1)  # where no policy says for how long a sign of life counts
+DEFAULT_AFTER = timedelta(hours=1)  # where no policy says for how long a sign of life counts
 AHEAD = timedelta(minutes=10)  # of ours, a machine's clock may be; what is later than that says nothing
 LONGEST = timedelta(days=366)  # without a sign of life: a machine with a wrong clock may say thousands of years
 SHUT_DOWN = ("stopped", "deallocated")
@@ -73,7 +73,7 @@ def because(judged: Judged) -> str:
 
 def window(seen: Seen) -> timedelta:
     """Return for how long a sign of life counts."""
-    return USUAL_AFTER if seen.policy is None else seen.policy.idle.after
+    return DEFAULT_AFTER if seen.policy is None else seen.policy.idle.after
 
 
 def _shut_down(seen: Seen, now: datetime) -> Known:

@@ -19,10 +19,10 @@ from typing import NamedTuple
 
 from cloudgpu.core.spot.fitted import MODELS
 from cloudgpu.core.spot.hazards import mixture_of
-from cloudgpu.core.spot.places import HALF_LIFE, USUAL_LIFE_H, Place, Sighting, life_h
+from cloudgpu.core.spot.places import DEFAULT_LIFE_H, HALF_LIFE, Place, Sighting, life_h
 
 MARGIN = 1.5  # times its cost that a move has to save: no estimate is exact
-LEAST_H = 0.1  # hours of the present price that it has to save beyond that, as adaptive's changes have to
+MIN_H = 0.1  # hours of the present price that it has to save beyond that, as adaptive's changes have to
 LOOKS_BACK = timedelta(hours=24)  # at the prices of both places
 FOR_EVER = 1e6  # hours; the last age of a model has no end
 
@@ -105,7 +105,7 @@ def saving(running: Running, here: Priced, there: Priced, seen: Sequence[Sightin
     margin = MARGIN * 2**running.moves
     saves = _chance(there_seen, now) * _lasting(here, there, now) * lasts
     earned = None if running.left is None else -sum(_each(here, there, running.left, now))
-    return Saving(saves, costs, lead(here, there, now, costs * margin), margin, LEAST_H * here.price, earned)
+    return Saving(saves, costs, lead(here, there, now, costs * margin), margin, MIN_H * here.price, earned)
 
 
 def lead(here: Priced, there: Priced, now: datetime, most: float) -> float:
@@ -152,7 +152,7 @@ def _fate(age: float, hours: float, life: float) -> tuple[float, float]:
     for (begun, rate), (ended, _) in pairwise((*rates, (FOR_EVER, 0.0))):
         span = min(ended, age + hours) - max(begun, age)
         if span > 0:
-            scaled = rate * USUAL_LIFE_H / life
+            scaled = rate * DEFAULT_LIFE_H / life
             lasts += exp(-losses) * (-expm1(-scaled * span) / scaled if scaled else span)
             losses += scaled * span
     return losses, lasts

@@ -15,7 +15,7 @@ Kind = Literal["made", "refused", "taken", "ended"]
 HALF_LIFE = timedelta(days=3)  # in which what was seen comes to count half
 REFUSED_FOR = timedelta(minutes=30)  # a place without capacity is passed over so long, where another one may have some
 TAKEN_FOR = timedelta(minutes=20)
-USUAL_LIFE_H = 6.0  # hours between two interruptions, where nothing was seen
+DEFAULT_LIFE_H = 6.0  # hours between two interruptions, where nothing was seen
 PER_SCORE = 18.0  # from the best score to the worst, a place counts as half as expensive again
 WORTH_H = 12.0  # hours of running that the usual life is worth as evidence
 
@@ -79,7 +79,7 @@ def _cost(
 
 def life_h(here: Iterable[Sighting], now: datetime) -> float:
     """Return how many hours a machine lasts at a place: hours seen by losses seen, old ones counting less."""
-    hours, taken = WORTH_H, WORTH_H / USUAL_LIFE_H
+    hours, taken = WORTH_H, WORTH_H / DEFAULT_LIFE_H
     for one in here:
         weight = 0.5 ** ((now - one.at) / HALF_LIFE)
         hours += weight * one.hours

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 FIRST = 5.0  # hours before the first try, where a changeover takes one; docs/spot.md lists others
 POWER = 2 / 3  # of the changeover: a try costs one, and to try later costs the spot that was there
-LATER, MOST_LATER = 1.5, 4.0  # each refusal in a row makes the next try so much later, up to so much in all
+LATER, MAX_LATER = 1.5, 4.0  # each refusal in a row makes the next try so much later, up to so much in all
 ENOUGH = 4  # refusals in a row, from which on it comes no later
 APART_H = 1 / 3  # refusals closer together are of one try: while nothing runs, each look may launch
 
@@ -27,7 +27,7 @@ def next_try_h(changeover_h: float, refusals: int) -> float:
 
     `refusals` counts those in a row that lie at least `APART_H` after what was seen before them.
     """
-    later = MOST_LATER if refusals > ENOUGH else min(LATER ** float(refusals), MOST_LATER)
+    later = MAX_LATER if refusals > ENOUGH else min(LATER ** float(refusals), MAX_LATER)
     return FIRST * float(changeover_h**POWER) * later
 
 

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from cloudgpu.core.values.money import Money
 
 Word = TypeVar("Word", bound=StrEnum)
-MOST_GPUS = 64  # more than any machine on offer has
-MOST_GIB = 10_000  # more than any GPU on offer has
-MOST_USD = 100_000  # dearer than any machine on offer
+MAX_GPUS = 64  # more than any machine on offer has
+MAX_GIB = 10_000  # more than any GPU on offer has
+MAX_USD = 100_000  # dearer than any machine on offer
 
 
 def check_keywords(verb: str, given: Mapping[str, object], known: Mapping[str, object]) -> None:
@@ -41,14 +41,14 @@ def parse_gpu(text: str | None) -> tuple[str | None, int | None]:
         raise _no_gpu(text)
     model, colon, count = text.partition(":")
     digits = count.isascii() and count.isdecimal() and len(count) < 4  # noqa: PLR2004  (more than MOST_GPUS)
-    if not model.strip() or (colon and not (digits and 1 <= int(count) <= MOST_GPUS)):
+    if not model.strip() or (colon and not (digits and 1 <= int(count) <= MAX_GPUS)):
         raise _no_gpu(text)
     return model.lower(), int(count) if count else None
 
 
 def _no_gpu(value: object) -> InvalidRequest:
     return InvalidRequest(
-        f"{value!r} names no GPU: it is NAME or NAME:COUNT with a count of 1 to {MOST_GPUS}.",
+        f"{value!r} names no GPU: it is NAME or NAME:COUNT with a count of 1 to {MAX_GPUS}.",
         field="--gpu",
         value=str(value),
         next="For example --gpu v100 or --gpu a100:8",
@@ -60,7 +60,7 @@ def parse_memory(text: str | None) -> float | None:
     if text is None:
         return None
     found = re.fullmatch(r"([0-9]{1,5}(?:\.[0-9]{1,3})?)(?:g|gb|gib)?", text.strip(), re.IGNORECASE)
-    if found and 0 < float(found[1]) <= MOST_GIB:
+    if found and 0 < float(found[1]) <= MAX_GIB:
         return float(found[1])
     raise InvalidRequest(
         f"{text!r} is not an amount of GPU memory: it is GiB per GPU, above zero.",
@@ -78,7 +78,7 @@ def parse_price(text: str | None) -> Money | None:
         return None
     try:
         amount = Decimal(text.removeprefix("$"))
-        if amount.is_finite() and 0 < amount <= MOST_USD:
+        if amount.is_finite() and 0 < amount <= MAX_USD:
             return Money.usd(amount)
     except InvalidOperation:
         pass

@@ -14,9 +14,9 @@ SCHEMES = frozenset({"postgresql", "postgres", "postgresql+psycopg", "postgres+p
 EXAMPLE = "CLOUDGPU_LEDGER=postgresql://USER@HOST/DATABASE"
 _SECRET = ("password", "sslpassword")
 _PUBLIC = ("options", "service", "sslmode", "target_session_attrs")
-_USUAL_PORT = "5432"
+_DEFAULT_PORT = "5432"
 # A connection whose other end is gone is noticed within a minute or two, by both ends.
-_USUAL = {
+_DEFAULT = {
     "connect_timeout": "5",
     "keepalives_idle": "30",
     "keepalives_interval": "10",
@@ -54,7 +54,7 @@ def address_of(url: str) -> Address:
             next=f"Write it as {EXAMPLE}; signs like @ : / # in a name or password as %40 %3A %2F %23.",
         ) from None
     parts = {name: str(value) for name, value in given.items()}
-    usual = {name: value for name, value in _USUAL.items() if name not in parts}
+    usual = {name: value for name, value in _DEFAULT.items() if name not in parts}
     who = f"cloudgpu {os.getpid()} on {socket.gethostname()}"[:63]
     full = conninfo.make_conninfo(text, **usual, application_name=parts.get("application_name", who))
     secrets = tuple(parts[name] for name in _SECRET if parts.get(name))
@@ -77,8 +77,8 @@ def _library() -> Any:
 
 def _place(parts: dict[str, str]) -> str:
     who = f"{parts['user']}@" if "user" in parts else ""
-    port = parts.get("port", _USUAL_PORT)
-    where = parts.get("host", parts.get("hostaddr", "")) + (f":{port}" if port != _USUAL_PORT else "")
+    port = parts.get("port", _DEFAULT_PORT)
+    where = parts.get("host", parts.get("hostaddr", "")) + (f":{port}" if port != _DEFAULT_PORT else "")
     return f"postgresql://{who}{where}/{parts.get('dbname', '')}"
 
 
@@ -93,4 +93,4 @@ def _public(parts: dict[str, str]) -> str:
 def _identity(parts: dict[str, str]) -> str:
     """Return what tells this place from another one, whoever logs in and however."""
     where = parts.get("host", parts.get("hostaddr", parts.get("service", "")))
-    return "\n".join((where, parts.get("port", _USUAL_PORT), parts.get("dbname", ""), parts.get("options", "")))
+    return "\n".join((where, parts.get("port", _DEFAULT_PORT), parts.get("dbname", ""), parts.get("options", "")))

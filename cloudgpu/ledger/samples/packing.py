@@ -73,11 +73,11 @@ def _thousandths(value: float) -> float:
 
 
 NAME = "workdays.jsonl"
-MOST = 100_000_000  # bytes that are read: ten years whose every minute differs from the one before have as many
+MAX = 100_000_000  # bytes that are read: ten years whose every minute differs from the one before have as many
 VERSION = 1  # of what counts as work: a line of another version is left out
 DAY = 86400  # seconds
-MOST_JOULES = 1e5 * DAY  # of the largest power that is believed (`core.activity.agent_status`)
-MOST_CARDS = 1e3 * DAY  # of the most GPUs that are believed
+MAX_JOULES = 1e5 * DAY  # of the largest power that is believed (`core.activity.agent_status`)
+MAX_CARDS = 1e3 * DAY  # of the most GPUs that are believed
 _WHOLE = re.compile(rb'^\{"v":%d,"day":"([0-9-]{10})".*\}$' % VERSION, re.MULTILINE)
 _LETTERS = {kind: kind[1] for kind in KINDS}  # p s d n
 _KINDS = {letter: kind for kind, letter in _LETTERS.items()}
@@ -92,7 +92,7 @@ class Workdays:
     def read(self) -> dict[str, tuple[Span, ...]]:
         """Return what is known of each day, by its UTC date; nothing where there is no file, or none to be read."""
         try:
-            text = read_own(self.directory / NAME, MOST)
+            text = read_own(self.directory / NAME, MAX)
         except OSError:
             return {}
         found: dict[str, tuple[Span, ...]] = {}
@@ -106,7 +106,7 @@ class Workdays:
     def days(self) -> set[str]:
         """Return which days are known, by their UTC dates, in a tenth of the time of `read`."""
         try:
-            text = read_own(self.directory / NAME, MOST)
+            text = read_own(self.directory / NAME, MAX)
         except OSError:
             return set()
         return {found.decode() for found in _WHOLE.findall(text)}
@@ -147,7 +147,7 @@ def _spans(said: Mapping[str, Any]) -> Iterator[Span]:
     least = midnight - DAY  # a sample is of the day on which it ends
     for gap, length, letter, drawn, worked in zip(steps, steps, kinds, joules, cards, strict=True):
         begin, end = reach + gap, reach + gap + length
-        sane = all(one is None or 0 <= one < most for one, most in ((drawn, MOST_JOULES), (worked, MOST_CARDS)))
+        sane = all(one is None or 0 <= one < most for one, most in ((drawn, MAX_JOULES), (worked, MAX_CARDS)))
         if not least <= begin < end <= midnight + DAY or not sane:
             message = f"no day: {begin} to {end}, {drawn} J, {worked} s of GPUs"
             raise ValueError(message)

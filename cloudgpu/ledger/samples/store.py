@@ -27,11 +27,11 @@ from cloudgpu.ledger.samples.readings import can_be_read, has_length, packed_all
 
 Sample = dict[str, Any]
 KEPT = timedelta(days=90)
-MOST_A_DAY = 2_000_000  # bytes of a machine's day before it is packed: a line a minute is a tenth of it
+MAX_A_DAY = 2_000_000  # bytes of a machine's day before it is packed: a line a minute is a tenth of it
 CLOCK_OFF = 300.0  # seconds by which a machine's clock may be off before its stamps are moved to ours
 MINUTE = 60.0
 DAY = 86400.0
-_MOST = 2 * MOST_A_DAY  # bytes that are read of a file; none of ours has as many
+_MAX = 2 * MAX_A_DAY  # bytes that are read of a file; none of ours has as many
 _TAIL = 8192
 _SAFE = re.compile(r"[a-z0-9][a-z0-9_-]{0,99}")
 _DAY_NAME = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})(\.jsonl|\.columns\.xz)")
@@ -133,16 +133,16 @@ class SampleStore:
         """Yield a day's samples; with `whole`, raise OSError for a file that is there and cannot be read."""
         harmless = FileNotFoundError if whole else OSError
         with suppress(harmless, ValueError):  # both, where packing was cut short
-            yield from unpacked(read_own(self._path(day, _PACKED), _MOST))
+            yield from unpacked(read_own(self._path(day, _PACKED), _MAX))
         with suppress(harmless):
-            yield from filter(None, map(parsed, read_own(self._path(day), _MOST).split(b"\n")))
+            yield from filter(None, map(parsed, read_own(self._path(day), _MAX).split(b"\n")))
 
     def _append(self, day: str, samples: Sequence[Sample]) -> None:
         text = b"".join(json.dumps(one, separators=(",", ":")).encode() + b"\n" for one in samples)
         handle = open_to_write(self._path(day), os.O_RDWR | os.O_APPEND)
         with os.fdopen(handle, "r+b", buffering=0) as file:
             size = os.fstat(handle).st_size
-            if size + len(text) > MOST_A_DAY:
+            if size + len(text) > MAX_A_DAY:
                 return
             torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
             file.write(b"\n" * torn + text)

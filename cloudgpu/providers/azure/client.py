@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from cloudgpu.providers.base import ProviderSettings
 
 KIND = "azure"
-ENDPOINT, USUAL = "CLOUDGPU_AZURE_ENDPOINT", "https://management.azure.com"
+ENDPOINT, DEFAULT = "CLOUDGPU_AZURE_ENDPOINT", "https://management.azure.com"
 SUBSCRIPTION_VARIABLE = "AZURE_SUBSCRIPTION_ID"
 SENDS = 5  # of a call that is harmless when it is repeated, or that Azure asks to send again
 AT_ONCE = 8  # calls side by side
@@ -125,7 +125,7 @@ class Azure(CloudAccount):
 
     def _checked_endpoint(self) -> str:
         """Return whom to ask. The SDK sends a token over https alone."""
-        base = self.endpoint or USUAL
+        base = self.endpoint or DEFAULT
         parts = urlsplit(base)
         if parts.scheme == "https" and parts.hostname:
             return base

@@ -28,7 +28,7 @@ KIND = "gcp"
 SENDS = 5  # of a read, or of a change that Google knows again by its request id
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 20.0
 PAGE = 500  # things in an answer: the most that Google gives
-MOST_PAGES = 500
+MAX_PAGES = 500
 NOT_IMPLEMENTED = 501
 CONNECTIONS = 10  # that Google's client keeps for later calls; it warns of, and throws away, every further one
 _ADDRESS = re.compile(r"(?:https?://)?[A-Za-z0-9.-]+(?::\d{1,5})?|https?://\[[0-9a-fA-F:.]+\](?::\d{1,5})?")
@@ -181,7 +181,7 @@ class Gcp(CloudAccount):
     def pages(self, action: str, where: str = "", **fields: Any) -> Iterator[dict[str, Any]]:
         """Yield the pages of a list, a call for each; raises ProviderUnavailable for a list without an end."""
         token, seen = "", set[str]()
-        for _ in range(MOST_PAGES):
+        for _ in range(MAX_PAGES):
             here: dict[str, Any] = {**fields, "maxResults": PAGE} | ({"pageToken": token} if token else {})
             page = self.ask(action, where, **here)
             yield page

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cloudgpu.providers.gcp.client import Gcp
 
 DONE = "DONE"
-USUAL = timedelta(minutes=5)  # how long to wait where the caller has no deadline
+DEFAULT = timedelta(minutes=5)  # how long to wait where the caller has no deadline
 _PLACE = re.compile(r"/(zone|region)s/([a-z0-9-]+)/")
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 5.0
 
@@ -52,7 +52,7 @@ def waited(
     was said in place of an answer: nothing is known of its end then.
     """
     where = _scope(operation)[1]
-    until = deadline or gcp.clock() + USUAL
+    until = deadline or gcp.clock() + DEFAULT
     waiting = Waiting(
         gcp.notify, gcp.clock, f"Google Cloud {where} has not finished {action}".replace("  ", " "), until
     )
@@ -70,7 +70,7 @@ def waited(
 
 def _pauses(gcp: Gcp, deadline: datetime | None) -> Iterator[float]:
     """Yield how long to wait before each look, seconds, until all of them and the clock have come to the deadline."""
-    left = (deadline - gcp.clock()).total_seconds() if deadline else USUAL.total_seconds()
+    left = (deadline - gcp.clock()).total_seconds() if deadline else DEFAULT.total_seconds()
     until, pause = gcp.clock() + timedelta(seconds=left), FIRST_PAUSE_S
     while left > 0 and gcp.clock() < until:
         yield pause

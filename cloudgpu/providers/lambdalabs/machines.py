@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from cloudgpu.providers.lambdalabs.client import Lambda
 
 Raw = Mapping[str, Any]
-MOST_BYTES = 1 << 20  # of user data
+MAX_BYTES = 1 << 20  # of user data
 LONGEST_NAME = 64
 TAG_PREFIX = "cloudgpu-"
 _ID = re.compile(r"[0-9A-Za-z_-]{8,64}")
@@ -138,8 +138,8 @@ def _begun(attempt: Attempt, id: str) -> Instance:  # noqa: A002
 def _body(lam: Lambda, attempt: Attempt) -> Raw:
     item = attempt.offer.available
     given = user_data(attempt, Given(cloud="lambda", ssh_port=lam.options.ssh_port))
-    if len(given) > MOST_BYTES:
-        raise too_large(attempt, len(given), MOST_BYTES, CLOUD)
+    if len(given) > MAX_BYTES:
+        raise too_large(attempt, len(given), MAX_BYTES, CLOUD)
     return {
         "region_name": item.region,
         "instance_type_name": item.instance_type,

@@ -10,7 +10,7 @@ from cloudgpu.core.model.instances import TAG_EXPIRES, TAG_RENEW_UNTIL
 from cloudgpu.core.model.launch import Attempt
 from cloudgpu.core.model.offers import Market
 from cloudgpu.providers.machine import source
-from cloudgpu.providers.machine.files import HERE, USUAL_PORT, File, Given, container, is_watched, pip
+from cloudgpu.providers.machine.files import DEFAULT_PORT, HERE, File, Given, container, is_watched, pip
 
 FIRST = "cloudgpu-lease.timer"
 _END = "CLOUDGPU-END"
@@ -149,7 +149,7 @@ def _units(attempt: Attempt, given: Given) -> Mapping[str, str]:
 
 def _other_port(port: int) -> list[str]:
     """Return what makes SSH listen on another port, before it is started; newer Ubuntus start it by a socket."""
-    if port == USUAL_PORT:
+    if port == DEFAULT_PORT:
         return []
     own = "/etc/ssh/sshd_config.d/10-cloudgpu.conf"
     main = "/etc/ssh/sshd_config"

@@ -22,7 +22,7 @@ from cloudgpu.core.model.instances import TAG_EXPIRES, TAG_RENEW_UNTIL
 from cloudgpu.core.model.launch import Attempt
 from cloudgpu.providers.machine import source
 from cloudgpu.providers.machine.boot_script import written
-from cloudgpu.providers.machine.files import HERE, USUAL_PORT, File, jupyter_command, on_start, packages, pip
+from cloudgpu.providers.machine.files import DEFAULT_PORT, HERE, File, jupyter_command, on_start, packages, pip
 
 MARK = "CLOUDGPU_MACHINE"  # in the environment of every process there: what is the machine's own
 TAGS = "CLOUDGPU_TAGS"  # where a place keeps a machine's tags, as one JSON object; read at each start
@@ -49,10 +49,10 @@ class Place:
     end: str = ""
     ask: str = ""
     keep: str = "/workspace"
-    port: int = USUAL_PORT
+    port: int = DEFAULT_PORT
 
 
-_USUAL = Place()
+_DEFAULT = Place()
 
 
 class Packed(NamedTuple):
@@ -62,7 +62,7 @@ class Packed(NamedTuple):
     env: Mapping[str, str]
 
 
-def container_start(attempt: Attempt, place: Place = _USUAL) -> str:
+def container_start(attempt: Attempt, place: Place = _DEFAULT) -> str:
     """Return the script as text for sh, the same for the same attempt.
 
     It makes a host key once below `place.keep`, says its public half in the container's log, starts SSH for the
@@ -79,12 +79,12 @@ def container_start(attempt: Attempt, place: Place = _USUAL) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def base_of(attempt: Attempt, place: Place = _USUAL) -> str:
+def base_of(attempt: Attempt, place: Place = _DEFAULT) -> str:
     """Return the directory that is ~/.cloudgpu there: the machine's own, since a volume may be in several at once."""
     return f"{place.keep.rstrip('/')}/.cloudgpu-{attempt.machine}"
 
 
-def packed(attempt: Attempt, place: Place = _USUAL) -> Packed:
+def packed(attempt: Attempt, place: Place = _DEFAULT) -> Packed:
     """Return the script as a short command and the variables that it is unpacked from, with the machine's mark.
 
     The image needs sh, base64 and gzip for it, no Python.

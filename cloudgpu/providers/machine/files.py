@@ -17,7 +17,7 @@ from cloudgpu.core.model.offers import Market
 from cloudgpu.providers.machine import source
 
 HERE = "/usr/local/lib/cloudgpu"
-USUAL_PORT = 22
+DEFAULT_PORT = 22
 USER = "cloudgpu"  # whom the boot data make on every machine, whatever its image
 
 
@@ -31,7 +31,7 @@ class Given:
     """
 
     cloud: Literal["aws", "gcp", "azure", "lambda"]
-    ssh_port: int = USUAL_PORT
+    ssh_port: int = DEFAULT_PORT
     reports: bool = False
     volume: str = ""
     can_deallocate: bool = False

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 SECURE = "SECURE"
 OWN_SOURCE = "RunPod's own word of this pod (cost)"
 SOURCE = "RunPod catalogue (GET /v2/catalog/gpus)"
-MOST = 8  # GPUs of one pod
+MAX = 8  # GPUs of one pod
 HTTPS = 443
 STOP_MEANS = (
     "a stop releases the GPU and erases all but /workspace, whose disk then costs 0.20 instead of 0.10 USD a GB-month; "
@@ -83,9 +83,9 @@ def _counts(requirements: Requirements) -> tuple[int, ...]:
     """Return for how many GPUs the catalogue is asked: by the type's name, else as many as are wanted."""
     if requirements.instance_type is not None:
         found = gpus.count_in(requirements.instance_type)
-        return () if found is None or found > MOST else (found,)
+        return () if found is None or found > MAX else (found,)
     wanted = requirements.gpu_count if requirements.gpu is not None else 1
-    return (wanted,) if 1 <= wanted <= MOST else ()
+    return (wanted,) if 1 <= wanted <= MAX else ()
 
 
 def _items(runpod: Runpod, cloud: str, count: int) -> Iterator[Available]:
@@ -137,7 +137,7 @@ def _own_price(runpod: Runpod, item: Available) -> Price | None:
 
 def _price(runpod: Runpod, item: Available) -> Price | None:
     count = gpus.count_in(item.instance_type)
-    if item.provider != KIND or count is None or count > MOST:
+    if item.provider != KIND or count is None or count > MAX:
         return None
     cloud = COMMUNITY if item.zone == COMMUNITY else SECURE
     gpu = _of_type(runpod.stock(cloud, count), item.instance_type, count)
@@ -156,7 +156,7 @@ def sold(runpod: Runpod, item: Available) -> Mapping[str, Any]:
     """Return what the catalogue says of an offer's GPU. Raises NoCapacity where it does not have it there now."""
     count = gpus.count_in(item.instance_type)
     cloud = COMMUNITY if item.zone == COMMUNITY else SECURE
-    stock = runpod.stock(cloud, count) if count is not None and count <= MOST else ()
+    stock = runpod.stock(cloud, count) if count is not None and count <= MAX else ()
     gpu = _of_type(stock, item.instance_type, count or 0)
     if gpu is not None and item.zone in _places(runpod, cloud, gpu):
         return gpu

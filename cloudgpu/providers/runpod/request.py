@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cloudgpu.providers.runpod.client import Runpod
 
 WORKSPACE, SSH_PORT = "/workspace", 22
-LEAST_GB, USUAL_GB, MOST_GB = 10, 50, 4000  # of /workspace; the least is RunPod's
+MIN_GB, DEFAULT_GB, MAX_GB = 10, 50, 4000  # of /workspace; the least is RunPod's
 CONTAINER_DISK, VOLUME_RUNNING, VOLUME_STOPPED = "container_disk", "volume_running", "volume_stopped"
 NO_VOLUMES = "On RunPod, cloudgpu keeps no named volumes."
 OPEN = "SSH of a pod is open to everybody, for RunPod has no rules about who may connect; it takes keys only"
@@ -127,10 +127,10 @@ def _no_volume(name: str) -> InvalidRequest:
 
 
 def _volume_gb(wished: int | None) -> int:
-    if wished is None or LEAST_GB <= wished <= MOST_GB:
-        return USUAL_GB if wished is None else wished
-    message = f"A {WORKSPACE} of {wished:,} GB cannot be: RunPod has {LEAST_GB} to {MOST_GB:,}."
-    raise InvalidRequest(message, field="--disk", value=str(wished), next=f"Ask for {LEAST_GB} to {MOST_GB} GB.")
+    if wished is None or MIN_GB <= wished <= MAX_GB:
+        return DEFAULT_GB if wished is None else wished
+    message = f"A {WORKSPACE} of {wished:,} GB cannot be: RunPod has {MIN_GB} to {MAX_GB:,}."
+    raise InvalidRequest(message, field="--disk", value=str(wished), next=f"Ask for {MIN_GB} to {MAX_GB} GB.")
 
 
 def _attached(call: Call) -> tuple[AttachedResource, ...]:

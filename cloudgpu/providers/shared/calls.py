@@ -29,7 +29,7 @@ GRACE_S = 1.0  # that whoever waits for a read gives it beyond its own time: it 
 OF_ACCOUNTS_S = (
     2 * GRACE_S
 )  # a whole account has more than one of its regions, so that the others' answers are not lost
-MOST = 40  # times as long, in all, for a part that goes on answering: 5 minutes, against one that never comes to an end
+MAX = 40  # times as long, in all, for a part that goes on answering: 5 minutes, against one that never comes to an end
 Answer = TypeVar("Answer")
 Item = TypeVar("Item")
 
@@ -71,7 +71,7 @@ def gather(
     seconds = (patience or patience_s()) + grace
     with Pool(min(at_once, len(items)), what) as pool:
         sent = [pool.submit(ask, item) for item in items]
-        return [one.result() if one.listen(seconds, MOST * seconds) else late(seconds) for one in sent]
+        return [one.result() if one.listen(seconds, MAX * seconds) else late(seconds) for one in sent]
 
 
 def late(seconds: float) -> Silent:

@@ -19,7 +19,7 @@ from cloudgpu.providers.vast import request
 from cloudgpu.providers.vast.client import CLOUD
 from cloudgpu.providers.vast.request import LABEL, Call
 
-MOST_ENV, MOST_LABEL = 32_768, 256  # characters (OpenAPI files)
+MAX_ENV, MAX_LABEL = 32_768, 256  # characters (OpenAPI files)
 _CALL = """
 import json, os, urllib.request
 base, method, body = BASE, METHOD, BODY
@@ -52,15 +52,15 @@ def body(attempt: Attempt) -> dict[str, Any]:
         **script.env,
     }
     size = sum(len(name) + len(value) for name, value in env.items())
-    if size > MOST_ENV:
-        message = f"The template {attempt.boot.template} is too large for {CLOUD}: {size:,} of {MOST_ENV:,} characters."
+    if size > MAX_ENV:
+        message = f"The template {attempt.boot.template} is too large for {CLOUD}: {size:,} of {MAX_ENV:,} characters."
         way = "Take a smaller template, and copy the rest with cloudgpu cp."
         raise InvalidRequest(message, field="template", value=attempt.boot.template, next=way)
     made: dict[str, Any] = {
         "client_id": "me",
         "image": _image(attempt, call),
         "disk": call.disk_gb,
-        "label": f"{LABEL}{attempt.token}"[:MOST_LABEL],
+        "label": f"{LABEL}{attempt.token}"[:MAX_LABEL],
         "runtype": "args",
         "onstart": "/bin/sh",  # with `args`, what begins in place of the image's own program (as dstack does)
         "args": ["-c", script.command],

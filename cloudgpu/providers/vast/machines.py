@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Raw = Mapping[str, Any]
 PAGE = 25  # contracts of one answer, at most
-MOST_PAGES = 400
+MAX_PAGES = 400
 LONGEST_LABEL = 1024  # characters, when it is changed (OpenAPI files)
 PREFIX = "cloudgpu-"
 _ID = re.compile(r"[1-9]\d{0,17}", re.ASCII)
@@ -74,7 +74,7 @@ def pages(vast: Vast, filters: Mapping[str, Any] | None = None) -> Iterator[Raw]
         token = said.get("next_token")
         if token is None:
             return
-        if str(token) in seen or len(seen) >= MOST_PAGES:
+        if str(token) in seen or len(seen) >= MAX_PAGES:
             message = f"{CLOUD}'s listing comes to no end."
             raise ProviderUnavailable(message, field="provider", value=KIND, next="Try again in a minute.")
         seen.add(str(token))

@@ -33,8 +33,8 @@ LIMIT = 1000  # offers of one search: the market has a few thousand
 HTTPS = 443
 VERIFIED, DATACENTER = "VERIFIED", "DATACENTER"  # the regions of the catalogue: hosts wherever they are
 LIST_SOURCE = "vast.ai's offers (POST /api/v0/bundles/, dph_base), the median"
-LEAST_CUDA = 12.4
-LEAST_SPAN = timedelta(hours=1)  # that an offer has to go on for to be shown; a launch asks for its whole lease
+MIN_CUDA = 12.4
+MIN_SPAN = timedelta(hours=1)  # that an offer has to go on for to be shown; a launch asks for its whole lease
 BID_OVER_LEAST = Decimal("1.25")  # of the least bid, so that the next bidder does not take it at once; our choice
 STOPS = "keeps its disk on the host, which costs its storage on; its GPUs go to whoever rents them next"
 SPOT_STOPS = f"{STOPS}; a higher bid stops it, too, without notice"
@@ -193,9 +193,9 @@ def _usual(vast: Vast) -> dict[str, Any]:
     found: dict[str, Any] = {
         "rentable": {"eq": True},
         "direct_port_count": {"gte": 1},
-        "cuda_max_good": {"gte": LEAST_CUDA},
+        "cuda_max_good": {"gte": MIN_CUDA},
         "reliability2": {"gte": vast.options.reliability},
-        "end_date": {"gt": (vast.clock() + LEAST_SPAN).timestamp()},
+        "end_date": {"gt": (vast.clock() + MIN_SPAN).timestamp()},
     }
     if not vast.options.unverified:
         found["verification"] = {"eq": "verified"}

@@ -16,7 +16,7 @@ ENDPOINT = "CLOUDGPU_VAST_ENDPOINT"
 API = "https://console.vast.ai"
 VARIABLE = "VAST_API_KEY"
 KEY_FILES = ("~/.config/vastai/vast_api_key", "~/.vast_api_key")  # vast.ai's own command line: its place, its older one
-USUAL_RELIABILITY = 0.95
+DEFAULT_RELIABILITY = 0.95
 LARGEST_KEY = 4096  # characters
 COUNTRY = re.compile(r"[A-Z]{2}")
 IMAGE = re.compile(r"[a-z0-9][a-z0-9._/:-]*(?::[A-Za-z0-9_][A-Za-z0-9_.-]*|@sha256:[0-9a-f]{64})")
@@ -33,7 +33,7 @@ class VastOptions:
 
     regions: tuple[str, ...] = ()
     exclude_regions: tuple[str, ...] = ()
-    reliability: float = USUAL_RELIABILITY
+    reliability: float = DEFAULT_RELIABILITY
     unverified: bool = False
     image: str | None = None
     key_file: str | None = None
@@ -89,7 +89,7 @@ def _reliability(account: str, key: str, value: object) -> float:
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1:
         return float(value)
     says = f"is {value!r}, which is not a reliability from 0 to 1."
-    raise fault(account, key, value, says, f"Write it like {key} = {USUAL_RELIABILITY}.")
+    raise fault(account, key, value, says, f"Write it like {key} = {DEFAULT_RELIABILITY}.")
 
 
 def _file(account: str, key: str, value: object) -> str:

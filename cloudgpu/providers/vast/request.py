@@ -23,9 +23,9 @@ from cloudgpu.providers.vast.options import IMAGE
 if TYPE_CHECKING:
     from cloudgpu.providers.vast.client import Vast
 
-USUAL_GB, LEAST_GB, MOST_GB = 40, 8, 4000  # of a container's disk: fixed for its life
+DEFAULT_GB, MIN_GB, MAX_GB = 40, 8, 4000  # of a container's disk: fixed for its life
 # Tags of NVIDIA's repository on Docker Hub, recalled and not looked up; the second is for Blackwell.
-USUAL_IMAGE, NEW_IMAGE = ("nvidia/cuda:12.4.1-cudnn-devel-ubuntu22.04", "nvidia/cuda:12.8.1-cudnn-devel-ubuntu22.04")
+DEFAULT_IMAGE, NEW_IMAGE = ("nvidia/cuda:12.4.1-cudnn-devel-ubuntu22.04", "nvidia/cuda:12.8.1-cudnn-devel-ubuntu22.04")
 NEW_CUDA = 12.8
 BLACKWELL = ("B200", "B300", "RTX5080", "RTX5090", "RTXPRO6000")
 LABEL = "cg-"  # begins the label of every contract of ours; the launch's token follows
@@ -141,11 +141,11 @@ def _apart(request: LaunchRequest) -> tuple[str, ...]:
 
 def _disk_gb(wished: int | None) -> int:
     if wished is None:
-        return USUAL_GB
-    if LEAST_GB <= wished <= MOST_GB:
+        return DEFAULT_GB
+    if MIN_GB <= wished <= MAX_GB:
         return wished
     message = f"A disk of {wished:,} GB cannot be on {CLOUD}."
-    raise InvalidRequest(message, field="--disk", value=str(wished), next=f"Ask for {LEAST_GB} to {MOST_GB} GB.")
+    raise InvalidRequest(message, field="--disk", value=str(wished), next=f"Ask for {MIN_GB} to {MAX_GB} GB.")
 
 
 def _check_end(vast: Vast, request: LaunchRequest, item: Available, ask: Mapping[str, Any]) -> None:
@@ -157,7 +157,7 @@ def _check_end(vast: Vast, request: LaunchRequest, item: Available, ask: Mapping
 
 def _usual_image(item: Available, ask: Mapping[str, Any]) -> str:
     if item.accelerators[0].name not in BLACKWELL:
-        return USUAL_IMAGE
+        return DEFAULT_IMAGE
     if float(ask.get("cuda_max_good") or 0) < NEW_CUDA:
         message = f"The driver of {item.zone} is too old for {item.accelerators[0].name}: it has no CUDA {NEW_CUDA}."
         raise NoCapacity(message, field="offer", value=item.zone)

@@ -15,7 +15,7 @@ from cloudgpu.testing.fake.machines import FakeMachine
 from cloudgpu.testing.fake.resources import FakeResource
 from cloudgpu.testing.fake.store import Cloud
 
-USUAL_GB = 64
+DEFAULT_GB = 64
 
 
 def add(cloud: Cloud, resource: FakeResource) -> FakeResource:
@@ -29,7 +29,7 @@ def add(cloud: Cloud, resource: FakeResource) -> FakeResource:
 def add_system_disk(cloud: Cloud, machine: FakeMachine, attempt: Attempt, *, stays: bool) -> None:
     """Give a new machine its system disk, which is at least as large as its image."""
     image = cloud.resources.get(str(attempt.call.get("image")))
-    size = max(attempt.request.setup.disk_gb or USUAL_GB, image.size_gb if image else 0)
+    size = max(attempt.request.setup.disk_gb or DEFAULT_GB, image.size_gb if image else 0)
     made = machine.made_at
     disk = FakeResource(
         "", Kind.DISK, machine.region, machine.zone, "", size, machine.tags, made, made, machine.id, stays

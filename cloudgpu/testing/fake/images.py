@@ -10,7 +10,7 @@ from cloudgpu.core.model.instances import TAG_IMAGE, State
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.errors import InstanceNotFound
 from cloudgpu.testing.fake.cloud import refused
-from cloudgpu.testing.fake.disks import USUAL_GB, add, system_disk
+from cloudgpu.testing.fake.disks import DEFAULT_GB, add, system_disk
 from cloudgpu.testing.fake.machines import FakeMachine
 from cloudgpu.testing.fake.resources import FakeResource
 from cloudgpu.testing.fake.store import Cloud
@@ -36,7 +36,7 @@ def begin(
         size, kind = source.size_gb, Kind.SNAPSHOT
     else:
         disk = system_disk(cloud, source.id)
-        size, kind = disk.size_gb if disk else USUAL_GB, Kind.IMAGE
+        size, kind = disk.size_gb if disk else DEFAULT_GB, Kind.IMAGE
     made = add(cloud, FakeResource("", kind, source.region, "", name, size, dict(tags), now, ready))
     return _finished(cloud, made, now)
 

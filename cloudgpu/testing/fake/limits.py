@@ -21,7 +21,7 @@ from cloudgpu.testing.fake.market import REGIONS, usd_per_hour
 from cloudgpu.testing.fake.store import Cloud
 
 CODES: Mapping[Market, str] = {Market.ON_DEMAND: "fake-gpus-on-demand", Market.SPOT: "fake-gpus-spot"}
-USUAL = 10_000.0  # GPUs
+DEFAULT = 10_000.0  # GPUs
 USES: Mapping[str, str] = {
     "launch": "launch machines",
     "get": "look at machines",
@@ -76,7 +76,7 @@ def request(cloud: Cloud, region: str, code: str, limit: float) -> str:
     """Keep a request for a higher limit and return its id; raise InvalidRequest for what nobody could grant."""
     check_region(region)
     _check_code(code)
-    now = cloud.quotas.get(f"{region}/{code}", USUAL)
+    now = cloud.quotas.get(f"{region}/{code}", DEFAULT)
     if not limit > now:
         raise refused("--request", f"{limit:g}", f"{code} is {now:g} already in {region}", "ask for more than that")
     cloud.requests.append(f"{region}/{code}={limit:g}")
@@ -105,7 +105,7 @@ def check_region(region: str) -> None:
 def _quota(cloud: Cloud, account: str, region: str, market: Market, machines: Iterable[FakeMachine]) -> Quota:
     code = CODES[market]
     used = sum(gpu.count for machine in machines if machine.market is market for gpu in machine.accelerators)
-    limit = cloud.quotas.get(f"{region}/{code}", USUAL)
+    limit = cloud.quotas.get(f"{region}/{code}", DEFAULT)
     name = f"GPUs of machines {'on spot' if market is Market.SPOT else 'on demand'}"
     return Quota("fake", account, region, code, name, market, "GPU", limit, used)
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     )
 
 T = TypeVar("T")
-MOST_POINTS = 400  # of a curve; a longer one leaves out days, never its last or the one on which the two met
+MAX_POINTS = 400  # of a curve; a longer one leaves out days, never its last or the one on which the two met
 _MICROS = 1_000_000
 
 
@@ -262,7 +262,7 @@ def _curve(story: Story) -> Iterator[ComparedDay]:
     if history is None:
         return
     points, number = side.points, side.owned.number
-    step = -(-len(points) // MOST_POINTS)
+    step = -(-len(points) // MAX_POINTS)
     for index, point in enumerate(points):
         last = index == len(points) - 1
         if index % step and not last and point.at != side.past:

@@ -22,7 +22,7 @@ BAR = 12  # pixels
 LETTER = 6.9  # pixels that a digit of an axis is wide, at most
 LONGEST = 24  # characters of a name beside a bar
 NARROWEST = 260  # pixels of a chart on a telephone
-MOST_POINTS = 400
+MAX_POINTS = 400
 FEW_BARS = 31
 Step = Literal["day", "week", "month"]
 ACTIVITIES = ("busy", "used", "idle", "unknown")
@@ -148,7 +148,7 @@ class _Place:
 
 
 def _thinned(points: Sequence[Point]) -> Sequence[Point]:
-    step = -(-len(points) // MOST_POINTS)
+    step = -(-len(points) // MAX_POINTS)
     return points if step == 1 else [*points[:-1:step], points[-1]]
 
 

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
         StopSavings,
     )
 
-MOST_DAYS = 400  # a chart has no room for more: beyond it, months
-MOST_MACHINES = 200
+MAX_DAYS = 400  # a chart has no room for more: beyond it, months
+MAX_MACHINES = 200
 _SECOND = 1_000_000
 
 
@@ -90,7 +90,7 @@ def days_value(found: Daily, last: date) -> DaysOfReport:
         return DaysOfReport("day", [])
     first = next(iter(found.days))
     last = max(last, next(reversed(tuple(found.days))))
-    by_month = (last - first).days >= MOST_DAYS
+    by_month = (last - first).days >= MAX_DAYS
     sums: dict[str, dict[str, list[Sums]]] = {}
     for day in _dates(first, last):
         projects = sums.setdefault(f"{day:%Y-%m}" if by_month else f"{day}", {})
@@ -164,12 +164,12 @@ def _job(key: str, tally: CostTotals, amount: Money, job: Job | None) -> ReportJ
 
 
 def machines_value(found: Iterable[MachineSummary], resources: Iterable[CostTotals]) -> MachinesOfReport:
-    """Return the machines, the dearest first and `MOST_MACHINES` at most, with sums of the others and of kept things.
+    """Return the machines, the dearest first and `MAX_MACHINES` at most, with sums of the others and of kept things.
 
     With these sums they add up to the total.
     """
     machines = sorted(found, key=lambda one: (-one.tally.amount, one.machine.id))
-    first, rest = machines[:MOST_MACHINES], machines[MOST_MACHINES:]
+    first, rest = machines[:MAX_MACHINES], machines[MAX_MACHINES:]
     kept = [_sums(one) for one in resources]
     exact = [*(_sums(one.tally) for one in first), added(_sums(one.tally) for one in rest), added(kept)]
     amounts = shares(one.amount for one in exact)

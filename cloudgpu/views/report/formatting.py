@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 FINE = Decimal(10)  # dollars in all: below it amounts are shown with two more digits, as `cost` does
 NOT_KNOWN = "not known"
-LEAST = 0.01  # a number that is smaller, and not zero, is said to be so
+MIN = 0.01  # a number that is smaller, and not zero, is said to be so
 _DAY = len("2026-11-20")
 _MONTH = len("2026-11")
 
@@ -128,8 +128,8 @@ class Clock:
 def hours_text(seconds: float) -> str:
     """Return seconds as hours: two digits below ten, one below a hundred; never zero for what is none."""
     hours = seconds / 3600
-    if 0 < hours < LEAST:
-        return f"<{LEAST}"
+    if 0 < hours < MIN:
+        return f"<{MIN}"
     places = 2 if 0 < hours < 9.995 else 1 if 0 < hours < 99.95 else 0  # noqa: PLR2004
     return f"{hours:,.{places}f}"
 
@@ -139,8 +139,8 @@ def number_text(value: float | str | None) -> str:
     if value is None:
         return NOT_KNOWN
     number = Decimal(value)
-    if 0 < number < Decimal(f"{LEAST}"):
-        return f"<{LEAST}"
+    if 0 < number < Decimal(f"{MIN}"):
+        return f"<{MIN}"
     return f"{number:,.2f}".rstrip("0").rstrip(".")
 
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 CaseName = Literal["low", "expected", "high"]
 MARK = "<!-- cloudgpu report -->"  # the first line: what is not ours is never written over
-MOST_DAYS = 62  # days one by one; of more, the months
-MOST_ROWS = 20  # of machines; the others are one row
+MAX_DAYS = 62  # days one by one; of more, the months
+MAX_ROWS = 20  # of machines; the others are one row
 NONE = "(none)"
 _MARKUP = re.compile(r"([\\`*_{}\[\]<>|~#&])|(?<=http)(:)|(?<=https)(:)|(?<=www)(\.)", re.IGNORECASE)
 
@@ -116,7 +116,7 @@ def _spent(document: ReportDocument, shown: Amounts) -> Iterator[str]:
 
 def _few_days(document: ReportDocument) -> tuple[str, list[tuple[str, str]]]:
     days = [(one["day"], one["usd"]) for one in document["days"]]
-    if document["step"] == "month" or len(days) <= MOST_DAYS:
+    if document["step"] == "month" or len(days) <= MAX_DAYS:
         return document["step"], days
     months: dict[str, Decimal] = {}
     for day, amount in days:
@@ -152,7 +152,7 @@ def _jobs(document: ReportDocument, shown: Amounts) -> Iterator[str]:
         yield "## Jobs"
         rows = [
             [one.name, one.state, hours_text(one.seconds), shown(one.usd)]
-            for one in job_rows(document["jobs"], MOST_ROWS)
+            for one in job_rows(document["jobs"], MAX_ROWS)
         ]
         rows.append(["in all", "", "", shown(document["total"]["usd"])])
         yield _table(["job", "state", "hours", "cost"], rows, right=2)
@@ -166,9 +166,9 @@ def _machines(document: ReportDocument, shown: Amounts) -> Iterator[str]:
         return
     rows = [
         [one["name"] or one["id"], one["gpu"] or "no GPU", one["provider"], shown(one["usd"]), *_times(one)]
-        for one in found[:MOST_ROWS]
+        for one in found[:MAX_ROWS]
     ]
-    more = len(found) - MOST_ROWS + document["machines_left_out"]
+    more = len(found) - MAX_ROWS + document["machines_left_out"]
     yield _table(["machine", "GPU", "where", "cost", *_TIMES], rows, right=6)
     if more > 0:
         yield f"And {more} more, each of which cost less."

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     )
 
 NAMED = 8  # projects with a colour of their own; more are one layer
-MOST_BARS = 120  # days with a bar each
+MAX_BARS = 120  # days with a bar each
 DRAWN = 20  # machines with a bar
-MOST_ROWS = 62  # days in a table of curves; of a longer time it has the months' ends
+MAX_ROWS = 62  # days in a table of curves; of a longer time it has the months' ends
 NO_PROJECT = "no project"
 CASES = ("low", "expected", "high")
 
@@ -71,7 +71,7 @@ def _periods(
     days: Sequence[tuple[date, Mapping[str, str]]], step: Step
 ) -> tuple[Step, dict[date, dict[str, list[str]]]]:
     """Return the periods that have a bar, with each project's amounts: weeks, where days would be too thin to tell."""
-    if step == "day" and days and (days[-1][0] - days[0][0]).days >= MOST_BARS:
+    if step == "day" and days and (days[-1][0] - days[0][0]).days >= MAX_BARS:
         step, days = "week", [(day - timedelta(days=day.weekday()), projects) for day, projects in days]
     found: dict[date, dict[str, list[str]]] = {}
     for begin, projects in days:
@@ -138,7 +138,7 @@ def curve_chart(found: CompareDocument, amounts: Amounts, clock: Clock) -> Chart
     svg = cumulative(points, meeting, "Cloud and desktop: what they have cost in all", message)
     rows = [
         [day_text(clock.date(one["day"])), amounts(one["cloud_usd"]), amounts(one["desktop_usd"])]
-        for one in (days if len(days) <= MOST_ROWS else _month_ends(days))
+        for one in (days if len(days) <= MAX_ROWS else _month_ends(days))
     ]
     return Chart(svg, legend, "day", ["At the end of", "Cloud", "Desktop"], rows)
 

@@ -10,7 +10,7 @@ from math import ceil, floor, log10
 
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 YEAR = 12  # months
-LEAST = 1e-12  # no amount is smaller, and what floats make of smaller ones is no axis
+MIN = 1e-12  # no amount is smaller, and what floats make of smaller ones is no axis
 _MONTH_STEPS = (1, 2, 3, 6, 12, 24, 60, 120, 600)
 _DAY_STEPS = (1, 2, 7, 14)
 
@@ -58,7 +58,7 @@ def percent(share: float) -> str:
 
 def levels(highest: float, at_most: int = 4) -> tuple[float, ...]:
     """Return round figures from zero up to the first that is not below `highest`, `at_most` steps of 1, 2 or 5."""
-    if not highest > LEAST:
+    if not highest > MIN:
         return (0.0, 1.0)
     size = 10.0 ** floor(log10(highest / at_most))
     step = next(one * size for one in (1, 2, 5, 10) if one * size * at_most >= highest * (1 - 1e-9))

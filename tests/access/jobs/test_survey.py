@@ -183,7 +183,7 @@ def test_the_plan_gets_the_largest_that_stay_out_with_the_sums_of_directories(tm
     fill(tmp_path, {".gitignore": "*.bin\nvenv/\n", "1.bin": b"1" * 30, "venv/a/b": b"1" * 40, "venv/c": b"1" * 2})
     found = survey(tmp_path).omissions
     assert found.largest == (LeftOut("venv", 42, "ignored"), LeftOut("1.bin", 30, "ignored"))
-    monkeypatch.setattr(module, "MOST_COUNTED", 1)
+    monkeypatch.setattr(module, "MAX_COUNTED", 1)
     walk = module._Walk(str(tmp_path), module.read_includes([]), frozenset(), countable=1)
     walk.run()
     assert [one.at_least for one in walk.left_out if one.path == "venv"] == [True]

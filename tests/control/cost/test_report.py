@@ -132,7 +132,7 @@ def test_periods_zones_and_currencies(lab):
 
 
 def test_many_machines_are_the_dearest_and_a_rest_that_adds_up(lab, monkeypatch):
-    monkeypatch.setattr("cloudgpu.views.report.document.MOST_MACHINES", 2)
+    monkeypatch.setattr("cloudgpu.views.report.document.MAX_MACHINES", 2)
     for number in range(4):
         lab.up(name=f"m{number}", new=True, project="a" if number % 2 else "b")
         lab.later(minutes=20)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.core.activity.agent_status import LONGEST_TEXT, MOST_SAMPLES, RING, parse_agent_status
+from cloudgpu.core.activity.agent_status import LONGEST_TEXT, MAX_SAMPLES, RING, parse_agent_status
 from cloudgpu.core.activity.idle import ACTIVE, IDLE, UNKNOWN, Thresholds, judge
 
 NOW = 1_800_000_000.0
@@ -83,7 +83,7 @@ def test_an_agent_of_an_earlier_version_is_said_to_be_one():
         (answer(now=10**400), "now is larger than any number of ours, which cannot be"),
         (answer(up_since=NOW + 60), "up_since is 1800000060, which cannot be"),
         (answer(samples={}), "samples is not a list"),
-        (answer(*[{}] * (MOST_SAMPLES + 1)), "samples is not a list of at most 5000"),
+        (answer(*[{}] * (MAX_SAMPLES + 1)), "samples is not a list of at most 5000"),
         (answer(3), "sample 0 is not an object"),
         (answer(bucket(), bucket(cpu="much")), "sample 1: cpu is not a number"),
         (answer(bucket(gpu=101)), "sample 0: gpu is 101"),

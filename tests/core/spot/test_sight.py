@@ -9,7 +9,7 @@ from cloudgpu.core.spot.net import Net
 from cloudgpu.core.spot.policies import POLICIES
 from cloudgpu.core.spot.replay.draws import Draws
 from cloudgpu.core.spot.replay.generated import SHIPPED, generated
-from cloudgpu.core.spot.sight import MOST_LATER, next_try_h, rather
+from cloudgpu.core.spot.sight import MAX_LATER, next_try_h, rather
 from cloudgpu.core.spot.simulate import SpotJob, simulate
 from tests.core.spot.test_simulate import Scripted
 from tests.core.spot.worlds import flickering
@@ -24,7 +24,7 @@ def live(policy, *zones, job=JOB):
 def test_the_next_try_comes_later_with_the_changeover_and_with_each_refusal_up_to_a_limit():
     waits = [next_try_h(0.2, refusals) for refusals in range(8)]
     assert waits == sorted(waits)
-    assert waits[-1] == pytest.approx(MOST_LATER * waits[0])
+    assert waits[-1] == pytest.approx(MAX_LATER * waits[0])
     assert next_try_h(0.1, 10_000) == next_try_h(0.1, 50)
     assert next_try_h(0.5, 0) > next_try_h(0.1, 0) > next_try_h(0.0, 0) == 0
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloudgpu.ledger.samples.packing import packed, unpacked
-from cloudgpu.ledger.samples.store import MOST_A_DAY, SampleStore, sweep, sweep_daily
+from cloudgpu.ledger.samples.store import MAX_A_DAY, SampleStore, sweep, sweep_daily
 
 DAY = timedelta(days=1)
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -199,7 +199,7 @@ def test_a_day_has_a_size_that_it_does_not_pass(shelf):
     big = [{**one, "s": 0.6, "fault": "x" * 300} for one in buckets(*(n / 100 for n in range(5000)))]
     keep(shelf, big)
     keep(shelf, [{**one, "t": one["t"] + 3001} for one in big])
-    assert sum(path.stat().st_size for path in shelf.directory.iterdir()) <= MOST_A_DAY
+    assert sum(path.stat().st_size for path in shelf.directory.iterdir()) <= MAX_A_DAY
 
 
 @pytest.mark.parametrize("name", ["../../elsewhere", "a/b", "", "A" * 300, "..", "\udc80"])

@@ -13,7 +13,7 @@ from cloudgpu.core.model.instances import Instance
 from cloudgpu.errors import Silent
 from cloudgpu.providers.aws.provider import AwsProvider
 from cloudgpu.providers.base import ProviderSettings
-from cloudgpu.providers.patience import USUAL_S, Patience
+from cloudgpu.providers.patience import DEFAULT_S, Patience
 from tests.providers.aws.accounts import calls, machine
 
 EAST = "us-east-1/i-0123456789abcdef0"
@@ -66,7 +66,7 @@ def test_a_read_of_a_region_that_drops_packets_ends_within_its_time(aws, tmp_pat
 
     speak_for_east(provider, drop)
     assert isinstance(provider.get_many([EAST])[EAST], Silent)
-    assert clock.now <= USUAL_S
+    assert clock.now <= DEFAULT_S
 
 
 def test_a_region_that_hangs_keeps_no_answer_of_another(aws, tmp_path):

@@ -9,7 +9,7 @@ from azure.core.exceptions import ServiceRequestError
 
 from cloudgpu.errors import Silent
 from cloudgpu.providers.azure.transport import Transport
-from cloudgpu.providers.patience import USUAL_S, Patience
+from cloudgpu.providers.patience import DEFAULT_S, Patience
 
 
 def test_a_read_that_is_not_even_connected_ends_within_its_time(account):
@@ -28,4 +28,4 @@ def test_a_read_that_is_not_even_connected_ends_within_its_time(account):
     azure._transport = Transport(nothing, wait, azure.patience)
     with pytest.raises(Silent, match="did not answer"), azure.said("read"):
         list(azure.compute.virtual_machines.list_all())
-    assert seconds[0] <= USUAL_S
+    assert seconds[0] <= DEFAULT_S

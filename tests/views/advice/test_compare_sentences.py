@@ -11,7 +11,7 @@ import pytest
 from cloudgpu.core.advice.compare import Case, compared
 from cloudgpu.core.advice.desktop import Depreciation
 from cloudgpu.core.values.money import Money
-from cloudgpu.views.advice.compare import MOST_POINTS, curve
+from cloudgpu.views.advice.compare import MAX_POINTS, curve
 from cloudgpu.views.advice.compare_basis import assumptions
 from cloudgpu.views.advice.compare_sentences import Shown, count, few, hours_text, own_sentence, pace_name, sentence
 from tests.views.a_comparison import BEGIN, DESKTOP, NOW, WON, a_comparison, a_story
@@ -107,7 +107,7 @@ def test_a_long_curve_leaves_out_days_but_never_the_last_or_that_of_the_meeting(
     years = replace(base, end=BEGIN + 1201 * DAY)
     story = of(years, cheap(500))
     days = [one["day"] for one in curve(story)]
-    assert len(days) - 2 <= MOST_POINTS
+    assert len(days) - 2 <= MAX_POINTS
     assert days[-1] == str((BEGIN + 1200 * DAY).date())
     past = story.sides[Case.EXPECTED].past
     assert past is None or str((past - DAY).date()) in days

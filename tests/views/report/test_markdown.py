@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from cloudgpu.views.report.markdown import MARK, MOST_ROWS, escaped, to_markdown
+from cloudgpu.views.report.markdown import MARK, MAX_ROWS, escaped, to_markdown
 from tests.views import pages
 
 
@@ -43,7 +43,7 @@ def test_a_long_history_is_told_by_month_and_machines_beyond_the_first_are_count
     rows = [line for line in tables(text) if re.match(r"\| 20\d\d-\d\d \|", line)]
     assert rows
     assert not [line for line in tables(text) if re.match(r"\| 20\d\d-\d\d-\d\d \|", line)]
-    more = len(document["machines"]) - MOST_ROWS + document["machines_left_out"]
+    more = len(document["machines"]) - MAX_ROWS + document["machines_left_out"]
     assert f"And {more} more, each of which cost less." in text
 
 
@@ -77,7 +77,7 @@ def test_the_table_of_jobs_adds_up_whoever_is_left_out_of_it():
     part = text.partition("## Jobs")[2].partition("## Machines")[0]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in tables(part)][2:]
     assert rows[0] == ["run-0", "setup failed", "1.00", "2.00"]
-    assert [row[0] for row in rows[MOST_ROWS:]] == [
+    assert [row[0] for row in rows[MAX_ROWS:]] == [
         "5 others", "several jobs at once", "idle between jobs", "without a job", "in all",
     ]  # fmt: skip
     assert sum(float(row[3]) for row in rows[:-1]) == float(rows[-1][3]) == 62

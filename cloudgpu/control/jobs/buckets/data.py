@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.jobs.job import Job
 
 ADDRESS_S = 12 * 3600  # how long a machine may fetch with the addresses of one start
-MOST_OBJECTS = 50_000  # an address each: more would be too much for one request
+MAX_OBJECTS = 50_000  # an address each: more would be too much for one request
 GB, CENT = 10**9, 10**7  # bytes, nano-dollars
 
 Listed = list[tuple[str, BucketObject]]  # the path below the destination, empty for the destination itself
@@ -102,8 +102,8 @@ def listed_in(bucket: Bucket, address: BucketAddress) -> Listed:
             itself = [("", one)]
         elif one.key.startswith(below) and not (one.key.endswith("/") and one.size == 0):
             found.append((one.key.removeprefix(below), one))
-        if len(found) > MOST_OBJECTS:
-            says = f"{address.text} holds more than {MOST_OBJECTS:,} objects."
+        if len(found) > MAX_OBJECTS:
+            says = f"{address.text} holds more than {MAX_OBJECTS:,} objects."
             raise _refused(says, address, "Pack them into fewer, larger ones, or name a longer prefix.")
     if not found and not itself:
         raise _refused(f"{address.text} holds nothing.", address, "Correct the bucket or the prefix.")

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.model.machine import Machine
     from cloudgpu.core.spot.situation import Policy
 
-MOST_ROUNDS = 100  # whose lengths are kept
+MAX_ROUNDS = 100  # whose lengths are kept
 ONE_ROUND = timedelta(seconds=30)  # refusals that are closer are of one launch, zone after zone
 PRICES_EVERY = timedelta(minutes=15)  # how often a running spot machine is compared with other places
 _RUNS = (Phase.RUNNING, Phase.ORPHANED)
@@ -85,7 +85,7 @@ def note_round(directory: Path, job: Job, remote: RemoteState | None, now: datet
     if remote is not None and remote.notice and noticed is None:
         noticed = at
     alive = at if runs else before.alive if same else None
-    return _kept(directory, Rounds(at, alive, number, noticed, gaps[-MOST_ROUNDS:], before.priced))
+    return _kept(directory, Rounds(at, alive, number, noticed, gaps[-MAX_ROUNDS:], before.priced))
 
 
 def _kept(directory: Path, found: Rounds) -> Rounds:

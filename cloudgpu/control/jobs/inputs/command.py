@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 _INTERPRETER = re.compile(r"(?:python[0-9.]*|bash|sh|zsh|torchrun)")
 _SCRIPT = re.compile(r"[^-].*\.(?:py|sh)", re.DOTALL)
 _PROGRAM_IN_OPTIONS = {"-c", "-m", "-"}  # of an interpreter: what follows is no file
-_MOST_NAMES = 2000  # that are compared with a misspelt one
-_USUAL = (
+_MAX_NAMES = 2000  # that are compared with a misspelt one
+_DEFAULT = (
     "python",
     "python3",
     "bash",
@@ -65,7 +65,7 @@ def check_command(argv: Sequence[str], workdir: Path, made: Sequence[str] = (), 
 
 def is_unknown(word: str) -> bool:
     """Say whether a bare name is no program of this computer: the machine's own may be others."""
-    usual = word in _USUAL or _INTERPRETER.fullmatch(word)
+    usual = word in _DEFAULT or _INTERPRETER.fullmatch(word)
     return "/" not in word and not usual and shutil.which(word) is None
 
 
@@ -74,7 +74,7 @@ def _check_spelling(word: str) -> None:
         return
     from difflib import get_close_matches
 
-    found = get_close_matches(word, _USUAL, n=1, cutoff=_ALIKE)
+    found = get_close_matches(word, _DEFAULT, n=1, cutoff=_ALIKE)
     if found:
         raise InvalidRequest(
             f"{shown(word)} is not a command of this computer{did_you_mean(found[0])}",
@@ -126,7 +126,7 @@ def _path_of(word: str, workdir: Path) -> Path | None:
 
 
 def _missing(word: str, path: Path, workdir: Path) -> CloudgpuError:
-    meant = near(os.path.relpath(path, workdir), islice(_files(workdir, path.suffix), _MOST_NAMES))
+    meant = near(os.path.relpath(path, workdir), islice(_files(workdir, path.suffix), _MAX_NAMES))
     return InvalidRequest(
         f"{shown(word)} is not in the workdir {workdir}{did_you_mean(meant, '.')}",
         field="CMD",

@@ -19,7 +19,7 @@ from cloudgpu.errors import InvalidRequest
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-USUAL_POLICY = "adaptive"
+DEFAULT_POLICY = "adaptive"
 ON_DEMAND = "on-demand"
 _OTHERS = {
     "or_on_demand": ("--or-on-demand", "--deadline decides itself when on demand is needed."),
@@ -113,7 +113,7 @@ def _read(at: timedelta | datetime | str) -> timedelta | datetime:
 
 def _policy(name: str | None, launch: Mapping[str, str | bool]) -> str:
     if name is None:
-        return ON_DEMAND if launch.get("spot") is False else USUAL_POLICY
+        return ON_DEMAND if launch.get("spot") is False else DEFAULT_POLICY
     if name not in POLICIES:
         known = list(POLICIES)
         raise InvalidRequest(

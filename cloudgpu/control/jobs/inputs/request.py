@@ -22,7 +22,7 @@ from cloudgpu.control.jobs.inputs.env_file import check_variable, read_env_file
 from cloudgpu.control.jobs.inputs.slurm import SlurmOptions, SlurmRequest, parse_slurm
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import NAME, NAME_RULE, made_name, tag_value
-from cloudgpu.core.values.typed import MOST_USD, check_keywords
+from cloudgpu.core.values.typed import MAX_USD, check_keywords
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
     from cloudgpu.core.events.job_lines import DataRecord
 
-MOST_PORT, MOST_TRIES = 65_535, 100
+MAX_PORT, MAX_TRIES = 65_535, 100
 _PORT = re.compile(r"[1-9][0-9]{0,4}")
-USUAL_RESTARTS = 5
-USUAL_EVERY, USUAL_RESULTS_WAIT = timedelta(minutes=10), timedelta(hours=2)
-USUAL_RESULTS = "results"
+DEFAULT_RESTARTS = 5
+DEFAULT_EVERY, DEFAULT_RESULTS_WAIT = timedelta(minutes=10), timedelta(hours=2)
+DEFAULT_RESULTS = "results"
 _OF_A_JOB_TOO = frozenset(
     {"owner", "project", "expose"}
 )  # options of `up` that mean something on a machine that is there, too
@@ -99,18 +99,18 @@ class RunRequest:
     secrets: tuple[str, ...] = ()
     data: tuple[DataRecord, ...] = ()
     ports: tuple[int, ...] = ()
-    results: str = USUAL_RESULTS
+    results: str = DEFAULT_RESULTS
     results_to: str | None = None
     checkpoint: str | None = None
     include: tuple[str, ...] = ()
-    every: timedelta = USUAL_EVERY
+    every: timedelta = DEFAULT_EVERY
     timeout: timedelta | None = None
     max_cost: Money | None = None
     stall: timedelta | None = None
     retries: int = 0
-    restarts: int = USUAL_RESTARTS
+    restarts: int = DEFAULT_RESTARTS
     keep: timedelta = timedelta(0)
-    results_wait: timedelta = USUAL_RESULTS_WAIT
+    results_wait: timedelta = DEFAULT_RESULTS_WAIT
     deadline: DeadlineRequest | None = None
     slurm: SlurmRequest = field(default_factory=SlurmRequest)
     detach: bool = False
@@ -159,14 +159,14 @@ def parse_run(*, environ: Mapping[str, str] | None = None, **asked: Unpack[RunOp
         results_to=results_to,
         checkpoint=checkpoint,
         include=_globs(_words(asked.get("include"), "--include")),
-        every=duration(asked.get("every"), "--every") or USUAL_EVERY,
+        every=duration(asked.get("every"), "--every") or DEFAULT_EVERY,
         timeout=duration(asked.get("timeout"), "--timeout"),
         max_cost=_dollars(asked.get("max_cost")),
         stall=duration(asked.get("stall"), "--stall"),
         retries=_count(asked.get("retries", 0), "--retries"),
-        restarts=_count(asked.get("restarts", USUAL_RESTARTS), "--restarts"),
+        restarts=_count(asked.get("restarts", DEFAULT_RESTARTS), "--restarts"),
         keep=duration(asked.get("keep"), "--keep") or timedelta(0),
-        results_wait=duration(asked.get("results_wait"), "--results-wait") or USUAL_RESULTS_WAIT,
+        results_wait=duration(asked.get("results_wait"), "--results-wait") or DEFAULT_RESULTS_WAIT,
         deadline=parse_deadline(
             asked.get("deadline"), asked.get("work"), asked.get("spot_policy"), launch, on, results_to
         ),
@@ -258,7 +258,7 @@ def _check_launch(launch: Mapping[str, str | bool], on: str | None) -> None:
 def _directories(asked: RunOptions, workdir: Path) -> tuple[str, str | None]:
     """Return where the command writes results and checkpoints, relative to the workdir."""
     results = asked.get("results")
-    found = inside(USUAL_RESULTS if results is None else results, "--results", "results")
+    found = inside(DEFAULT_RESULTS if results is None else results, "--results", "results")
     _check_writable(workdir, found)
     checkpoint = asked.get("checkpoint")
     if checkpoint is None:
@@ -363,10 +363,10 @@ def _ports(given: Sequence[int | str] | int | str | None) -> tuple[int, ...]:
 
 
 def _port(text: str) -> int:
-    if _PORT.fullmatch(text) and int(text) <= MOST_PORT:
+    if _PORT.fullmatch(text) and int(text) <= MAX_PORT:
         return int(text)
     raise InvalidRequest(
-        f"{shown(text)!r} is not a port: it is a whole number from 1 to {MOST_PORT}.",
+        f"{shown(text)!r} is not a port: it is a whole number from 1 to {MAX_PORT}.",
         field="--port",
         value=shown(text),
         next="For example --port 6006 for TensorBoard",
@@ -385,7 +385,7 @@ def _dollars(value: Decimal | str | float | None) -> Money | None:
         return None
     try:
         amount = Decimal(str(value).removeprefix("$"))
-        if amount.is_finite() and 0 < amount <= MOST_USD:
+        if amount.is_finite() and 0 < amount <= MAX_USD:
             return Money.usd(amount)
     except InvalidOperation:
         pass
@@ -398,10 +398,10 @@ def _dollars(value: Decimal | str | float | None) -> Money | None:
 
 
 def _count(value: int, option: str) -> int:
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_TRIES:
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_TRIES:
         return value
     raise InvalidRequest(
-        f"{option} {value} is not a whole number from 0 to {MOST_TRIES}.",
+        f"{option} {value} is not a whole number from 0 to {MAX_TRIES}.",
         field=option,
         value=str(value),
         next=f"For example {option} 2",

@@ -12,7 +12,7 @@ from cloudgpu.errors import InvalidRequest
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-MOST_NODES, MOST_GPUS = 10_000, 64
+MAX_NODES, MAX_GPUS = 10_000, 64
 OF_A_GANG = ("--nodes", "--gpus-per-node", "--once")  # that need no --on, beside the first
 _ARRAY = re.compile(r"\d+(-\d+(:\d+)?)?(,\d+(-\d+(:\d+)?)?)*(%[1-9]\d*)?")
 _WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,@+-]*")
@@ -52,12 +52,12 @@ def parse_slurm(options: Mapping[str, object], on: str | None) -> SlurmRequest:
     given = tuple(
         f"--{name.replace('_', '-')}" for name in SlurmOptions.__annotations__ if options.get(name) not in (None, False)
     )
-    nodes = _whole(options.get("nodes"), "--nodes", MOST_NODES) or 1
+    nodes = _whole(options.get("nodes"), "--nodes", MAX_NODES) or 1
     if on is None:
         _check_own(given, nodes)
     return SlurmRequest(
         nodes=nodes,
-        gpus_per_node=_whole(options.get("gpus_per_node"), "--gpus-per-node", MOST_GPUS),
+        gpus_per_node=_whole(options.get("gpus_per_node"), "--gpus-per-node", MAX_GPUS),
         array=_text(options.get("array"), "--array", _ARRAY, "0-9, 1,3,5 or 0-99%4"),
         after=_text(options.get("after"), "--after", _WORD, "the name of a job, or Slurm's id of it"),
         partition=_text(options.get("partition"), "--partition", _WORD, "one of: sinfo -s"),

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 CONNECT_WITHIN_S = 3.0  # before an end
 REASON_EVERY = timedelta(minutes=10)  # at most, a line that says nothing new but why a job waits
 _ON_THE_WAY = ("CONFIGURING", "COMPLETING", "STAGE_OUT", "SIGNALING")
-MOST_BYTES = 4_000_000  # of Slurm's record: the newest jobs
+MAX_BYTES = 4_000_000  # of Slurm's record: the newest jobs
 
 
 def in_slurm(job: Job, seen: EngineState, names: Mapping[str, str], now: datetime) -> Draft | None:
@@ -83,7 +83,7 @@ def read_record(connection: Connection, machine: Machine) -> tuple[str, timedelt
     from cloudgpu.access.ssh.execute import run
 
     path, out = engine_files(cluster_id(machine)).records, BytesIO()
-    script = f'date +%z; tail -c {MOST_BYTES} "$HOME/{path}" 2>/dev/null || true'
+    script = f'date +%z; tail -c {MAX_BYTES} "$HOME/{path}" 2>/dev/null || true'
     run(connection, ("sh", "-c", script), stdin=None, stdout=out, stderr=BytesIO())
     zone, _, text = out.getvalue().decode("utf-8", "replace").partition("\n")
     hours, minutes = int(zone[:3] or 0), int(zone[0:1] + zone[3:5] if zone[3:5] else 0)

@@ -20,7 +20,7 @@ from cloudgpu.core.spot.situation import Policy
 
 RUNS = 96
 SLOW_RUNS = 48  # of the adaptive policy, which takes longer to simulate
-MOST_TICKS = 144  # of one simulated run: a quotation needs no finer ones
+MAX_TICKS = 144  # of one simulated run: a quotation needs no finer ones
 _FEW = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 _QUICK = "uniform-progress"
 _CENTS_BELOW = 10  # dollars
@@ -62,7 +62,7 @@ def quote(
     model. The same arguments give the same answer. `policy` is a name or a policy, uniform progress without one. It is
     told no more of spot than in a live job. A quotation takes about a third of a second, one of `adaptive` about one.
     """
-    coarse = replace(job, tick_h=max(job.tick_h, job.deadline_h / MOST_TICKS))
+    coarse = replace(job, tick_h=max(job.tick_h, job.deadline_h / MAX_TICKS))
     if coarse.work_h + coarse.changeover_h + coarse.tick_h > coarse.deadline_h:
         coarse = job  # so little slack that each tick counts
     draws = Draws(seed)

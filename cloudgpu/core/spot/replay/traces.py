@@ -16,7 +16,7 @@ from cloudgpu.errors import InvalidRequest
 
 FORMAT = 'Write it like {"metadata": {"gap_seconds": 600}, "data": [1, 0, 1]}, with 1 where spot was available.'
 SHORTEST_GAP, LONGEST_GAP = 1, 86_400  # seconds between two samples
-MOST_SAMPLES = 5_000_000
+MAX_SAMPLES = 5_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +83,8 @@ def _gap(name: str, gap: object) -> float:
 def _data(name: str, data: object) -> bytes:
     if not isinstance(data, list) or not data:
         raise _invalid(name, "has no samples: its data is not a list with at least one number", None)
-    if len(data) > MOST_SAMPLES:
-        raise _invalid(name, f"has more than {MOST_SAMPLES:,} samples", len(data))
+    if len(data) > MAX_SAMPLES:
+        raise _invalid(name, f"has more than {MAX_SAMPLES:,} samples", len(data))
     for place, sample in enumerate(data):
         if not _is_number(sample) or sample < 0:
             raise _invalid(name, f"has a sample at data[{place}] that is not a number of instances", sample)
@@ -109,7 +109,7 @@ def trace_of_changes(name: str, changes: Iterable[tuple[float, bool]], until_s: 
     if not seen:
         return None
     data, place = bytearray(), 0
-    for sample in range(min(MOST_SAMPLES, math.floor((until_s - seen[0][0]) / gap_s) + 1)):
+    for sample in range(min(MAX_SAMPLES, math.floor((until_s - seen[0][0]) / gap_s) + 1)):
         at = seen[0][0] + sample * gap_s
         while place + 1 < len(seen) and seen[place + 1][0] <= at:
             place += 1

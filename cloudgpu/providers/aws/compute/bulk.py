@@ -14,7 +14,7 @@ from cloudgpu.providers.aws.compute import interruption as spot_end
 from cloudgpu.providers.aws.compute.listing import instances
 from cloudgpu.providers.shared.calls import gather, halved
 
-MOST = 1000  # machines in a call: an answer has no more (DescribeInstances), and no call about them is better longer
+MAX = 1000  # machines in a call: an answer has no more (DescribeInstances), and no call about them is better longer
 VALUES = 200  # of a filter: the most that EC2 takes
 Of = TypeVar("Of")
 Found = dict[str, Instance | CloudgpuError]
@@ -39,7 +39,7 @@ def _stopped(aws: Aws, region: str, own: Sequence[str]) -> dict[str, CloudgpuErr
             aws.ec2(region).stop_instances(InstanceIds=list(some))
 
     found: dict[str, CloudgpuError] = {}
-    for batch in _parts(own, MOST):
+    for batch in _parts(own, MAX):
         found |= halved(batch, ask)
     return {ids.joined(region, one): fault for one, fault in found.items()}
 
@@ -71,7 +71,7 @@ def _looked(aws: Aws, region: str, own: Sequence[str]) -> Found:
 
 def _described(aws: Aws, region: str, own: Sequence[str]) -> list[dict[str, Any]]:
     try:
-        return [one for part in _parts(own, MOST) for one in _asked(aws, region, InstanceIds=part)]
+        return [one for part in _parts(own, MAX) for one in _asked(aws, region, InstanceIds=part)]
     except InstanceNotFound:
         filters = ({"Name": "instance-id", "Values": part} for part in _parts(own, VALUES))
         return [one for each in filters for one in _asked(aws, region, Filters=[each])]

@@ -26,7 +26,7 @@ from cloudgpu.providers.shared.rules import AGENT, TIMER, Opening, disk_gb, in_t
 if TYPE_CHECKING:
     from cloudgpu.providers.aws.client import Aws
 
-USUAL_GB = 64
+DEFAULT_GB = 64
 PUBLIC_ADDRESS = "public_ipv4"  # as the price list calls it
 IN_THE_CLOUD = "AWS's own EventBridge Scheduler"
 
@@ -105,7 +105,7 @@ def _place(
 
 def _disk_gb(request: LaunchRequest, image: Image) -> int:
     wished = request.setup.disk_gb
-    return disk_gb(wished, image.name, image.size_gb, usual=USUAL_GB, most=LARGEST_GB, whose="gp3")
+    return disk_gb(wished, image.name, image.size_gb, usual=DEFAULT_GB, most=LARGEST_GB, whose="gp3")
 
 
 def _attached(request: LaunchRequest, item: Available, disk_gb: int, volume: Data | None) -> Iterator[AttachedResource]:

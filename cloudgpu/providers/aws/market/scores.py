@@ -16,7 +16,7 @@ from cloudgpu.errors import CloudgpuError
 from cloudgpu.providers.aws.client import Aws, pages
 
 REMEMBERED_FOR = timedelta(hours=1)
-MOST_REGIONS = 10  # of one question (EC2 API Reference, GetSpotPlacementScores)
+MAX_REGIONS = 10  # of one question (EC2 API Reference, GetSpotPlacementScores)
 
 
 def placement_scores(aws: Aws, items: Sequence[Available]) -> list[int | None]:
@@ -28,7 +28,7 @@ def placement_scores(aws: Aws, items: Sequence[Available]) -> list[int | None]:
     if not spot:
         return [None for _ in items]
     name = spot[0].instance_type
-    regions = tuple(sorted({item.region for item in spot if item.instance_type == name})[:MOST_REGIONS])
+    regions = tuple(sorted({item.region for item in spot if item.instance_type == name})[:MAX_REGIONS])
     scores = _remembered(aws, name, regions)
     return [scores.get(item.zone) if item in spot and item.instance_type == name else None for item in items]
 

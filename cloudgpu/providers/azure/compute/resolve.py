@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from cloudgpu.providers.azure.client import Azure
     from cloudgpu.providers.shared.named_volumes import Data
 
-USUAL_GB = 128
+DEFAULT_GB = 128
 PREMIUM, PLAIN = "Premium_LRS", "StandardSSD_LRS"
 PUBLIC_ADDRESS = "public_ip_standard_static_regional"  # as the price list calls it
 OWN = "its own identity deallocates it, so that a shutdown from inside ends what it costs"
@@ -139,7 +139,7 @@ def _call(azure: Azure, request: LaunchRequest, item: Available, found: _Found) 
 
 def _disk_gb(request: LaunchRequest, image: Image) -> int:
     wished = request.setup.disk_gb
-    return disk_gb(wished, image.name, image.size_gb, usual=USUAL_GB, most=LARGEST_GB, whose="Azure")
+    return disk_gb(wished, image.name, image.size_gb, usual=DEFAULT_GB, most=LARGEST_GB, whose="Azure")
 
 
 def _attached(request: LaunchRequest, call: Call, volume: Data | None) -> Iterator[AttachedResource]:

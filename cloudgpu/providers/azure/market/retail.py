@@ -16,10 +16,10 @@ from cloudgpu.errors import CloudgpuError, InvalidRequest, MissingExtra, Provide
 from cloudgpu.parallel import beat
 from cloudgpu.providers.patience import CONNECT_S, patience_s
 
-USUAL, PATH = "https://prices.azure.com", "/api/retail/prices"
+DEFAULT, PATH = "https://prices.azure.com", "/api/retail/prices"
 ENDPOINT = "CLOUDGPU_AZURE_ENDPOINT"
 VERSION = "2023-01-01-preview"  # filters are exact about upper and lower case from here on
-MOST_PAGES = 500
+MAX_PAGES = 500
 SENDS = 5
 _PORTS = {"https": 443, "http": 80}
 Item = Mapping[str, Any]
@@ -29,7 +29,7 @@ class Retail:
     """The price list's server; asks nothing before it is asked, and one that was silent nothing more."""
 
     def __init__(self, seconds: float | None = None) -> None:
-        self.endpoint = os.environ.get(ENDPOINT, USUAL).rstrip("/")
+        self.endpoint = os.environ.get(ENDPOINT, DEFAULT).rstrip("/")
         self._client = _client(self.endpoint, seconds or patience_s())
         self._is_silent = False
 
@@ -41,7 +41,7 @@ class Retail:
         query = {"api-version": VERSION, "currencyCode": "USD", "$filter": meant}
         page = self._page(f"{self.endpoint}{PATH}", query)
         seen = set[str]()
-        for _ in range(MOST_PAGES):
+        for _ in range(MAX_PAGES):
             yield from _items(page)
             following = page.get("NextPageLink")
             if not following:

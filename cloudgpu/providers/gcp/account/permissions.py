@@ -101,7 +101,7 @@ ACTIONS = (
 
 MANAGER = "https://cloudresourcemanager.googleapis.com"
 CALL = "cloudresourcemanager.projects.testIamPermissions"
-MOST = 100
+MAX = 100
 _BAD = 400
 Verdicts = Mapping[str, bool | None]
 
@@ -128,7 +128,7 @@ def _permission(action: Action, allowed: bool | None, why: str) -> Permission:  
 
 
 def _verdicts(gcp: Gcp, names: Sequence[str]) -> Verdicts:
-    parts = [names[start : start + MOST] for start in range(0, len(names), MOST)]
+    parts = [names[start : start + MAX] for start in range(0, len(names), MAX)]
     return dict(pair for part in parts for pair in _asked(gcp, part))
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from cloudgpu.providers.gcp.client import Gcp
     from cloudgpu.providers.shared.named_volumes import Data
 
-USUAL_GB = 64
+DEFAULT_GB = 64
 ADDRESSES = {Market.ON_DEMAND: "external_ip_on_standard_vm", Market.SPOT: "external_ip_on_spot_vm"}
 IN_THE_CLOUD = "Google's own maxRunDuration"
 NEEDS_CLOUD_INIT = ("cloud_init",)  # what an image without it cannot run
@@ -140,7 +140,7 @@ def _risks(gcp: Gcp, network: str) -> list[str]:
 
 def _disk_gb(request: LaunchRequest, image: Image) -> int:
     wished = request.setup.disk_gb
-    return disk_gb(wished, image.name, image.size_gb, usual=USUAL_GB, most=LARGEST_GB, whose="Google")
+    return disk_gb(wished, image.name, image.size_gb, usual=DEFAULT_GB, most=LARGEST_GB, whose="Google")
 
 
 def _guards() -> tuple[str, ...]:

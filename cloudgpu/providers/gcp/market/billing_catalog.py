@@ -16,9 +16,9 @@ COMPUTE = "services/6F81-5844-456A"  # Compute Engine: https://cloud.google.com/
 ENDPOINT = "CLOUDGPU_GCP_ENDPOINT"
 PAGE = 5000  # the most that the method gives at once
 SENDS = 5  # of one page, where Google says that it is busy
-LONGEST_WAIT_S, USUAL_WAIT_S = 60.0, 2.0
+LONGEST_WAIT_S, DEFAULT_WAIT_S = 60.0, 2.0
 TIMEOUT_S = 20.0  # a page is long, and only `catalog refresh` waits for it
-MOST_PAGES = 500
+MAX_PAGES = 500
 
 
 def skus(pause: Callable[[float], None]) -> Iterator[Any]:
@@ -29,7 +29,7 @@ def skus(pause: Callable[[float], None]) -> Iterator[Any]:
     """
     client = _client()
     token, seen = "", set[str]()
-    for _ in range(MOST_PAGES):
+    for _ in range(MAX_PAGES):
         page = _page(client, token, pause)
         yield from page.skus
         token = page.next_page_token
@@ -89,7 +89,7 @@ def _passes(error: CloudgpuError) -> bool:
 
 def _wait(error: CloudgpuError, send: int) -> float:
     asked = error.retry_after if isinstance(error, RateLimited) else None
-    return min(LONGEST_WAIT_S, USUAL_WAIT_S * 2 ** (send - 1) if asked is None else asked)
+    return min(LONGEST_WAIT_S, DEFAULT_WAIT_S * 2 ** (send - 1) if asked is None else asked)
 
 
 def _fault(error: Exception) -> CloudgpuError:
