@@ -45,8 +45,8 @@ def group_names(
     return {key: _named(key, by_id.get(key), query, (labels or {}).get(key, key)) for key in keys}
 
 
-def _named(key: str, machine: Machine | None, asked: CostQuery, label: str) -> GroupName:
-    shown = period_name(key, asked) if asked.by in CALENDAR else (machine and machine.name) or label
+def _named(key: str, machine: Machine | None, query: CostQuery, label: str) -> GroupName:
+    shown = period_name(key, query) if query.by in CALENDAR else (machine and machine.name) or label
     return {
         "name": shown,
         "provider": None if machine is None else machine.provider,

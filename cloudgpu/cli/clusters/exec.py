@@ -51,35 +51,35 @@ class Lines:
                 self._stream.flush()
 
 
-def run_on_all(session: Session, rows: Sequence[Machine], argv: Sequence[str]) -> int:
+def run_on_all(session: Session, machines: Sequence[Machine], argv: Sequence[str]) -> int:
     """Run the command on all these machines at once; return the status of the one that failed first, 0 for none.
 
     It has no input. A machine that cannot be reached has failed with 255, and why is told.
     """
     turn, failed = Lock(), list[int]()
 
-    def run_on(row: Machine) -> None:
-        status = _run_on(session, row, argv, turn)
+    def run_on(machine: Machine) -> None:
+        status = _run_on(session, machine, argv, turn)
         if status:
             failed.append(status)
 
-    with Pool(len(rows)) as pool:
-        for _ in pool.map(run_on, rows):
+    with Pool(len(machines)) as pool:
+        for _ in pool.map(run_on, machines):
             pass
     return failed[0] if failed else 0
 
 
-def _run_on(session: Session, row: Machine, argv: Sequence[str], turn: Lock) -> int:
+def _run_on(session: Session, machine: Machine, argv: Sequence[str], turn: Lock) -> int:
     from cloudgpu.access.ssh.execute import run
     from cloudgpu.control.access.reach import reached
 
-    out, err = (Lines(stream.buffer, row.name, turn) for stream in (sys.stdout, sys.stderr))
+    out, err = (Lines(stream.buffer, machine.name, turn) for stream in (sys.stdout, sys.stderr))
     try:
-        with session.beside() as own, reached(own, row) as connection:
+        with session.beside() as own, reached(own, machine) as connection:
             return run(connection, argv, stdin=None, stdout=cast("IO[bytes]", out), stderr=cast("IO[bytes]", err))
     except CloudgpuError as error:
         with turn:
-            tell(f"error: {row.name}: {error.message} {error.next or ''}".rstrip())
+            tell(f"error: {machine.name}: {error.message} {error.next or ''}".rstrip())
         return FAILED
     finally:
         out.close()

@@ -19,49 +19,49 @@ if TYPE_CHECKING:
 
 
 def extend(
-    session: Session, rows: Sequence[Machine], span: timedelta, reason: str | None, *, yes: bool, output: Format
+    session: Session, machines: Sequence[Machine], span: timedelta, reason: str | None, *, yes: bool, output: Format
 ) -> None:
     """Ask, and move the end of the lease of all nodes."""
     from cloudgpu.cli.launch.running_text import to_extend
     from cloudgpu.cli.render import when
 
-    name = command_name(rows[0])
-    whose = others_note(session, rows[0], "extend")
-    plan = plan_extension_of_all(session, rows, span)
+    name = command_name(machines[0])
+    whose = others_note(session, machines[0], "extend")
+    plan = plan_extension_of_all(session, machines, span)
     moves = "; renew-until moves there too" if plan.moves_renew_until else ""
     end = when(iso(plan.lease.expires), session.clock())
-    value = as_one(cluster(session, rows))
+    value = as_one(cluster(session, machines))
     about = to_extend(value, f"{end}{moves}", plan.added_cost.text(), whose)
-    confirm(f"Extend {name}, all {len(rows)} nodes?", yes=yes, about=about)
+    confirm(f"Extend {name}, all {len(machines)} nodes?", yes=yes, about=about)
     done = extend_all(session, plan, override=reason)
 
     def said(_value: object) -> str:
         ends = when(done.machines[0].expires, session.clock())
         lives = "live until" if all(row.state == "running" for row in done.machines) else "have a lease until"
-        return f"All {len(rows)} nodes of {name} {lives} {ends}{moves}."
+        return f"All {len(machines)} nodes of {name} {lives} {ends}{moves}."
 
     answer(session, done, output, said)
 
 
-def hold(session: Session, rows: Sequence[Machine], until: datetime | None, *, yes: bool, output: Format) -> None:
+def hold(session: Session, machines: Sequence[Machine], until: datetime | None, *, yes: bool, output: Format) -> None:
     """Ask, and hold all nodes until then, or release them (None)."""
     from cloudgpu.cli.render import when
     from cloudgpu.control.lifecycle.lease import check_hold_end, hold_loses_to
 
-    name, now = command_name(rows[0]), session.clock()
-    whose = others_note(session, rows[0], "hold")
+    name, now = command_name(machines[0]), session.clock()
+    whose = others_note(session, machines[0], "hold")
     if until is None:
-        if any(row.expires and row.expires <= iso(now) for row in rows):
+        if any(row.expires and row.expires <= iso(now) for row in machines):
             confirm(f"Release {name}? Its lease is over: it ends within seconds then.{whose}", yes=yes)
-        released = hold_all(session, rows, None)
-        answer(session, released, output, lambda _: f"{name} is not held any more, none of its {len(rows)} nodes.")
+        released = hold_all(session, machines, None)
+        answer(session, released, output, lambda _: f"{name} is not held any more, none of its {len(machines)} nodes.")
         return
     check_hold_end(session, name, until)
-    loses = hold_loses_to(session, rows[0], until)
+    loses = hold_loses_to(session, machines[0], until)
     if loses:
         tell(loses)
     at = when(iso(until), now)
-    billed = and_billed(rows[0], " It is billed meanwhile.")
-    confirm(f"Hold {name}, all {len(rows)} nodes, until {at}?{billed}{whose}", yes=yes)
-    held = hold_all(session, rows, until)
-    answer(session, held, output, lambda _: f"All {len(rows)} nodes of {name} are held until {at}.")
+    billed = and_billed(machines[0], " It is billed meanwhile.")
+    confirm(f"Hold {name}, all {len(machines)} nodes, until {at}?{billed}{whose}", yes=yes)
+    held = hold_all(session, machines, until)
+    answer(session, held, output, lambda _: f"All {len(machines)} nodes of {name} are held until {at}.")

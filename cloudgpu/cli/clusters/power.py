@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 _WHY = "asked by the user"
 
 
-def stop(session: Session, rows: Sequence[Machine], *, yes: bool, output: Format) -> None:
+def stop(session: Session, machines: Sequence[Machine], *, yes: bool, output: Format) -> None:
     """Ask, stop all nodes, and say which of them are proved not to be billed."""
     from cloudgpu.cli.launch.running_text import running_lines, to_stop
     from cloudgpu.control.clusters.power import check_stop_all, stop_all
     from cloudgpu.control.lifecycle.termination_summary import still_running
     from cloudgpu.control.team.law import others_note
 
-    whose = others_note(session, rows[0], "stop")
-    check_stop_all(rows)
-    for line in running_lines(still_running(session, rows)):
+    whose = others_note(session, machines[0], "stop")
+    check_stop_all(machines)
+    for line in running_lines(still_running(session, machines)):
         tell(line)
-    value = cluster(session, rows)
-    about = to_stop(as_one(value), rows[0].stop_effect or "", whose)
-    confirm(f"Stop {value['name']}, all {len(rows)} nodes?", yes=yes, about=about)
-    answer(session, stop_all(session, rows, why=_WHY), output, _stopped)
+    value = cluster(session, machines)
+    about = to_stop(as_one(value), machines[0].stop_effect or "", whose)
+    confirm(f"Stop {value['name']}, all {len(machines)} nodes?", yes=yes, about=about)
+    answer(session, stop_all(session, machines, why=_WHY), output, _stopped)
 
 
 def _stopped(value: ClusterMachinesDocument) -> str:
@@ -46,7 +46,7 @@ def _stopped(value: ClusterMachinesDocument) -> str:
     )
 
 
-def start(session: Session, rows: Sequence[Machine], options: StartOptions, *, wait: bool, output: Format) -> None:
+def start(session: Session, machines: Sequence[Machine], options: StartOptions, *, wait: bool, output: Format) -> None:
     """Ask, with what all nodes cost to the end of their new lease, and start all of them or none."""
     from cloudgpu.cli.launch.running_text import to_start
     from cloudgpu.cli.render import dollars, price, price_briefly, rounded
@@ -57,18 +57,18 @@ def start(session: Session, rows: Sequence[Machine], options: StartOptions, *, w
     from cloudgpu.core.values.money import ZERO, Money, usd
     from cloudgpu.core.values.times import iso
 
-    check_stop_all(rows)
-    until = new_lease(session, rows[0], options.lease, options.renew_until)
-    if any(row.state not in AWAKE for row in rows):
-        lives, prices = until.expires - session.clock(), [row.price for row in rows if row.price]
+    check_stop_all(machines)
+    until = new_lease(session, machines[0], options.lease, options.renew_until)
+    if any(row.state not in AWAKE for row in machines):
+        lives, prices = until.expires - session.clock(), [row.price for row in machines if row.price]
         cost = sum((run_cost(Money(one.nanos_per_hour), lives) for one in prices), ZERO)
-        known = dollars(usd(cost) if len(prices) == len(rows) else None)
+        known = dollars(usd(cost) if len(prices) == len(machines) else None)
         to_the_end = f"{known} for all nodes to the end of their new lease in {rounded(lives.total_seconds())}"
-        value = cluster(session, rows)
+        value = cluster(session, machines)
         hourly = price(value["price"]) if options.verbose else price_briefly(value["price"])
         about = to_start(as_one(value), hourly, to_the_end, iso(until.expires), session.clock())
-        confirm(f"Start {value['name']}, all {len(rows)} nodes?", yes=options.yes, about=about)
-    done = start_all(session, rows, until, override=options.override, no_guard=options.no_guard, wait=wait)
+        confirm(f"Start {value['name']}, all {len(machines)} nodes?", yes=options.yes, about=about)
+    done = start_all(session, machines, until, override=options.override, no_guard=options.no_guard, wait=wait)
     answer(session, done, output, _started)
 
 

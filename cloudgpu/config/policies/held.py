@@ -72,7 +72,11 @@ def with_why(held: Held, why: str) -> Held:
 
 
 def policies_held(
-    machines: Iterable[Machine], named: str | None, law: Law, published: Mapping[str, Published], home: HomeTerms
+    machines: Iterable[Machine],
+    named: str | None,
+    authorization: Law,
+    published: Mapping[str, Published],
+    home: HomeTerms,
 ) -> dict[str, Held]:
     """Return the policy that holds for each machine, by its id; each file is read once.
 
@@ -86,7 +90,7 @@ def policies_held(
     alike: dict[tuple[str | bool | None, ...], Held] = {}  # thousands of machines are chosen for by the same words
     found: dict[str, Held] = {}
     for machine in machines:
-        ours = not law.is_member or law.owns(machine)
+        ours = not authorization.is_member or authorization.owns(machine)
         by_terms = named is None and bool(machine.policy) and bool(machine.terms)
         facts = () if machine.policy else _facts_of(machine).values()
         words = (ours, machine.policy, machine.policy_by, repr(machine.terms) if by_terms else None, *facts)

@@ -76,7 +76,7 @@ def to_end(session: Session, names: Sequence[str], *, all_: bool = False) -> ToE
             machines = _named(session, names)
             law = law_of(session)
             for machine in machines:
-                check_may(session, machine, "end", law=law)
+                check_may(session, machine, "end", authorization=law)
             return ToEnd(machines)
     except LedgerAway as error:
         return _to_end_by_tags(session, names, error, all_=all_)

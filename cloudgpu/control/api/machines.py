@@ -131,10 +131,10 @@ class Machines(Capability):
         _check_words(argv)
         rows = self._session.find_any(name, running=True)
 
-        def run_on(row: Machine) -> Completed | CloudgpuError:
+        def run_on(machine: Machine) -> Completed | CloudgpuError:
             try:
                 with self._session.beside() as own:
-                    return _executed(own, row, argv, None)
+                    return _executed(own, machine, argv, None)
             except CloudgpuError as error:
                 return error
 
@@ -416,13 +416,13 @@ def _check_words(argv: Sequence[str]) -> None:
         raise InvalidRequest("A command is a list of words.", field="CMD", value=argv, next=way_out)
 
 
-def _executed(session: Session, row: Machine, argv: Sequence[str], given: bytes | None) -> Completed:
+def _executed(session: Session, machine: Machine, argv: Sequence[str], given: bytes | None) -> Completed:
     from cloudgpu.access.ssh.connection import Completed
     from cloudgpu.access.ssh.execute import run
     from cloudgpu.control.access.reach import reached
 
     out, err = BytesIO(), BytesIO()
-    with reached(session, row) as connection:
+    with reached(session, machine) as connection:
         status = run(connection, argv, stdin=None if given is None else BytesIO(given), stdout=out, stderr=err)
     return Completed(status, out.getvalue(), err.getvalue())
 

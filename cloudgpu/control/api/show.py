@@ -47,32 +47,32 @@ def shown(
     return cast("ShownClusterDocument", whole)
 
 
-def _refreshed(session: Session, row: Machine) -> Machine:
+def _refreshed(session: Session, machine: Machine) -> Machine:
     from cloudgpu.control.inventory.sync import refresh as look
 
-    return look(session, row, note=True) if row.provider_id and not row.terminated_at else row
+    return look(session, machine, note=True) if machine.provider_id and not machine.terminated_at else machine
 
 
-def _all_refreshed(session: Session, rows: Sequence[Machine]) -> tuple[Machine, ...]:
+def _all_refreshed(session: Session, machines: Sequence[Machine]) -> tuple[Machine, ...]:
     """Ask about all nodes, in as few calls as that takes; raise the first fault where one is not answered."""
     from cloudgpu.control.inventory.sync_some import sync_some
 
-    faults = sync_some(session, [row for row in rows if row.provider_id and not row.terminated_at])
+    faults = sync_some(session, [row for row in machines if row.provider_id and not row.terminated_at])
     for fault in faults.values():
         raise fault
-    return tuple(session.ledger.machine(row.id) or row for row in rows)
+    return tuple(session.ledger.machine(row.id) or row for row in machines)
 
 
 def _shown(
-    session: Session, row: Machine, value: MachineDocument, *, refresh: bool, history: bool, why: bool
+    session: Session, machine: Machine, value: MachineDocument, *, refresh: bool, history: bool, why: bool
 ) -> ShownDocument:
     document: ShownDocument = {**value}  # type: ignore[typeddict-item]  # what is not asked for lacks
     if why:
         from cloudgpu.control.reaper.explain import explained
 
-        document["why"] = explained(session, row, refresh=refresh)
+        document["why"] = explained(session, machine, refresh=refresh)
     if history:
-        document["history"] = [_line(event) for event in _lines_about(session, row)]
+        document["history"] = [_line(event) for event in _lines_about(session, machine)]
     return document
 
 

@@ -34,9 +34,9 @@ FRESH_FOR = timedelta(minutes=15)
 class NotAdmitted(Exception):
     """A budget does not admit the request; the transaction ends with nothing written."""
 
-    def __init__(self, ask: AdmissionRequest) -> None:
+    def __init__(self, request: AdmissionRequest) -> None:
         super().__init__("a budget does not allow it")
-        self.ask = ask
+        self.ask = request
 
 
 def sync_before_admission(session: Session, accounts: Mapping[str, str], covers: Callable[[Budget], bool]) -> None:

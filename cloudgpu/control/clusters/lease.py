@@ -74,7 +74,7 @@ def extend_all(session: Session, extension: ClusterExtension, *, override: str |
     machines = extension.machines
     law = law_of(session)
     for machine in machines:
-        check_may(session, machine, "extend", law=law)
+        check_may(session, machine, "extend", authorization=law)
     check_override(session, override)
     if extension.moves_renew_until:
         session.check_launchable()
@@ -104,7 +104,7 @@ def hold_all(session: Session, machines: Sequence[Machine], until: datetime | No
     """Hold all nodes of a cluster until then, or release them (None); a fault for each of which that is not known."""
     law = law_of(session)
     for machine in machines:
-        check_may(session, machine, "hold", law=law)
+        check_may(session, machine, "hold", authorization=law)
     single.check_hold_end(session, command_name(machines[0]), until)
     check_credit_of_hold(session, machines, until)
     with lock_machine(session, machines[0]):

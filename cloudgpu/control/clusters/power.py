@@ -100,4 +100,4 @@ def end_all(session: Session, machines: Sequence[Machine], *, why: str) -> list[
 def _check_may(session: Session, machines: Sequence[Machine], verb: str) -> None:
     law = law_of(session)
     for machine in machines:
-        check_may(session, machine, verb, law=law)
+        check_may(session, machine, verb, authorization=law)

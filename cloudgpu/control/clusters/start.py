@@ -72,15 +72,17 @@ def start_all(
     return ClusterResult(rows_now(session, rows), faults)
 
 
-def _engine_again(session: Session, rows: Sequence[Machine]) -> tuple[CloudgpuError, ...]:
+def _engine_again(session: Session, machines: Sequence[Machine]) -> tuple[CloudgpuError, ...]:
     """Set the engine up on nodes that run again: their addresses may be other ones. Return what kept it from that."""
-    if engine_of_machine(rows[0]) != "slurm":
+    if engine_of_machine(machines[0]) != "slurm":
         return ()
     try:
-        set_up(session, rows)
+        set_up(session, machines)
     except CloudgpuError as error:
-        error.message += f" {command_name(rows[0])} runs{and_billed(rows[0], ' and is billed')}, without its queue."
-        error.next = error.next or f"Run: cloudgpu start {command_name(rows[0])}"
+        error.message += (
+            f" {command_name(machines[0])} runs{and_billed(machines[0], ' and is billed')}, without its queue."
+        )
+        error.next = error.next or f"Run: cloudgpu start {command_name(machines[0])}"
         return (error,)
     return ()
 
@@ -112,7 +114,10 @@ def _looked_at(session: Session, machines: Sequence[Machine]) -> list[Machine]:
 
 
 def _refused_whole(
-    session: Session, rows: Sequence[Machine], asleep: Sequence[Machine], outcomes: Sequence[Machine | CloudgpuError]
+    session: Session,
+    machines: Sequence[Machine],
+    asleep: Sequence[Machine],
+    outcomes: Sequence[Machine | CloudgpuError],
 ) -> None:
     """Stop what was started and raise why, where one of these nodes was not."""
     faults = faults_in(outcomes)
@@ -120,14 +125,14 @@ def _refused_whole(
         return
     first = next((one for one in faults if isinstance(one, NoCapacity)), gravest(faults))
     assert first is not None  # noqa: S101  (for the type checker: there is one)
-    name = command_name(rows[0])
+    name = command_name(machines[0])
     session.tell(f"{name}: {first.message} Stopping the nodes that have started")
     unproved = faults_in(workers_first(session, asleep, stopping(_WHY)))
-    ran = [row.name for row in rows if row not in asleep]
+    ran = [row.name for row in machines if row not in asleep]
     before = f" {', '.join(ran)} ran before, and still {'runs' if len(ran) == 1 else 'run'}." if ran else ""
     worst = gravest(unproved)
     if worst is not None:
-        billed = and_billed(rows[0], " and be billed")
+        billed = and_billed(machines[0], " and be billed")
         worst.message = f"{name} did not start: {first.message} A part of it may run{billed}: {worst.message}{before}"
         worst.next = f"Run: cloudgpu stop {name}"
         raise worst
@@ -137,14 +142,17 @@ def _refused_whole(
 
 
 def _ended_meanwhile(
-    session: Session, rows: Sequence[Machine], asleep: Sequence[Machine], outcomes: Sequence[Machine | CloudgpuError]
+    session: Session,
+    machines: Sequence[Machine],
+    asleep: Sequence[Machine],
+    outcomes: Sequence[Machine | CloudgpuError],
 ) -> None:
     """Stop all that this start has started, where one of it has ended while it started: that was no start."""
-    started, now = {row.id for row in asleep}, rows_now(session, rows)
+    started, now = {row.id for row in asleep}, rows_now(session, machines)
     over = [
         one
         for row, one in zip(now, outcomes, strict=True)
         if isinstance(one, CloudgpuError) and row.id in started and row.state not in AWAKE
     ]
     if over:
-        _refused_whole(session, rows, asleep, over)
+        _refused_whole(session, machines, asleep, over)

@@ -75,7 +75,7 @@ def deducted(session: Session, machines: list[Machine], query: CostQuery, now: d
     return session.ledger.read(lambda view: _deducted(session, view, query, now))
 
 
-def _deducted(session: Session, view: View, asked: CostQuery, now: datetime) -> Deductions:
+def _deducted(session: Session, view: View, query: CostQuery, now: datetime) -> Deductions:
     found: Deductions = {"sustained_use": [], "credits": None}
     machines = view.billable_machines()
 
@@ -85,7 +85,7 @@ def _deducted(session: Session, view: View, asked: CostQuery, now: datetime) -> 
     if any(machine.provider == "gcp" for machine in machines):
         from cloudgpu.core.billing.deductions import sustained
 
-        discounts = sustained(machines, ended, now, asked.since, asked.until)
+        discounts = sustained(machines, ended, now, query.since, query.until)
         found["sustained_use"] = [
             {
                 "account": one.account,
@@ -101,7 +101,7 @@ def _deducted(session: Session, view: View, asked: CostQuery, now: datetime) -> 
         from cloudgpu.core.billing.deductions import after_credits
 
         given = session.settings.credits
-        found["credits"] = _credits(after_credits(given, machines, ended, now, asked.since, asked.until))
+        found["credits"] = _credits(after_credits(given, machines, ended, now, query.since, query.until))
     return found
 
 
@@ -275,13 +275,13 @@ def _of_owner(read: _Read, owner: str) -> _Read:
     return _Read(list(theirs), uses, of_owner(list(read.rows), read.recent, owner)[1])
 
 
-def _last_days(asked: CostQuery, now: datetime) -> CostQuery:
+def _last_days(query: CostQuery, now: datetime) -> CostQuery:
     """Return the last days of the period, of which each is told: whole days, and the begin of the period."""
-    end = now if asked.until is None else min(now, asked.until)
-    last = period("day", end - timedelta(microseconds=1), asked.zone).begin
-    first = midnight(last.astimezone(asked.zone).date() - timedelta(days=DAYS - 1), asked.zone)
-    since = first if asked.since is None else max(first, asked.since)
-    return CostQuery(By.DAY, asked.zone, min(since, end), end, asked.owner)
+    end = now if query.until is None else min(now, query.until)
+    last = period("day", end - timedelta(microseconds=1), query.zone).begin
+    first = midnight(last.astimezone(query.zone).date() - timedelta(days=DAYS - 1), query.zone)
+    since = first if query.since is None else max(first, query.since)
+    return CostQuery(By.DAY, query.zone, min(since, end), end, query.owner)
 
 
 def _days(read: _Read, last: CostQuery, now: datetime) -> list[DayCost]:

@@ -52,11 +52,11 @@ def jobs_spent(session: Session, wanted: Iterable[Job], *, jobs: Mapping[str, Jo
     return costs | {one.id: asks for one in asked if (asks := tariff_cost(one, now)) is not None}
 
 
-def with_tariffs(session: Session, rows: Sequence[Machine]) -> list[Machine]:
+def with_tariffs(session: Session, machines: Sequence[Machine]) -> list[Machine]:
     """Return `View.billable_machines` with a row for each job that somebody else's Slurm charges for.
 
     Reads the jobs only where a machine of one's own may have submitted any.
     """
-    if not any(one.provider == "ssh" for one in rows):
-        return list(rows)
-    return [*rows, *tariff_rows(all_jobs(session).values(), rows)]
+    if not any(one.provider == "ssh" for one in machines):
+        return list(machines)
+    return [*machines, *tariff_rows(all_jobs(session).values(), machines)]

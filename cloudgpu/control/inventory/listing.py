@@ -115,7 +115,7 @@ def _credits(last: LastPass, machines: Collection[Machine], now: datetime) -> li
 
 
 def _clusters(
-    rows: Sequence[Machine], values: Sequence[MachineDocument], queues: Mapping[str, str]
+    machines: Sequence[Machine], values: Sequence[MachineDocument], queues: Mapping[str, str]
 ) -> list[ClusterDocument]:
     from cloudgpu.core.clusters.members import clusters
     from cloudgpu.views.clusters import cluster_value
@@ -123,17 +123,19 @@ def _clusters(
     of = {value["id"]: value for value in values}
     return [
         cluster_value(nodes, [of[node.id] for node in nodes], queue=queues.get(nodes[0].gang.id))
-        for nodes in clusters(rows)
+        for nodes in clusters(machines)
         if nodes[0].gang is not None
     ]
 
 
-def cluster(session: Session, rows: Sequence[Machine], faults: Sequence[CloudgpuError] = ()) -> ClusterMachinesDocument:
+def cluster(
+    session: Session, machines: Sequence[Machine], faults: Sequence[CloudgpuError] = ()
+) -> ClusterMachinesDocument:
     """Return one cluster with its machines: the answer of `stop`, `start`, `extend` and `hold`."""
     from cloudgpu.views.clusters import cluster_value
 
-    values = valued(session, list(rows))
-    return {**cluster_value(rows, values), "machines": values, "failed": [fault.as_dict() for fault in faults]}
+    values = valued(session, list(machines))
+    return {**cluster_value(machines, values), "machines": values, "failed": [fault.as_dict() for fault in faults]}
 
 
 def valued(
@@ -165,9 +167,9 @@ def valued(
     ]
 
 
-def machine(session: Session, row: Machine) -> MachineDocument:
+def machine(session: Session, machine: Machine) -> MachineDocument:
     """Return one machine: the answer of `stop`, `start`, `extend` and `hold`."""
-    (value,) = valued(session, [row])
+    (value,) = valued(session, [machine])
     return value
 
 

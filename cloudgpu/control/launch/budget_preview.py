@@ -129,11 +129,11 @@ def credit_of_plan(session: Session, prepared: Prepared) -> CreditFit | Cloudgpu
     return prepared.credit[0]
 
 
-def check_asking(ask: AdmissionRequest, override: str | None, way: Remedy) -> None:
+def check_asking(request: AdmissionRequest, override: str | None, way: Remedy) -> None:
     """Raise BudgetRefused where a budget does not carry what is asked and `override` does not pass it."""
-    refusals = ask.admission().refusals
+    refusals = request.admission().refusals
     if refusals and (override is None or not all(one.budget.allow_override for one in refusals)):
-        raise refusal(ask, way)
+        raise refusal(request, way)
 
 
 def differences(session: Session, prepared: Prepared, machine: Machine | None) -> list[RequestDifference]:

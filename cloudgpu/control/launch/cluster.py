@@ -114,48 +114,48 @@ def _node(machine: Machine) -> int:
 def _settled(
     session: Session,
     prepared: Prepared,
-    rows: Sequence[Machine],
+    machines: Sequence[Machine],
     deadline: datetime,
     covered: Callable[[Machine], bool],
 ) -> Machine | None:
     """Complete an interrupted launch, or end what it made. Raises LaunchUncertain where that is not known yet."""
-    attempts = _to_send(session, rows) if all(covered(row) for row in rows) else []
+    attempts = _to_send(session, machines) if all(covered(row) for row in machines) else []
     if attempts:
         session.tell(
-            f"{prepared.name or rows[0].name}: an earlier launch was interrupted; sending the same calls again"
+            f"{prepared.name or machines[0].name}: an earlier launch was interrupted; sending the same calls again"
         )
         try:
             send_all(session, attempts, deadline=deadline, closed_by=(NoCapacity,))
         except NoCapacity as error:  # surely not made: the next offer is tried, as the launch would have done
-            session.tell(f"{rows[0].zone}: {error.message}")
-            _end(session, [row for row in rows if row.launch_status == "made"], error.message)
+            session.tell(f"{machines[0].zone}: {error.message}")
+            _end(session, [row for row in machines if row.launch_status == "made"], error.message)
             return None
     else:
-        for row in rows:
+        for row in machines:
             if row.launch_status == "open":
                 settle_by_listing(session, row)
-    now = [session.ledger.machine(row.id) or row for row in rows]
+    now = [session.ledger.machine(row.id) or row for row in machines]
     made = [row for row in now if row.terminated_at is None and row.launch_status == "made"]
-    if len(made) == not_none(rows[0].cluster).nodes:
+    if len(made) == not_none(machines[0].cluster).nodes:
         return made[0]
     _end(session, made, "its launch was interrupted, and not all of its cluster was made")
     return None
 
 
-def _to_send(session: Session, rows: Sequence[Machine]) -> list[Attempt]:
+def _to_send(session: Session, machines: Sequence[Machine]) -> list[Attempt]:
     """Return the calls that complete a launch; none where they cannot be sent again: without them, or too late.
 
     The one call for all nodes is sent again for all of them.
     """
-    provider = session.provider_of(rows[0])
+    provider = session.provider_of(machines[0])
     whole = isinstance(provider, LaunchesTogether)
-    wanted = [row for row in rows if whole or row.launch_status == "open"]
+    wanted = [row for row in machines if whole or row.launch_status == "open"]
     attempts = [saved.load(session.home.attempts, not_none(row.token)) for row in wanted]
-    young = all(session.clock() - from_iso(row.intended_at) < provider.token_rule.lifetime for row in rows)
-    all_there = len(rows) == not_none(rows[0].cluster).nodes and not session.apart and young
+    young = all(session.clock() - from_iso(row.intended_at) < provider.token_rule.lifetime for row in machines)
+    all_there = len(machines) == not_none(machines[0].cluster).nodes and not session.apart and young
     found = [one for one in attempts if one is not None]
     return found if all_there and len(found) == len(wanted) else []
 
 
-def _end(session: Session, rows: Sequence[Machine], why: str) -> None:
-    end_part(session, [row.id for row in rows if row.terminated_at is None], why)
+def _end(session: Session, machines: Sequence[Machine], why: str) -> None:
+    end_part(session, [row.id for row in machines if row.terminated_at is None], why)

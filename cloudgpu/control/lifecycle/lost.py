@@ -63,7 +63,7 @@ def check_lost(session: Session, machine: Machine, option: str) -> None:
 def _check_owner(session: Session, machine: Machine) -> None:
     """Raise where this is not theirs to say: without roles only the owner of that name may."""
     law = law_of(session)
-    check_may(session, machine, "end", law=law)
+    check_may(session, machine, "end", authorization=law)
     if law.role is Role.ALONE and machine.owner and not is_mine(session, machine):
         raise InvalidRequest(
             f"{machine.name} is {machine.owner}'s: only they may record it as gone.",

@@ -67,7 +67,7 @@ def stop_held_together(session: Session, items: Sequence[Item]) -> Outcome:
     with ExitStack() as stack:
         for one in items:
             stack.enter_context(changing(unproved("stop", one.machine.name)))
-        session.ledger.append([_asked(one, now, by(session, one.machine, "stop", law=law)) for one in items])
+        session.ledger.append([_asked(one, now, by(session, one.machine, "stop", authorization=law)) for one in items])
         failed = _asked_and_proved(session, {one.id: one.machine for one in items})
     outcome = Outcome()
     for item in items:

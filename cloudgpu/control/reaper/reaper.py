@@ -283,9 +283,9 @@ def _judged(session: Session, request: ReapOptions, sight: Sight) -> _Judged:
     standing = standings(session, counted)
     over = stops_of(law_of(session), standing, sight.rows, warned_by_budget(sight.rows), session.clock())
 
-    def judge(some: Sequence[Seen], rows: Sequence[Machine]) -> list[Decision]:
+    def judge(some: Sequence[Seen], machines: Sequence[Machine]) -> list[Decision]:
         now, most = session.clock(), request.max_stops
-        return decide(some, over, now, interval=request.interval, max_idle_stops=most, rows=rows)
+        return decide(some, over, now, interval=request.interval, max_idle_stops=most, machines=machines)
 
     decisions = judge(seen, cluster_rows(session, seen, at_work=False))
     return _Judged(sight, held, seen, reports, standing, judge, decisions, clashes)

@@ -87,11 +87,11 @@ def still_to_end(session: Session, items: Sequence[Item], judge: Judge) -> tuple
     return _ends_of(judged, rows)
 
 
-def _ends_of(judged: Sequence[Item], rows: Sequence[Machine]) -> tuple[list[Item], Outcome]:
+def _ends_of(judged: Sequence[Item], machines: Sequence[Machine]) -> tuple[list[Item], Outcome]:
     """Return those that are to be ended, and the others; of a cluster all nodes that run are, or none."""
     ends = [one for one in judged if one.decision.ends]
     kept = [one for one in judged if not one.decision.ends]
-    partly = whole_or_none([one.id for one in ends], rows)
+    partly = whole_or_none([one.id for one in ends], machines)
     outcome = Outcome(spared=[one.left(one.decision.why) for one in kept], again=[one.decision for one in kept])
     outcome.spared += [one.left(PARTLY) for one in ends if one.id in partly]
     return [one for one in ends if one.id not in partly], outcome

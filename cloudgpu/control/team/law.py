@@ -43,19 +43,19 @@ def person_of(session: Session) -> str:
     return session.ledger.person() or session.settings.owner
 
 
-def check_may(session: Session, row: Ownable, verb: str, *, law: Law | None = None) -> Right:
+def check_may(session: Session, row: Ownable, verb: str, *, authorization: Law | None = None) -> Right:
     """Return by which right this verb is theirs on this machine or kept thing; raise RoleNeeded where it is not.
 
     Raises LedgerUnavailable where nobody can say.
     """
-    law = law or law_of(session)
-    if not law.for_lab and law.takes(row.owner):
+    authorization = authorization or law_of(session)
+    if not authorization.for_lab and authorization.takes(row.owner):
         claim_owner(session, row.owner)
-    right = _right(session, law, row, verb)
+    right = _right(session, authorization, row, verb)
     if right is None:
         name = str(row.name).replace("the ", "The ", 1)  # of a kept thing
         raise RoleNeeded(
-            f"{name} is {law.whose(row)}, and {law.person} is a member: only its owner or a payer may {verb} it.",
+            f"{name} is {authorization.whose(row)}, and {authorization.person} is a member: only its owner or a payer may {verb} it.",
             field="name",
             value=row.name,
             next=f"Ask its owner, or a payer: {_who_pays(session)}.",
@@ -71,7 +71,7 @@ def check_may_use(session: Session, volumes: Sequence[Machine]) -> None:
     law = law_of(session)
     if law.is_member and volumes and not any(law.owns(machine) for machine in volumes):
         try:
-            check_may(session, volumes[0]._replace(name=f"the volume {volumes[0].name}"), "use", law=law)
+            check_may(session, volumes[0]._replace(name=f"the volume {volumes[0].name}"), "use", authorization=law)
         except RoleNeeded as refused:
             refused.field, refused.value = "--volume", volumes[0].name
             raise
@@ -84,30 +84,30 @@ def others_note(session: Session, row: Ownable, verb: str) -> str:
     """
     try:
         law = law_of(session)
-        right = check_may(session, row, verb, law=law)
+        right = check_may(session, row, verb, authorization=law)
     except LedgerAway:
         return ""
     return "" if right is Right.OWNER else f" It is {law.whose(row)}; {_BY[right]}."
 
 
-def by(session: Session, row: Ownable, verb: str, *, law: Law | None = None) -> RequestedBy:
+def by(session: Session, row: Ownable, verb: str, *, authorization: Law | None = None) -> RequestedBy:
     """Return what the line of a verb says of whose it is and by which right it was asked; nothing for who is alone.
 
     Who asked stands beside every line: a database of a team signs them.
     """
-    law = law or law_of(session)
-    if law.role is Role.ALONE:
+    authorization = authorization or law_of(session)
+    if authorization.role is Role.ALONE:
         return {}
-    right = _right(session, law, row, verb)
+    right = _right(session, authorization, row, verb)
     whose: RequestedBy = {"whose": row.owner or ""}
     return whose if right is None else {**whose, "right": str(right)}
 
 
-def _right(session: Session, law: Law, row: Ownable, verb: str) -> Right | None:
-    mine, stops = law.owns(row), verb == STOP
-    asks = law.is_member and stops and not mine and not law.for_lab
+def _right(session: Session, authorization: Law, row: Ownable, verb: str) -> Right | None:
+    mine, stops = authorization.owns(row), verb == STOP
+    asks = authorization.is_member and stops and not mine and not authorization.for_lab
     stoppers = _stoppers(session) if asks else Stoppers.OWNER
-    return right_to(law.role, mine=mine, stops=stops, stoppers=stoppers, for_lab=law.for_lab)
+    return right_to(authorization.role, mine=mine, stops=stops, stoppers=stoppers, for_lab=authorization.for_lab)
 
 
 def named_row(resource: ProviderResource) -> Owned:
@@ -181,13 +181,19 @@ def assign_owner(session: Session, owner: str, person: str) -> OwnersDocument:
     return owners(session)
 
 
-def _not_theirs(session: Session, law: Law, owner: str) -> RoleNeeded:
-    names, known = law.people.names(law.person), law.people.person(owner)
-    known = known if known not in (owner, law.person) else None
-    whose = f"The owner's name {owner} belongs to {known}" if known else f"{owner} is not the name of {law.person}"
-    own = names[0] if names else law.usual if law.takes(law.usual) else law.person
+def _not_theirs(session: Session, authorization: Law, owner: str) -> RoleNeeded:
+    names, known = authorization.people.names(authorization.person), authorization.people.person(owner)
+    known = known if known not in (owner, authorization.person) else None
+    whose = (
+        f"The owner's name {owner} belongs to {known}"
+        if known
+        else f"{owner} is not the name of {authorization.person}"
+    )
+    own = (
+        names[0] if names else authorization.usual if authorization.takes(authorization.usual) else authorization.person
+    )
     return RoleNeeded(
-        f"{whose}: launching for somebody else needs the payer's role, and {law.person} is a member.",
+        f"{whose}: launching for somebody else needs the payer's role, and {authorization.person} is a member.",
         field="--owner",
         value=owner,
         next=f'Launch as yourself: --owner {own}, or owner = "{own}" in config.toml; or ask a payer: '

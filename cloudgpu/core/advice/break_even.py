@@ -70,21 +70,21 @@ def first_break_even(begin: datetime, points: Sequence[Point], desktop: Desktop,
     return None
 
 
-def break_even_after(desktop: Desktop, pace: SpendRate, start: Start | None = None) -> timedelta | None:
+def break_even_after(desktop: Desktop, rate: SpendRate, start: Start | None = None) -> timedelta | None:
     """Return how long after the first day the cloud has cost as much as the desktops, both going on at this pace.
 
     Exact to a microsecond; None where that is not within `FURTHEST`. As many desktops as the work takes. In each life
     of a desktop the difference of the two is convex (its worth falls ever slower), so that it rises through zero once.
     """
     begin = start or Start()
-    number, first = _number(begin, pace), begin.elapsed
-    if not first and _cost_difference(FIRST_HOUR, desktop, pace, begin, number) < 0:
+    number, first = _number(begin, rate), begin.elapsed
+    if not first and _cost_difference(FIRST_HOUR, desktop, rate, begin, number) < 0:
         first = FIRST_HOUR  # both have cost nothing yet, where a desktop is counted by what it loses
-    return _first_break_even(first, desktop, pace, begin, number)
+    return _first_break_even(first, desktop, rate, begin, number)
 
 
 def costlier_again(
-    desktop: Desktop, pace: SpendRate, found: timedelta, start: Start | None = None
+    desktop: Desktop, rate: SpendRate, found: timedelta, start: Start | None = None
 ) -> CostlierInterval | None:
     """Return from when to when, after the break-even at `found`, the desktop has cost more once again.
 
@@ -93,101 +93,101 @@ def costlier_again(
     `FURTHEST`.
     """
     begin = start or Start()
-    number = _number(begin, pace)
+    number = _number(begin, rate)
     end = max(1, -(-found // desktop.life)) * desktop.life
     if end >= FURTHEST:
         return None
-    lowest = _lowest(end + MICRO, min(end + desktop.life, FURTHEST), desktop, pace, begin, number)
-    if _cost_difference(lowest, desktop, pace, begin, number) >= -2 - number:  # what rounding leaves is no debt
+    lowest = _lowest(end + MICRO, min(end + desktop.life, FURTHEST), desktop, rate, begin, number)
+    if _cost_difference(lowest, desktop, rate, begin, number) >= -2 - number:  # what rounding leaves is no debt
         return None
     first, last = end, lowest
     while last - first > MICRO:
         middle = first + (last - first) // 2
-        first, last = (middle, last) if _cost_difference(middle, desktop, pace, begin, number) >= 0 else (first, middle)
-    until = _first_break_even(lowest, desktop, pace, begin, number)
+        first, last = (middle, last) if _cost_difference(middle, desktop, rate, begin, number) >= 0 else (first, middle)
+    until = _first_break_even(lowest, desktop, rate, begin, number)
     while (
         until is not None
         and not until % desktop.life
-        and _cost_difference(until + MICRO, desktop, pace, begin, number) < 0
+        and _cost_difference(until + MICRO, desktop, rate, begin, number) < 0
     ):
         until = _first_break_even(
-            until + MICRO, desktop, pace, begin, number
+            until + MICRO, desktop, rate, begin, number
         )  # sold for as much, and bought anew at once
     return CostlierInterval(first, until)
 
 
-def _number(begin: Start, pace: SpendRate) -> int:
-    return max(desktops_needed(begin.elapsed, begin.worked), desktops_needed(DAY, pace.worked))
+def _number(begin: Start, rate: SpendRate) -> int:
+    return max(desktops_needed(begin.elapsed, begin.worked), desktops_needed(DAY, rate.worked))
 
 
 def _first_break_even(
-    first: timedelta, desktop: Desktop, pace: SpendRate, begin: Start, number: int
+    first: timedelta, desktop: Desktop, rate: SpendRate, begin: Start, number: int
 ) -> timedelta | None:
     """Return the first time from `first` on at which the cloud has cost as much; None beyond `FURTHEST`."""
     while first < FURTHEST:
         end = min(FURTHEST, (first // desktop.life + 1) * desktop.life)
-        last = min(end, first + STEP) if _prices_change(desktop, pace) else end
-        if _cost_difference(first, desktop, pace, begin, number) >= 0:
+        last = min(end, first + STEP) if _prices_change(desktop, rate) else end
+        if _cost_difference(first, desktop, rate, begin, number) >= 0:
             return first
-        if _cost_difference(last, desktop, pace, begin, number) >= 0:
-            return _bisected(first, last, desktop, pace, begin, number)
+        if _cost_difference(last, desktop, rate, begin, number) >= 0:
+            return _bisected(first, last, desktop, rate, begin, number)
         first = last if last < end else last + MICRO  # the old one is replaced
     return None
 
 
-def _prices_change(desktop: Desktop, pace: SpendRate) -> bool:
-    return bool(desktop.interest or pace.growth)
+def _prices_change(desktop: Desktop, rate: SpendRate) -> bool:
+    return bool(desktop.interest or rate.growth)
 
 
 def _lowest(
-    first: timedelta, last: timedelta, desktop: Desktop, pace: SpendRate, begin: Start, number: int
+    first: timedelta, last: timedelta, desktop: Desktop, rate: SpendRate, begin: Start, number: int
 ) -> timedelta:
     """Return where within one life the cloud is least ahead, to an hour: where the convex difference turns."""
-    if _prices_change(desktop, pace):
+    if _prices_change(desktop, rate):
         times = [min(last, first + STEP * each) for each in range((last - first) // STEP + 2)]
-        return min(times, key=lambda at: _cost_difference(at, desktop, pace, begin, number))
+        return min(times, key=lambda at: _cost_difference(at, desktop, rate, begin, number))
     while last - first > FIRST_HOUR:
         middle = first + (last - first) // 2
-        falls = _cost_difference(middle + FIRST_HOUR // 2, desktop, pace, begin, number) < _cost_difference(
-            middle, desktop, pace, begin, number
+        falls = _cost_difference(middle + FIRST_HOUR // 2, desktop, rate, begin, number) < _cost_difference(
+            middle, desktop, rate, begin, number
         )
         first, last = (middle, last) if falls else (first, middle)
     return first
 
 
 def _bisected(
-    first: timedelta, last: timedelta, desktop: Desktop, pace: SpendRate, start: Start, number: int
+    first: timedelta, last: timedelta, desktop: Desktop, rate: SpendRate, start: Start, number: int
 ) -> timedelta:
     while last - first > MICRO:
         middle = first + (last - first) // 2
-        if _cost_difference(middle, desktop, pace, start, number) >= 0:
+        if _cost_difference(middle, desktop, rate, start, number) >= 0:
             last = middle
         else:
             first = middle
     return last
 
 
-def _cost_difference(elapsed: timedelta, desktop: Desktop, pace: SpendRate, start: Start, number: int) -> int:
+def _cost_difference(elapsed: timedelta, desktop: Desktop, rate: SpendRate, start: Start, number: int) -> int:
     """Return by how many nano-dollars the cloud has cost more."""
     further = Fraction((elapsed - start.elapsed) // MICRO, DAY // MICRO)
-    cloud = start.cloud + pace.cloud.scaled(further * annuity_factor(pace.growth, elapsed - start.elapsed))
-    worked = min(start.worked + MICRO * int(further * (pace.worked // MICRO)), elapsed * number)
+    cloud = start.cloud + rate.cloud.scaled(further * annuity_factor(rate.growth, elapsed - start.elapsed))
+    worked = min(start.worked + MICRO * int(further * (rate.worked // MICRO)), elapsed * number)
     return (cloud - ownership_cost(desktop, elapsed, worked, number).total).nanos
 
 
-def break_even_by_flat_year(desktop: Desktop, pace: SpendRate) -> timedelta | None:
+def break_even_by_flat_year(desktop: Desktop, rate: SpendRate) -> timedelta | None:
     """Return when the cloud has cost the purchase and every begun year's electricity, as published examples count it.
 
     They charge a whole year's electricity, and its maintenance, on the year's first day; `break_even_after` charges
     both day by day. What the desktop is worth is left out, as there. None where that is not within its first life.
     """
-    if not pace.cloud or _prices_change(desktop, pace):
+    if not rate.cloud or _prices_change(desktop, rate):
         return None
-    year = ownership_cost(desktop, YEAR, pace.worked * (YEAR // DAY))
+    year = ownership_cost(desktop, YEAR, rate.worked * (YEAR // DAY))
     bought, yearly = desktop.purchase.scaled(Fraction(year.number)), year.electricity + year.maintenance
     for begun in range(1, -(-desktop.life // YEAR) + 1):
         spent = bought + yearly.scaled(Fraction(begun))
-        micros = round(Fraction(spent.nanos, pace.cloud.nanos) * (DAY // MICRO))  # may be more than a timedelta holds
+        micros = round(Fraction(spent.nanos, rate.cloud.nanos) * (DAY // MICRO))  # may be more than a timedelta holds
         if micros <= min(begun * YEAR, desktop.life) // MICRO:
             return MICRO * micros
     return None

@@ -241,9 +241,9 @@ def _dearer(
 
 
 def _again(
-    begin: datetime, desktop: Desktop, pace: SpendRate, met: timedelta, start: Start
+    begin: datetime, desktop: Desktop, rate: SpendRate, met: timedelta, start: Start
 ) -> tuple[datetime, datetime | None] | None:
-    found = costlier_again(desktop, pace, met, start)
+    found = costlier_again(desktop, rate, met, start)
     if found is None:
         return None
     return begin + found.since, None if found.until is None else begin + found.until

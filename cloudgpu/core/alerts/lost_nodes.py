@@ -19,13 +19,13 @@ from cloudgpu.core.values.times import from_iso, minute
 _FEW = 3  # nodes that are named one by one
 
 
-def lost_findings(rows: Iterable[Machine], now: datetime) -> Iterator[Finding]:
+def lost_findings(machines: Iterable[Machine], now: datetime) -> Iterator[Finding]:
     """Yield which clusters have lost nodes while others are billed, and which have ended whole though nobody asked.
 
-    `rows` are all machines, those that have ended, too. One that has lost a node is told for as long as that is so, and
+    `machines` are all machines, those that have ended, too. One that has lost a node is told for as long as that is so, and
     anew for each further node; an end for three days, as that of a machine.
     """
-    for nodes in by_cluster(rows).values():
+    for nodes in by_cluster(machines).values():
         cluster = not_none(nodes[0].cluster)
         lost = lost_nodes(nodes)
         if lost and cluster.nodes > 1:

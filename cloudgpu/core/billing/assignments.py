@@ -30,7 +30,7 @@ NOBODY = (Assignment(None, None, ""),)  # of a machine that is not assigned
 
 
 def charges_by_key(
-    use: Usage,
+    usage: Usage,
     now: datetime,
     assignments: Iterable[Assignment],
     *,
@@ -42,22 +42,22 @@ def charges_by_key(
     Parts of nothing are left out.
     """
     found: dict[str, Charge] = {}
-    first, last = billed_span(use, now)
+    first, last = billed_span(usage, now)
     for one in assignments:
         begin, end = _later(one.since, since), _earlier(one.until, until)
         if (begin is not None and begin > last) or (end is not None and end < first) or _is_empty(begin, end):
             continue
-        part = charge(use, now, since=begin, until=end)
+        part = charge(usage, now, since=begin, until=end)
         if part.billed_us or part.high or part.unpriced_us:
             found[one.key] = _joined(found[one.key], part) if one.key in found else part
     return found
 
 
-def key_at(assignments: Sequence[Assignment], use: Usage, moment: datetime) -> str:
+def key_at(assignments: Sequence[Assignment], usage: Usage, moment: datetime) -> str:
     """Return the key of a use at `moment`; bytes belong to the key of the microsecond in which they are billed."""
-    if use.resource is Resource.TRAFFIC:
-        begin = from_iso(use.begin)
-        moment = begin if use.end is None else max(begin, from_iso(use.end) - MICRO)
+    if usage.resource is Resource.TRAFFIC:
+        begin = from_iso(usage.begin)
+        moment = begin if usage.end is None else max(begin, from_iso(usage.end) - MICRO)
     return assignments[bisect_right(assignments, moment, key=_until)].key
 
 

@@ -113,160 +113,164 @@ def total(charges: Iterable[Charge]) -> Sum:
     return found
 
 
-def charge(use: Usage, now: datetime, *, since: datetime | None = None, until: datetime | None = None) -> Charge:
+def charge(usage: Usage, now: datetime, *, since: datetime | None = None, until: datetime | None = None) -> Charge:
     """Return what a use has cost as of `now`, within [`since`, `until`) where they are given.
 
     A use that is still open is billed up to `now`, its minimum at once. Cutting a period anywhere changes no sum.
     """
-    rule = rule_for(use)
+    rule = rule_for(usage)
     cut = Cut(0 if since is None else to_us(since), None if until is None else to_us(until))
-    if use.resource is Resource.TRAFFIC:
-        return _traffic(use, rule, cut)
-    span = span_of(use, rule, to_us(now))
+    if usage.resource is Resource.TRAFFIC:
+        return _traffic(usage, rule, cut)
+    span = span_of(usage, rule, to_us(now))
     micros = cut.length(span.begin, span.end)
-    free = rule.free(use, span.longest_run)
+    free = rule.free(usage, span.longest_run)
     if free:
-        return Charge(use, micros, 0, 0, 0, _list_cost(use, micros, None), 0, (free,))
-    if not use.segments:
-        why = f"no price is known for {use.what}"
-        return Charge(use, micros, 0, 0, 0, _list_cost(use, micros, None), micros, (why,))
-    return _priced(use, rule, span, cut)
+        return Charge(usage, micros, 0, 0, 0, _list_cost(usage, micros, None), 0, (free,))
+    if not usage.segments:
+        why = f"no price is known for {usage.what}"
+        return Charge(usage, micros, 0, 0, 0, _list_cost(usage, micros, None), micros, (why,))
+    return _priced(usage, rule, span, cut)
 
 
-def billed_until(use: Usage) -> str:
+def billed_until(usage: Usage) -> str:
     """Return until when an ended use is or may be billed, as a ledger time."""
-    return iso(EPOCH + span_of(use, rule_for(use), 0).latest * MICRO)
+    return iso(EPOCH + span_of(usage, rule_for(usage), 0).latest * MICRO)
 
 
-def max_cost_to_the_end(use: Usage) -> tuple[str, RateIntervals | None]:
+def max_cost_to_the_end(usage: Usage) -> tuple[str, RateIntervals | None]:
     """Return `billed_until` of an ended usage and its `max_cost_intervals`, None for one without a price."""
-    rule = rule_for(use)
-    span = span_of(use, rule, 0)
+    rule = rule_for(usage)
+    span = span_of(usage, rule, 0)
     until = iso(EPOCH + span.latest * MICRO)
-    return until, _max_cost_intervals(use, rule, span) if use.segments else None
+    return until, _max_cost_intervals(usage, rule, span) if usage.segments else None
 
 
-def billed_span(use: Usage, now: datetime) -> tuple[datetime, datetime]:
+def billed_span(usage: Usage, now: datetime) -> tuple[datetime, datetime]:
     """Return from when to when a usage is or may be billed as of `now`, with its minimum and last billing increment."""
-    span = span_of(use, rule_for(use), to_us(now))
+    span = span_of(usage, rule_for(usage), to_us(now))
     return EPOCH + span.early * MICRO, EPOCH + span.latest * MICRO
 
 
-def billed_units(use: Usage, begin: datetime, end: datetime) -> Fraction:
+def billed_units(usage: Usage, begin: datetime, end: datetime) -> Fraction:
     """Return how much a price is multiplied with for a part of a use that is billed: hours, months or GB, exact."""
-    rule = rule_for(use)
-    if use.per is Per.GB:
-        return Fraction(use.quantity, rule.gb_bytes)
-    return Fraction(use.quantity * weight(use.per, rule, to_us(begin), to_us(end), 0), EXACT)
+    rule = rule_for(usage)
+    if usage.per is Per.GB:
+        return Fraction(usage.quantity, rule.gb_bytes)
+    return Fraction(usage.quantity * weight(usage.per, rule, to_us(begin), to_us(end), 0), EXACT)
 
 
-def max_cost_intervals(use: Usage, now: int) -> list[tuple[int, int, int]]:
+def max_cost_intervals(usage: Usage, now: int) -> list[tuple[int, int, int]]:
     """Return the upper bound of what a usage costs up to `now`, over time: (begin, end, exact parts per microsecond).
 
     `now` is in microseconds since 1970. What is free, or has no price, gives nothing.
     """
-    rule = rule_for(use)
-    return _max_cost_intervals(use, rule, span_of(use, rule, now))
+    rule = rule_for(usage)
+    return _max_cost_intervals(usage, rule, span_of(usage, rule, now))
 
 
-def _max_cost_intervals(use: Usage, rule: Rule, span: Span) -> RateIntervals:
-    if use.resource is Resource.TRAFFIC:
-        counted = _counted(use)
-        return [(counted, counted + 1, _bytes_cost(use, rule))] if use.segments else []
-    if not use.segments or rule.free(use, span.longest_run):
+def _max_cost_intervals(usage: Usage, rule: Rule, span: Span) -> RateIntervals:
+    if usage.resource is Resource.TRAFFIC:
+        counted = _counted(usage)
+        return [(counted, counted + 1, _bytes_cost(usage, rule))] if usage.segments else []
+    if not usage.segments or rule.free(usage, span.longest_run):
         return []
-    return [strand for piece in pieces(use, span.early, span.latest, 1) for strand in intervals_of(use, rule, piece, 1)]
+    return [
+        strand for piece in pieces(usage, span.early, span.latest, 1) for strand in intervals_of(usage, rule, piece, 1)
+    ]
 
 
-def cost_timeline(use: Usage, now: int) -> CostTimeline:
+def cost_timeline(usage: Usage, now: int) -> CostTimeline:
     """Return what a usage costs over time, up to `now` (microseconds since 1970)."""
-    rule = rule_for(use)
-    if use.resource is Resource.TRAFFIC:
-        counted = _counted(use)
-        once = [(counted, counted + 1, _bytes_cost(use, rule))] if use.segments else []
-        return CostTimeline(counted, counted + 1, [] if use.at_most else once, once, once, not use.segments)
-    span = span_of(use, rule, now)
-    if not use.segments or rule.free(use, span.longest_run):
-        return CostTimeline(span.begin, span.end, [], [], [], not rule.free(use, span.longest_run))
-    amount = low = high = _rate_intervals(use, rule, (span.begin, span.end), 0)
-    if any(_uncertainties(use, rule, span)):
-        low = _rate_intervals(use, rule, (span.sure, span.sure_end), -1)
-        high = _rate_intervals(use, rule, (span.early, span.latest), 1)
-        low = [] if use.at_most or rule.maybe_free(use, span.shortest_run) else low
+    rule = rule_for(usage)
+    if usage.resource is Resource.TRAFFIC:
+        counted = _counted(usage)
+        once = [(counted, counted + 1, _bytes_cost(usage, rule))] if usage.segments else []
+        return CostTimeline(counted, counted + 1, [] if usage.at_most else once, once, once, not usage.segments)
+    span = span_of(usage, rule, now)
+    if not usage.segments or rule.free(usage, span.longest_run):
+        return CostTimeline(span.begin, span.end, [], [], [], not rule.free(usage, span.longest_run))
+    amount = low = high = _rate_intervals(usage, rule, (span.begin, span.end), 0)
+    if any(_uncertainties(usage, rule, span)):
+        low = _rate_intervals(usage, rule, (span.sure, span.sure_end), -1)
+        high = _rate_intervals(usage, rule, (span.early, span.latest), 1)
+        low = [] if usage.at_most or rule.maybe_free(usage, span.shortest_run) else low
     return CostTimeline(span.begin, span.end, low, amount, high)
 
 
-def _rate_intervals(use: Usage, rule: Rule, span: tuple[int, int], side: int) -> RateIntervals:
-    return [strand for piece in pieces(use, *span, side) for strand in intervals_of(use, rule, piece, side)]
+def _rate_intervals(usage: Usage, rule: Rule, span: tuple[int, int], side: int) -> RateIntervals:
+    return [strand for piece in pieces(usage, *span, side) for strand in intervals_of(usage, rule, piece, side)]
 
 
-def _priced(use: Usage, rule: Rule, span: Span, cut: Cut) -> Charge:
-    amount = low = high = _sum(use, rule, (span.begin, span.end), cut, 0)
+def _priced(usage: Usage, rule: Rule, span: Span, cut: Cut) -> Charge:
+    amount = low = high = _sum(usage, rule, (span.begin, span.end), cut, 0)
     micros = cut.length(span.begin, span.end)
-    doubts = tuple(_uncertainties(use, rule, span))
+    doubts = tuple(_uncertainties(usage, rule, span))
     if doubts:
-        low = _sum(use, rule, (span.sure, span.sure_end), cut, -1)
-        high = _sum(use, rule, (span.early, span.latest), cut, 1)
-        low = 0 if use.at_most or rule.maybe_free(use, span.shortest_run) else low
-    return Charge(use, micros, low, amount, high, _list_cost(use, micros, amount), 0, doubts if low != high else ())
+        low = _sum(usage, rule, (span.sure, span.sure_end), cut, -1)
+        high = _sum(usage, rule, (span.early, span.latest), cut, 1)
+        low = 0 if usage.at_most or rule.maybe_free(usage, span.shortest_run) else low
+    return Charge(usage, micros, low, amount, high, _list_cost(usage, micros, amount), 0, doubts if low != high else ())
 
 
-def _uncertainties(use: Usage, rule: Rule, span: Span) -> Iterator[str]:
+def _uncertainties(usage: Usage, rule: Rule, span: Span) -> Iterator[str]:
     """Yield each reason why the amount is a range: the sentences that are shown with it."""
-    if any(segment.maybe_from is not None for segment in use.segments[1:]):
+    if any(segment.maybe_from is not None for segment in usage.segments[1:]):
         yield "when its price changed is not known"
-    if is_guessed(use, span.begin):
-        yield f"its price before {use.segments[0].at[:16]} is not known"
+    if is_guessed(usage, span.begin):
+        yield f"its price before {usage.segments[0].at[:16]} is not known"
     if span.sure > span.begin:
-        yield f"whether it ran before {(use.sure_from or '')[:16]} is not known"
+        yield f"whether it ran before {(usage.sure_from or '')[:16]} is not known"
     if span.early < span.begin:
-        yield f"when it began to run, between {(use.maybe_since or '')[:19]} and {use.begin[:19]}, is not known"
-    if use.maybe_until is not None and span.longest_run > span.run + span.begin - span.early:
-        yield f"it ended between {(use.end or '')[:16]} and {(use.maybe_until or '')[:16]}"
+        yield f"when it began to run, between {(usage.maybe_since or '')[:19]} and {usage.begin[:19]}, is not known"
+    if usage.maybe_until is not None and span.longest_run > span.run + span.begin - span.early:
+        yield f"it ended between {(usage.end or '')[:16]} and {(usage.maybe_until or '')[:16]}"
     elif span.latest > span.end:
-        yield f"how {use.provider} rounds so short a use, or one of this system, is not known"
-    if rule.maybe_month_hours and use.per is Per.MONTH:
-        yield f"whether a month of {use.provider} has {rule.maybe_month_hours} hours or the calendar's is not known"
-    maybe = use.at_most or rule.maybe_free(use, span.shortest_run)
+        yield f"how {usage.provider} rounds so short a use, or one of this system, is not known"
+    if rule.maybe_month_hours and usage.per is Per.MONTH:
+        yield f"whether a month of {usage.provider} has {rule.maybe_month_hours} hours or the calendar's is not known"
+    maybe = usage.at_most or rule.maybe_free(usage, span.shortest_run)
     if maybe:
         yield maybe
 
 
-def _sum(use: Usage, rule: Rule, span: tuple[int, int], cut: Cut, side: int) -> int:
+def _sum(usage: Usage, rule: Rule, span: tuple[int, int], cut: Cut, side: int) -> int:
     """Return the exact amount of an interval; `side` -1 takes the lowest price that may have held, 1 the highest."""
     found = 0
-    for begin, end, nanos in pieces(use, *span, side):
+    for begin, end, nanos in pieces(usage, *span, side):
         first, last = cut.of(begin, end)
         if first < last:
-            found += nanos * weight(use.per, rule, first, last, side)
-    return use.quantity * found
+            found += nanos * weight(usage.per, rule, first, last, side)
+    return usage.quantity * found
 
 
-def _traffic(use: Usage, rule: Rule, cut: Cut) -> Charge:
+def _traffic(usage: Usage, rule: Rule, cut: Cut) -> Charge:
     """Charge traffic at the time of its reading.
 
     The counter includes traffic inside the region, so the amount is an upper bound.
     """
-    counted = _counted(use)
+    counted = _counted(usage)
     inside = cut.length(counted, counted + 1)
-    if not use.segments:
-        return Charge(use, 0, 0, 0, 0, None, inside, (f"no price is known for {use.what}",) * inside)
-    amount = _bytes_cost(use, rule) * inside
-    return Charge(use, 0, 0 if use.at_most else amount, amount, amount, None, 0, (use.at_most,) if use.at_most else ())
+    if not usage.segments:
+        return Charge(usage, 0, 0, 0, 0, None, inside, (f"no price is known for {usage.what}",) * inside)
+    amount = _bytes_cost(usage, rule) * inside
+    return Charge(
+        usage, 0, 0 if usage.at_most else amount, amount, amount, None, 0, (usage.at_most,) if usage.at_most else ()
+    )
 
 
-def _counted(use: Usage) -> int:
+def _counted(usage: Usage) -> int:
     """Return the one microsecond in which bytes are billed: the last of those in which they were counted."""
-    begin = parse_us(use.begin)
-    return begin if use.end is None else max(begin, parse_us(use.end) - 1)
+    begin = parse_us(usage.begin)
+    return begin if usage.end is None else max(begin, parse_us(usage.end) - 1)
 
 
-def _bytes_cost(use: Usage, rule: Rule) -> int:
-    return use.quantity * use.segments[-1].nanos * EXACT // rule.gb_bytes
+def _bytes_cost(usage: Usage, rule: Rule) -> int:
+    return usage.quantity * usage.segments[-1].nanos * EXACT // rule.gb_bytes
 
 
-def _list_cost(use: Usage, billed_us: int, amount: int | None) -> int | None:
+def _list_cost(usage: Usage, billed_us: int, amount: int | None) -> int | None:
     """Return the list cost of the billed time. For an on-demand machine that is the charged amount."""
-    if use.resource is Resource.INSTANCE and use.market != "spot" and amount is not None:
+    if usage.resource is Resource.INSTANCE and usage.market != "spot" and amount is not None:
         return amount
-    return None if use.on_demand is None else use.on_demand * use.quantity * billed_us * PARTS
+    return None if usage.on_demand is None else usage.on_demand * usage.quantity * billed_us * PARTS

@@ -220,37 +220,37 @@ class _Part:
 
 
 def _parts(
-    machines: list[Machine], ended: Iterable[Ended], now: datetime, asked: CostQuery, assigned: Assigned
+    machines: list[Machine], ended: Iterable[Ended], now: datetime, query: CostQuery, assigned: Assigned
 ) -> Iterator[_Part]:
-    if asked.by in CALENDAR or asked.by is By.JOB:
-        yield from _in_pieces(machines, ended, now, asked, assigned)
+    if query.by in CALENDAR or query.by is By.JOB:
+        yield from _in_pieces(machines, ended, now, query, assigned)
         return
-    charges = billed(machines, ended, now, since=asked.since, until=asked.until)
-    if asked.from_totals:
+    charges = billed(machines, ended, now, since=query.since, until=query.until)
+    if query.from_totals:
         charges = billed(machines, (), now)
         yield from (
-            _Part(_key(asked.by, machine, resource), machine, resource)
+            _Part(_key(query.by, machine, resource), machine, resource)
             for machine in machines
             for resource in machine.usage_totals
         )
     for one in charges:
         use = one.charge.usage
-        yield _Part(_key(asked.by, one.machine, use.resource, use), one.machine, one.charge)
+        yield _Part(_key(query.by, one.machine, use.resource, use), one.machine, one.charge)
 
 
-def _key(by: By, machine: Machine, resource: str, use: Usage | None = None) -> str:
+def _key(by: By, machine: Machine, resource: str, usage: Usage | None = None) -> str:
     """Return the group of a charge, or of a row's totals; empty where the row does not say."""
     if by is By.INSTANCE:
         return str(machine.id)
     if by is By.RESOURCE:
         return str(resource)
-    if use is not None and by in (By.MARKET, By.PROVIDER):
-        return str(use.market if by is By.MARKET else use.provider)
+    if usage is not None and by in (By.MARKET, By.PROVIDER):
+        return str(usage.market if by is By.MARKET else usage.provider)
     return str(getattr(machine, by) or "")
 
 
 def _in_pieces(
-    machines: list[Machine], ended: Iterable[Ended], now: datetime, asked: CostQuery, assigned: Assigned
+    machines: list[Machine], ended: Iterable[Ended], now: datetime, query: CostQuery, assigned: Assigned
 ) -> Iterator[_Part]:
     """Yield each use in pieces; a group has one piece of a use at most."""
     known = {machine.id: machine for machine in machines}
@@ -258,22 +258,22 @@ def _in_pieces(
     for machine, data in chain(gone, ((one, use) for one in machines for use in one.open_usage)):
         again = False
         there = assigned.get(machine.id, NOBODY)
-        by_job = asked.by is By.JOB
-        found = charges_by_key(data, now, there, since=asked.since, until=asked.until) if by_job else {}
-        for key, piece in found.items() if by_job else _pieces(data, now, asked):
+        by_job = query.by is By.JOB
+        found = charges_by_key(data, now, there, since=query.since, until=query.until) if by_job else {}
+        for key, piece in found.items() if by_job else _pieces(data, now, query):
             yield _Part(key, machine, piece, again)
             again = True
 
 
-def _pieces(use: Usage, now: datetime, asked: CostQuery) -> Iterator[tuple[str, Charge]]:
+def _pieces(usage: Usage, now: datetime, query: CostQuery) -> Iterator[tuple[str, Charge]]:
     """Yield what a use costs in each period in which it is or may be billed; pieces of nothing are left out."""
-    first, last = billed_span(use, now)
-    first = first if asked.since is None else max(first, asked.since)
-    last = last if asked.until is None else min(last, asked.until)
-    for one in periods(asked.by, first, last, asked.zone) if first <= last else ():
-        begin = one.begin if asked.since is None else max(one.begin, asked.since)
-        end = one.end if asked.until is None else min(one.end, asked.until)
-        piece = charge(use, now, since=begin, until=end)
+    first, last = billed_span(usage, now)
+    first = first if query.since is None else max(first, query.since)
+    last = last if query.until is None else min(last, query.until)
+    for one in periods(query.by, first, last, query.zone) if first <= last else ():
+        begin = one.begin if query.since is None else max(one.begin, query.since)
+        end = one.end if query.until is None else min(one.end, query.until)
+        piece = charge(usage, now, since=begin, until=end)
         if piece.billed_us or piece.high or piece.unpriced_us:
             yield iso(one.begin), piece
 
@@ -300,10 +300,10 @@ def _of_machines(ended: Iterable[Ended], ids: Mapping[str, Any]) -> Iterator[End
     return (one for one in ended if one[0] in ids)
 
 
-def _within(use: Usage, asked: CostQuery, now: datetime) -> timedelta:
-    begin, end = from_iso(use.begin), now if use.end is None else from_iso(use.end)
-    begin = begin if asked.since is None else max(begin, asked.since)
-    end = end if asked.until is None else min(end, asked.until)
+def _within(usage: Usage, query: CostQuery, now: datetime) -> timedelta:
+    begin, end = from_iso(usage.begin), now if usage.end is None else from_iso(usage.end)
+    begin = begin if query.since is None else max(begin, query.since)
+    end = end if query.until is None else min(end, query.until)
     return max(NO_TIME, end - begin)
 
 

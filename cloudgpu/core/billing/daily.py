@@ -119,32 +119,32 @@ def daily_of(
     return Daily(_by_day(strands, zone, first, last), tuple(without))
 
 
-def timeline_of(use: Usage, now: int) -> CostTimeline:
+def timeline_of(usage: Usage, now: int) -> CostTimeline:
     """Return what a usage costs in time, as `core.billing.charges.cost_timeline` does: for most uses much faster."""
-    segments, resource, market = use.segments, use.resource, use.market
-    odd = not segments or resource == "traffic" or use.reason == "interrupted"
-    odd = odd or bool(use.maybe_until or use.maybe_since)
-    if odd or use.continues or use.at_most or use.sure_from:
-        return cost_timeline(use, now)
-    begin = _stamp(use.begin)
-    rule = rule_of(use.provider, market, resource, use.licence)
-    run = max(0, (now if use.end is None else _stamp(use.end)) - begin)
+    segments, resource, market = usage.segments, usage.resource, usage.market
+    odd = not segments or resource == "traffic" or usage.reason == "interrupted"
+    odd = odd or bool(usage.maybe_until or usage.maybe_since)
+    if odd or usage.continues or usage.at_most or usage.sure_from:
+        return cost_timeline(usage, now)
+    begin = _stamp(usage.begin)
+    rule = rule_of(usage.provider, market, resource, usage.licence)
+    run = max(0, (now if usage.end is None else _stamp(usage.end)) - begin)
     length = rule.length(run, taken=False)
     doubtful = rule.maybe_granularity_us or rule.maybe_minimum_us
     if doubtful and rule.longest(run, taken=False) != length:
-        return cost_timeline(use, now)
+        return cost_timeline(usage, now)
     if market == "spot" and resource == "instance" and _stamp(segments[0].at) > begin + CLOCKS_DIFFER:
-        return cost_timeline(use, now)
-    if use.per == "hour":
-        return _by_hours(use, begin, begin + length) or cost_timeline(use, now)
+        return cost_timeline(usage, now)
+    if usage.per == "hour":
+        return _by_hours(usage, begin, begin + length) or cost_timeline(usage, now)
     if len(segments) > 1:
-        return cost_timeline(use, now)
-    return _by_months(begin, begin + length, use.quantity * segments[0].nanos, rule)
+        return cost_timeline(usage, now)
+    return _by_months(begin, begin + length, usage.quantity * segments[0].nanos, rule)
 
 
-def _by_hours(use: Usage, begin: int, end: int) -> CostTimeline | None:
+def _by_hours(usage: Usage, begin: int, end: int) -> CostTimeline | None:
     """Return what prices an hour come to, one after the other; None where nobody knows when one of them changed."""
-    segments, parts = use.segments, use.quantity * PARTS
+    segments, parts = usage.segments, usage.quantity * PARTS
     if len(segments) == 1:
         strands = [(begin, end, segments[0].nanos * parts)]
         return CostTimeline(begin, end, strands, strands, strands)
@@ -224,10 +224,10 @@ def _days(begin: int, end: int, zone: tzinfo) -> tuple[list[date], list[int]]:
     return [one.begin.astimezone(zone).date() for one in found], edges
 
 
-def _binned(strands: Sequence[RateInterval], edges: list[int], since: int, until: int) -> list[int]:
+def _binned(intervals: Sequence[RateInterval], edges: list[int], since: int, until: int) -> list[int]:
     """Return what strands cost between each two edges: ends are put into their days, whole days are summed once."""
     parts, changes = [0] * len(edges), [0] * len(edges)
-    for begin, end, rate in strands:
+    for begin, end, rate in intervals:
         begin, end = max(begin, since), min(end, until)  # noqa: PLW2901  (the inner loop)
         if begin >= end:
             continue

@@ -65,42 +65,42 @@ class Span:
     longest_run: int
 
 
-def span_of(use: Usage, rule: Rule, now: int) -> Span:
+def span_of(usage: Usage, rule: Rule, now: int) -> Span:
     """Return from when to when a use is billed by its rule, in microseconds since 1970."""
-    begin = parse_us(use.begin)
-    early = begin if use.maybe_since is None else min(begin, parse_us(use.maybe_since))
-    stop = max(begin, now if use.end is None else parse_us(use.end))
-    last = stop if use.maybe_until is None else max(stop, parse_us(use.maybe_until))
-    sure = begin if use.sure_from is None else min(stop, max(begin, parse_us(use.sure_from)))
-    taken = use.reason == "interrupted" and use.end is not None
-    if use.continues is not None:
-        return _continued(use, rule, (begin, stop, last))
+    begin = parse_us(usage.begin)
+    early = begin if usage.maybe_since is None else min(begin, parse_us(usage.maybe_since))
+    stop = max(begin, now if usage.end is None else parse_us(usage.end))
+    last = stop if usage.maybe_until is None else max(stop, parse_us(usage.maybe_until))
+    sure = begin if usage.sure_from is None else min(stop, max(begin, parse_us(usage.sure_from)))
+    taken = usage.reason == "interrupted" and usage.end is not None
+    if usage.continues is not None:
+        return _continued(usage, rule, (begin, stop, last))
     end = begin + rule.length(stop - begin, taken=taken)
     sure_end = min(end, sure + rule.length(stop - sure, taken=taken))
     latest = max(end, early + rule.longest(last - early, taken=taken))
     return Span(early, begin, min(sure, end), sure_end, end, latest, stop - begin, stop - sure, last - early)
 
 
-def _continued(use: Usage, rule: Rule, known: tuple[int, int, int]) -> Span:
+def _continued(usage: Usage, rule: Rule, known: tuple[int, int, int]) -> Span:
     """Return the billed interval of a usage that continues an earlier one.
 
     Both are rounded once, together; what the first rounding paid is not billed again.
     """
     begin, stop, last = known
-    origin = parse_us(use.continues or use.begin)
+    origin = parse_us(usage.continues or usage.begin)
     paid = origin + rule.length(begin - origin, taken=False)
     end = max(paid, origin + rule.length(stop - origin, taken=False))
     latest = max(end, origin + rule.longest(last - origin, taken=False))
     return Span(paid, paid, paid, end, end, latest, stop - begin, stop - begin, last - begin)
 
 
-def pieces(use: Usage, begin: int, end: int, side: int) -> Iterator[tuple[int, int, int]]:
+def pieces(usage: Usage, begin: int, end: int, side: int) -> Iterator[tuple[int, int, int]]:
     """Cut an interval where the price changed, or may have; the first price also holds for the time before it."""
-    segments = use.segments
+    segments = usage.segments
     starts = [begin] + [min(end, max(begin, parse_us(segment.at))) for segment in segments[1:]] + [end]
-    if side and is_guessed(use, parse_us(use.begin)):
+    if side and is_guessed(usage, parse_us(usage.begin)):
         known = min(end, max(begin, parse_us(segments[0].at)))
-        yield begin, known, max(segments[0].nanos, use.on_demand or 0) if side > 0 else 0
+        yield begin, known, max(segments[0].nanos, usage.on_demand or 0) if side > 0 else 0
         starts = [max(known, start) for start in starts]
     for number, segment in enumerate(segments):
         first, last = starts[number], starts[number + 1]
@@ -113,10 +113,10 @@ def pieces(use: Usage, begin: int, end: int, side: int) -> Iterator[tuple[int, i
         yield first, last, segment.nanos
 
 
-def is_guessed(use: Usage, begin: int) -> bool:
+def is_guessed(usage: Usage, begin: int) -> bool:
     """Say whether a spot machine ran before its first price that is known: then that is a guess."""
-    spot = use.market == "spot" and use.resource is Resource.INSTANCE
-    return spot and parse_us(use.segments[0].at) > begin + CLOCKS_DIFFER
+    spot = usage.market == "spot" and usage.resource is Resource.INSTANCE
+    return spot and parse_us(usage.segments[0].at) > begin + CLOCKS_DIFFER
 
 
 def weight(per: Per, rule: Rule, begin: int, end: int, side: int) -> int:
@@ -126,13 +126,13 @@ def weight(per: Per, rule: Rule, begin: int, end: int, side: int) -> int:
     return sum((last - first) * parts for first, last, parts in _in_months(rule, begin, end, side))
 
 
-def intervals_of(use: Usage, rule: Rule, piece: tuple[int, int, int], side: int) -> Iterator[tuple[int, int, int]]:
+def intervals_of(usage: Usage, rule: Rule, piece: tuple[int, int, int], side: int) -> Iterator[tuple[int, int, int]]:
     """Yield a piece as (begin, end, exact parts per microsecond), cut at the months where its price is per month."""
     begin, end, nanos = piece
     if begin >= end:
         return
-    rate = use.quantity * nanos
-    if use.per is Per.HOUR:
+    rate = usage.quantity * nanos
+    if usage.per is Per.HOUR:
         yield begin, end, rate * PARTS
     else:
         yield from ((first, last, rate * parts) for first, last, parts in _in_months(rule, begin, end, side))

@@ -79,23 +79,23 @@ def itemised(
                 yield _item(one.machine, found, (begin, end), amount, now, key_at(there, one.charge.usage, begin))
 
 
-def _charge(use: Usage, now: datetime, begin: datetime, end: datetime) -> Charge:
-    since = max(begin, end - _MICRO) if use.resource is Resource.TRAFFIC else begin  # counted at its end, all at once
-    return charge(use, now, since=since, until=end)
+def _charge(usage: Usage, now: datetime, begin: datetime, end: datetime) -> Charge:
+    since = max(begin, end - _MICRO) if usage.resource is Resource.TRAFFIC else begin  # counted at its end, all at once
+    return charge(usage, now, since=since, until=end)
 
 
 def _pieces(
-    use: Usage, now: datetime, since: datetime | None, until: datetime | None, there: Sequence[Assignment]
+    usage: Usage, now: datetime, since: datetime | None, until: datetime | None, there: Sequence[Assignment]
 ) -> Iterator[tuple[datetime, datetime]]:
     """Cut a use, within a period, at the midnights of UTC, where its price changed and where the job changed."""
-    begin, end = billed_span(use, now)
-    if use.resource is Resource.TRAFFIC:
-        end = from_iso(use.end) if use.end else begin
+    begin, end = billed_span(usage, now)
+    if usage.resource is Resource.TRAFFIC:
+        end = from_iso(usage.end) if usage.end else begin
         end = max(end, begin + _MICRO)
         yield max(begin, _midnight(end - _MICRO)), end
         return
     begin, end = max(begin, since or begin), min(end, until or end)
-    changes = (from_iso(segment.at) for segment in use.segments[1:])
+    changes = (from_iso(segment.at) for segment in usage.segments[1:])
     cuts = {moment for moment in (*changes, *cuts_of(there), *_midnights(begin, end)) if begin < moment < end}
     edges = [begin, *sorted(cuts), end]
     yield from ((first, last) for first, last in pairwise(edges) if first < last)
@@ -135,11 +135,11 @@ def _item(
     )
 
 
-def _price_at(use: Usage, moment: datetime) -> PriceInterval | None:
-    held = [segment for segment in use.segments[1:] if from_iso(segment.at) <= moment]
-    return held[-1] if held else next(iter(use.segments), None)
+def _price_at(usage: Usage, moment: datetime) -> PriceInterval | None:
+    held = [segment for segment in usage.segments[1:] if from_iso(segment.at) <= moment]
+    return held[-1] if held else next(iter(usage.segments), None)
 
 
-def _costs(use: Usage, moment: datetime) -> bool:
-    price = _price_at(use, moment)
+def _costs(usage: Usage, moment: datetime) -> bool:
+    price = _price_at(usage, moment)
     return price is not None and price.nanos > 0

@@ -29,33 +29,33 @@ def rule_of(provider: str, market: str, resource: str, licence: str = "") -> Rul
     return rule_for(Usage(Resource(resource), "", "", provider, market, "", 1, Per.HOUR, at, None, (), licence=licence))
 
 
-def billed_intervals(use: Usage, now: int) -> list[RateInterval]:
+def billed_intervals(usage: Usage, now: int) -> list[RateInterval]:
     """Return what a use costs at most up to `now`, as `billing.max_cost_intervals` does: for most uses much faster."""
-    if not is_plain(use) or use.maybe_since:
-        return max_cost_intervals(use, now)
-    return rate_intervals(*_plain(use, now))
+    if not is_plain(usage) or usage.maybe_since:
+        return max_cost_intervals(usage, now)
+    return rate_intervals(*_plain(usage, now))
 
 
-def ended_intervals(use: Usage) -> tuple[str, list[RateInterval] | None]:
+def ended_intervals(usage: Usage) -> tuple[str, list[RateInterval] | None]:
     """Return until when an ended use may be billed, a ledger time, and its strands; None without a price."""
-    if not is_plain(use) or use.maybe_since:
-        return max_cost_to_the_end(use)
-    found = _plain(use, 0)
+    if not is_plain(usage) or usage.maybe_since:
+        return max_cost_to_the_end(usage)
+    found = _plain(usage, 0)
     return iso(moment_of(found[1])), rate_intervals(*found)
 
 
-def _plain(use: Usage, now: int) -> tuple[int, int, int, str, Rule]:
+def _plain(usage: Usage, now: int) -> tuple[int, int, int, str, Rule]:
     """Return from when to when a plain use is billed up to `now`, its price, what that is for, and the rule."""
-    rule = rule_of(use.provider, use.market, use.resource, use.licence)
-    begin, nanos = parse_us(use.begin), use.quantity * use.segments[0].nanos
-    run = (now if use.end is None else parse_us(use.end)) - begin
-    return begin, begin + rule.longest(max(0, run), taken=False), nanos, use.per, rule
+    rule = rule_of(usage.provider, usage.market, usage.resource, usage.licence)
+    begin, nanos = parse_us(usage.begin), usage.quantity * usage.segments[0].nanos
+    run = (now if usage.end is None else parse_us(usage.end)) - begin
+    return begin, begin + rule.longest(max(0, run), taken=False), nanos, usage.per, rule
 
 
-def is_plain(use: Usage) -> bool:
+def is_plain(usage: Usage) -> bool:
     """Say whether a use is billed at one price, as long as its rule says, from its begin to its end."""
-    plain = len(use.segments) == 1 and not use.reason and not use.maybe_until and not use.continues
-    return plain and use.resource != "traffic" and (use.market != "spot" or use.resource != "instance")
+    plain = len(usage.segments) == 1 and not usage.reason and not usage.maybe_until and not usage.continues
+    return plain and usage.resource != "traffic" and (usage.market != "spot" or usage.resource != "instance")
 
 
 def rate_intervals(begin: int, end: int, nanos: int, per: str, rule: Rule) -> list[RateInterval]:

@@ -68,18 +68,18 @@ class Rule:
         doubtful = self.maybe_granularity_us or self.maybe_minimum_us
         return max(least, self.maybe_minimum_us, coarse) if doubtful else least
 
-    def free(self, use: Usage, run_us: int) -> str:
+    def free(self, usage: Usage, run_us: int) -> str:
         """Return why this run is free, empty where it is not; `run_us` is how long it may have run, not rounded."""
-        return _TAKEN if self._is_taken_soon(use, run_us) and (use.first or self.free_every_run) else ""
+        return _TAKEN if self._is_taken_soon(usage, run_us) and (usage.first or self.free_every_run) else ""
 
-    def maybe_free(self, use: Usage, run_us: int) -> str:
+    def maybe_free(self, usage: Usage, run_us: int) -> str:
         """Return why this run, that is not free for sure, may be free; `run_us` is how short it may have been."""
-        if not self._is_taken_soon(use, run_us):
+        if not self._is_taken_soon(usage, run_us):
             return ""
-        return _TAKEN_SOMETIME if use.first or self.free_every_run else _TAKEN_LATER
+        return _TAKEN_SOMETIME if usage.first or self.free_every_run else _TAKEN_LATER
 
-    def _is_taken_soon(self, use: Usage, run_us: int) -> bool:
-        return use.reason == "interrupted" and use.end is not None and run_us < self.free_when_taken_us
+    def _is_taken_soon(self, usage: Usage, run_us: int) -> bool:
+        return usage.reason == "interrupted" and usage.end is not None and run_us < self.free_when_taken_us
 
 
 _TAKEN = "free: the provider interrupted it soon after its start"
@@ -91,9 +91,9 @@ def _rounded(run_us: int, granule: int) -> int:
     return -(-max(0, run_us) // granule) * granule
 
 
-def rule_for(use: Usage) -> Rule:
+def rule_for(usage: Usage) -> Rule:
     """Return the rule by which a use is billed; that of plug-ins where the provider is none of ours."""
-    return _found(use.provider, use.market, use.resource, use.licence)
+    return _found(usage.provider, usage.market, usage.resource, usage.licence)
 
 
 def rule_of(provider: str, market: str, resource: Resource) -> Rule:

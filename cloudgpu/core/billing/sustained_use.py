@@ -59,10 +59,10 @@ def sustained_use(bill: Iterable[Billed], month: datetime) -> list[Discount]:
     return found
 
 
-def may_count(use: Usage) -> bool:
+def may_count(usage: Usage) -> bool:
     """Say whether a use (as JSON) is of a kind that gets the discount: an N1 machine on demand, by the hour."""
-    fits = (use.provider, use.market, use.resource, use.per)
-    return fits == ("gcp", "on_demand", Resource.INSTANCE, Per.HOUR) and use.kind.startswith(_SERIES)
+    fits = (usage.provider, usage.market, usage.resource, usage.per)
+    return fits == ("gcp", "on_demand", Resource.INSTANCE, Per.HOUR) and usage.kind.startswith(_SERIES)
 
 
 def off_a_month(provider: str, kind: str, market: str, per_hour: Money, held_us: int, month_us: int) -> Money | None:

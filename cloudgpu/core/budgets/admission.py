@@ -356,17 +356,17 @@ def _bill(covered: Sequence[Account], use: Usage | list[RateInterval], now: int,
         account.spent += found
 
 
-def _with_price(use: Usage, prices: Prices) -> tuple[Usage, str]:
+def _with_price(usage: Usage, prices: Prices) -> tuple[Usage, str]:
     """Return a use without a price with the one that is counted, and why; a run without any stays without."""
-    if use.resource == "instance":
-        if use.on_demand is None:
-            return use, "no price is known for a time that is past, so it is in no sum"
-        nanos, per, why = use.on_demand, "hour", "its price is not known: counted on demand"
-    elif use.resource == "traffic":
-        return use, "no price is known, so it is in no sum"
+    if usage.resource == "instance":
+        if usage.on_demand is None:
+            return usage, "no price is known for a time that is past, so it is in no sum"
+        nanos, per, why = usage.on_demand, "hour", "its price is not known: counted on demand"
+    elif usage.resource == "traffic":
+        return usage, "no price is known, so it is in no sum"
     else:
-        nanos, per, why = prices.beside(use.provider, "", use.kind, use.resource)
-    return use._replace(per=Per(per), segments=(PriceInterval(use.begin, nanos, why, None, "derived"),)), why
+        nanos, per, why = prices.beside(usage.provider, "", usage.kind, usage.resource)
+    return usage._replace(per=Per(per), segments=(PriceInterval(usage.begin, nanos, why, None, "derived"),)), why
 
 
 def _assumed(row: Budgeted, items: Iterable[Commitment]) -> dict[str, None]:

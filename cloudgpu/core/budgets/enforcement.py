@@ -25,19 +25,19 @@ from cloudgpu.core.values.times import from_iso, iso
 MINUTE = timedelta(minutes=1)
 
 
-def longest(ask: AdmissionRequest, least: datetime | None = None) -> datetime | None:
+def longest(request: AdmissionRequest, least: datetime | None = None) -> datetime | None:
     """Return the latest renew-until, in whole minutes from now, that every refusing budget carries; None: none.
 
     It lies after `least` (now, where None) and not after what is wanted. What is carried up to a time is carried up
     to every earlier one, so it is found by halving.
     """
-    wished = from_iso(not_none(ask.wanted.renew_until))
-    low = 0 if least is None or least <= ask.now else -((ask.now - least) // MINUTE)
-    high = -((ask.now - wished) // MINUTE)
+    wished = from_iso(not_none(request.wanted.renew_until))
+    low = 0 if least is None or least <= request.now else -((request.now - least) // MINUTE)
+    high = -((request.now - wished) // MINUTE)
 
     def fits(minutes: int) -> bool:
-        until = min(wished, ask.now + minutes * MINUTE)
-        return not ask.admission(lambda row: row._replace(renew_until=iso(until))).refusals
+        until = min(wished, request.now + minutes * MINUTE)
+        return not request.admission(lambda row: row._replace(renew_until=iso(until))).refusals
 
     if high <= low or not fits(low + 1):
         return None
@@ -45,20 +45,20 @@ def longest(ask: AdmissionRequest, least: datetime | None = None) -> datetime | 
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
-    return ask.now + low * MINUTE
+    return request.now + low * MINUTE
 
 
-def affordable(ask: AdmissionRequest) -> Money | None:
+def affordable(request: AdmissionRequest) -> Money | None:
     """Return the highest price an hour at which every refusing budget carries it for as long as is wanted; None: none.
 
     To a ten-thousandth of a dollar, as prices are shown.
     """
     step = 100_000
-    low, high = 1, 1 + (compute_nanos(ask.wanted, ask.prices) or 0) // step
+    low, high = 1, 1 + (compute_nanos(request.wanted, request.prices) or 0) // step
 
     def fits(steps: int) -> bool:
         price = HourlyPrice(steps * step, source="", as_of="", basis="")
-        return not ask.admission(lambda row: row._replace(market="on_demand", price=price)).refusals
+        return not request.admission(lambda row: row._replace(market="on_demand", price=price)).refusals
 
     if not fits(1):
         return None
@@ -130,19 +130,23 @@ def _stop(machine: Machine, over: BudgetState, warned: int, now: datetime) -> St
 
 
 def stops_of(
-    law: Law, standings: Sequence[BudgetState], machines: Sequence[Machine], warned: Mapping[str, int], now: datetime
+    authorization: Law,
+    standings: Sequence[BudgetState],
+    machines: Sequence[Machine],
+    warned: Mapping[str, int],
+    now: datetime,
 ) -> list[Stop]:
     """Return what passed budgets do with machines, as `stops`.
 
     For a member, a budget in a file of their home stops their own machines alone.
     """
-    if not law.is_member:
+    if not authorization.is_member:
         return stops(standings, machines, warned, now)
     found = stops([one for one in standings if not one.budget.place], machines, warned, now)
     known = {one.machine for one in found}
     own = stops(
         [one for one in standings if one.budget.place],
-        [machine for machine in machines if law.owns(machine)],
+        [machine for machine in machines if authorization.owns(machine)],
         warned,
         now,
     )

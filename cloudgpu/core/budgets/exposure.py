@@ -162,24 +162,24 @@ def _uses(machine: Machine) -> tuple[list[_Use], list[_Other]]:
     return [(nanos, *key) for key, nanos in plain.items()], others
 
 
-def _of_use(use: Usage) -> tuple[int, _Lengths, list[_Part]]:
+def _of_use(usage: Usage) -> tuple[int, _Lengths, list[_Part]]:
     """Return an open use as `Exposure.uses` has it: `billing.max_cost_intervals` of it, whenever one looks."""
-    whose = use.provider, use.market, use.resource, use.licence
-    (unit, at_most), begin = _terms(*whose, use.per), parse_us(use.begin)
-    if is_plain(use) and not use.maybe_since:
-        nanos = use.quantity * use.segments[0].nanos
+    whose = usage.provider, usage.market, usage.resource, usage.licence
+    (unit, at_most), begin = _terms(*whose, usage.per), parse_us(usage.begin)
+    if is_plain(usage) and not usage.maybe_since:
+        nanos = usage.quantity * usage.segments[0].nanos
         return begin, tuple((begin, *one) for one in at_most), [(nanos, begin, None, unit)]
     rule, first = rule_of(*whose), begin
     lengths = [(begin, *one) for one in at_most]
-    if use.continues:
-        origin = parse_us(use.continues or "")
+    if usage.continues:
+        origin = parse_us(usage.continues or "")
         first = origin + rule.length(begin - origin, taken=False)
         lengths = [(origin, *one) for one in at_most]
-    elif use.maybe_since:
-        first = min(begin, parse_us(use.maybe_since or ""))
+    elif usage.maybe_since:
+        first = min(begin, parse_us(usage.maybe_since or ""))
         lengths = [(begin, rule.granularity_us, rule.minimum_us), *((first, *one) for one in at_most)]
-    found = [one for one in pieces(use, first, _EVER, 1) if one[0] < one[1]]
-    parts = [(use.quantity * nanos, begins, None if ends == _EVER else ends, unit) for begins, ends, nanos in found]
+    found = [one for one in pieces(usage, first, _EVER, 1) if one[0] < one[1]]
+    parts = [(usage.quantity * nanos, begins, None if ends == _EVER else ends, unit) for begins, ends, nanos in found]
     return begin, tuple(lengths), parts
 
 

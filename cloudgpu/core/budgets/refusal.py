@@ -34,31 +34,31 @@ class Remedy:
     offers: Sequence[Offer] = ()
 
 
-def refusal(ask: AdmissionRequest, way: Remedy) -> BudgetRefused:
+def refusal(request: AdmissionRequest, way: Remedy) -> BudgetRefused:
     """Return the error of what is not carried: it names the budget that lacks most, the sum, and what would fit."""
-    refusals = ask.admission().refusals
+    refusals = request.admission().refusals
     unpriced = next((one for one in refusals if one.unpriced), None)
     if unpriced is not None:
-        return _unpriced(unpriced, ask)
+        return _unpriced(unpriced, request)
     worst = max(refusals, key=lambda one: (one.tightest.total - one.budget.limit).nanos)
-    until, price = longest(ask, way.least), affordable(ask)
+    until, price = longest(request, way.least), affordable(request)
     share, budget = worst.tightest, worst.budget
     sums = {"limit": budget.limit, "spent": share.spent, "running": share.running, "wanted": share.wanted}
     plain = {name: usd(amount) for name, amount in (sums | {"total": share.total}).items()}
     plain |= {"renew_until": iso(until)} if until else {}
     plain |= {"usd_per_hour": usd(price)} if price else {}
     return BudgetRefused(
-        _sentence(worst, ask, len(refusals)),
+        _sentence(worst, request, len(refusals)),
         field="budget",
         value=budget.name,
-        next=" ".join([*_ways(ask, way, until, price), *_elsewhere(ask, way, refusals), _override(refusals)]),
+        next=" ".join([*_ways(request, way, until, price), *_elsewhere(request, way, refusals), _override(refusals)]),
         sums=plain,
     )
 
 
-def _sentence(worst: Verdict, ask: AdmissionRequest, number: int) -> str:
-    share, budget, name = worst.tightest, worst.budget, ask.name
-    until = from_iso(not_none(ask.wanted.renew_until))
+def _sentence(worst: Verdict, request: AdmissionRequest, number: int) -> str:
+    share, budget, name = worst.tightest, worst.budget, request.name
+    until = from_iso(not_none(request.wanted.renew_until))
     subject = f"Budgets {budget.name} and {number - 1} more do" if number > 1 else f"Budget {budget.name} does"
     assumed = f" Counted without a known price: {'; '.join(worst.assumed[:3])}." if worst.assumed else ""
     return (
@@ -66,7 +66,7 @@ def _sentence(worst: Verdict, ask: AdmissionRequest, number: int) -> str:
         f"{share.running.text()} for running machines, waiting jobs and retained resources + "
         f"{share.wanted.text()} for {name} = {share.total.text()} "
         f"{period_text(budget, share)}, above the limit of {limit_text(budget)}."
-        f"{assumed}{_counted_at(ask)}{_LEFT_ALONE * is_left_alone(ask.wanted, ask.prices)}"
+        f"{assumed}{_counted_at(request)}{_LEFT_ALONE * is_left_alone(request.wanted, request.prices)}"
     )
 
 
@@ -77,13 +77,13 @@ _LEFT_ALONE = (
 _MAKE_PASSES = "Once the reaper runs, it counts only to its renew-until: cloudgpu cron install."
 
 
-def _counted_at(ask: AdmissionRequest) -> str:
+def _counted_at(request: AdmissionRequest) -> str:
     """Return at which price a spot machine is counted: a newcomer expects that of today."""
-    nanos = compute_nanos(ask.wanted, ask.prices)
-    if ask.wanted.market != "spot" or nanos is None:
+    nanos = compute_nanos(request.wanted, request.prices)
+    if request.wanted.market != "spot" or nanos is None:
         return ""
     price = Money(nanos).text(4)
-    if ask.wanted.max_price:
+    if request.wanted.max_price:
         return f" It is counted at its --max-price, {price} an hour."
     return f" A spot machine is counted at the on-demand price, {price} an hour; --max-price limits that."
 
@@ -119,21 +119,21 @@ def span_text(span: timedelta) -> str:
     return "".join(f"{number}{unit}" for number, unit in parts if number) or "0m"
 
 
-def _ways(ask: AdmissionRequest, way: Remedy, until: datetime | None, price: Money | None) -> list[str]:
+def _ways(request: AdmissionRequest, way: Remedy, until: datetime | None, price: Money | None) -> list[str]:
     ways = []
-    fits = ask.fitting()
+    fits = request.fitting()
     if fits:
-        ways.append(f"{fits} of the {len(ask.others) + 1} machines would fit: --nodes {fits}.")
+        ways.append(f"{fits} of the {len(request.others) + 1} machines would fit: --nodes {fits}.")
     if until is not None:
         ways.append(f"It fits until {until:%Y-%m-%d %H:%M} UTC: {way.shorter(until)}.")
-    offer = None if price is None else _cheaper(ask, way, price)
+    offer = None if price is None else _cheaper(request, way, price)
     if offer is not None:
         item = offer.available
         place = f"{item.instance_type} in {item.zone or item.region} ({str(item.market).replace('_', '-')})"
         ways.append(f"For the whole time, {place} at {offer.price.per_hour.text(4)} an hour fits.")
     elif price is not None:
         ways.append(f"For the whole time, a machine at up to {price.text(4)} an hour fits.")
-    if is_left_alone(ask.wanted, ask.prices):
+    if is_left_alone(request.wanted, request.prices):
         ways.append(_MAKE_PASSES)
     return ways or ["Not even a minute fits: end a machine (cloudgpu ls), or raise the budget."]
 
@@ -148,28 +148,28 @@ def shorter_launch(now: datetime, lease: timedelta, command: str) -> Callable[[d
     return said
 
 
-def _cheaper(ask: AdmissionRequest, way: Remedy, price: Money) -> Offer | None:
+def _cheaper(request: AdmissionRequest, way: Remedy, price: Money) -> Offer | None:
     """Return the first offer, as a budget counts it, that costs no more an hour."""
     for offer in way.offers:
-        nanos = compute_nanos(_as_row(ask, offer), ask.prices)
+        nanos = compute_nanos(_as_row(request, offer), request.prices)
         if nanos is not None and nanos <= price.nanos:
             return offer
     return None
 
 
-def _elsewhere(ask: AdmissionRequest, way: Remedy, refusals: Sequence[Verdict]) -> list[str]:
+def _elsewhere(request: AdmissionRequest, way: Remedy, refusals: Sequence[Verdict]) -> list[str]:
     """Return the account of an offer that none of these budgets covers, where offers are of several accounts."""
     for offer in way.offers:
         account = offer.available.account
-        if not any(one.budget.scope.covers(_as_row(ask, offer)) for one in refusals):
+        if not any(one.budget.scope.covers(_as_row(request, offer)) for one in refusals):
             return [f"It does not cover account {account}: --account {account}."]
     return []
 
 
-def _as_row(ask: AdmissionRequest, offer: Offer) -> Budgeted:
+def _as_row(request: AdmissionRequest, offer: Offer) -> Budgeted:
     """Return what is wanted, as it would be at another offer."""
     item = offer.available
-    return ask.wanted._replace(
+    return request.wanted._replace(
         provider=item.provider,
         account=item.account,
         region=item.region,
@@ -187,12 +187,12 @@ def _override(refusals: Sequence[Verdict]) -> str:
     return 'Or exceed it, and have the reason recorded: --override "REASON".'
 
 
-def _unpriced(verdict: Verdict, ask: AdmissionRequest) -> BudgetRefused:
+def _unpriced(verdict: Verdict, request: AdmissionRequest) -> BudgetRefused:
     names = ", ".join(verdict.unpriced[:5])
-    own = ask.wanted.name in verdict.unpriced
+    own = request.wanted.name in verdict.unpriced
     what = "its price is not known" if own else f"the price of {names}, which runs already, is not known"
     return BudgetRefused(
-        f"Budget {verdict.budget.name} does not allow {ask.name}: {what}.",
+        f"Budget {verdict.budget.name} does not allow {request.name}: {what}.",
         field="budget",
         value=verdict.budget.name,
         next=" ".join(

@@ -11,27 +11,27 @@ from cloudgpu.core.values.times import from_iso
 GRACE = timedelta(minutes=10)  # after the latest launch or end of a node, in which a command may still be at it
 
 
-def by_cluster(rows: Iterable[Machine]) -> dict[str, list[Machine]]:
+def by_cluster(machines: Iterable[Machine]) -> dict[str, list[Machine]]:
     """Return the machines of each cluster by its id, in the order of their nodes; without machines of no cluster.
 
     A cluster that was launched again under the same key has the machines of its latest launch alone.
     """
     found: dict[str, list[Machine]] = {}
-    for row in rows:
+    for row in machines:
         if row.cluster is not None:
             found.setdefault(row.cluster.id, []).append(row)
     return {one: sorted(latest_launch(some), key=node_of) for one, some in found.items()}
 
 
-def latest_launch(rows: Sequence[Machine]) -> list[Machine]:
+def latest_launch(machines: Sequence[Machine]) -> list[Machine]:
     """Return those of one cluster's machines that are of its latest launch, which may have had fewer nodes."""
-    latest = max(rows, key=lambda row: row.intended_at, default=None)
+    latest = max(machines, key=lambda row: row.intended_at, default=None)
     if latest is None:
         return []
     nodes, begun = not_none(latest.cluster).nodes, latest.intended_at
     return [
         row
-        for row in rows
+        for row in machines
         if not_none(row.cluster).nodes == nodes and not (row.terminated_at and row.terminated_at < begun)
     ]
 
@@ -41,26 +41,26 @@ def node_of(machine: Machine) -> int:
     return not_none(machine.cluster).node
 
 
-def part_of_gang(rows: Sequence[Machine], now: datetime) -> bool:
+def part_of_gang(machines: Sequence[Machine], now: datetime) -> bool:
     """Say whether some machines of a cluster live though others of its launch never did, or were ended for good.
 
-    `rows` are all machines of one cluster that the ledger knows, also those that were refused or have ended. It is no
+    `machines` are all machines of one cluster that the ledger knows, also those that were refused or have ended. It is no
     part while a launch or an end may still be on its way: for GRACE after the latest one. A command that still works on
     it holds its lock, which the caller checks. A node that was lost makes no part: `lost` says that.
     """
-    return bool(why_part(rows, now))
+    return bool(why_part(machines, now))
 
 
-def why_part(rows: Sequence[Machine], now: datetime) -> str:
+def why_part(machines: Sequence[Machine], now: datetime) -> str:
     """Return why these rows are a part of a cluster, as `part_of_gang` says, a clause; empty where they are none."""
-    if not any(lives(row) for row in rows):
+    if not any(lives(row) for row in machines):
         return ""
-    rows = latest_launch(rows)
-    absent = {row.name: _why_absent(row) for row in rows if _why_absent(row)}
+    machines = latest_launch(machines)
+    absent = {row.name: _why_absent(row) for row in machines if _why_absent(row)}
     if not absent:
         return ""
-    ended = [at for row in rows if row.name in absent and (at := row.terminated_at)]
-    if now - from_iso(max([row.intended_at for row in rows] + ended)) < GRACE:
+    ended = [at for row in machines if row.name in absent and (at := row.terminated_at)]
+    if now - from_iso(max([row.intended_at for row in machines] + ended)) < GRACE:
         return ""
     name, why = next(iter(absent.items()))
     return f"{name} {why}" + (f", and {len(absent) - 1} more" if len(absent) > 1 else "")
@@ -82,9 +82,9 @@ def lost(machine: Machine) -> bool:
     return machine.renew_until is None or seen.at < machine.renew_until
 
 
-def lost_nodes(rows: Iterable[Machine]) -> list[Machine]:
+def lost_nodes(machines: Iterable[Machine]) -> list[Machine]:
     """Return the nodes of one cluster that were lost, where others of it still live and are not stopped."""
-    nodes = list(rows)
+    nodes = list(machines)
     return [row for row in nodes if lost(row)] if any(row.billed and not lost(row) for row in nodes) else []
 
 
@@ -94,14 +94,14 @@ def has_run_before(machine: Machine) -> bool:
     return bool(machine.usage_totals or machine.retained) or ended
 
 
-def nodes_that_run(rows: Iterable[Machine]) -> int:
+def nodes_that_run(machines: Iterable[Machine]) -> int:
     """Return how many machines of a cluster run, as far as is known."""
-    return sum(lives(row) and row.state == "running" for row in rows)
+    return sum(lives(row) and row.state == "running" for row in machines)
 
 
-def is_degraded(rows: Sequence[Machine]) -> bool:
+def is_degraded(machines: Sequence[Machine]) -> bool:
     """Say whether a cluster goes on with fewer nodes than it has: some run, and one was lost."""
-    return bool(lost_nodes(rows))
+    return bool(lost_nodes(machines))
 
 
 def _why_absent(machine: Machine) -> str:

@@ -89,9 +89,9 @@ def job_cost(job: str, shares: Assigned, machines: Iterable[Machine], ended: Ite
     return money(exact + sum(_of(job, use, guest[where], now) for where, use in ended if where in guest))
 
 
-def _of(job: str, use: Usage, there: Sequence[Assignment], now: datetime) -> int:
+def _of(job: str, usage: Usage, there: Sequence[Assignment], now: datetime) -> int:
     theirs = [one for one in there if one.key == job]
-    return sum(one.amount for one in charges_by_key(use, now, theirs).values())
+    return sum(one.amount for one in charges_by_key(usage, now, theirs).values())
 
 
 def _visits(jobs: Iterable[Job]) -> Iterator[tuple[str, Visit]]:

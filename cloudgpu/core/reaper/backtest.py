@@ -124,37 +124,37 @@ def joined_runs(runs: Iterable[Run]) -> tuple[Run, ...]:
     return tuple(found)
 
 
-def only_while_it_runs(machine: Machine, use: Usage) -> bool:
+def only_while_it_runs(machine: Machine, usage: Usage) -> bool:
     """Say whether a use of this machine is billed only while that runs: the machine, a public address."""
     beside = {entry.what for entry in machine.attached_costs or () if not entry.kept}
-    return use.resource == Resource.INSTANCE or (use.resource != Resource.DISK and use.what in beside)
+    return usage.resource == Resource.INSTANCE or (usage.resource != Resource.DISK and usage.what in beside)
 
 
-def cut(use: Usage, gaps: Sequence[tuple[datetime, datetime]], until: datetime) -> list[Usage]:
+def cut(usage: Usage, gaps: Sequence[tuple[datetime, datetime]], until: datetime) -> list[Usage]:
     """Return what is left of a use without these times, in order; `gaps` are in order, and none meets another."""
-    begin, end, parts = from_iso(use.begin), _end(use, until), []
+    begin, end, parts = from_iso(usage.begin), _end(usage, until), []
     inside = [(max(gap[0], begin), min(gap[1], end)) for gap in gaps if gap[0] < end and gap[1] > begin]
     for first, last in inside:
         if begin < first:
-            parts.append(_part(use, begin, first))
+            parts.append(_part(usage, begin, first))
         begin = last
     if begin < end or not inside:
-        parts.append(use._replace(begin=iso(begin), first=use.first and not inside, sure_from=_sure(use, begin)))
+        parts.append(usage._replace(begin=iso(begin), first=usage.first and not inside, sure_from=_sure(usage, begin)))
     return parts
 
 
-def _part(use: Usage, begin: datetime, end: datetime) -> Usage:
-    first = use.first and iso(begin) == use.begin
-    said = use._replace(reason=None, maybe_until=None, sure_from=_sure(use, begin))
+def _part(usage: Usage, begin: datetime, end: datetime) -> Usage:
+    first = usage.first and iso(begin) == usage.begin
+    said = usage._replace(reason=None, maybe_until=None, sure_from=_sure(usage, begin))
     return said._replace(begin=iso(begin), end=iso(end), first=first)
 
 
-def _sure(use: Usage, begin: datetime) -> str | None:
-    return use.sure_from if use.sure_from is not None and use.sure_from > iso(begin) else None
+def _sure(usage: Usage, begin: datetime) -> str | None:
+    return usage.sure_from if usage.sure_from is not None and usage.sure_from > iso(begin) else None
 
 
-def _end(use: Usage, until: datetime) -> datetime:
-    return until if use.end is None else from_iso(use.end)
+def _end(usage: Usage, until: datetime) -> datetime:
+    return until if usage.end is None else from_iso(usage.end)
 
 
 def _bill(uses: Sequence[Usage], gaps: Sequence[tuple[datetime, datetime]], since: datetime, until: datetime) -> Amount:

@@ -36,12 +36,12 @@ class Gang:
 NO_GANG = Gang()
 
 
-def gangs(rows: Iterable[Machine], seen: Sequence[Seen], now: datetime) -> dict[str, Gang]:
+def gangs(machines: Iterable[Machine], seen: Sequence[Seen], now: datetime) -> dict[str, Gang]:
     """Return what the ledger's rows, those that were just seen in place of them, say of each cluster, by its id.
 
     Of a cluster without rows nothing is said: which of its nodes are missing is not known.
     """
-    known_rows = {row.id: row for row in rows if row.cluster is not None}
+    known_rows = {row.id: row for row in machines if row.cluster is not None}
     latest = known_rows | {one.machine.id: one.machine for one in seen if one.machine.id in known_rows}
     return {one: _gang(nodes, now) for one, nodes in by_cluster(latest.values()).items()}
 
@@ -154,16 +154,16 @@ def joined(nodes: Sequence[Seen], now: datetime) -> Seen:
     )
 
 
-def _row(first: Machine, rows: Sequence[Machine], now: datetime) -> Machine:
-    dearest = max(rows, key=lambda row: spent(row, now).nanos)
-    leases = [row.expires for row in rows]
+def _row(first: Machine, machines: Sequence[Machine], now: datetime) -> Machine:
+    dearest = max(machines, key=lambda row: spent(row, now).nanos)
+    leases = [row.expires for row in machines]
     return first._replace(
         expires=None if None in leases else max(not_none(one) for one in leases),
-        renew_until=min((one for row in rows if (one := row.renew_until)), default=None),
-        hold_until=max((one for row in rows if (one := row.hold_until)), default=None),
-        stoppable=_least(row.stoppable for row in rows),
-        parkable=_least(row.parkable for row in rows),
-        warnings=_warnings(rows),
+        renew_until=min((one for row in machines if (one := row.renew_until)), default=None),
+        hold_until=max((one for row in machines if (one := row.hold_until)), default=None),
+        stoppable=_least(row.stoppable for row in machines),
+        parkable=_least(row.parkable for row in machines),
+        warnings=_warnings(machines),
         usage_totals=dearest.usage_totals,
         open_usage=dearest.open_usage,
     )
@@ -174,10 +174,10 @@ def _least(said: Iterable[bool | None]) -> bool | None:
     return False if False in every else None if None in every else True
 
 
-def _warnings(rows: Sequence[Machine]) -> dict[str, SentWarning]:
+def _warnings(machines: Sequence[Machine]) -> dict[str, SentWarning]:
     """Return the warnings that were given of any node: of two by one rule, the one that was told last."""
     found: dict[str, SentWarning] = {}
-    for row in rows:
+    for row in machines:
         for rule, given in row.warnings.items():
             if rule not in found or found[rule].last < given.last:
                 found[rule] = given
@@ -207,13 +207,13 @@ def spread(decision: Decision, nodes: Sequence[Seen]) -> list[Decision]:
     ]
 
 
-def whole_or_none(ended: Iterable[str], rows: Iterable[Machine]) -> frozenset[str]:
+def whole_or_none(ended: Iterable[str], machines: Iterable[Machine]) -> frozenset[str]:
     """Return which of these machines, by id, are not to be ended: their clusters' other nodes that run would go on.
 
-    `rows` are the latest ones of all nodes of these clusters.
+    `machines` are the latest ones of all nodes of these clusters.
     """
     ids, left = frozenset(ended), set[str]()
-    for nodes in by_cluster(rows).values():
+    for nodes in by_cluster(machines).values():
         run = [row for row in nodes if row.terminated_at is None and row.launch_status != "open" and runs_on(row)]
         ends = {row.id for row in nodes if row.id in ids}
         if ends and any(row.id not in ends and row.state != "stopping" for row in run):

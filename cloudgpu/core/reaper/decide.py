@@ -30,11 +30,11 @@ def decide(
     *,
     interval: timedelta,
     max_idle_stops: int = MAX_IDLE_STOPS,
-    rows: Iterable[Machine] = (),
+    machines: Iterable[Machine] = (),
 ) -> list[Decision]:
     """Return one decision per machine, in their order; "keep" has its reason, too.
 
-    The nodes of a cluster are judged as one (`core.reaper.clusters`). `rows` are all that the ledger knows, those that
+    The nodes of a cluster are judged as one (`core.reaper.clusters`). `machines` are all that the ledger knows, those that
     have ended, too: what is missing of a cluster, and what was lost, is in them.
 
     `stops` are what budgets that are passed do (`core.budgets.enforcement`), `interval` is how often passes come. The
@@ -42,7 +42,7 @@ def decide(
     machines in a pass, those that are idle longest; a cluster whole, even where it alone is more than that.
     """
     over = {stop.machine: stop for stop in stops}
-    whole, groups = gangs(rows, seen, now), in_groups(seen)
+    whole, groups = gangs(machines, seen, now), in_groups(seen)
     units = [_unit(group, over, whole, now, interval) for group in groups]
     put_off = _put_off([unit for some in units for unit in some], now, max_idle_stops)
     found = {one.machine: one for some in units for unit in some for one in unit.decisions}

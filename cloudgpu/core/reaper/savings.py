@@ -138,12 +138,12 @@ def _stops(
                 yield Stop(machine.id, machine.name, str(rule), end, gone_on, cost)
 
 
-def _cost(use: Usage, span: timedelta) -> int | None:
+def _cost(usage: Usage, span: timedelta) -> int | None:
     """Return what the machine alone would have cost for so much longer, at its last price."""
-    if not use.segments:
+    if not usage.segments:
         return None
     micros = (span.days * 86_400 + span.seconds) * 1_000_000 + span.microseconds
-    return int(use.quantity) * int(use.segments[-1].nanos) * micros * (EXACT // HOUR)
+    return int(usage.quantity) * int(usage.segments[-1].nanos) * micros * (EXACT // HOUR)
 
 
 class _History:
@@ -156,14 +156,14 @@ class _History:
         self._lines = lines
         self._times = [line.occurred_at for line in lines]
 
-    def rule_of(self, machine: Machine, use: Usage, *, is_last: bool) -> str | None:
+    def rule_of(self, machine: Machine, usage: Usage, *, is_last: bool) -> str | None:
         """Return the rule that ended a run; None where a person asked for it, or nothing says why."""
-        ended = not_none(use.end)
+        ended = not_none(usage.end)
         end = _time(ended)
-        asked = self._asked(use.begin, ended, end)
+        asked = self._asked(usage.begin, ended, end)
         if asked is not None and end - _time(self._times[asked]) <= _BEFORE:
-            return self._decided(asked, use.begin)
-        reason = str(use.reason or "")
+            return self._decided(asked, usage.begin)
+        reason = str(usage.reason or "")
         if reason in SAVING_RULES:
             return reason  # the agent's own word
         if reason != _INSIDE:
@@ -275,11 +275,11 @@ def wasted(hours: Sequence[Hour], runs: Iterable[CostTimeline], since: int = 0, 
     return Sums(low, middle, high)
 
 
-def _by_hour(begins: Sequence[int], strands: Iterable[RateInterval], since: int, until: int) -> list[int]:
+def _by_hour(begins: Sequence[int], intervals: Iterable[RateInterval], since: int, until: int) -> list[int]:
     """Return what strands cost in each of these hours, which are in order, within [since, until)."""
     found = [0] * len(begins)
     first = 0
-    for begin, end, rate in sorted(strands):
+    for begin, end, rate in sorted(intervals):
         begin, end = max(begin, since), min(end, until)  # noqa: PLW2901  (the inner loop)
         while first < len(begins) and begins[first] + HOUR <= begin:
             first += 1

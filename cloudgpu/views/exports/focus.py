@@ -97,9 +97,9 @@ def sku_of(item: Item) -> str:
     return "/".join(filter(None, (use.provider, item.machine.region, str(use.resource), use.kind or use.what, market)))
 
 
-def own_id(use: Usage) -> str:
+def own_id(usage: Usage) -> str:
     """Return the provider's own name of a resource: on a cloud, ours has the place before it."""
-    return use.id.rpartition("/")[2] if use.provider in _NAMES else use.id
+    return usage.id.rpartition("/")[2] if usage.provider in _NAMES else usage.id
 
 
 def _whose(item: Item, ledger: str) -> dict[str, str]:
@@ -153,12 +153,12 @@ def _how_much(item: Item) -> dict[str, str]:
     return quantities | {"ListUnitPrice": price, "ContractedUnitPrice": price}
 
 
-def _units(use: Usage) -> tuple[str, str]:
+def _units(usage: Usage) -> tuple[str, str]:
     """Return the units of the price and of what was used, in the words of attributes/unit_format.md."""
-    if use.per is Per.GB:
-        return ("GB", "GB") if rule_for(use).gb_bytes == _GB else ("GiB", "GiB")
-    by_size = use.resource in (Resource.DISK, Resource.SNAPSHOT, Resource.IMAGE) and not _TIER.fullmatch(use.kind)
-    if use.per is Per.HOUR:
+    if usage.per is Per.GB:
+        return ("GB", "GB") if rule_for(usage).gb_bytes == _GB else ("GiB", "GiB")
+    by_size = usage.resource in (Resource.DISK, Resource.SNAPSHOT, Resource.IMAGE) and not _TIER.fullmatch(usage.kind)
+    if usage.per is Per.HOUR:
         return ("GB-Hours", "GB-Hours") if by_size else ("Hours", "Hours")
     return ("GB-Months", "GB-Hours") if by_size else ("Unit-Months", "Hours")
 

@@ -61,7 +61,7 @@ def decided(nodes: list[Node], judged: list[Judged | None], at: float = 100, **m
     rows = [one.machine for one in nodes]
     living = [(one, what) for one, what in zip(nodes, judged, strict=True) if one.machine.terminated_at is None]
     seen = seen_of([one for one, _ in living], [what for _, what in living], engine)
-    return decide(seen, more.pop("stops", ()), minute(at), interval=TEN, rows=rows, **more)
+    return decide(seen, more.pop("stops", ()), minute(at), interval=TEN, machines=rows, **more)
 
 
 def joint(found: list[Decision]) -> tuple[str, str, str]:
