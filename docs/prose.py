@@ -32,12 +32,16 @@ GENERATED = ("docs/reference/cli.md", "docs/reference/errors.md", "docs/referenc
 # How many faults a page may still have. Only ever make a number smaller; a page that is not here has none.
 ALLOWED: dict[str, int] = {}
 CODE = "CODE"
+SHORTEST = 4  # words of a text that is read though no error is raised with it
+# Texts of these are not for users: they are sent to machines, or are those of developers.
+UNREAD = ("cloudgpu/access/jobs/remote_", "cloudgpu/agent/", "cloudgpu/catalog/checks", "cloudgpu/catalog/make")
 OFF, ON = "<!-- prose: off -->", "<!-- prose: on -->"
 _PATTERNS = {re.compile(one, re.IGNORECASE): instead for one, instead in BANNED.items()}
 _END = re.compile(r"""(?<!\be\.g)(?<!\bi\.e)(?<!\bvs)[.!?]["')\]]*(?=\s+(?:["'(\[]*[A-Z0-9]|`|--?\w|cloudgpu))""")
 _COMMAND = re.compile(
     r"`[^`]+`|\bcloudgpu [a-z]+(?: (?:ls|set|rm|reconcile|backtest|check|refresh)\b)?|(?<!\w)--?[a-z][\w-]*"
 )
+_SQL = re.compile(r"(?:SELECT|INSERT|UPDATE|DELETE|CREATE|WITH|ALTER)\b")
 _WORD = re.compile(r"[^\W_][\w'./:@%$+-]*")
 
 
@@ -209,17 +213,40 @@ def _help_passages() -> Iterator[Passage]:
 
 
 def error_passages() -> Iterator[Passage]:
-    """Yield the sentences and ways out of all errors that the code raises; what is filled in is one word, CODE."""
+    """Yield the sentences and ways out of all errors that the code raises; what is filled in is one word, CODE.
+
+    Then every other text of at least SHORTEST words: what reaches an error, a notice or a report through a name.
+    """
     names = {one.__name__ for one in classes()}
-    raised = re.compile(rf"\b(?:{'|'.join(names)})\(")
     for file in sorted((ROOT / "cloudgpu").rglob("*.py")):
-        text, place = file.read_text(encoding="utf-8"), file.relative_to(ROOT).as_posix()
-        for node in ast.walk(ast.parse(text)) if raised.search(text) else ():
+        tree, place = ast.parse(file.read_text(encoding="utf-8")), file.relative_to(ROOT).as_posix()
+        read = set[ast.AST]()
+        for node in ast.walk(tree):
             if isinstance(node, ast.Call) and getattr(node.func, "id", getattr(node.func, "attr", "")) in names:
                 nexts = [keyword.value for keyword in node.keywords if keyword.arg in ("next", "message")]
                 for value in (*node.args[:1], *nexts):
+                    read.update(ast.walk(value))
                     texts = (_COMMAND.sub(CODE, one) for one in _literals(value))
                     yield from (Passage(place, value.lineno, one) for one in texts)
+        if not place.startswith(UNREAD):
+            yield from (one for one in _text_passages(tree, place, read) if words(one.text) >= SHORTEST)
+
+
+def _text_passages(tree: ast.Module, place: str, read: set[ast.AST]) -> Iterator[Passage]:
+    """Yield the texts of a module that are in none of the nodes in `read`: no docstrings, SQL or lists of words."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            read.add(node.value)  # a docstring
+        elif isinstance(node, ast.Attribute) and node.attr == "split":
+            read.add(node.value)
+    for node in ast.walk(tree):
+        if node in read:
+            continue
+        if isinstance(node, ast.JoinedStr):
+            read.update(node.values)
+        for text in _literals(node) if isinstance(node, (ast.Constant, ast.JoinedStr)) else ():
+            if "\n" not in text and not _SQL.match(text):
+                yield Passage(place, node.lineno, _COMMAND.sub(CODE, text), measured=False)
 
 
 def _literals(value: ast.expr) -> Iterator[str]:

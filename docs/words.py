@@ -46,7 +46,7 @@ BANNED = {
     r"\bfar side\b": "'the remote end', 'the server'",
     r"\bgrounds\b": "'reasons', 'sources'",
     # One spelling.
-    r"(?-i:\bcatalogs?\b)": "'catalogue'",
+    r"(?-i:(?<!/)\bcatalogs?\b)": "'catalogue'",
     r"\bcolor(?:s|ed|ful)?\b": "'colour'",
     r"(?<!Apache )(?-i:\b[Ll]icenses?)\b": "'licence' (the noun)",
     r"\bbehaviors?\b": "'behaviour'",

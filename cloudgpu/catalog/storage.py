@@ -76,7 +76,7 @@ def counted_price(provider: str, region: str, kind: str, sort: Sort | None = Non
     message = (
         "the most expensive one known of its kind"
         if rows
-        else f"the dearest {sort} known, {dearest.provider} {dearest.kind},"
+        else f"the most expensive {sort} known, {dearest.provider} {dearest.kind},"
     )
     return replace(
         dearest,

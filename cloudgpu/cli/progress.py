@@ -29,7 +29,7 @@ STEPS = {  # the first step of a verb, where its name alone says too little
     "gpus": "gpus, reading prices",
     "regions": "regions, measuring distances",
     "quota": "quota, asking the account",
-    "catalog": "catalog, reading price lists",
+    "catalog": "catalogue, reading price lists",
     "orphans": "orphans, searching your accounts",
     "reap": "reap, asking your accounts",
     "policy": "policy, reading policies and history",

@@ -102,7 +102,7 @@ def _by_right(body: Body) -> str:
 
 def _kept(body: Body) -> str:
     resources = ", ".join(f"{one['kind']} {one['id']} ({one['size_gb']} GB)" for one in body["retained"])
-    return f"what is kept of it: {resources}" if resources else "nothing is kept of it"
+    return f"retained: {resources}" if resources else "nothing of it is retained"
 
 
 def _priced(body: Body) -> str:
@@ -196,6 +196,6 @@ _WORDS: dict[str, Callable[[Body], str]] = {
     "warning_sent": _warned,
     "warning_cleared": lambda body: f"warning lifted ({body['rule']}): {body['why']}",
     "timer_set": _timed,
-    "orphan_removed": lambda body: f"left-over {body['what']} {body['id']} removed: {body['why']}",
+    "orphan_removed": lambda body: f"orphaned {body['what']} {body['id']} removed: {body['why']}",
     "budget_overridden": _overridden,
 }

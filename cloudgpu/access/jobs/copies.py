@@ -102,7 +102,7 @@ def read_manifest(said: Mapping[str, Any]) -> Manifest:
 
 def _below(path: Any) -> str:
     if not isinstance(path, str) or "\0" in path or any(part in ("", ".", "..") for part in path.split("/")):
-        raise ValueError(f"{path!r} is no path below a directory")
+        raise ValueError(f"{path!r} is not a path below a directory")
     return path
 
 

@@ -138,7 +138,7 @@ def ask(
             try:
                 whole = served.carry_out(request, pieces, incoming.write, timeout)
             except (ValueError, TypeError):
-                raise _no_answer(connection, b"it is no answer of ours") from None
+                raise _no_answer(connection, b"it is not an answer of cloudgpu's program") from None
             if whole or is_new or incoming.head or served.sent or served.is_late or not connection.stands():
                 break  # else the program had ended since the last request: once more, with a new one
     if served.fault is not None:

@@ -148,11 +148,13 @@ class EngineNode:
             whole = self._served.carry_out(b"%08d%s" % (len(body), body), (), take, timeout)
             answer = json.loads(taken) if whole else None
         except (ValueError, TypeError):
-            raise self._fault("it is no answer of ours") from None
+            raise self._fault("it is not an answer of cloudgpu's program") from None
         if answer is None:
             raise self._unanswered(timeout)
         if not isinstance(answer, dict) or "fault" in answer:
-            raise self._fault(str(answer["fault"]) if isinstance(answer, dict) else "it is no answer of ours")
+            raise self._fault(
+                str(answer["fault"]) if isinstance(answer, dict) else "it is not an answer of cloudgpu's program"
+            )
         return answer
 
     def _unanswered(self, timeout: float) -> Unreachable:

@@ -128,7 +128,7 @@ def iperf3_result(said: bytes, name: str, address: str) -> Measured:
     except (ValueError, KeyError, TypeError):
         pass
     why = re.search(rb'"error":\s*"([^"]+)"', said)
-    text = (why[1] if why else said).decode(errors="replace").strip()[:300] or "iperf3 said nothing in time"
+    text = (why[1] if why else said).decode(errors="replace").strip()[:300] or "iperf3 did not answer in time"
     raise Unreachable(
         f"{name} did not reach {address}: {text}",
         field="name",
@@ -168,7 +168,7 @@ def nccl_result(said: bytes, name: str, program: str, ranks: int) -> Measured:
             value=name,
             next="Build nccl-tests with: make MPI=1. Or measure TCP: --with iperf3",
         )
-    last = " ".join(said.decode(errors="replace").split("\n")[-4:]).strip()[-300:] or "it said nothing in time"
+    last = " ".join(said.decode(errors="replace").split("\n")[-4:]).strip()[-300:] or "it did not answer in time"
     raise Unreachable(f"{program} did not run on {name}: {last}", field="name", value=name, next="Use --with iperf3")
 
 

@@ -58,7 +58,7 @@ def _head(value: BacktestDocument) -> str:
     from cloudgpu.core.values.times import minute
 
     period = f"{minute(value['since'])} to {minute(value['until'])}"
-    return f"The policy {value['policy']} ({value['file']}) from {period}, a pass every {_span(value['every_s'])}."
+    return f"The policy {value['policy']} ({value['file']}) from {period}, a run every {_span(value['every_s'])}."
 
 
 def _blind(value: BacktestDocument) -> str:
@@ -143,7 +143,7 @@ def _kill(one: ReplayedStop, work: ReplayedWork) -> str:
     from cloudgpu.core.values.times import minute
 
     return (
-        f"{one['name']}: {', '.join(work['what'])} was running at {minute(one['at'])} and went on for "
+        f"{one['name']}: {', '.join(work['what'])} was running at {minute(one['at'])} and kept running for "
         f"{_span(work['seconds'])} until {minute(work['until'])}; it would have been ended then ({one['rule']}: "
         f"{one['why']})."
     )

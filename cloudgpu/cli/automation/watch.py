@@ -58,7 +58,7 @@ def _watch(every: str, prices: str, metrics: str | None, output: Format) -> None
     session.ledger.check_in_use()
     watch = Watch(os.environ, every=often, prices=None if prices == "never" else _span(prices, "--prices"), tell=_say)
     with ended_by_signals(watch.end), announcing(watch, session, often, address) as at:
-        _say(f"watching, with a pass every {every}" + (f"; metrics at {at}" if at else ""))
+        _say(f"watching, with a run every {every}" + (f"; metrics at {at}" if at else ""))
         _say_asked(session)
         done = watch.run()
     _say("ended")
@@ -115,7 +115,7 @@ def _status_text(value: WatchDocument, session: Session) -> str:
 
     now = session.clock()
     lines = [
-        f"Process {one['pid']} watches since {ago(one['since'], now)}: a pass every {duration_text(one['every_s'])}"
+        f"Process {one['pid']} watches since {ago(one['since'], now)}: a run every {duration_text(one['every_s'])}"
         + (f", metrics at {one['metrics']}." if one["metrics"] else ".")
         for one in value["watching"]
     ] or ["No watch runs on this computer."]

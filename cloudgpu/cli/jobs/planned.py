@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from cloudgpu.core.jobs.snapshot import LeftOut, Snapshot
     from cloudgpu.views.documents.machines.plans import Plan
 
-ASLEEP = "it goes on; cloudgpu watch or reap here fetches its results, else its machine stops by its policy"
-ASLEEP_THERE = "it goes on; cloudgpu watch or reap here fetches its results"
+ASLEEP = "it keeps running; cloudgpu watch or reap here fetches its results, else its machine stops by its policy"
+ASLEEP_THERE = "it keeps running; cloudgpu watch or reap here fetches its results"
 ASLEEP_DEADLINE = (
-    "a machine that runs goes on, but nobody replaces one that is lost, so the deadline may be missed: keep cloudgpu "
+    "a machine that runs keeps running, but nobody replaces one that is lost, so the deadline may be missed: keep cloudgpu "
     "watch running on a computer that shares this ledger"
 )
 _SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|PRIVATE", re.IGNORECASE)
@@ -210,7 +210,7 @@ def _asleep(planned: PlannedRun, launch: Plan | None) -> str:
     if bucket_of(planned.request.results_to) is None:
         return ASLEEP if launch is not None else ASLEEP_THERE
     ends = "; its machine stops by its policy" if launch is not None else ""
-    return f"it goes on, and uploads for up to {FORM_S // 3600} hours{ends}"
+    return f"it keeps running, and uploads for up to {FORM_S // 3600} hours{ends}"
 
 
 def _results(planned: PlannedRun) -> str:

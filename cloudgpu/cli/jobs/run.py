@@ -291,7 +291,7 @@ def _cancels(job: Job) -> bool:
     try:
         sys.stderr.write("\n")
         while True:
-            word = answered(f"{job.name}: [d]etach and let it go on, or [c]ancel it? ").lower()
+            word = answered(f"{job.name}: [d]etach and keep it running, or [c]ancel it? ").lower()
             if word in ("c", "cancel"):
                 return True
             if word in ("d", "detach"):

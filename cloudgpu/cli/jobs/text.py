@@ -61,7 +61,7 @@ def job_text(one: JobDocument, now: datetime) -> str:
 
 def _state(one: JobDocument) -> str:
     why = f": {one['why']}" if one["why"] else ""
-    left = " (its results, or its machine, are not settled yet)" if one["living"] and one["exit"] is not None else ""
+    left = " (its results, or its machine, are still open)" if one["living"] and one["exit"] is not None else ""
     return f"{state_text(one)}{why}{left}"
 
 

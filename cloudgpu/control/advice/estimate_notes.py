@@ -44,7 +44,7 @@ def _shares(shares: Collection[float]) -> Iterator[str]:
     """Say that a share of a GPU is none, where GPUs were counted."""
     names = ", ".join(str(Fraction(share).limit_denominator(8)) for share in sorted(shares) if share < 1)
     if names:
-        yield f"{names} of a GPU is a share of one" + (", and stands after the whole ones." if 1 in shares else ".")
+        yield f"{names} of a GPU is a share of one" + (", and is listed after the whole ones." if 1 in shares else ".")
 
 
 def _time(request: EstimateQuery) -> str:
@@ -153,7 +153,7 @@ def _commitment(request: EstimateQuery, found: Sequence[Estimate]) -> str:
     what = {Term.ONE_YEAR: "one year", Term.THREE_YEARS: "three years"}[it.term]
     if not known:
         return (
-            f"No price for {what} is known of any of these, and none is guessed: these are the prices on demand. Ask "
+            f"No price for {what} is known of any of these, and none is guessed: these are the prices on demand. Query "
             "the cloud, and say how many percent less it is: --committed 37%"
         )
     rest = (

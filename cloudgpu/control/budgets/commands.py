@@ -177,7 +177,7 @@ def _too_low(session: Session, one: BudgetState) -> str | None:
         return None
     sums = f"{one.spent.text()} is spent and {one.promised.text()} is promised to what runs"
     message = f"{one.budget.name} is below what is committed: {sums}, {committed.text()} of {one.budget.limit.text()}."
-    follows = [f"At the next pass {text}." for text in said_stops([stop_value(at) for at in _stopped_by(session, one)])]
+    follows = [f"At the next run {text}." for text in said_stops([stop_value(at) for at in _stopped_by(session, one)])]
     if one.passed and not follows:
         follows.append("The next run reports that it is exceeded.")
     if not one.passed:

@@ -259,7 +259,7 @@ def _named(request: str) -> tuple[str, float]:
     if found and 1 <= int(found[2]) <= MAX:
         return found[1], float(found[2])
     message = (
-        f"{shown(request)!r} is no limit to ask for: it is CODE=VALUE with a whole number up to {MAX:,}, or {ENOUGH}."
+        f"{shown(request)!r} is not a valid limit: write CODE=VALUE with a whole number up to {MAX:,}, or {ENOUGH}."
     )
     raise _refused("--request", shown(request), message, _SYNTAX)
 

@@ -98,7 +98,7 @@ def all_without_ledger(
         if session.apart:
             raise
         with going_on(session, error, machines) as aside:
-            session.tell(f"{command_name(machines[0])}: {error.message} Going on without it")
+            session.tell(f"{command_name(machines[0])}: {error.message} Continuing without it")
             outcomes = act()
             return outcomes if aside.offer() else [*outcomes, unrecorded(done, aside)]
 

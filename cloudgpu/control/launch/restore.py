@@ -319,7 +319,7 @@ def _image_price(session: Session, machine: Machine) -> Extra:
 
 
 def _stays(machine: Machine, error: NoCapacity, *, wider: bool) -> NoCapacity:
-    error.message += f" What is kept of {machine.name} stays."
+    error.message += f" Retained resources of {machine.name} remain."
     widely = "" if wider else f"; with any type that has the same GPUs: cloudgpu start {machine.name} --move"
     error.next = f"Try again later: cloudgpu start {machine.name}{widely}"
     return error

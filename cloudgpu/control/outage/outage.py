@@ -69,7 +69,7 @@ def without_ledger(session: Session, machine: Machine, act: Callable[[Machine], 
         if session.apart:
             raise
         with going_on(session, error, [machine]) as aside:
-            session.tell(f"{machine.name}: {error.message} Going on without it")
+            session.tell(f"{machine.name}: {error.message} Continuing without it")
             result = act(machine)
             if aside.offer():
                 return result

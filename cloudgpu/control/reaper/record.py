@@ -51,7 +51,7 @@ def left_over(session: Session) -> tuple[str, ...]:
     total = Money(sum(cost.nanos for cost in costs if cost is not None))
     more = f", and {costs.count(None)} without a known price" if None in costs else ""
     resources = "1 thing is" if len(found) == 1 else f"{len(found)} things are"
-    return (f"{resources} left over, {total.text()} a month{more}: see cloudgpu orphans",)
+    return (f"{resources} orphaned, {total.text()} a month{more}: see cloudgpu orphans",)
 
 
 TOPIC = "reaper"  # the first word of the keys of its alerts

@@ -75,7 +75,7 @@ def quota_checks(session: Session, account: str, region: str | None) -> Iterator
         return
     free = [one for one in found if one.limit]
     if free or not found:
-        message = f"{len(free)} of {len(found)} limits that are told in {region} are above 0"
+        message = f"{len(free)} of {len(found)} limits that are readable in {region} are above 0"
         yield Check(name, Verdict.OK, f"{message} (cloudgpu quota --account {account})")
     else:
         way = f"Ask for more: {provider.quota_page(region, found[0].code)}"

@@ -44,7 +44,7 @@ def person_of(session: Session) -> str:
 
 
 def check_may(session: Session, row: Ownable, verb: str, *, authorization: Law | None = None) -> Right:
-    """Return by which right this verb is theirs on this machine or kept thing; raise RoleNeeded where it is not.
+    """Return by which right this verb is theirs on this machine or named resource; raise RoleNeeded where it is not.
 
     Raises LedgerUnavailable where nobody can say.
     """
@@ -53,9 +53,10 @@ def check_may(session: Session, row: Ownable, verb: str, *, authorization: Law |
         claim_owner(session, row.owner)
     right = _right(session, authorization, row, verb)
     if right is None:
-        name = str(row.name).replace("the ", "The ", 1)  # of a kept thing
+        name = str(row.name).replace("the ", "The ", 1)  # of a named resource
         raise RoleNeeded(
-            f"{name} is {authorization.whose(row)}, and {authorization.person} is a member: only its owner or a payer may {verb} it.",
+            f"{name} is {authorization.whose(row)}, and {authorization.person} is a member: "
+            f"only its owner or a payer may {verb} it.",
             field="name",
             value=row.name,
             next=f"Ask its owner, or a payer: {_who_pays(session)}.",

@@ -169,8 +169,8 @@ class Circuit(StrEnum):
     """Whether a home's circuit of the USA carries it."""
 
     CARRIES = "carries it"
-    NOT_FOR_LONG = "does not carry it for hours"
-    NOT = "does not carry it"
+    NOT_FOR_LONG = "is not rated for it for hours"
+    NOT = "is not rated for it"
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,8 @@ _FEW = 3  # nodes that are named one by one
 def lost_findings(machines: Iterable[Machine], now: datetime) -> Iterator[Finding]:
     """Yield which clusters have lost nodes while others are billed, and which have ended whole though nobody asked.
 
-    `machines` are all machines, those that have ended, too. One that has lost a node is told for as long as that is so, and
-    anew for each further node; an end for three days, as that of a machine.
+    `machines` are all machines, also those that have ended. A cluster that has lost a node is alerted on for as long as
+    that is so, and anew for each further node; an end for three days, as that of a machine.
     """
     for nodes in by_cluster(machines).values():
         cluster = not_none(nodes[0].cluster)
@@ -50,7 +50,7 @@ def _lost(cluster: ClusterNode, lost: Sequence[Machine], rest: Sequence[Machine]
         kind="node lost",
         title=f"{cluster.name} has lost {names}; the rest costs {hourly}",
         text=f"Neither a command nor the reaper asked for it. {known} Seen at {minute(at)}. "
-        f"{others} {hourly}, and a job that needs all {cluster.nodes} does not go on. {next_}",
+        f"{others} {hourly}, and a job that needs all {cluster.nodes} cannot continue. {next_}",
         facts=_facts(cluster, rest or lost) | {"lost": names, "price": hourly},
         urgent=True,
     )

@@ -159,7 +159,7 @@ def read_queue(text: str) -> Queue:
 def _job(line: str) -> QueuedJob:
     parts = line.split("|", _FIELDS - 1)
     if len(parts) != _FIELDS or not parts[0].strip()[:1].isdecimal() or not parts[1]:
-        raise ValueError(f"{line[:200]!r} is no line of squeue")
+        raise ValueError(f"{line[:200]!r} is not a line of squeue")
     id_, state, user, partition, nodes, reason, name = parts
     count = nodes.strip()
     return QueuedJob(

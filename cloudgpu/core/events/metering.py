@@ -30,7 +30,7 @@ Before = Mapping[str, Any]  # a machine's row before the line
 STARTS_WITHIN = timedelta(minutes=1)  # a doubt about a start is in the amount, unless it is this short
 RUNS_WITHIN = timedelta(minutes=15)  # our belief: nothing starts for longer than that after a look that saw it start
 _STARTING = "it was only seen to start, which is not billed"
-_DOUBTED = "its cloud did not know its state, and said that it is not billed"
+_DOUBTED = "its cloud did not know its state, and answered that it is not billed"
 _STOPPED, _SHUT_DOWN = "stopped:", ("stopped", "deallocated")
 _SECOND = len("2026-11-20T11:00:00")  # clouds cut their times to it
 

@@ -34,8 +34,8 @@ def decide(
 ) -> list[Decision]:
     """Return one decision per machine, in their order; "keep" has its reason, too.
 
-    The nodes of a cluster are judged as one (`core.reaper.clusters`). `machines` are all that the ledger knows, those that
-    have ended, too: what is missing of a cluster, and what was lost, is in them.
+    The nodes of a cluster are evaluated as one (`core.reaper.clusters`). `machines` are all that the ledger knows,
+    those that have ended, too: what is missing of a cluster, and what was lost, is in them.
 
     `stops` are what budgets that are passed do (`core.budgets.enforcement`), `interval` is how often passes come. The
     rules are tried in the order of RULES. Idle time, with a label missing or without, ends at most `max_idle_stops`

@@ -422,5 +422,5 @@ def _renewal(case: Case, at: datetime, last: datetime | None) -> Found | None:
     end = end if last is None else min(end, last)
     unknown = case.known.activity == UNKNOWN
     state = "whether it is used is not known" if unknown else "it is in use"
-    why = f"its lease goes on to {clock(end, case.now)}, as {state}: {case.known.why}"
+    why = f"its lease is extended to {clock(end, case.now)}, as {state}: {case.known.why}"
     return Found(Rule.LEASE, Do.RENEW, why, end, stands=False, urgent=unknown)

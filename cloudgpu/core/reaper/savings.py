@@ -35,9 +35,9 @@ KINDS = (  # the kinds of line that `stops` reads
     "launch_intended", "machine_adopted", "lease_set",
 )  # fmt: skip
 RULE = (
-    "For every end by a rule (idle, schedule, lease, budget): the machine's price at that time, from the end until it "
-    "was started, launched anew or removed, its renew-until, or now, whichever came first. At most: somebody might "
-    "have ended it before. An end that a person asked for counts for nothing."
+    "For every stop by a policy (idle, schedule, lease, budget): the machine's price at that time, until the first of "
+    "these: it was started, launched again or terminated, its renew-until, or now. It is an upper bound: somebody "
+    "might have stopped it before. A stop that a person requested does not count."
 )
 _ASKED = ("stop_requested", "park_requested", "terminate_requested")
 _DECIDED = ("decision_made", *_ASKED)

@@ -125,7 +125,9 @@ def _address(account: str, key: str, value: object) -> str:
     found = text(account, key, value)
     if found.startswith(("https://", "http://")):
         return found
-    raise fault(account, key, found, f"is {found!r}, which is no address.", f'Write it like endpoint = "{ENDPOINT}".')
+    raise fault(
+        account, key, found, f"is {found!r}, which is not an address.", f'Write it like endpoint = "{ENDPOINT}".'
+    )
 
 
 _region = matching(REGION, "a region", "us-east-1")

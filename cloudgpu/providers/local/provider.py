@@ -72,7 +72,7 @@ class LocalProvider:
     token_rule = TokenRule(
         lifetime=timedelta(days=36500),
         listing_proves_after=timedelta(0),
-        source="the instance id follows from the token and names the machine's directory, which stands until "
+        source="the instance id follows from the token and names the machine's directory, which exists until "
         "terminate has removed it; calls are serialised by a lock",
     )
 

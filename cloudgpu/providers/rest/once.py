@@ -117,7 +117,9 @@ def not_known_yet(cloud: str, attempt: Attempt, why: CloudgpuError | None = None
     `why` is what a look for it was answered, where that is not that nothing is there.
     """
     name = attempt.request.name
-    message = f"{cloud} has not said yet whether {name} was made: it knows no tokens, so the call is not sent again."
+    message = (
+        f"{cloud} has not answered yet whether {name} was made: it knows no tokens, so the call is not sent again."
+    )
     way = "The next cloudgpu up or cloudgpu reap finds out."
     if why is not None:
         message, way = f"{message} {why.message}", " ".join(filter(None, (why.next, way)))

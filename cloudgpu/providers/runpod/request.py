@@ -26,7 +26,7 @@ MIN_GB, DEFAULT_GB, MAX_GB = 10, 50, 4000  # of /workspace; the least is RunPod'
 CONTAINER_DISK, VOLUME_RUNNING, VOLUME_STOPPED = "container_disk", "volume_running", "volume_stopped"
 NO_VOLUMES = "On RunPod, cloudgpu keeps no named volumes."
 OPEN = "SSH of a pod is open to everybody, for RunPod has no rules about who may connect; it takes keys only"
-NOT_TIMED = "nothing at RunPod ends a pod at its renew-until: only a pass of cloudgpu does (cloudgpu cron install)"
+NOT_TIMED = "nothing at RunPod ends a pod at its renew-until: only a run of cloudgpu reap does (cloudgpu cron install)"
 READABLE = "RISK: it is a stranger's computer, whose owner can read everything on it"
 
 

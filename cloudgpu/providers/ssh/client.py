@@ -156,7 +156,7 @@ def _fault(host: Host, kind: str, message: str, asked: Mapping[str, str]) -> Clo
     if kind == "busy":
         return _busy(name, json.loads(message), asked)
     make, sentence, way_out = _FAULTS.get(kind, _FAULTS["system"])
-    return make(sentence.format(host=name, said=message), field=host.field, value=name, next=way_out)
+    return make(sentence.format(host=name, problem=message), field=host.field, value=name, next=way_out)
 
 
 def _busy(host: str, machine: Mapping[str, Any], asked: Mapping[str, str]) -> NoCapacity:
@@ -176,20 +176,24 @@ def _busy(host: str, machine: Mapping[str, Any], asked: Mapping[str, str]) -> No
 
 
 _FAULTS: Mapping[str, tuple[type[CloudgpuError], str, str]] = {
-    "unknown": (InstanceNotFound, "On {host}, {said}.", "See what is there: cloudgpu ls --refresh"),
-    "elsewhere": (ProviderUnavailable, "On {host}, {said}.", "Name that host in config.toml, or run this from there."),
-    "foreign": (InvalidRequest, "On {host}, {said}.", "Move it away there, then try again."),
-    "full": (NoCapacity, "The disk of {host} is full: {said}.", "Free some space there."),
-    "forbidden": (AuthFailed, "You may not write on {host}: {said}.", "Fix the permissions of your home there."),
+    "unknown": (InstanceNotFound, "On {host}, {problem}.", "See what is there: cloudgpu ls --refresh"),
+    "elsewhere": (
+        ProviderUnavailable,
+        "On {host}, {problem}.",
+        "Name that host in config.toml, or run this from there.",
+    ),
+    "foreign": (InvalidRequest, "On {host}, {problem}.", "Move it away there, then try again."),
+    "full": (NoCapacity, "The disk of {host} is full: {problem}.", "Free some space there."),
+    "forbidden": (AuthFailed, "You may not write on {host}: {problem}.", "Fix the permissions of your home there."),
     "taken": (
         NoCapacity,
-        "On {host}, {said}.",
+        "On {host}, {problem}.",
         "Wait, request fewer, or leave --gpu out to share the machine.",
     ),
-    "unseen": (NoCapacity, "Which GPUs of {host} are free is not known: {said}.", "Ask for all of them, or none."),
-    "unproved": (StopUnproved, "On {host}, {said}.", "Look there at what they wait for, then try again."),
-    "mounted": (StopUnproved, "On {host}, {said}.", "Unmount it there, then end the machine again."),
-    "system": (ProviderUnavailable, "{host} failed: {said}.", "Try again."),
+    "unseen": (NoCapacity, "Which GPUs of {host} are free is not known: {problem}.", "Ask for all of them, or none."),
+    "unproved": (StopUnproved, "On {host}, {problem}.", "Look there at what they wait for, then try again."),
+    "mounted": (StopUnproved, "On {host}, {problem}.", "Unmount it there, then end the machine again."),
+    "system": (ProviderUnavailable, "{host} failed: {problem}.", "Try again."),
 }
 
 

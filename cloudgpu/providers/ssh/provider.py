@@ -62,7 +62,7 @@ class SshProvider:
     token_rule = TokenRule(
         lifetime=timedelta(days=36500),
         listing_proves_after=timedelta(0),
-        source="the instance id follows from the token and stands in the host's ~/.cloudgpu until terminate has "
+        source="the instance id follows from the token and is stored in the host's ~/.cloudgpu until terminate has "
         "removed it; calls on a host are serialised by a lock",
     )
 

@@ -75,7 +75,7 @@ class Vast:
         """Send a call and return the object that it answers. Raises as `RestClient.call`."""
         answer = self.client.call(method, path, action=action, query=query, body=body, again=again)
         if not isinstance(answer.data, dict):
-            message = f"{CLOUD} answered {action} with something that is no object."
+            message = f"{CLOUD} answered {action} with something that is not an object."
             raise ProviderUnavailable(message, field="provider", value=KIND, next="Try again in a minute.")
         if answer.data.get("success") is False:  # a refusal under a status that says otherwise
             raise self._refused(Answer(answer.status, answer.headers, answer.data))

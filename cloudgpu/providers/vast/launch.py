@@ -78,7 +78,7 @@ def _check_price(attempt: Attempt, call: Call) -> None:
     """Raise NoCapacity where an offer costs more than what was agreed to: nothing was sent."""
     price = attempt.offer.price
     if price.basis is Basis.ASKED and Money.usd(Decimal(call.per_hour)) > price.per_hour:
-        message = f"{attempt.offer.available.zone} costs ${call.per_hour} an hour now, more than the plan said."
+        message = f"{attempt.offer.available.zone} costs ${call.per_hour} an hour now, more than in the plan."
         raise NoCapacity(message, field="offer", next="Run it again to see the new prices.")
 
 

@@ -266,7 +266,7 @@ def _identified(found: Any) -> Raw:
     """Return what a listing has of a contract; raise ProviderUnavailable where that is none."""
     if isinstance(found, dict) and found.get("id") is not None:
         return found
-    message = f"{CLOUD} answered a listing with something that is no contract."
+    message = f"{CLOUD} answered a listing with something that is not a contract."
     raise ProviderUnavailable(message, field="provider", value=KIND, next="Try again in a minute.")
 
 

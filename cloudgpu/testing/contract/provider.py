@@ -341,7 +341,7 @@ def faults_of(suite: type, provider: Provider) -> list[str]:
     known = {"lose_reply", "sell_out"}
     said = cast("ContractBase", suite).cannot_happen
     wrong = sorted(name for name, why in said.items() if name not in known or not why)
-    found += [f"{suite.__name__}.cannot_happen says {name!r} without a reason, or it is no fault" for name in wrong]
+    found += [f"{suite.__name__}.cannot_happen says {name!r} without a reason, or it is not a fault" for name in wrong]
     marks = [mark.name for mark in getattr(suite, "pytestmark", [])]
     found += [f"{suite.__name__} is marked {mark}" for mark in marks if mark in ("skip", "skipif", "xfail")]
     return found

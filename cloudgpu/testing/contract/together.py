@@ -175,7 +175,7 @@ class ClearsSharedContract(OfCluster):
         self.wait_until(lambda: self.listed(provider) == [])
         self.wait_until(lambda: self.cleared(provider, attempts))
         assert self.shared(provider, attempts) == []
-        assert self.cleared(provider, attempts), "asked again, it is no error"
+        assert self.cleared(provider, attempts), "asked again, it is not an error"
 
     def test_what_one_cluster_shares_is_not_another_ones(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """To clear one that has ended takes nothing from one that runs."""

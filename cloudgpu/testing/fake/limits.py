@@ -93,13 +93,15 @@ def permissions(cloud: Cloud) -> list[Permission]:
 
 def _check_code(code: str) -> None:
     if code not in CODES.values():
-        raise refused("--request", code, f"{code} is no quota of the fake cloud", f"use {' or '.join(CODES.values())}")
+        raise refused(
+            "--request", code, f"{code} is not a quota of the fake cloud", f"use {' or '.join(CODES.values())}"
+        )
 
 
 def check_region(region: str) -> None:
     """Raise InvalidRequest for a region that the fake cloud does not have."""
     if region not in REGIONS:
-        raise refused("--region", region, f"{region} is no region of the fake cloud", f"use {' or '.join(REGIONS)}")
+        raise refused("--region", region, f"{region} is not a region of the fake cloud", f"use {' or '.join(REGIONS)}")
 
 
 def _quota(cloud: Cloud, account: str, region: str, market: Market, machines: Iterable[FakeMachine]) -> Quota:

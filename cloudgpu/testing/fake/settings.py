@@ -71,7 +71,7 @@ def read_options(settings: ProviderSettings) -> FakeOptions:
 def _read(settings: ProviderSettings, key: str, value: Any) -> Any:
     field = f"accounts.{settings.account}.{key}"
     if key not in _KNOWN:
-        raise unknown_word(f"{field} is no setting of the fake provider", key, _KNOWN, field=field, value=str(value))
+        raise unknown_word(f"{field} is not a setting of the fake provider", key, _KNOWN, field=field, value=str(value))
     reader: Callable[[Any], Any] = _READERS.get(key, _seconds)
     try:
         return reader(value)

@@ -133,9 +133,9 @@ def _meeting(story: Story, shown: Shown) -> str:
     if side.is_dearer:
         return _met(story)
     if not story.goes_on:
-        return f"In that time the desktop was the dearer one, by {shown(side.owned.total - side.cloud)}."
+        return f"In that time the desktop was more expensive, by {shown(side.owned.total - side.cloud)}."
     if side.pace is None:
-        return "Less than a day of history does not say how it goes on."
+        return "Less than a day of history does not show a trend."
     pace = pace_name(story)
     early, late = story.sides[Case.HIGH], story.sides[Case.LOW]
     soon = "now" if early.is_dearer else _day(story, early.meets)
@@ -153,7 +153,7 @@ def _again(story: Story) -> str:
         return ""
     since, until = story.usual.again
     long = f"until {_day(story, until)}" if until else "from then on"
-    return f" Bought anew on {_day(story, since)}, the desktop is the dearer one again {long}."
+    return f" Replaced on {_day(story, since)}, the desktop is more expensive again {long}."
 
 
 def _on(soon: str) -> str:

@@ -41,8 +41,8 @@ def _supply(supply: PowerSupply, build: Build, rules: Rules) -> Iterator[Said]:
         yield (
             (
                 f"A circuit of {figures.circuit_volts.value} V and {figures.circuit_amperes.value} A, as in US homes, "
-                f"{supply.circuit}: it carries {watts(supply.continuous.watts)} for hours and "
-                f"{watts(supply.breaker.watts)} at most. At 230 V a circuit carries about twice as much."
+                f"{supply.circuit}: it supplies {watts(supply.continuous.watts)} for hours and "
+                f"{watts(supply.breaker.watts)} at most. At 230 V a circuit supplies about twice as much."
             ),
             (figures.continuous_percent.source,),
         )

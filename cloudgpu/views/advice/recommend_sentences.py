@@ -167,7 +167,7 @@ def _again(even: Even) -> str:
     if even.again is None:
         return ""
     until = "from then on" if even.again.until is None else f"until {span_text(even.again.until)} are over"
-    return f" Bought anew after {span_text(even.again.since)}, it is the dearer one again {until}."
+    return f" Replaced after {span_text(even.again.since)}, it is more expensive again {until}."
 
 
 def _not_bought(build: Build, even: Even) -> str:

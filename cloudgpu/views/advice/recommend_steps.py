@@ -175,7 +175,7 @@ def _even_step(answer: Answer) -> Step:
     )
     sources = (*of_purchase(answer, build), of_rent(machine))
     if even is None:
-        return Step("Rent or buy", f"{says} How fast one is beside the other is not known.", sources)
+        return Step("Rent or buy", f"{says} How fast one is compared with the other is not known.", sources)
     says += f" An hour of the desktop does {float(even.speed):.2f} hours of the machine ({even.faster.rests})."
     says += _hours(build, even, years)
     return Step("Rent or buy", says, sources)

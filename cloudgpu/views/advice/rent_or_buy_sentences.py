@@ -82,7 +82,7 @@ def sentence(found: Calculation, answers: Sequence[Answer], currency: Currency |
     first, last = answers[0], answers[-1]
     what = named(found.desktop, max(one.year.number for one in answers))
     if not last.question.use:
-        return f"A cloud machine that is not used costs nothing, and {what} costs as it stands there."
+        return f"A cloud machine that is not used costs nothing, and {what} costs even when it is off."
     fits = _where_it_fits(found)
     begin = f"At {an_hour(found.rent.per_hour, currency)} an hour, {_used(found)},{fits}"
     exact = f"At {an_hour(found.rent.per_hour, currency)} an hour, {_used(found, Bound.AT)},{fits}"
@@ -176,7 +176,7 @@ def _again(answers: Sequence[Answer]) -> str:
             end = " on" if until is None else f" to day {until:,}"
             at = f" at {percent(one.question.use)}" if len(answers) > 1 else ""
             lasts = f" A desktop lasts {life(one.question.desktop.life)}:"
-            return f"{lasts} bought anew, it is the dearer one again from day {since:,}{end}{at}."
+            return f"{lasts} replaced, it is more expensive again from day {since:,}{end}{at}."
     return ""
 
 
@@ -253,7 +253,7 @@ def _fitting(found: Calculation) -> Iterator[str]:
 def _of_desktop(desktop: Desktop, currency: Currency | None) -> Iterator[str]:
     if desktop.depreciation is Depreciation.NONE:
         resale = f", and sold for {shown(desktop.resale, currency)} at the end of it" if desktop.resale else ""
-        yield f"The desktop is paid on the first day and anew every {life(desktop.life)}{resale}."
+        yield f"The desktop is paid on the first day and again every {life(desktop.life)}{resale}."
     else:
         used = f"{percent(1 - USED_SHARE)} as soon as it is used, and then {percent(USED_LOSS)} of its worth a year"
         way = {

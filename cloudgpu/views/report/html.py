@@ -137,7 +137,7 @@ def letter(document: ReportDocument, zone: tzinfo) -> Letter:
     return Letter(
         subject,
         file,
-        "\n\n".join([*said, f"{beside} It can be made anew: {command}"]),
+        "\n\n".join([*said, f"{beside} To make it again: {command}"]),
         "\n\n".join([*said, f"The whole report, as a page for a browser: {command}"]),
     )
 

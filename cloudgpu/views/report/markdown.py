@@ -173,7 +173,7 @@ def _machines(document: ReportDocument, shown: Amounts) -> Iterator[str]:
     if more > 0:
         yield f"And {more} more, each of which cost less."
     if document["named_resources"]["number"]:
-        yield f"What is kept by its own name cost {shown.said(document['named_resources']['usd'])} in all."
+        yield f"Named volumes and images cost {shown.said(document['named_resources']['usd'])} in all."
 
 
 _TIMES = ("hours", "GPU work", "other use", "idle", "not known")

@@ -166,7 +166,7 @@ def hours_chart(document: ReportDocument, amounts: Amounts) -> Chart:
     """Return a bar for each of the dearest machines that were billed."""
     found = [one for one in document["machines"] if one["billed_s"]][:DRAWN]
     bars = [_bar(one, amounts) for one in found]
-    message = f"One bar for each of {len(bars)} machines, the dearest first, as long as its billed time."
+    message = f"One bar for each of {len(bars)} machines, the most expensive first, as long as its billed time."
     sums = [sum(one.seconds[part] for one in bars) for part in range(4)]
     names = ("GPU busy", "in use otherwise", "idle", "not known")
     kinds = ("busy", "used", "idle", "unknown")

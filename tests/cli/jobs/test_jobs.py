@@ -87,7 +87,7 @@ def test_the_plan_says_what_travels_what_stays_and_what_happens_asleep(desk):
         "timeout its command is ended after 2h",
         "upload 2 files",
         "secrets .env: by their names, it stays here",
-        "it goes on; cloudgpu watch or reap here fetches its results",
+        "it keeps running; cloudgpu watch or reap here fetches its results",
         "requirements.txt is there and nothing installs it: add --setup 'pip install -r requirements.txt'",
         "the ledger keeps the value of --env HF_TOKEN; --secret HF_TOKEN is kept nowhere",
     ):

@@ -13,7 +13,7 @@ __all__ = ["gpu"]
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"price": "0.475", "utilization": "15%"}, "it is the dearer one again from day 1,460 to day 2,904."),
+        ({"price": "0.475", "utilization": "15%"}, "it is more expensive again from day 1,460 to day 2,904."),
         (
             {"price": 2, "utilization": "10%", "purchase": 0},
             "costs more than a desktop with one RTX 3090 from the first hour on.",

@@ -216,7 +216,7 @@ def test_an_hour_of_history_does_not_say_how_it_goes_on(session, clock):
     found = asked(session, together(machine(use(0, None), worked=hours("gpu"))))
     assert found["sentence"] == (
         "So far the cloud has cost $1.00; a desktop with one V100-16GB doing the same work would have cost $1,000.10 "
-        "($1,000.00 on the first day). Less than a day of history does not say how it goes on."
+        "($1,000.00 on the first day). Less than a day of history does not show a trend."
     )
     assert found["pace"] == dict.fromkeys(("low", "expected", "high"))
 
@@ -231,7 +231,7 @@ def test_a_period_that_is_over_is_compared_without_a_projection(session, clock):
     # Two days at $1 an hour, and 48 h of work.
     assert found["sentence"] == (
         "From 2026-10-21 until 2026-10-23 the cloud has cost $48.00; a desktop with one V100-16GB doing the same work "
-        "would have cost $1,004.80 ($1,000.00 on the first day). In that time the desktop was the dearer one, by "
+        "would have cost $1,004.80 ($1,000.00 on the first day). In that time the desktop was more expensive, by "
         "$956.80."
     )
     nothing = asked(session, Read(rows, ended, {}), since="2026-11-10")

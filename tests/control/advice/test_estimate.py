@@ -166,7 +166,7 @@ def test_who_counts_gpus_has_whole_ones_before_shares_of_one():
         assert sums == sorted(sums)
     text = estimate_text(document, None)
     assert text.index("1x L4") < text.index("1/8 L4")
-    assert "1/8, 1/4, 1/2 of a GPU is a share of one, and stands after the whole ones." in " ".join(text.split())
+    assert "1/8, 1/4, 1/2 of a GPU is a share of one, and is listed after the whole ones." in " ".join(text.split())
     assert estimated(gpu="l4")["estimates"][0]["share"] == 0.125  # as cheap as it gets
     assert "share of one" not in estimate_text(estimated(gpu="l4"), None)
 

@@ -224,7 +224,7 @@ def test_every_step_has_its_source_or_is_the_catalogues(gpu):
     power = said["steps"][-1]
     assert "4 x 350 W and 100 W for the rest are 1,500 W" in power["text"]
     assert "1,650 to 1,725 W" in power["text"]
-    assert "does not carry it for hours" in power["text"]
+    assert "is not rated for it for hours" in power["text"]
     assert {source["basis"] for source in power["sources"]} == {"recalled", "published"}
     assert {"Dettmers", "NFPA", "Kinghorn", "Puget"} <= {
         word for source in power["sources"] for word in source["text"].replace(",", " ").split()
@@ -288,7 +288,7 @@ def test_a_desktop_that_is_dearer_again_once_it_is_bought_anew_is_said_to_be(gpu
     """Even late in its four years (41 months at 9 hours a week), it is bought anew before it has saved its price."""
     answer = gpu.advice.recommend("fine-tuning", parameters="7b", method="lora", hours_per_week=hours)["sentence"]
     assert answer.startswith("Buy a used RTX3090 ($537)")
-    assert ("Bought anew after 48 months, it is the dearer one again until 83 months are over." in answer) == said
+    assert ("Replaced after 48 months, it is more expensive again until 83 months are over." in answer) == said
 
 
 def test_the_answers_amounts_are_said_in_a_currency_too(gpu):

@@ -73,7 +73,7 @@ def test_the_records_say_when_the_last_job_ended(home: Path) -> None:
         ("12|RUNNING|ann|all|2|None|x\n", "the engine's answer is not whole"),
         ("# end 124 1\n", "the engine did not answer within 5 s"),
         ("# end 127 1\n", "the engine did not answer (status 127)"),
-        ("what is this\n# end 0 1\n", "'what is this' is no line of squeue"),
+        ("what is this\n# end 0 1\n", "'what is this' is not a line of squeue"),
     ],
 )
 def test_what_cannot_be_read_is_no_queue_and_says_why(text: str, fault: str) -> None:

@@ -64,13 +64,13 @@ def test_never_is_said_and_what_would_be_otherwise():
 
 def test_that_the_desktop_is_bought_anew_is_said_where_it_is_the_dearer_one_again():
     text = said(of(desktop=replace(cheap(2000), life=150 * DAY)))
-    assert "Bought anew on 2027-02-28, the desktop is the dearer one again until 2027-0" in text
+    assert "Replaced on 2027-02-28, the desktop is more expensive again until 2027-0" in text
 
 
 def test_a_period_that_is_over_says_who_was_the_dearer_one():
     text = said(of(goes_on=False, since=BEGIN, until=NOW))
     assert text.startswith("From 2026-10-01 until 2026-11-10 the cloud has cost $880.00; ")
-    assert text.endswith("In that time the desktop was the dearer one, by $6,170.95.")
+    assert text.endswith("In that time the desktop was more expensive, by $6,170.95.")
     assert said(of(since=BEGIN, until=NOW + DAY)).startswith("Since 2026-10-01 the cloud has cost")
 
 

@@ -144,7 +144,7 @@ def _remarks(aws: Aws, request: LaunchRequest, item: Available, found: _Found, c
         yield f"the volume {request.setup.volume.name} is bound to {item.zone}: only machines there can use it"
     if call.profile is None:
         yield (
-            "without an instance profile the machine cannot report when it was last used, so idle cannot be judged "
+            "without an instance profile the machine cannot report when it was last used, so idle cannot be evaluated "
             f"from outside. cloudgpu init aws makes one (accounts.{request.account}.instance_profile)"
         )
     if no_timer(aws):

@@ -43,7 +43,7 @@ OWN = "its own identity deallocates it, so that a shutdown from inside ends what
 NO_IDENTITY = (
     "the machine has no identity, so it cannot deallocate itself: a shutdown from inside (idle time, lease) does not "
     "end what it costs; only cloudgpu reap or watch does. It cannot report when it was last used, so idle cannot be "
-    "judged from outside"
+    "evaluated from outside"
 )
 ABSENT = "none on the machine: its agent can only shut it down, which does not end what Azure bills"
 GIVES = "Microsoft.Authorization/roleAssignments/write"

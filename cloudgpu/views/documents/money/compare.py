@@ -99,7 +99,7 @@ _AgainKeywords = TypedDict("_AgainKeywords", {"from": Annotated[Time, "Since whe
 
 
 class Again(_AgainKeywords):
-    """When the desktop, bought anew, costs more once again."""
+    """When the desktop, replaced, costs more again."""
 
     until: Time | None
     """Up to when; null: it stays so."""
@@ -137,7 +137,7 @@ class BreakEven(TypedDict):
     projected: TimeCases
     """When it will have; null: it has, it never will, or there is no [pace](#paces)."""
     desktop_costs_more_again: AgainCases
-    """`from` and `until` when the desktop, bought anew, costs more once again after that; null: it does not."""
+    """`from` and `until` when the desktop, replaced, costs more again after that; null: it does not."""
     utilization_percent: NumberCases
     """The use at which a desktop costs as much over its life as the cloud does; null: never."""
     price_usd_per_hour: Usd | None

@@ -41,7 +41,7 @@ class DesktopProfile(TypedDict):
     quoted: QuotedPrice | None
     """The price as its source has it; null: in US dollars."""
     life_years: float
-    """After so long it is sold and bought anew."""
+    """After so long it is sold and replaced."""
     gpu_watts: float
     """What one of its cards takes at work."""
     rest_watts: float
@@ -133,7 +133,7 @@ class SpeedRatio(TypedDict):
 
 
 class DearerAgain(TypedDict):
-    """When a desktop that was bought anew is the dearer one once more."""
+    """When a desktop that was replaced is more expensive again."""
 
     from_days: float
     """From this day on, as one has come to the end of its life."""
@@ -182,7 +182,7 @@ class Outcome(TypedDict):
     break_even_days_by_flat_year: float | None
     """The same with each year's electricity on its first day; null: not in the first life."""
     desktop_costs_more_again: DearerAgain | None
-    """When a desktop that was bought anew is the dearer one once more; null: never."""
+    """When a desktop that was replaced is more expensive again; null: never."""
     break_even_utilization_percent: float | None
     """From which use on a desktop is cheaper over its life; null: from none."""
     break_even_usd_per_hour: Usd | None

@@ -272,7 +272,7 @@ def test_a_spot_machine_without_a_maximum_may_cost_as_much_as_on_demand(provider
 
 def test_without_a_profile_the_plan_says_what_is_lost(provider, tmp_path):
     def lost(found):
-        return [remark for remark in found.remarks if "idle cannot be judged" in remark]
+        return [remark for remark in found.remarks if "idle cannot be evaluated" in remark]
 
     assert "accounts.lab.instance_profile" in lost(resolve(provider, item("g5.xlarge")))[0]
     other = quick(account(tmp_path / "other", instance_profile="cloudgpu-machine"))
