@@ -18,7 +18,7 @@ from cloudgpu.core.model.instances import Process
 from cloudgpu.core.model.launch import LaunchRequest, Setup, Volume
 from cloudgpu.core.model.offers import Available, Price, Requirements
 from cloudgpu.core.model.resources import ProviderResource, ResourceListing
-from cloudgpu.core.policies.guards import Agent, Guards
+from cloudgpu.core.policies.guards import Agent, Safeguards
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.providers.base import Provider
 
@@ -415,7 +415,7 @@ def as_able(provider: Provider, item: Available) -> Available:
     return replace(item, stoppable=stoppable, parkable=keeps_images(provider))
 
 
-def guarding(provider: Provider, resolved: Resolved) -> Guards:
+def guarding(provider: Provider, resolved: Resolved) -> Safeguards:
     """Return what can end a machine of this launch, beside passes from outside."""
     found = provider.guards
     set_by_us = isinstance(provider, SetsTimer) and not provider.no_timer()

@@ -19,7 +19,7 @@ from cloudgpu.core.model.identity import AccountIdentity
 from cloudgpu.core.model.instances import Instance, Listing
 from cloudgpu.core.model.launch import Attempt
 from cloudgpu.core.model.offers import Availability, Requirements
-from cloudgpu.core.policies.guards import Guards
+from cloudgpu.core.policies.guards import Safeguards
 from cloudgpu.providers.patience import patience_s
 
 GROUP = "cloudgpu.providers"
@@ -82,7 +82,7 @@ class Provider(Protocol):
     runs_parts: frozenset[str]  # kinds of template parts that it runs; the others are named as left out
 
     @property
-    def guards(self) -> Guards:
+    def guards(self) -> Safeguards:
         """What can end its machines, beside passes from outside, in this account as it is set up. Asks nothing.
 
         A launch may have less: `Resolved.agent` says so.

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 
-def gone(machine: Machine, now: datetime) -> InstanceNotFound:
+def ended_error(machine: Machine, now: datetime) -> InstanceNotFound:
     """Return the error about a machine that has ended: when, what it cost, and what can be done now."""
     name, reason = machine.name, f" ({machine.state_reason})" if machine.state_reason else ""
     kept = " Something of it is kept." if has_retained_resources(machine) else ""

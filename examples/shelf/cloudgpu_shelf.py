@@ -15,7 +15,7 @@ from cloudgpu.core.model.identity import AccountIdentity
 from cloudgpu.core.model.instances import Instance, Listing, State
 from cloudgpu.core.model.launch import Attempt
 from cloudgpu.core.model.offers import Accelerator, Availability, Available, Basis, Market, Price, Requirements
-from cloudgpu.core.policies.guards import Agent, Guards
+from cloudgpu.core.policies.guards import Agent, Safeguards
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InstanceNotFound, InvalidRequest, NoCapacity, ProviderUnavailable
 from cloudgpu.providers.base import ProviderSettings, TokenRule
@@ -40,7 +40,7 @@ class Shelf:
     kind = "shelf"
     token_rule = TokenRule(timedelta(days=3650), timedelta(0), "the file keeps every loan, and is read under a lock")
     runs_parts: frozenset[str] = frozenset()
-    guards = Guards(Agent.NONE)  # nothing but a run of the reaper returns a box
+    guards = Safeguards(Agent.NONE)  # nothing but a run of the reaper returns a box
 
     def __init__(self, settings: ProviderSettings) -> None:
         """Read the account's table of config.toml."""

@@ -16,7 +16,7 @@ import pytest
 
 from cloudgpu.control.budgets.commands import BudgetOptions, set_value
 from cloudgpu.control.inputs.launch_request import UpRequest
-from cloudgpu.control.inventory.sync import look_at_all
+from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.launch.restore import started
@@ -108,7 +108,7 @@ class Year:
 
     def look(self):
         """Look until a look was not killed: what cron does again a little later."""
-        while self.do(lambda: look_at_all(self.session)) is None:
+        while self.do(lambda: sync_all(self.session)) is None:
             self.advance(60)
 
 
@@ -151,7 +151,7 @@ def lived(year, start):
         )
         happens(year, sim, box, name, spot)
         if chance.random() < 0.7:
-            year.do(lambda: look_at_all(year.session))
+            year.do(lambda: sync_all(year.session))
 
 
 def happens(year, sim, box, name, spot):
@@ -185,7 +185,7 @@ def through(year):
         lived(year, number)
         year.go_on((START + YEAR * (number + 1) / MACHINES - year.now).total_seconds())
     for _ in range(3):
-        look_at_all(year.session)
+        sync_all(year.session)
         year.advance(3600)
     return year
 

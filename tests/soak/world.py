@@ -21,7 +21,7 @@ from cloudgpu.core.model.identity import AccountIdentity
 from cloudgpu.core.model.instances import TAG_RENEW_UNTIL, Instance, Listing, State
 from cloudgpu.core.model.offers import Accelerator, Availability, Available, Basis, Market, Price
 from cloudgpu.core.model.resources import Kind, ProviderResource, ResourceListing
-from cloudgpu.core.policies.guards import Agent, Guards
+from cloudgpu.core.policies.guards import Agent, Safeguards
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import from_epoch
 from cloudgpu.errors import InstanceNotFound, InvalidRequest, NoCapacity
@@ -139,7 +139,7 @@ class Sim:
     book: list[Entry] = field(default_factory=list)
     spot: dict[str, list[tuple[datetime, Fraction]]] = field(default_factory=dict)
     runs_parts = frozenset({"on_start", "packages", "cloud_init"})
-    guards = Guards(Agent.ENDS)
+    guards = Safeguards(Agent.ENDS)
     count: int = 0
 
     def __post_init__(self) -> None:

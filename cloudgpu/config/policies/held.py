@@ -14,7 +14,7 @@ from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.policies.description import FACTS, TYPED, Chosen, choose
 from cloudgpu.core.policies.limits import NO_LIMITS, Limits, cut, joined
 from cloudgpu.core.policies.policy import Policy
-from cloudgpu.core.team.rights import Law, Published
+from cloudgpu.core.team.rights import Authorization, Published
 from cloudgpu.errors import InvalidRequest
 
 NAMED = 5  # machines in a sentence
@@ -74,7 +74,7 @@ def with_why(held: Held, why: str) -> Held:
 def policies_held(
     machines: Iterable[Machine],
     named: str | None,
-    authorization: Law,
+    authorization: Authorization,
     published: Mapping[str, Published],
     home: HomeTerms,
 ) -> dict[str, Held]:

@@ -25,7 +25,7 @@ from cloudgpu.errors import (
     ProviderUnavailable,
     Unreachable,
 )
-from cloudgpu.views.ended import gone
+from cloudgpu.views.ended import ended_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -185,7 +185,7 @@ def find_way(session: Session, machine: Machine) -> Machine:
 
 
 def check_reachable(session: Session, machine: Machine) -> None:
-    """Raise the error that says why this machine cannot be reached and what to do; `gone` for one that has ended."""
+    """Raise the error that says why this machine cannot be reached and what to do; `ended_error` for one that has ended."""
     name = machine.name
     if machine.launch_status == "open":
         raise Unreachable(
@@ -209,7 +209,7 @@ def check_reachable(session: Session, machine: Machine) -> None:
             next=f"Run: cloudgpu start {command_name(machine)}",
         )
     if machine.terminated_at:
-        raise gone(machine, session.clock())
+        raise ended_error(machine, session.clock())
 
 
 def _asked_again(session: Session, machine: Machine) -> Machine:

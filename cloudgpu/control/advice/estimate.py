@@ -13,13 +13,13 @@ from cloudgpu.config.files.paths import find_home
 from cloudgpu.config.settings import load_settings
 from cloudgpu.control.advice.estimate_inputs import (
     Rates,
-    beside,
+    attached_costs,
     offers_of,
     precisions,
+    relaxations,
     typed,
     wished_disks,
     withheld,
-    without,
 )
 from cloudgpu.control.advice.estimate_nodes import nodes_value
 from cloudgpu.control.advice.estimate_notes import assumptions
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from cloudgpu.config.settings import Settings
-    from cloudgpu.control.advice.estimate_inputs import Past
+    from cloudgpu.control.advice.estimate_inputs import PastMachine
     from cloudgpu.control.advice.estimate_request import EstimateOptions, EstimateQuery, Flops
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.advice.estimate import Span, Split
@@ -93,7 +93,11 @@ def estimated_here(
 
 
 def estimate(
-    settings: Settings, now: datetime, request: EstimateQuery, past: Past | None, machines: Sequence[Machine] = ()
+    settings: Settings,
+    now: datetime,
+    request: EstimateQuery,
+    past: PastMachine | None,
+    machines: Sequence[Machine] = (),
 ) -> EstimateDocument:
     """Return what was asked for as plain values. Pure but for the catalogue's dated lists.
 
@@ -119,7 +123,7 @@ def estimate(
         "nodes": None if request.nodes is None else nodes_value(request, request.nodes, whole, machines),
         "left_out": [{"gpu": name, "why": why} for name, why in sorted(speeds.left_out.items())],
         "matching_gpus": [] if named is None else [spec.name for spec in meant_by(named, catalog.gpus())],
-        "without": [] if offers else without_value(without(request)),
+        "without": [] if offers else without_value(relaxations(request)),
         "precisions": [] if whole or request.flops is None else precisions(offers),
         "marketplaces": marketplace_notes(one.buy.offer for one in whole),
         "withheld": withheld(request, offers),
@@ -159,7 +163,7 @@ def _factor(settings: Settings) -> Fraction | None:
 
 def _estimates(
     request: EstimateQuery,
-    past: Past | None,
+    past: PastMachine | None,
     offers: Iterable[CatalogOffer],
     wished: dict[str, str],
     speeds: Speeds,
@@ -181,7 +185,7 @@ def _buy(request: EstimateQuery, offer: CatalogOffer, wished: dict[str, str], ra
     listed = offer.listed.price.per_hour
     off = percent_off(request.committed, offer) if request.committed else None
     paid = listed if off is None else listed.scaled(1 - off / 100)
-    resources = tuple(beside(request, offer, wished, rates))
+    resources = tuple(attached_costs(request, offer, wished, rates))
     return Buy(offer, paid, resources, request.number, committed=off is not None)
 
 
@@ -199,7 +203,7 @@ def _spans(request: EstimateQuery, job: Job | None) -> Iterator[tuple[str, Span]
         )
 
 
-def _job(request: EstimateQuery, past: Past | None, offer: CatalogOffer, speeds: Speeds) -> Job | None:
+def _job(request: EstimateQuery, past: PastMachine | None, offer: CatalogOffer, speeds: Speeds) -> Job | None:
     """Return for how long these machines are busy with the work; None where nothing is known of their GPU."""
     gpu = offer.type.gpu
     if request.flops is None and past is None:
@@ -227,7 +231,9 @@ def _of_flops(flops: Flops, spec: GpuSpec, gpus: Fraction, speeds: Speeds) -> Jo
     return Job(*(hours_for(flops.number, peak, gpus, one) for one in flops.efficiency))
 
 
-def _of_past(request: EstimateQuery, past: Past | None, spec: GpuSpec, gpus: Fraction, speeds: Speeds) -> Job | None:
+def _of_past(
+    request: EstimateQuery, past: PastMachine | None, spec: GpuSpec, gpus: Fraction, speeds: Speeds
+) -> Job | None:
     from cloudgpu.control.advice.estimate_inputs import on_other
 
     if past is None:

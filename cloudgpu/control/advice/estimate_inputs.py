@@ -19,7 +19,7 @@ from cloudgpu.control.activity.utilization import utilization_of
 from cloudgpu.control.advice.estimate_request import Address
 from cloudgpu.control.pricing.attached_costs import address_kind, rate
 from cloudgpu.control.session.session import find_any, one_of
-from cloudgpu.core.advice.estimate import Beside, Job, Precision, While, peak_tflops
+from cloudgpu.core.advice.estimate import AttachedCostEstimate, Job, Precision, While, peak_tflops
 from cloudgpu.core.catalog.catalog import by_price, meant_by
 from cloudgpu.core.model.facts import MachineGpus
 from cloudgpu.core.model.machine import Machine
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 AZURE = {"premium-ssd": "Premium_LRS", "standard-ssd": "StandardSSD_LRS", "standard-hdd": "Standard_LRS"}
 _DEFAULT = {"aws": "gp3", "azure": "premium-ssd"}  # as `up` takes them; on Google it depends on the type
 _NO_DISKS = ("local-ssd",)  # comes with the machine, and goes with it
-_KEPT_FREE = "static_ip_unused"  # an address of Google's while no machine uses it
+_UNUSED_IP = "static_ip_unused"  # an address of Google's while no machine uses it
 
 
 @dataclass
@@ -103,15 +103,17 @@ def disk_at(offer: CatalogOffer, wished: dict[str, str]) -> str:
     return name if name and takes(machine, name) else disk_type(machine)
 
 
-def beside(request: EstimateQuery, offer: CatalogOffer, wished: dict[str, str], rates: Rates) -> Iterator[Beside]:
+def attached_costs(
+    request: EstimateQuery, offer: CatalogOffer, wished: dict[str, str], rates: Rates
+) -> Iterator[AttachedCostEstimate]:
     """Yield what is paid beside a machine: its disk and its address."""
     provider, region = offer.type.provider, offer.listed.region
     kind = disk_at(offer, wished) if request.disk_gb else ""
     if kind:
         stored_as = tier(AZURE[kind], request.disk_gb) if provider == "azure" else kind
-        yield Beside("disk", rates.of(provider, region, stored_as, request.disk_gb), While.KEPT)
+        yield AttachedCostEstimate("disk", rates.of(provider, region, stored_as, request.disk_gb), While.KEPT)
     for name, paid in address_parts(provider, offer.listed.market, request.address):
-        yield Beside("address", rates.of(provider, region, name, 1), paid)
+        yield AttachedCostEstimate("address", rates.of(provider, region, name, 1), paid)
 
 
 def address_parts(provider: str, market: Market, address: Address) -> Iterator[tuple[str, While]]:
@@ -127,11 +129,11 @@ def address_parts(provider: str, market: Market, address: Address) -> Iterator[t
         return
     yield kind, While.RUNNING
     if address is Address.STATIC:
-        yield _KEPT_FREE, While.IDLE
+        yield _UNUSED_IP, While.IDLE
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class PastMachine:
     """What a machine of the ledger did: its GPU, how many (a share is a part of one), and its billed hours by kind."""
 
     id: str
@@ -155,7 +157,7 @@ class Past:
         return Job(self.gpu_hours or known or most, known or most, most)
 
 
-def past_run(session: Session, name: str) -> Past:
+def past_run(session: Session, name: str) -> PastMachine:
     """Return the run of the machine that is called so, an ended one too: the latest of that name.
 
     Raises InstanceNotFound for an unknown name, InvalidRequest where it had no GPU that the catalogue knows, or was
@@ -171,7 +173,7 @@ def past_run(session: Session, name: str) -> Past:
         Fraction(str(round(sum(getattr(one, kind) for one in hours), 6))) / 3600
         for kind in ("gpu", "used", "idle", "unknown")
     ]
-    found = Past(
+    found = PastMachine(
         machine.id,
         machine.name,
         spec,
@@ -184,7 +186,7 @@ def past_run(session: Session, name: str) -> Past:
     return found
 
 
-def past_value(past: Past) -> PastRun:
+def past_value(past: PastMachine) -> PastRun:
     """Return a past run as plain values; hours are those that it was billed for."""
     return {
         "id": past.id,
@@ -229,7 +231,7 @@ def _no_gpu(machine: Machine, says: str) -> InvalidRequest:
     return InvalidRequest(says, field="--like", value=machine.name, next=way)
 
 
-def _never_used(past: Past) -> InvalidRequest:
+def _never_used(past: PastMachine) -> InvalidRequest:
     why = (
         f"all of its {float(past.idle_hours):.2f} billed hours were idle" if past.idle_hours else "it was never billed"
     )
@@ -241,7 +243,7 @@ def _never_used(past: Past) -> InvalidRequest:
     )
 
 
-def on_other(past: Past, ratio: Faster, gpus: Fraction) -> Job:
+def on_other(past: PastMachine, ratio: Faster, gpus: Fraction) -> Job:
     """Return the hours of the same work on so many GPUs, of which one is so many times as fast; linear in their number.
 
     At least: the GPU's hours alone, and the best reading of the speeds; at most: all that is not known, and the worst.
@@ -321,7 +323,7 @@ _NOTHING: dict[str, Any] = {
 }
 
 
-def without(request: EstimateQuery) -> dict[str, tuple[int, Money]]:
+def relaxations(request: EstimateQuery) -> dict[str, tuple[int, Money]]:
     """Return, by option that yields offers if it is dropped, the number of instance types and the lowest price."""
     ways = {name: replace(request, filters=replace(request.filters, **{name: none})) for name, none in _NOTHING.items()}
     ways["type"] = replace(request, type=None)

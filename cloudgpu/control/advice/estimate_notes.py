@@ -16,13 +16,17 @@ from cloudgpu.core.values.money import HOUR
 
 if TYPE_CHECKING:
     from cloudgpu.config.settings import Settings
-    from cloudgpu.control.advice.estimate_inputs import Past
+    from cloudgpu.control.advice.estimate_inputs import PastMachine
     from cloudgpu.control.advice.estimate_request import EstimateQuery, Flops
     from cloudgpu.core.advice.estimate import Estimate
 
 
 def assumptions(
-    request: EstimateQuery, wished: dict[str, str], found: Sequence[Estimate], past: Past | None, settings: Settings
+    request: EstimateQuery,
+    wished: dict[str, str],
+    found: Sequence[Estimate],
+    past: PastMachine | None,
+    settings: Settings,
 ) -> Iterator[str]:
     """Yield what the figures rest on, one sentence or two each."""
     yield _time(request)
@@ -80,7 +84,7 @@ def _of_flops(flops: Flops, number: int) -> str:
     )
 
 
-def _of_past(past: Past, request: EstimateQuery) -> str:
+def _of_past(past: PastMachine, request: EstimateQuery) -> str:
     known = f"{float(past.gpu_hours):.2f} hours with its GPU at work, {float(past.used_hours):.2f} in other use"
     rest = f"{float(past.idle_hours):.2f} idle, {float(past.unknown_hours):.2f} not known"
     counted = "the first two count; at least the first, at most all but the idle ones"

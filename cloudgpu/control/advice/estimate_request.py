@@ -152,23 +152,23 @@ def _check_together(given: EstimateOptions) -> None:
     """Refuse two wishes of which one would be silently left out, and one that is about another that is not there."""
     there = {name for name, value in given.items() if value is not None and value is not False}
     there -= {"number"} if str(given.get("number")) == "1" else set()  # which the command line always has
-    for one, other, says, way in _APART:
+    for one, other, says, way in _MUTUALLY_EXCLUSIVE:
         if {one, other} <= there:
             raise _fault(given, one, says, way)
-    for one, others, says, way in _NEEDS:
+    for one, others, says, way in _REQUIRES:
         if one in there and not there & {*others.split()}:
             raise _fault(given, one, says, way)
 
 
 _OR_NOT = "Leave out one of them."
-_ENDS = ("A commitment is paid for its whole term, and this work ends.", "Leave out --committed, or the work.")
+_WORK_ENDS = ("A commitment is paid for its whole term, and this work ends.", "Leave out --committed, or the work.")
 _OPERATIONS = "Add --flops, for example --flops 1e21."
-_APART = (
+_MUTUALLY_EXCLUSIVE = (
     ("type", "gpu", "A type says which GPUs it has, so --gpu says it twice.", _OR_NOT),
     ("like", "flops", "--flops and --like both say what the work is.", _OR_NOT),
     ("committed", "spot", "Nobody commits to spot machines: they are taken away, and their price moves.", _OR_NOT),
-    ("committed", "flops", *_ENDS),
-    ("committed", "like", *_ENDS),
+    ("committed", "flops", *_WORK_ENDS),
+    ("committed", "like", *_WORK_ENDS),
     ("number", "nodes", "--number and --nodes both say how many machines.", _OR_NOT),
     (
         "flops",
@@ -184,7 +184,7 @@ _APART = (
     ),
 )
 _NODES = "Add --nodes, for example --nodes 4 --params 7B."
-_NEEDS = (
+_REQUIRES = (
     ("nodes", "params", "--nodes depends on what is trained: the size of the model is missing.", "Add --params 7B."),
     ("params", "nodes", "--params needs --nodes.", _NODES),
     ("trainable", "nodes", "--trainable needs --nodes.", _NODES),

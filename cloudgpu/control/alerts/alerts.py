@@ -23,7 +23,7 @@ from cloudgpu.config.policies.find import lab_limits
 from cloudgpu.control.alerts.channels import Outcome, label_of, send
 from cloudgpu.control.session.last_run import unguarded_machines
 from cloudgpu.control.session.session import living
-from cloudgpu.control.team.law import law_of
+from cloudgpu.control.team.law import authorization_of
 from cloudgpu.core.alerts.alerts import (
     SUBJECT,
     AlertState,
@@ -377,7 +377,7 @@ def _message(session: Session, news: Sequence[News], *, strict: bool = False) ->
 def _audience(session: Session) -> Audience:
     """Return who hears of what; a key of [alerts.people] is any name of a person, or their user of the database."""
     alerts = session.settings.alerts
-    names = law_of(session).people if alerts.people else People()
+    names = authorization_of(session).people if alerts.people else People()
     people: dict[str, frozenset[str]] = {}
     for owner, addresses in alerts.people.items():
         person = known_as(names, owner)

@@ -23,7 +23,7 @@ from cloudgpu.views.machines import machine_value, queried_accounts_value
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from cloudgpu.control.inventory.sync import Look
+    from cloudgpu.control.inventory.sync import SyncResult
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.model.identity import QueriedAccount, Unanswered
     from cloudgpu.providers.abilities import Remains
@@ -57,7 +57,7 @@ def to_end(session: Session, names: Sequence[str], *, all_: bool = False) -> ToE
     """
     from cloudgpu.control.outage.outage import way_back
     from cloudgpu.control.session.session import present
-    from cloudgpu.control.team.law import check_may, law_of
+    from cloudgpu.control.team.law import authorization_of, check_may
 
     if all_ and names:
         raise InvalidRequest(
@@ -71,10 +71,10 @@ def to_end(session: Session, names: Sequence[str], *, all_: bool = False) -> ToE
         raise InvalidRequest(f"{twice} is named twice.", field="name", value=twice, next="Name each machine once.")
     try:
         if all_:
-            law, known = law_of(session), present(session.ledger.machines())
+            law, known = authorization_of(session), present(session.ledger.machines())
         else:
             machines = _named(session, names)
-            law = law_of(session)
+            law = authorization_of(session)
             for machine in machines:
                 check_may(session, machine, "end", authorization=law)
             return ToEnd(machines)
@@ -138,11 +138,11 @@ def _not_here(gap: Elsewhere) -> ProviderUnavailable:
     return ProviderUnavailable(gap.why, field="--all", value=gap.scope, next="Run it where that account is.")
 
 
-def _look_first(session: Session) -> Look:
+def _look_first(session: Session) -> SyncResult:
     """Look at all accounts, since the ledger alone may not know every machine."""
-    from cloudgpu.control.inventory.sync import look_at_all
+    from cloudgpu.control.inventory.sync import sync_all
 
-    look = look_at_all(session)
+    look = sync_all(session)
     for sentence in look.sentences:
         session.tell(sentence)
     return look

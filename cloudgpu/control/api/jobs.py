@@ -204,12 +204,12 @@ class Jobs(Capability):
 
     def _close_refused(self, job: Job) -> None:
         """Settle a job that got no machine, so that its name is free; what can be raised was raised."""
-        from cloudgpu.control.jobs.carry import Carrier
+        from cloudgpu.control.jobs.carry import JobReconciler
         from cloudgpu.control.jobs.store import the_job
 
         with suppress(CloudgpuError):
             if the_job(self._session, job.id).outcome is not None:
-                with Carrier(self._session, job.id, self._opened.environ) as carrier:
+                with JobReconciler(self._session, job.id, self._opened.environ) as carrier:
                     carrier.carry()
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.control.budgets.reserved import reserved
 from cloudgpu.control.budgets.store import budgets, counted_prices
-from cloudgpu.control.inventory.sync import look_at
+from cloudgpu.control.inventory.sync import sync_accounts
 from cloudgpu.control.team.law import check_override
 from cloudgpu.core.budgets.admission import AdmissionRequest, Billed, admission_request
 from cloudgpu.core.budgets.budget import Budget
@@ -53,7 +53,7 @@ def sync_before_admission(session: Session, accounts: Mapping[str, str], covers:
     old = [account for account, region in wanted.items() if _is_old(session, account, region)]
     if not old:
         return
-    for gap in look_at(session, old).unanswered:
+    for gap in sync_accounts(session, old).unanswered:
         session.tell(
             f"{gap.scope} did not answer, so its machines count as last recorded. {gap_text(gap.scope, gap.why)}"
         )

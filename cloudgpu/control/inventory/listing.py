@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from datetime import datetime
 
-    from cloudgpu.control.inventory.sync import Look
+    from cloudgpu.control.inventory.sync import SyncResult
     from cloudgpu.core.events.log import Event
     from cloudgpu.errors import CloudgpuError
     from cloudgpu.views.documents.machines.machines import (
@@ -173,10 +173,10 @@ def machine(session: Session, machine: Machine) -> MachineDocument:
     return value
 
 
-def _look(session: Session) -> Look:
-    from cloudgpu.control.inventory.sync import look_at_all
+def _look(session: Session) -> SyncResult:
+    from cloudgpu.control.inventory.sync import sync_all
 
-    look = look_at_all(session)
+    look = sync_all(session)
     for sentence in look.sentences:
         session.tell(sentence)
     return look

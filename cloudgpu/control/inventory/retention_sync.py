@@ -23,7 +23,7 @@ from cloudgpu.errors import CloudgpuError, InstanceNotFound, LedgerUnavailable
 from cloudgpu.providers.abilities import HasResources
 
 if TYPE_CHECKING:
-    from cloudgpu.control.session.identity import Whose
+    from cloudgpu.control.session.identity import AccountScope
     from cloudgpu.control.session.session import Session
 
 
@@ -39,7 +39,7 @@ def leftovers_of(session: Session, account: str) -> ResourceListing:
     return ResourceListing((), (gap,))
 
 
-def write_leftovers(session: Session, whose: Whose, found: ResourceListing, requested_at: datetime) -> list[str]:
+def write_leftovers(session: Session, whose: AccountScope, found: ResourceListing, requested_at: datetime) -> list[str]:
     """Write what stays of the machines of the account that answered, and do what can be done now.
 
     Return a sentence for each thing done.
@@ -108,7 +108,7 @@ def _said(machine: Machine, step: keeping.Step) -> str:
     return f"{machine.name}: {doing} {what}"
 
 
-def _adopt(session: Session, whose: Whose, items: tuple[ProviderResource, ...], asked_at: datetime) -> list[str]:
+def _adopt(session: Session, whose: AccountScope, items: tuple[ProviderResource, ...], asked_at: datetime) -> list[str]:
     """Adopt retained resources of machines that this ledger has no record of: they cost money, so they are shown."""
     known = {row.id for row in session.ledger.machines()}
     said = []

@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.records.changes import news_of
+from cloudgpu.control.records.changes import change_events
 from cloudgpu.core.events.observations import not_before, too_fresh
 from cloudgpu.core.events.observed_lines import instance_vanished
 from cloudgpu.core.model.machine import Machine, command_name, may_go_on, not_none
@@ -155,5 +155,5 @@ def _read_state(
         )
         news = [instance_vanished(machine.id, not_none(machine.provider_id), proof, now, alive)]
     else:
-        news = news_of(session, machine, instance, now, watched=seen_alive)
+        news = change_events(session, machine, instance, now, watched=seen_alive)
     return session.ledger.append_to(machine, news), True

@@ -15,10 +15,10 @@ from cloudgpu.control.inventory.settle import covers, is_too_early
 from cloudgpu.control.inventory.stop_proof import got
 from cloudgpu.control.inventory.sync_accounts import Answer, ask_accounts
 from cloudgpu.control.pricing import price_history as pricing
-from cloudgpu.control.records.changes import news_of
+from cloudgpu.control.records.changes import change_events
 from cloudgpu.control.records.named_resources import is_silent, news
 from cloudgpu.control.session.accounts import queried_accounts, split_gaps, used_accounts
-from cloudgpu.control.session.identity import Whose, elsewhere
+from cloudgpu.control.session.identity import AccountScope, elsewhere
 from cloudgpu.control.session.session import Session, living
 from cloudgpu.core.events.lab_lines import account_synced, ledger_doubted
 from cloudgpu.core.events.launch_lines import launch_settled
@@ -40,7 +40,7 @@ from cloudgpu.ledger.last_seen import last_seen_at
 
 
 @dataclass
-class Look:
+class SyncResult:
     """What a look at all accounts found, beside the rows in the ledger.
 
     `foreign` are machines of other ledgers: shown, never touched. `sentences` say what was put right. `answered` are
@@ -62,18 +62,18 @@ class Look:
     gpus_now: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
-def look_at_all(session: Session) -> Look:
+def sync_all(session: Session) -> SyncResult:
     """Ask every account in parallel, write the news, settle what a listing can settle, tidy up."""
-    return look_at(session, used_accounts(session), retained=True)
+    return sync_accounts(session, used_accounts(session), retained=True)
 
 
-def look_at(
+def sync_accounts(
     session: Session,
     accounts: Sequence[str],
     *,
     retained: bool | Collection[str] = False,
     again_after: float | None = None,
-) -> Look:
+) -> SyncResult:
     """Ask these accounts; with `kept` also what stays of machines, and go on with what was left half done there.
 
     `kept` may name the accounts of which that is asked. An account that did not answer wholly is asked once more after
@@ -81,7 +81,7 @@ def look_at(
 
     What prices were since the last look is asked, too, and stands in the ledger together with what was seen.
     """
-    look, asked_at = Look(), session.clock()
+    look, asked_at = SyncResult(), session.clock()
     for account in accounts:
         with suppress(CloudgpuError):  # said by whoever asks it; made here, for two threads would make two
             session.provider(account)
@@ -118,7 +118,9 @@ def regions_of(machines: Sequence[Machine]) -> dict[str, set[str]]:
     return found
 
 
-def _elsewhere(session: Session, accounts: Sequence[str], whose: Sequence[Whose], look: Look) -> list[Unanswered]:
+def _elsewhere(
+    session: Session, accounts: Sequence[str], whose: Sequence[AccountScope], look: SyncResult
+) -> list[Unanswered]:
     """Return what has to be said of machines of other accounts, where those have the names of accounts that were asked.
 
     All machines of the ledger where all accounts were asked: nobody else of this computer can tell of them.
@@ -151,7 +153,7 @@ def refresh(session: Session, machine: Machine, *, note: bool = False) -> Machin
         ]
     else:
         close_request(session, machine, instance)
-        news = news_of(session, machine, instance, now)
+        news = change_events(session, machine, instance, now)
         if note and not news:
             return _noted(session, machine, instance_observed(instance, now, machine=machine))
     return session.ledger.append_to(machine, news)
@@ -165,7 +167,7 @@ def _noted(session: Session, machine: Machine, line: Draft) -> Machine:
         return projected(machine, line)
 
 
-def _one_per_machine(instances: Sequence[Instance], machines: dict[str, Machine], look: Look) -> list[Instance]:
+def _one_per_machine(instances: Sequence[Instance], machines: dict[str, Machine], look: SyncResult) -> list[Instance]:
     """Return one instance per cloudgpu-id: the living before the ended, the one that the ledger knows before others.
 
     A second living one is named as a gap.
@@ -186,7 +188,7 @@ def _one_per_machine(instances: Sequence[Instance], machines: dict[str, Machine]
     return list(chosen.values())
 
 
-def _write_listing(session: Session, answer: Answer, look: Look) -> None:
+def _write_listing(session: Session, answer: Answer, look: SyncResult) -> None:
     account, listing, now = answer.account, answer.listing, answer.asked_at
     look.unanswered += listing.unanswered
     look.unlisted |= {account} if answer.silent else set()
@@ -243,7 +245,7 @@ def _spoken_of(every: Mapping[str, Machine], answer: Answer, listed: Sequence[st
 
 
 def _is_ours(
-    instance: Instance, every: Mapping[str, Machine], machines: Mapping[str, Machine], answer: Answer, look: Look
+    instance: Instance, every: Mapping[str, Machine], machines: Mapping[str, Machine], answer: Answer, look: SyncResult
 ) -> bool:
     """Say whether an instance is a machine of this account by the ledger, or one that has no record there.
 
@@ -301,7 +303,9 @@ def _doubted_before(session: Session) -> int:
     return max((int(line.body["seq"]) for line in doubts), default=0)
 
 
-def _seen(session: Session, machine: Machine | None, instance: Instance, look: Look, answer: Answer) -> list[Draft]:
+def _seen(
+    session: Session, machine: Machine | None, instance: Instance, look: SyncResult, answer: Answer
+) -> list[Draft]:
     drafts, now = [], answer.asked_at
     if machine is None:
         look.sentences.append(
@@ -327,11 +331,11 @@ def _seen(session: Session, machine: Machine | None, instance: Instance, look: L
             f"{machine.name} was changed by others from {machine.instance_type} ({machine.market}) to "
             f"{instance.instance_type} ({instance.market}); it is billed as that."
         )
-    drafts += news_of(session, machine, instance, now)
+    drafts += change_events(session, machine, instance, now)
     return drafts + (given_up(session, machine, instance, now) if machine.pending_action == "start" else [])
 
 
-def _is_closed(session: Session, machine: Machine, instance: Instance, look: Look) -> bool:
+def _is_closed(session: Session, machine: Machine, instance: Instance, look: SyncResult) -> bool:
     """End the standing request of a machine that has ended by itself. Say whether nothing is left to do about it."""
     try:
         if close_request(session, machine, instance):
@@ -354,7 +358,7 @@ def close_request(session: Session, machine: Machine, instance: Instance) -> boo
     return True
 
 
-def _missing(session: Session, machine: Machine, look: Look, answer: Answer) -> list[Draft] | None:
+def _missing(session: Session, machine: Machine, look: SyncResult, answer: Answer) -> list[Draft] | None:
     """Return what it means that a complete listing lacks this machine; None: nothing, for silence proves nothing."""
     provider, now = session.provider(answer.account), answer.asked_at
     proves_after = provider.token_rule.gone_after
@@ -376,10 +380,10 @@ def _missing(session: Session, machine: Machine, look: Look, answer: Answer) -> 
         look.silent |= {(machine.account, machine.region)} if isinstance(error, Silent) else set()
         return None
     then = not_before(machine, session.clock())
-    return news_of(session, machine, instance, then)
+    return change_events(session, machine, instance, then)
 
 
-def _missing_attempt(session: Session, machine: Machine, look: Look, answer: Answer) -> list[Draft] | None:
+def _missing_attempt(session: Session, machine: Machine, look: SyncResult, answer: Answer) -> list[Draft] | None:
     if session.held(lock_name(machine.key)):
         return None
     rule, now = session.provider(answer.account).token_rule, answer.asked_at

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.control.inventory.retention_sync import leftovers_of
 from cloudgpu.control.pricing import price_history as pricing
 from cloudgpu.control.session.accounts import gap_of
-from cloudgpu.control.session.identity import Whose
+from cloudgpu.control.session.identity import AccountScope
 from cloudgpu.core.events.observations import Priced
 from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.model.instances import Listing
 from cloudgpu.core.model.resources import ResourceListing
 from cloudgpu.errors import CloudgpuError, Silent
 from cloudgpu.providers.patience import patience_s
-from cloudgpu.providers.shared.calls import OF_ACCOUNTS_S, gather
+from cloudgpu.providers.shared.calls import ACCOUNTS_GRACE_S, gather
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
@@ -36,7 +36,7 @@ class Answer:
     account: str
     kind: str
     listing: Listing
-    whose: Whose
+    whose: AccountScope
     asked_at: datetime
     resources: ResourceListing | None = None
     priced: Priced = pricing.NOTHING_ASKED
@@ -61,13 +61,13 @@ def ask_accounts(
     """
     listings = [partial(listed, session, one, again_after) for one in accounts]
     resources = [partial(leftovers_of, session, one) for one in accounts if one in retained_of]
-    whose = {one: Whose(session, one) for one in accounts}
+    whose = {one: AccountScope(session, one) for one in accounts}
     prices = [
         partial(_named_and_priced, session, whose[one], regions.get(_kind(session, one), ()), to_price)
         for one in accounts
     ]
     asks: list[Callable[[], Any]] = [*listings, *resources, *prices]
-    answers = iter(gather(asks, lambda ask: ask(), len(asks), grace=OF_ACCOUNTS_S, what="answers"))
+    answers = iter(gather(asks, lambda ask: ask(), len(asks), grace=ACCOUNTS_GRACE_S, what="answers"))
     found_listings: dict[str, Listing | Silent] = {one: next(answers) for one in accounts}
     found_things = {one: _things(one, next(answers)) for one in accounts if one in retained_of}
     found_prices = {one: _priced(session, whose[one], next(answers), to_price) for one in accounts}
@@ -90,7 +90,7 @@ def ask_accounts(
 
 def listed_all(session: Session, accounts: Sequence[str]) -> list[Listing]:
     """Ask these accounts what they have, once each; return their listings in the same order."""
-    found = gather(accounts, lambda one: listed(session, one), len(accounts), grace=OF_ACCOUNTS_S, what="accounts")
+    found = gather(accounts, lambda one: listed(session, one), len(accounts), grace=ACCOUNTS_GRACE_S, what="accounts")
     return [_listing(one, listing) for one, listing in zip(accounts, found, strict=True)]
 
 
@@ -138,12 +138,14 @@ def _things(account: str, found: ResourceListing | Silent) -> ResourceListing:
     return ResourceListing((), (Unanswered(account, found.message),)) if isinstance(found, Silent) else found
 
 
-def _named_and_priced(session: Session, whose: Whose, regions: Collection[str], to_price: pricing.ToAsk) -> Priced:
+def _named_and_priced(
+    session: Session, whose: AccountScope, regions: Collection[str], to_price: pricing.ToAsk
+) -> Priced:
     """Ask an account who it is, and then what its machines cost: those of another are not its to price."""
     return pricing.ask(session, whose.account, *to_price.of(whose.ask(regions)))
 
 
-def _priced(session: Session, whose: Whose, found: Priced | Silent, to_price: pricing.ToAsk) -> Priced:
+def _priced(session: Session, whose: AccountScope, found: Priced | Silent, to_price: pricing.ToAsk) -> Priced:
     """Return what was said of prices. Where nothing was, and not who the account is either, that is unknown, too."""
     if not isinstance(found, Silent):
         return found

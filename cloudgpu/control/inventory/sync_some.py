@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.control.inventory.stop_proof import PAUSES, pauses_of
 from cloudgpu.control.inventory.sync import close_request
-from cloudgpu.control.records.changes import news_of
+from cloudgpu.control.records.changes import change_events
 from cloudgpu.control.session.identity import by_account
 from cloudgpu.core.events.observations import not_before, too_fresh
 from cloudgpu.core.events.observed_lines import instance_vanished
@@ -22,8 +22,8 @@ from cloudgpu.ledger.last_seen import last_seen_at
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.base import Provider
 from cloudgpu.providers.cluster_abilities import BulkStop
-from cloudgpu.providers.shared.calls import OF_ACCOUNTS_S, gather
-from cloudgpu.views.ended import gone
+from cloudgpu.providers.shared.calls import ACCOUNTS_GRACE_S, gather
+from cloudgpu.views.ended import ended_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def refresh_or_raise(session: Session, machine: Machine) -> Machine:
-    """Ask the machine's provider and return its row of now. Raises InstanceNotFound, as `gone`, where it has ended.
+    """Ask the machine's provider and return its row of now. Raises InstanceNotFound, as `ended_error`, where it has ended.
 
     A machine whose launch is not settled, or that was known to have ended, is not asked about. Raises
     ProviderUnavailable where nothing could be learned.
@@ -43,13 +43,13 @@ def refresh_or_raise(session: Session, machine: Machine) -> Machine:
     if machine.terminated_at is None and machine.provider_id is not None:
         machine = refresh(session, machine)
     if machine.terminated_at is not None:
-        raise gone(machine, session.clock())
+        raise ended_error(machine, session.clock())
     return machine
 
 
 @contextmanager
 def gone_if_terminated(session: Session, machine: Machine) -> Iterator[None]:
-    """Let a provider's "no such machine" become `gone`, once another look has recorded that the machine has ended."""
+    """Let a provider's "no such machine" become `ended_error`, once another look has recorded that the machine has ended."""
     try:
         yield
     except InstanceNotFound:
@@ -107,7 +107,7 @@ def _asked(session: Session, machines: Sequence[Machine]) -> Iterable[tuple[Mach
     groups, faults = by_account(session, machines)
     ids = {one: [not_none(machine.provider_id) for machine in some] for one, some in groups.items()}
     found = (
-        gather(list(ids), lambda one: _answers(session, one, ids[one]), len(ids), grace=OF_ACCOUNTS_S) if ids else []
+        gather(list(ids), lambda one: _answers(session, one, ids[one]), len(ids), grace=ACCOUNTS_GRACE_S) if ids else []
     )
     answers = {
         account: dict.fromkeys(ids[account], said) if isinstance(said, Silent) else said
@@ -151,4 +151,4 @@ def _news(session: Session, machine: Machine, found: Instance | CloudgpuError, *
             instance_vanished(machine.id, not_none(machine.provider_id), "the provider has no such machine", now, alive)
         ]
     close_request(session, machine, found)
-    return news_of(session, machine, found, now, watched=watched)
+    return change_events(session, machine, found, now, watched=watched)

@@ -46,7 +46,7 @@ DOUBT_FOR = timedelta(minutes=3)  # that a node which does not answer is held fo
 
 
 @dataclass
-class Attendant:
+class JobObserver:
     """Attends to one job. `environ` has the values of its secrets; the connection to its machine is kept."""
 
     session: Session

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from cloudgpu.access.computer import hostname
-from cloudgpu.control.jobs.carry import Carrier
+from cloudgpu.control.jobs.carry import JobReconciler
 from cloudgpu.control.jobs.listing import find, job_value
 from cloudgpu.control.jobs.store import append
 from cloudgpu.control.team.law import check_may
@@ -48,7 +48,7 @@ def request_cancel(session: Session, job: Job) -> None:
 def _carried(session: Session, job: Job, environ: Mapping[str, str]) -> tuple[Job, str | None]:
     """Carry a job on to its end; return it with what it waits for, None where nothing is left to do."""
     until, told = session.clock() + LONGEST, ""
-    with Carrier(session, job.id, environ) as carrier:
+    with JobReconciler(session, job.id, environ) as carrier:
         while True:
             carried = carrier.carry()
             if carried.is_over:

@@ -24,7 +24,7 @@ from cloudgpu.control.jobs.attempt import (
     snapshot_of,
     start,
 )
-from cloudgpu.control.jobs.attendant import Attendant
+from cloudgpu.control.jobs.attendant import JobObserver
 from cloudgpu.control.jobs.deadline.choice import noticed_at
 from cloudgpu.control.jobs.ending import close_job, fetch, not_fetched, resume, stop, terminate
 from cloudgpu.control.jobs.inputs.env_file import secret_values
@@ -32,10 +32,10 @@ from cloudgpu.control.jobs.notices import note_machine, note_secrets, note_stall
 from cloudgpu.control.jobs.slurm.gang import is_living, machine_assigned_events, nodes_of, refused_parts, terminate_gang
 from cloudgpu.control.jobs.store import directory_of, restore_missing_events, the_job
 from cloudgpu.control.lifecycle.lease import set_hold
-from cloudgpu.control.session.guarding import NO_GUARD
+from cloudgpu.control.session.guarding import NO_SAFEGUARD
 from cloudgpu.control.spot.interruptions import note_interruption
 from cloudgpu.core.events import job_lines as lines
-from cloudgpu.core.jobs.carried import LATER, SOON, Carried, waiting_text
+from cloudgpu.core.jobs.carried import LATER, SOON, ReconcileResult, waiting_text
 from cloudgpu.core.jobs.job import Job, State
 from cloudgpu.core.jobs.remote_state import Phase
 from cloudgpu.core.jobs.steps import Do, Seen, Step, gives_up, next_step, no_machine
@@ -65,10 +65,10 @@ MAX_STEPS = 50  # in one go: more would be a circle
 
 
 @dataclass
-class Carrier(Attendant):
+class JobReconciler(JobObserver):
     """Carries one job on."""
 
-    def carry(self) -> Carried:
+    def carry(self) -> ReconcileResult:
         """Do what can be done now and return what is waited for.
 
         Raises what the launch of a job's first machine raises: the job is over then. Raises LedgerUnavailable.
@@ -81,9 +81,9 @@ class Carrier(Attendant):
         except ProviderUnavailable as other:
             if other.field != "lock":
                 raise
-            return Carried(the_job(self.session, self.id), "Another process manages this job.", SOON)
+            return ReconcileResult(the_job(self.session, self.id), "Another process manages this job.", SOON)
 
-    def _carried(self) -> Carried:
+    def _carried(self) -> ReconcileResult:
         self.remote, self.unfetched, self.sold_out = None, False, False
         if not self.compared:
             restore_missing_events(self.session, self.id)
@@ -94,7 +94,7 @@ class Carrier(Attendant):
             waits = self._done(job, step)
             if waits is not None:
                 return waits
-        return Carried(
+        return ReconcileResult(
             job, f"Internal error: the job makes no progress after {MAX_STEPS} steps. Please report it.", LATER
         )
 
@@ -131,14 +131,14 @@ class Carrier(Attendant):
 
     # -- what is done
 
-    def _done(self, job: Job, step: Step) -> Carried | None:
+    def _done(self, job: Job, step: Step) -> ReconcileResult | None:
         """Do a step; return what is waited for then, None where the next one can be taken at once."""
         if step.do is Do.WAIT and step.kept_until is None:
-            return Carried(job, step.why, SOON if job.is_living else LATER, self.remote)
+            return ReconcileResult(job, step.why, SOON if job.is_living else LATER, self.remote)
         try:
             if step.kept_until is not None:
                 return self._kept(job, step, step.kept_until)
-            act: Callable[[Job, Step], Carried | None] = getattr(self, f"_{step.do}")
+            act: Callable[[Job, Step], ReconcileResult | None] = getattr(self, f"_{step.do}")
             return act(job, step)
         except LedgerUnavailable:
             raise
@@ -150,14 +150,14 @@ class Carrier(Attendant):
                     self._refreshed(job, machine)
             if step.do is Do.LAUNCH:
                 return self._not_launched(job, error)
-            return Carried(job, error.message, LATER, self.remote, error)
+            return ReconcileResult(job, error.message, LATER, self.remote, error)
 
-    def _kept(self, job: Job, step: Step, until: datetime) -> Carried:
+    def _kept(self, job: Job, step: Step, until: datetime) -> ReconcileResult:
         """Hold the machine of a failed job, so that no idle time ends it before the look."""
         machine = self._there(job)
         if machine.hold_until is None or from_iso(machine.hold_until) < until.replace(microsecond=0):
             set_hold(self.session, machine, until, paid=False)  # it asks for no more than the job had agreed to
-        return Carried(job, step.why, LATER, self.remote, kept_until=until)
+        return ReconcileResult(job, step.why, LATER, self.remote, kept_until=until)
 
     def _place(self, job: Job, step: Step) -> None:
         snapshot_of(self.session, job)  # who cannot begin it launches nothing for it
@@ -191,13 +191,13 @@ class Carrier(Attendant):
         terminate(self.session, job, machine)
         self.cleared.update(one.id for one in nodes_of(self.session, machine))
 
-    def _launch(self, job: Job, _step: Step) -> Carried | None:
+    def _launch(self, job: Job, _step: Step) -> ReconcileResult | None:
         attempt = job.attempts[-1]
         if job.cancel is None and attempt.key is not None and made_for(self.session, job, attempt) is None:
             try:
                 snapshot_of(self.session, job)  # whoever placed it has died, and may have been another computer
             except InvalidRequest as error:
-                return Carried(job, error.message, LATER, None, error)
+                return ReconcileResult(job, error.message, LATER, None, error)
         machine = launch_attempt(self.session, job, attempt)
         if machine is None:  # it was cancelled before anything was launched
             self._append(self._ended(job, Step(Do.END, job.cancel[1] if job.cancel else "", State.CANCELLED)))
@@ -207,7 +207,7 @@ class Carrier(Attendant):
             note_machine(self.session, job, None)
         return None
 
-    def _not_launched(self, job: Job, error: CloudgpuError) -> Carried:
+    def _not_launched(self, job: Job, error: CloudgpuError) -> ReconcileResult:
         """Return why a machine could not be had. A first one that was refused ends the job, and raises.
 
         What may pass is waited for, a day at most; with a deadline, until a day after that.
@@ -215,7 +215,7 @@ class Carrier(Attendant):
         attempt, now = job.attempts[-1], self.session.clock()
         made = made_for(self.session, job, attempt)
         if made is not None and made.gang is not None and is_living(self.session, made):  # the next pass settles it
-            return Carried(job, error.message, LATER, None, error)
+            return ReconcileResult(job, error.message, LATER, None, error)
         over = gives_up(job, now)
         final = not isinstance(error, ProviderUnavailable) or over
         self._append(*refused_parts(self.session, job, attempt, now))
@@ -232,36 +232,36 @@ class Carrier(Attendant):
             self._append(self._ended(job, end))
             self._append(*close_job(self.session, the_job(self.session, self.id), None, error.message))
             raise error
-        elif over or (isinstance(error, (BudgetRefused, InvalidRequest)) and error.field != NO_GUARD):
+        elif over or (isinstance(error, (BudgetRefused, InvalidRequest)) and error.field != NO_SAFEGUARD):
             self._append(self._ended(job, no_machine(job, error.message, now)))
         else:
             self._append(lines.job_waits(job.id, attempt.number, error.message, now))
             note_machine(self.session, the_job(self.session, self.id), error.message)
-        return Carried(the_job(self.session, self.id), error.message, LATER, None, error)
+        return ReconcileResult(the_job(self.session, self.id), error.message, LATER, None, error)
 
-    def _sold_out(self, job: Job, attempt: Attempt, error: CloudgpuError) -> Carried:
+    def _sold_out(self, job: Job, attempt: Attempt, error: CloudgpuError) -> ReconcileResult:
         """Return that a job with a deadline chooses anew at the next pass; people hear of it if on demand is gone."""
         if attempt.market != "on_demand":
-            return Carried(job, error.message, SOON, None, error)
+            return ReconcileResult(job, error.message, SOON, None, error)
         if attempt.waits is None:
             self._append(lines.job_waits(job.id, attempt.number, error.message, self.session.clock()))
         note_machine(self.session, job, error.message)
-        return Carried(the_job(self.session, self.id), error.message, LATER, None, error)
+        return ReconcileResult(the_job(self.session, self.id), error.message, LATER, None, error)
 
-    def _start(self, job: Job, _step: Step) -> Carried | None:
+    def _start(self, job: Job, _step: Step) -> ReconcileResult | None:
         try:
             values = secret_values(job.spec, self.environ)
         except InvalidRequest as error:
             missing = [name for name in job.spec["secrets"] if name not in self.environ]
             note_secrets(self.session, job, missing)
-            return Carried(job, error.message, LATER, self.remote, error)
+            return ReconcileResult(job, error.message, LATER, self.remote, error)
         if job.spec["secrets"]:
             note_secrets(self.session, job, ())
         machine = self._there(job)
         self.remote = start(self.session, job, self.at(job, machine), values)
         return None
 
-    def _watch(self, job: Job, _step: Step) -> Carried | None:
+    def _watch(self, job: Job, _step: Step) -> ReconcileResult | None:
         remote, attempt = self.remote, job.attempts[-1]
         if remote is None:
             return None
@@ -278,7 +278,7 @@ class Carrier(Attendant):
             with self._noting_work(job, remote):
                 elsewhere.sync_if_due(self.session, job, lambda: self.at(job, machine), remote)
             self._note_upload(job, remote)
-        return Carried(the_job(self.session, self.id), waiting_text(remote), SOON, remote)
+        return ReconcileResult(the_job(self.session, self.id), waiting_text(remote), SOON, remote)
 
     def _note_progress(self, job: Job, remote: RemoteState) -> None:
         said, now = remote.progress, self.session.clock()
@@ -287,7 +287,7 @@ class Carrier(Attendant):
         if job.progress is None or now - job.progress[2] >= PROGRESS_EVERY:
             self._append(lines.job_progressed(job.id, job.attempts[-1].number, *said, now))
 
-    def _cancel(self, job: Job, step: Step) -> Carried | None:
+    def _cancel(self, job: Job, step: Step) -> ReconcileResult | None:
         if job.cancel is None:
             outcome = (step.outcome or State.CANCELLED).value
             self._append(lines.job_cancel_requested(job.id, outcome, step.why, hostname(), self.session.clock()))  # type: ignore[arg-type]
@@ -295,9 +295,9 @@ class Carrier(Attendant):
         grace = SLURM_GRACE_S if job.in_slurm else GRACE_S  # else nobody would be left to tell Slurm
         outcome = job.cancel[0] if job.cancel else (step.outcome or State.CANCELLED).value
         self.at(job, machine).cancel(outcome, grace_s=grace)
-        return Carried(job, "its command is being ended", timedelta(seconds=1), self.remote)
+        return ReconcileResult(job, "its command is being ended", timedelta(seconds=1), self.remote)
 
-    def _move(self, job: Job, step: Step) -> Carried | None:
+    def _move(self, job: Job, step: Step) -> ReconcileResult | None:
         """End the machine under the command: first the command, then a last copy, then the machine, proved."""
         attempt, now = job.attempts[-1], self.session.clock()
         if attempt.move is None:
@@ -309,21 +309,23 @@ class Carrier(Attendant):
         if machine.state == "running" and self.remote is not None:
             with suppress(Unreachable, InvalidRequest):  # else the last copy is what there is
                 if ends_first(self.at(job, machine), self.remote, now - attempt.move.at):
-                    return Carried(job, "its command is being ended, and continues elsewhere", timedelta(seconds=1))
+                    return ReconcileResult(
+                        job, "its command is being ended, and continues elsewhere", timedelta(seconds=1)
+                    )
                 waits = self._last_copy(job, machine, self.remote)
                 if waits is not None:
-                    return Carried(job, waits, timedelta(seconds=1), self.remote)
+                    return ReconcileResult(job, waits, timedelta(seconds=1), self.remote)
         self.close()
         terminate_gang(self.session, machine, f"the job {job.name} continues elsewhere: {step.why}")
         self.remote = None
         return None
 
-    def _again(self, job: Job, step: Step) -> Carried | None:
+    def _again(self, job: Job, step: Step) -> ReconcileResult | None:
         machine, now = self._machine(job), self.session.clock()
         if machine is not None and machine.state == "running" and self.remote is not None:
             waits = self._last_copy(job, machine, self.remote)
             if waits is not None:
-                return Carried(job, waits, timedelta(seconds=1), self.remote)
+                return ReconcileResult(job, waits, timedelta(seconds=1), self.remote)
         self._note_stored_work(job)
         attempt, status = job.attempts[-1], None if step.exit is None else step.exit.status
         if machine is not None and step.interrupted:
@@ -340,7 +342,7 @@ class Carrier(Attendant):
         self.remote = None
         return None
 
-    def _end(self, job: Job, step: Step) -> Carried | None:
+    def _end(self, job: Job, step: Step) -> ReconcileResult | None:
         remote, attempt = self.remote, job.attempts[-1] if job.attempts else None
         if remote is not None and remote.started is not None and attempt is not None and attempt.began_at is None:
             at = self._at(remote, remote.started)
@@ -367,12 +369,12 @@ class Carrier(Attendant):
         by = ended is not None
         return lines.job_ended(job.id, number, outcome, at, **said, why=step.why, by_machine=by)  # type: ignore[arg-type]
 
-    def _fetch(self, job: Job, _step: Step) -> Carried | None:
+    def _fetch(self, job: Job, _step: Step) -> ReconcileResult | None:
         machine = self._there(job)
         try:
             line = fetch(self.session, job, machine, lambda: self.at(job, machine))
             if line is None:
-                return Carried(job, "its results are being uploaded", timedelta(seconds=1))
+                return ReconcileResult(job, "its results are being uploaded", timedelta(seconds=1))
             self._append(line)
         except LedgerUnavailable:
             raise
@@ -385,7 +387,7 @@ class Carrier(Attendant):
                 raise
         return None
 
-    def _stored(self, job: Job, _step: Step) -> Carried | None:
+    def _stored(self, job: Job, _step: Step) -> ReconcileResult | None:
         machine = self._machine(job)
         runs = machine is not None and machine.state == "running"
         remote = (lambda: self.at(job, self._there(job))) if runs else None
@@ -393,7 +395,7 @@ class Carrier(Attendant):
             self._append(*elsewhere.stored(self.session, job, self.results, remote))
         return None
 
-    def _resume(self, job: Job, step: Step) -> Carried | None:
+    def _resume(self, job: Job, step: Step) -> ReconcileResult | None:
         machine, now = self._there(job), self.session.clock()
         line = lines.job_resumed(job.id, job.attempts[-1].number, job.resumes + 1, machine.id, step.why, now)
         try:
@@ -404,25 +406,25 @@ class Carrier(Attendant):
                 raise
             return None
         except CloudgpuError as error:  # refused here, nothing was asked of the cloud: to try again costs nothing
-            if not isinstance(error, (LedgerUnavailable, BudgetRefused)) and error.field != NO_GUARD:
+            if not isinstance(error, (LedgerUnavailable, BudgetRefused)) and error.field != NO_SAFEGUARD:
                 self._append(line)
             raise
         self._append(line)
         return None
 
-    def _stop(self, job: Job, step: Step) -> Carried | None:
+    def _stop(self, job: Job, step: Step) -> ReconcileResult | None:
         machine = self._there(job)
         self.close()
         stop(self.session, job, machine, step.why)
         self._append(not_fetched(self.session, job, step.why))
         return None
 
-    def _terminate(self, job: Job, _step: Step) -> Carried | None:
+    def _terminate(self, job: Job, _step: Step) -> ReconcileResult | None:
         self.close()
         self._cleared(job, self._there(job))
         return None
 
-    def _close(self, job: Job, step: Step) -> Carried | None:
+    def _close(self, job: Job, step: Step) -> ReconcileResult | None:
         machine, own = self._machine(job), job.spec["machine"] is None
         remote = None
         for one in self._own_machines(job):
@@ -437,8 +439,8 @@ class Carrier(Attendant):
         show_end(self.session, the_job(self.session, self.id), self.environ)
         return None
 
-    def _look(self, job: Job, _step: Step) -> Carried | None:
-        return Carried(job, "Its machine has not been queried yet.", SOON)
+    def _look(self, job: Job, _step: Step) -> ReconcileResult | None:
+        return ReconcileResult(job, "Its machine has not been queried yet.", SOON)
 
 
 def _is_stopped(machine: Machine) -> bool:

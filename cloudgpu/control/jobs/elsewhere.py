@@ -38,7 +38,7 @@ NOWHERE = ""  # the host of results that are on no computer
 _RUNS = ("pending", "running", "stopping", "unknown")
 
 
-def is_elsewhere(job: Job) -> bool:
+def stores_remotely(job: Job) -> bool:
     """Say whether a job's results do not come to this computer."""
     return job.spec["results_to"] is not None
 
@@ -82,11 +82,11 @@ def sync_if_due(session: Session, job: Job, remote: Callable[[], RemoteJob], see
     last, began = last_sync(directory), job.attempts[-1].began_at
     since = last if last is not None else (began.timestamp() if began else now)
     due = now - since >= (min(NOTICED_EVERY_S, job.spec["every_s"]) if seen.notice else job.spec["every_s"])
-    if is_elsewhere(job):
+    if stores_remotely(job):
         keep_storing(session, job, remote(), seen)
-    if due and not is_elsewhere(job):
+    if due and not stores_remotely(job):
         sync(remote(), directory, now)
-    elif due or (last is None and is_elsewhere(job)):
+    elif due or (last is None and stores_remotely(job)):
         fetch_output(remote(), directory)
         note_sync(directory, now)
         there = job_bucket(session, job)
@@ -100,7 +100,7 @@ def last_copy(session: Session, job: Job, remote: RemoteJob, seen: RemoteState) 
     For uploads to a bucket no longer than `--results-wait` after the end of the command; with a deadline, no longer
     than the safety net keeps for the end of a machine. Raises as `sync_if_due`.
     """
-    if not is_elsewhere(job):
+    if not stores_remotely(job):
         sync(remote, directory_of(session, job), session.clock().timestamp())
         return None
     fetch_output(remote, directory_of(session, job))
@@ -114,7 +114,7 @@ def last_copy(session: Session, job: Job, remote: RemoteJob, seen: RemoteState) 
     return "what it wrote is being uploaded"
 
 
-def fetched_elsewhere(session: Session, job: Job, remote: RemoteJob) -> Draft | None:
+def remote_results_fetched(session: Session, job: Job, remote: RemoteJob) -> Draft | None:
     """Return the line that results are whole on their volume; None where they are on their way to their bucket.
 
     Raises Unreachable for results that do not arrive there, and as a look at the machine does.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.access.computer import hostname
 from cloudgpu.access.jobs.snapshot import remove
 from cloudgpu.control.cost.job_cost import all_jobs
-from cloudgpu.control.jobs.elsewhere import fetched_elsewhere, is_elsewhere, left_elsewhere
+from cloudgpu.control.jobs.elsewhere import left_elsewhere, remote_results_fetched, stores_remotely
 from cloudgpu.control.jobs.results import copied, deliver, sync
 from cloudgpu.control.jobs.slurm.gang import start_gang, stop_gang, terminate_gang
 from cloudgpu.control.jobs.store import directory_of, forget_copies, snapshots
@@ -41,8 +41,8 @@ def fetch(session: Session, job: Job, machine: Machine, remote: Callable[[], Rem
     Where this computer cannot take them, compute ends all the same: the machine of the job is stopped, and its disk
     keeps them. Raises what kept them from coming.
     """
-    if is_elsewhere(job):
-        return fetched_elsewhere(session, job, remote())
+    if stores_remotely(job):
+        return remote_results_fetched(session, job, remote())
     try:
         found = sync(remote(), directory_of(session, job), session.clock().timestamp())
         if not found.whole:

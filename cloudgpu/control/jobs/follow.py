@@ -7,7 +7,7 @@ import threading
 from contextlib import suppress
 from typing import IO, TYPE_CHECKING, Any, Self, cast
 
-from cloudgpu.control.jobs.carry import Carrier
+from cloudgpu.control.jobs.carry import JobReconciler
 from cloudgpu.control.jobs.store import directory_of, log_file
 from cloudgpu.core.jobs.job import State
 from cloudgpu.core.jobs.remote_state import Phase
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from cloudgpu.access.jobs.remote import RemoteJob
     from cloudgpu.control.session.session import Session
-    from cloudgpu.core.jobs.carried import Carried
+    from cloudgpu.core.jobs.carried import ReconcileResult
     from cloudgpu.core.jobs.job import Attempt, Job
 
 _BEFORE = (State.PENDING, State.STARTING, State.QUEUED)
@@ -37,7 +37,7 @@ def follow(session: Session, job: Job, environ: Mapping[str, str], *, stdout: IO
     Raises LedgerUnavailable, and the OSError with which writing the output failed.
     """
     said = ""
-    with Carrier(session, job.id, environ) as carrier, _Printed(session, stdout, stderr) as printed:
+    with JobReconciler(session, job.id, environ) as carrier, _Printed(session, stdout, stderr) as printed:
         while True:
             carried = carrier.carry()
             printed.update(carrier, carried)
@@ -66,7 +66,7 @@ class _Printed:
         if self._live is not None:
             self._live.stop()
 
-    def update(self, carrier: Carrier, carried: Carried) -> None:
+    def update(self, carrier: JobReconciler, carried: ReconcileResult) -> None:
         """Follow the open attempt, where nothing does yet, and print what is left of ended ones."""
         job, remote = carried.job, carried.remote
         for attempt in job.attempts:
@@ -85,7 +85,7 @@ class _Printed:
         elif live.over.wait(seconds) and live.is_cut:
             self._session.pause(AGAIN_S)
 
-    def _begin(self, carrier: Carrier, job: Job, attempt: Attempt) -> None:
+    def _begin(self, carrier: JobReconciler, job: Job, attempt: Attempt) -> None:
         if self._live is not None and not self._live.over.is_set():
             return
         self._finish()
@@ -208,7 +208,7 @@ def carry_until_begun(session: Session, job: Job, environ: Mapping[str, str]) ->
     what the launch of its first machine raises: the job is over then. Raises LedgerUnavailable.
     """
     said = ""
-    with Carrier(session, job.id, environ) as carrier:
+    with JobReconciler(session, job.id, environ) as carrier:
         while True:
             carried = carrier.carry()
             if carried.job.state not in _BEFORE or carried.job.slurm_id is not None:

@@ -8,10 +8,10 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.cost.job_cost import all_jobs
-from cloudgpu.control.jobs.carry import Carrier
+from cloudgpu.control.jobs.carry import JobReconciler
 from cloudgpu.control.jobs.store import restore_unknown_jobs
 from cloudgpu.control.spot.interruptions import note_interruptions
-from cloudgpu.core.jobs.carried import LATER, Carried, sentences
+from cloudgpu.core.jobs.carried import LATER, ReconcileResult, sentences
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable
 from cloudgpu.parallel import Pool, is_abandoned
 
@@ -34,7 +34,7 @@ def living(session: Session) -> list[Job]:
     return [job for job in all_jobs(session).values() if job.is_living]
 
 
-def carry_all(session: Session, environ: Mapping[str, str]) -> list[tuple[Job, Carried]]:
+def carry_all(session: Session, environ: Mapping[str, str]) -> list[tuple[Job, ReconcileResult]]:
     """Carry every living job on once; return each as it was, with how far it was carried.
 
     What goes wrong with one is in its entry and keeps no other on. `environ` has the values of secrets. Raises
@@ -45,8 +45,8 @@ def carry_all(session: Session, environ: Mapping[str, str]) -> list[tuple[Job, C
     if not jobs:
         return []
 
-    def carried(job: Job) -> Carried:
-        with session.beside() as own, Carrier(own, job.id, environ) as carrier:
+    def carried(job: Job) -> ReconcileResult:
+        with session.beside() as own, JobReconciler(own, job.id, environ) as carrier:
             return _carried(carrier, job)
 
     with Pool(min(AT_ONCE, len(jobs))) as pool:
@@ -54,14 +54,14 @@ def carry_all(session: Session, environ: Mapping[str, str]) -> list[tuple[Job, C
         return [(job, call.result()) for job, call in calls]
 
 
-def _carried(carrier: Carrier, job: Job) -> Carried:
+def _carried(carrier: JobReconciler, job: Job) -> ReconcileResult:
     """Carry a job on; return what goes wrong with it, too. Raises LedgerUnavailable."""
     try:
         return carrier.carry()
     except LedgerUnavailable:
         raise
     except CloudgpuError as error:
-        return Carried(job, error.message, LATER, None, error)
+        return ReconcileResult(job, error.message, LATER, None, error)
 
 
 def carry_to_end(
@@ -77,7 +77,7 @@ def carry_to_end(
 
     def carried(share: Sequence[Job]) -> None:
         with session.beside() as own, ExitStack() as stack:
-            carriers = [stack.enter_context(Carrier(own, job.id, environ)) for job in share]
+            carriers = [stack.enter_context(JobReconciler(own, job.id, environ)) for job in share]
             _Share(own, list(zip(carriers, share, strict=True)), until).to_the_end()
 
     with Pool(max(1, len(shares))) as pool:
@@ -88,7 +88,7 @@ def carry_to_end(
 class _Share:
     """The jobs that one thread carries on, each with its open connection: looked at often at first, then less."""
 
-    def __init__(self, session: Session, left: list[tuple[Carrier, Job]], until: datetime | None) -> None:
+    def __init__(self, session: Session, left: list[tuple[JobReconciler, Job]], until: datetime | None) -> None:
         self._session, self._left, self._until = session, left, until
         self._began, self._said = session.clock(), dict[str, str]()
 
@@ -105,13 +105,13 @@ class _Share:
             if self._left:
                 self._pause([carried for *_, carried in found if not carried.is_over], now)
 
-    def _tell(self, before: Job, carried: Carried) -> None:
+    def _tell(self, before: Job, carried: ReconcileResult) -> None:
         for sentence in sentences([(before, carried)]):
             if self._said.get(before.id) != sentence:
                 self._session.tell(sentence)
                 self._said[before.id] = sentence
 
-    def _pause(self, found: Sequence[Carried], now: datetime) -> None:
+    def _pause(self, found: Sequence[ReconcileResult], now: datetime) -> None:
         longest = min(MAX_PAUSE, *(one.wait for one in found))
         if any(one.error is None for one in found):
             longest = min(longest, max(MIN_PAUSE, (now - self._began) / 20))  # a short job is not made long

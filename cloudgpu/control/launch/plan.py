@@ -30,7 +30,7 @@ from cloudgpu.core.model.launch import LaunchRequest, Part
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.offers import Note, NoteKind, Offer
 from cloudgpu.core.policies.description import Says, rules_for
-from cloudgpu.core.policies.guards import Agent, Guards, Timer, guarded_offer
+from cloudgpu.core.policies.guards import Agent, Safeguards, Timer, guarded_offer
 from cloudgpu.core.policies.policy import Lifetime, Rule
 from cloudgpu.core.values.naming import derived_key, lock_name
 from cloudgpu.core.values.times import duration_text
@@ -321,7 +321,7 @@ def _written(
             yield f"Slurm has to be there already ({', '.join(ENGINE_PACKAGES)}); where it is missing, the launch fails"
 
 
-def _rules(at: Candidate, offer: Offer, guarded: Guards, now: datetime) -> tuple[Says, ...]:
+def _rules(at: Candidate, offer: Offer, guarded: Safeguards, now: datetime) -> tuple[Says, ...]:
     """Return what the policy says of this machine beside lease and renew-until."""
     if at.policy is None:
         return ()
@@ -351,7 +351,7 @@ def _of_all(guards: tuple[str, ...], request: LaunchRequest) -> tuple[str, ...]:
     return (BY_PASSES, *(EACH_AGENT if one.startswith(AGENT_WORDS) else one for one in guards))
 
 
-def _guards(found: Guards) -> tuple[str, ...]:
+def _guards(found: Safeguards) -> tuple[str, ...]:
     """Return what ends such a machine, in words, where its provider looks nothing up."""
     said = {Agent.ENDS: "the agent on the machine (idle time, lease)", Agent.TELLS: TELLS_ONLY}
     timers = {Timer.CLOUD: "a timer on the provider's side (renew-until)", Timer.OWN: OWN_TIMER}

@@ -46,7 +46,7 @@ from cloudgpu.ledger.log.storage_errors import LedgerAway
 from cloudgpu.providers.abilities import Pausable, Remains, WritesAtHome
 from cloudgpu.providers.base import Provider
 from cloudgpu.underway import changing
-from cloudgpu.views.ended import gone
+from cloudgpu.views.ended import ended_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -121,7 +121,7 @@ def _stopped_or_parked(session: Session, machine: Machine, why: str) -> Machine:
 def _stop(session: Session, machine: Machine, why: str) -> Machine:
     latest = refresh(session, machine)
     if latest.terminated_at:
-        raise gone(latest, session.clock())
+        raise ended_error(latest, session.clock())
     provider = pausable(session, latest)
     if latest.state in ("stopped", "deallocated") and not latest.billed:
         if latest.pending_action == "start":  # that was never answered, and holds money back in budgets
@@ -139,7 +139,7 @@ def _stop(session: Session, machine: Machine, why: str) -> Machine:
         raise
     pin_to_the_end(session, latest)
     if latest.terminated_at:
-        raise gone(latest, session.clock())
+        raise ended_error(latest, session.clock())
     return latest
 
 
@@ -332,7 +332,7 @@ def settled_row(session: Session, machine: Machine) -> Machine:
     if machine.launch_status == "open":
         machine = settle(session, machine, deadline=session.clock() + PROVED_WITHIN)
     if machine.terminated_at:
-        raise gone(machine, session.clock())
+        raise ended_error(machine, session.clock())
     return machine
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.control.lifecycle.lifecycle import lock_machine
 from cloudgpu.control.session.base import is_mine
-from cloudgpu.control.team.law import check_may, law_of
+from cloudgpu.control.team.law import authorization_of, check_may
 from cloudgpu.core.events.launch_lines import launch_settled
 from cloudgpu.core.events.observations import not_before
 from cloudgpu.core.events.observed_lines import instance_vanished
@@ -16,7 +16,7 @@ from cloudgpu.core.team.rights import Role
 from cloudgpu.errors import AuthFailed, InvalidRequest, NotReachableHere, ProviderUnavailable
 from cloudgpu.ledger import saved_calls as saved
 from cloudgpu.ledger.last_seen import last_seen_at
-from cloudgpu.views.ended import gone
+from cloudgpu.views.ended import ended_error
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
@@ -36,7 +36,7 @@ def lose(session: Session, machine: Machine, why: str) -> Machine:
     with lock_machine(session, machine):
         machine = session.ledger.machine(machine.id) or machine
         if machine.terminated_at is not None:
-            raise gone(machine, session.clock())
+            raise ended_error(machine, session.clock())
         _check_out_of_reach(session, machine)
         now, proof = not_before(machine, session.clock()), f"{session.settings.owner} says so: {why.strip()}"
         lines = [
@@ -62,7 +62,7 @@ def check_lost(session: Session, machine: Machine, option: str) -> None:
 
 def _check_owner(session: Session, machine: Machine) -> None:
     """Raise where this is not theirs to say: without roles only the owner of that name may."""
-    law = law_of(session)
+    law = authorization_of(session)
     check_may(session, machine, "end", authorization=law)
     if law.role is Role.ALONE and machine.owner and not is_mine(session, machine):
         raise InvalidRequest(

@@ -44,7 +44,7 @@ from cloudgpu.errors import (
 from cloudgpu.providers.abilities import Taggable
 from cloudgpu.providers.base import Provider
 from cloudgpu.underway import changing
-from cloudgpu.views.ended import gone
+from cloudgpu.views.ended import ended_error
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -123,7 +123,7 @@ def to_start(session: Session, machine: Machine) -> Machine:
     """
     latest = refresh(session, settled_row(session, machine))
     if latest.terminated_at:
-        raise gone(latest, session.clock())
+        raise ended_error(latest, session.clock())
     return latest
 
 

@@ -20,7 +20,7 @@ from cloudgpu.config.policies.find import (
 )
 from cloudgpu.config.policies.held import Held, chosen_for, found_by_terms, policies_held
 from cloudgpu.config.policies.terms import is_from, terms_now, terms_of
-from cloudgpu.control.team.law import law_of
+from cloudgpu.control.team.law import authorization_of
 from cloudgpu.core.launch.limit_checks import check_allowed, check_typed
 from cloudgpu.core.model.facts import Terms
 from cloudgpu.core.model.machine import Machine, command_name
@@ -142,7 +142,7 @@ def policies_of(session: Session, machines: Iterable[Machine], named: str | None
     would be under now. `named`: this one, for all. For a member, what their home says counts for their own machines
     alone. Raises InvalidRequest for a fault in the limits, which concern every machine.
     """
-    return policies_held(machines, named, law_of(session), session.published(), session.home_terms)
+    return policies_held(machines, named, authorization_of(session), session.published(), session.home_terms)
 
 
 def lifetime_of(policy: Policy, settings: Settings, typed: Said = _NOTHING) -> Lifetime:

@@ -22,7 +22,7 @@ from cloudgpu.ledger.last_seen import prices_queried_at
 from cloudgpu.providers.abilities import HasMeteredPrice, HasPriceHistory
 
 if TYPE_CHECKING:
-    from cloudgpu.control.session.identity import Whose
+    from cloudgpu.control.session.identity import AccountScope
     from cloudgpu.control.session.session import Session
 
 REMEMBERED_FOR = timedelta(days=90)  # EC2 API Reference, DescribeSpotPriceHistory: up to the last 90 days
@@ -93,7 +93,7 @@ class ToAsk:
         """Say whether an account of this kind of provider may have one of them."""
         return any(machine.provider == kind for machine in self.rows)
 
-    def of(self, whose: Whose) -> tuple[str | None, list[Machine]]:
+    def of(self, whose: AccountScope) -> tuple[str | None, list[Machine]]:
         """Return when this account's prices were last asked for, and those of its machines that are to be asked now.
 
         Its machines are those of its identity, whatever it is called where they were launched.

@@ -13,11 +13,11 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.activity.agents import ask_activity, probe
-from cloudgpu.control.inventory.sync import look_at, regions_of
+from cloudgpu.control.inventory.sync import regions_of, sync_accounts
 from cloudgpu.control.inventory.sync_accounts import listed_all
 from cloudgpu.control.inventory.sync_some import sync_some
 from cloudgpu.control.session.accounts import queried_accounts, split_gaps, used_accounts
-from cloudgpu.control.session.identity import Whose, by_account, elsewhere
+from cloudgpu.control.session.identity import AccountScope, by_account, elsewhere
 from cloudgpu.control.session.reachable import names_here
 from cloudgpu.control.session.session import living
 from cloudgpu.core.activity.report import Report
@@ -43,7 +43,7 @@ AGAIN_AFTER_S = 2.0  # what did not answer is asked once more in the same pass: 
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class Snapshot:
     """What a look has found: the rows that a pass judges, and by id which of them a provider has just spoken of.
 
     `foreign` are machines of other ledgers. `sentences` say what was put right. `asked` are the accounts that were
@@ -59,7 +59,7 @@ class Sight:
     closed: tuple[Unanswered, ...] = ()
 
 
-def look(session: Session, *, sweep: bool) -> Sight:
+def look(session: Session, *, sweep: bool) -> Snapshot:
     """Ask every account, side by side, write what is news, and return what is to be judged.
 
     A sweep asks for disks and images, too; else only accounts where the image of a parked machine is not made yet. A
@@ -74,12 +74,14 @@ def look(session: Session, *, sweep: bool) -> Sight:
     ]
     remembered = nullcontext() if sweep else session.by_remembered_regions(regions_of(machines))
     with remembered:
-        found = look_at(session, accounts, retained=sweep or names_here(session, unfinished), again_after=AGAIN_AFTER_S)
+        found = sync_accounts(
+            session, accounts, retained=sweep or names_here(session, unfinished), again_after=AGAIN_AFTER_S
+        )
     if found.unlisted:
         found.answered |= _told_one_by_one(session, found.unlisted)
     to_judge = living(session.ledger.machines()) + (_kept(session) if sweep else [])
     answered = found.answered | (_told_of(session, to_judge, found.unanswered) if sweep else set())
-    return Sight(
+    return Snapshot(
         tuple(to_judge),
         answered,
         tuple(found.foreign),
@@ -101,7 +103,7 @@ def _told_one_by_one(session: Session, unlisted: Collection[str]) -> set[str]:
     return {machine.id for machine in asked if machine.id not in unknown}
 
 
-def rehearse(session: Session) -> Sight:
+def rehearse(session: Session) -> Snapshot:
     """Ask every account what there is and write nothing: the rows are as if it were written.
 
     What is not in an answer counts as not answered; what disks and images there are, is not asked.
@@ -124,7 +126,7 @@ def rehearse(session: Session) -> Sight:
     beside = elsewhere(session, [machine for machine in living(known) if machine.account not in silent], whose)
     unanswered += [gap for gap in beside if gap.scope not in silent]
     strays = [f"{one} is in no record here; the next run of reap records it" for one in _strays(ours, known)]
-    return Sight(
+    return Snapshot(
         rows=tuple(machine for machine in seen if machine.terminated_at is None),
         answered=reached & ours.keys(),
         foreign=tuple(one for one in instances if one.tags.get(TAG_LEDGER) != ledger),
@@ -135,9 +137,9 @@ def rehearse(session: Session) -> Sight:
     )
 
 
-def _whose(session: Session, account: str, listing: Listing, machines: Sequence[Machine]) -> Whose:
+def _whose(session: Session, account: str, listing: Listing, machines: Sequence[Machine]) -> AccountScope:
     """Return which account a listing speaks for; who it is, is asked where it may have machines."""
-    found = Whose(session, account)
+    found = AccountScope(session, account)
     found.take(listing.identities)
     return found.ask_of(machines)
 

@@ -20,13 +20,13 @@ from cloudgpu.control.policies.resolve import find_policy, policies_of
 from cloudgpu.control.reaper.execute import carry_out
 from cloudgpu.control.reaper.foreign import name_of, overdue, sentence, stop_overdue
 from cloudgpu.control.reaper.notify import deliver_all, renew, warn
-from cloudgpu.control.reaper.observe import Sight, gather, look, rehearse, seen_of
+from cloudgpu.control.reaper.observe import Snapshot, gather, look, rehearse, seen_of
 from cloudgpu.control.reaper.recheck import LOCK, Judge, cluster_rows
 from cloudgpu.control.reaper.record import left_over, record_decisions, record_failure, record_pass
 from cloudgpu.control.session.guarding import own_run
 from cloudgpu.control.session.identity import judged_here
 from cloudgpu.control.session.session import living
-from cloudgpu.control.team.law import law_of
+from cloudgpu.control.team.law import authorization_of
 from cloudgpu.control.team.roles import payers_only
 from cloudgpu.core.budgets.enforcement import stops_of
 from cloudgpu.core.model.machine import Machine
@@ -154,7 +154,7 @@ def _reaped(session: Session, request: ReapOptions, begun: datetime) -> Pass:
 class _Judged:
     """What a pass has decided, and by what."""
 
-    sight: Sight
+    sight: Snapshot
     held: Mapping[str, Held]
     seen: list[Seen]
     reports: Mapping[str, Report]
@@ -274,14 +274,14 @@ def _check_readable(session: Session, request: ReapOptions) -> None:
     pass_budgets(session)
 
 
-def _judged(session: Session, request: ReapOptions, sight: Sight) -> _Judged:
+def _judged(session: Session, request: ReapOptions, sight: Snapshot) -> _Judged:
     sight = replace(sight, rows=tuple(judged_here(session, sight.rows)))
     held = policies_of(session, sight.rows, request.policy)
     check_whole(held)  # those of machines, too, that were found just now
     seen, reports = seen_of(session, sight.rows, held, sight.answered, keep=not request.dry_run)
     counted, clashes = pass_budgets(session)
     standing = standings(session, counted)
-    over = stops_of(law_of(session), standing, sight.rows, warned_by_budget(sight.rows), session.clock())
+    over = stops_of(authorization_of(session), standing, sight.rows, warned_by_budget(sight.rows), session.clock())
 
     def judge(some: Sequence[Seen], machines: Sequence[Machine]) -> list[Decision]:
         now, most = session.clock(), request.max_stops

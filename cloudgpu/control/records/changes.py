@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.model.offers import Price
 
 
-def news_of(
+def change_events(
     session: Session, machine: Machine, instance: Instance, now: datetime, *, watched: bool = False
 ) -> list[Draft]:
     """Return the line of what a provider says of a known machine, none where it is as it was; and of its own price.

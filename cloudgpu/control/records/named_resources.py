@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from cloudgpu.control.session.identity import Whose
+    from cloudgpu.control.session.identity import AccountScope
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.model.identity import AccountIdentity
     from cloudgpu.ledger.log.base import Ledger
@@ -52,7 +52,7 @@ def observed(
     return [line]
 
 
-def news(ledger: Ledger, whose: Whose, found: ResourceListing, now: datetime) -> tuple[list[Draft], list[str]]:
+def news(ledger: Ledger, whose: AccountScope, found: ResourceListing, now: datetime) -> tuple[list[Draft], list[str]]:
     """Return the lines of what is kept by name on an account, and the subjects of which this answer says nothing.
 
     What a region that answered does not have is gone, unless it was seen or made after the question was sent, or is of

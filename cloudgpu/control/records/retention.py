@@ -30,7 +30,7 @@ from cloudgpu.errors import (
 from cloudgpu.ledger.last_seen import retained_last_seen_at
 from cloudgpu.providers.abilities import HasResources, Imageable, keeps_images
 from cloudgpu.providers.patience import Silence
-from cloudgpu.views.ended import gone
+from cloudgpu.views.ended import ended_error
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -238,7 +238,7 @@ def park_line(session: Session, machine: Machine, why: str, now: datetime) -> Ma
 
 
 def _nothing_is_left(session: Session, machine: Machine) -> InstanceNotFound:
-    fault = gone(machine, session.clock())
+    fault = ended_error(machine, session.clock())
     fault.message += " No disk or image of it is left to start it from."
     return fault
 

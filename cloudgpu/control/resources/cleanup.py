@@ -18,7 +18,7 @@ from cloudgpu.control.lifecycle.lifecycle import terminate_with_resources
 from cloudgpu.control.records import retention as kept
 from cloudgpu.control.records.named_resources import write
 from cloudgpu.control.resources.orphans import again, price_of, there
-from cloudgpu.control.team.law import law_of
+from cloudgpu.control.team.law import authorization_of
 from cloudgpu.core.events.bodies import OrphanRemoved
 from cloudgpu.core.events.machine_lines import orphan_removed
 from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE, TAG_LEDGER, TAG_OWNER, TAG_PROJECT
@@ -149,7 +149,7 @@ def _removed_value(one: Cleaned) -> OrphanValue:
 
 def _told_apart(session: Session, going: Sequence[Orphan]) -> tuple[list[Orphan], list[Orphan]]:
     """Return what this person may remove, and what stays since it is a colleague's."""
-    law = law_of(session)
+    law = authorization_of(session)
     rows = [(one, one.machine or Owned(name=one.name, owner=one.origin.owner)) for one in going]
     others = [(one, row) for one, row in rows if law.is_member and not law.owns(row)]
     stays = [

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.inputs.launch_request import duration
-from cloudgpu.control.inventory.sync import look_at
+from cloudgpu.control.inventory.sync import sync_accounts
 from cloudgpu.control.pricing.attached_costs import image_price, rate_of_resource
 from cloudgpu.control.resources.named import complete
 from cloudgpu.control.session.accounts import gap_of, split_gaps, used_accounts
@@ -58,7 +58,7 @@ def survey(session: Session, request: CleanupOptions, *, region: str | None = No
     accounts = _accounts(session)
     with Pool(len(accounts), "accounts") as pool:
         more = [pool.submit(_beside_of, session, account) for account in accounts]
-        look = look_at(session, accounts, retained=True)
+        look = sync_accounts(session, accounts, retained=True)
         answers = [one.result() for one in more]
     for sentence in look.sentences:
         session.tell(sentence)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from cloudgpu.providers.base import Provider
 
 POWER_SUPPLY = Path("/sys/class/power_supply")  # of Linux: Documentation/ABI/testing/sysfs-class-power
-NO_GUARD = "--no-guard"  # the field of the error where a run is missing
+NO_SAFEGUARD = "--no-guard"  # the field of the error where a run is missing
 GUARD_WAY = (
     "On a computer that stays on, run: cloudgpu cron install (or keep cloudgpu watch running), and try again after its "
     "first run."
@@ -161,7 +161,7 @@ def _check(session: SessionBase, scope: str, account: str) -> None:
         raise InvalidRequest(
             f"At {account} nothing on a machine can end its bill. Only scheduled runs of the reaper can, and "
             f"{missing(runs, scope, now)}.",
-            field=NO_GUARD,
+            field=NO_SAFEGUARD,
             value=account,
             next=WAY,
         )

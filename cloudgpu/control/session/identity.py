@@ -38,7 +38,7 @@ _Place = tuple[str, str, str, "RecordedIdentity | None"]
 NAMED = 3  # machines in a sentence
 
 
-class Whose:
+class AccountScope:
     """Which account an answer speaks for, region by region: it says nothing about the machines of any other.
 
     A region may be a computer of its own, with an identity of its own. `fault` is why that of one is not known;
@@ -54,7 +54,7 @@ class Whose:
         self._provider = ""
         self._known: dict[str | None, AccountIdentity | CloudgpuError] = {}
 
-    def ask(self, regions: Iterable[str | None]) -> Whose:
+    def ask(self, regions: Iterable[str | None]) -> AccountScope:
         """Ask for the identity of these regions, or of the account where there is none. Raises nothing but defects.
 
         They are asked side by side: one that says nothing keeps no other one from being known.
@@ -67,7 +67,7 @@ class Whose:
         self.is_told = True
         return self
 
-    def ask_of(self, machines: Iterable[Machine]) -> Whose:
+    def ask_of(self, machines: Iterable[Machine]) -> AccountScope:
         """Ask for the regions where it may have one of these machines; nothing where there is none."""
         regions = {machine.region for machine in machines if machine.provider == self._kind}
         return self.ask(regions) if regions else self
@@ -78,7 +78,7 @@ class Whose:
             remember(self._session, self.account, region, found)
         self._known.update(said)
 
-    def be_silent(self, error: Silent) -> Whose:
+    def be_silent(self, error: Silent) -> AccountScope:
         """Take what was not answered yet for unknown: the provider has just said nothing."""
         self.fault, self._is_silent = error, True
         return self
@@ -282,7 +282,7 @@ def _not_configured(session: SessionBase, machine: Machine, absent: NotReachable
     return NotReachableHere(message, field="name", value=machine.name, next=way)
 
 
-def elsewhere(session: SessionBase, machines: Sequence[Machine], queried: Sequence[Whose]) -> list[Unanswered]:
+def elsewhere(session: SessionBase, machines: Sequence[Machine], queried: Sequence[AccountScope]) -> list[Unanswered]:
     """Return what these accounts could not say: the machines of other accounts, and those whose account is not known.
 
     `rows` are the machines that the verb had to judge. One gap for each account, with its machines and owners.

@@ -321,7 +321,7 @@ def _only(alive: list[Machine]) -> tuple[Machine, ...]:
 
 
 def _unknown(name: str, machines: list[Machine], now: datetime) -> InstanceNotFound:
-    from cloudgpu.views.ended import gone
+    from cloudgpu.views.ended import ended_error
 
     ended = [
         machine
@@ -329,7 +329,7 @@ def _unknown(name: str, machines: list[Machine], now: datetime) -> InstanceNotFo
         if name in (machine.name, machine.id, *((machine.gang.name, machine.gang.id) if machine.gang else ()))
     ]
     if ended:
-        return gone(ended[-1], now)
+        return ended_error(ended[-1], now)
     known = present(machines)
     alive = [machine.name for machine in known] + [machine.gang.name for machine in known if machine.gang]
     return InstanceNotFound(

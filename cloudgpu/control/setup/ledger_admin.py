@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.inventory.sync import Look, look_at_all
+from cloudgpu.control.inventory.sync import SyncResult, sync_all
 from cloudgpu.control.session.accounts import used_rows
 from cloudgpu.control.session.identity import by_account
 from cloudgpu.control.setup.known_accounts import accounts_not_queried, known_here
@@ -69,7 +69,7 @@ def _path(file: str) -> Path:
 class Settled:
     """What a look found that settled the ledger; `unknown` are accounts that this home knows and that nobody asked."""
 
-    look: Look
+    look: SyncResult
     unknown: tuple[Unanswered, ...]
 
 
@@ -140,14 +140,14 @@ def settle_ledger(session: Session, problem: str) -> Settled:
     return Settled(look, tuple(accounts_not_queried(session, known, look.asked)))
 
 
-def _settled(session: Session, doubt: str) -> Look:
+def _settled(session: Session, doubt: str) -> SyncResult:
     if session.ledger.head()[0] == 0:  # the file is gone: a look can only be written into a new one
         accounts = sorted(session.settings.accounts)
         _check_complete(session, [gap for account in accounts for gap in _gaps(session, account)])
         session.ledger.settle(doubt)
-        return look_at_all(session)
+        return sync_all(session)
     since = _written(session, doubt)
-    look = look_at_all(session)
+    look = sync_all(session)
     _check_complete(session, [gap for gap in look.unanswered if not isinstance(gap, Elsewhere)])
     _check_looked_at(session, since)
     session.ledger.settle(doubt)

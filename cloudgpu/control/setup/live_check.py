@@ -21,7 +21,7 @@ from cloudgpu.control.lifecycle.lifecycle import end, stop
 from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.control.session.accounts import account_of
 from cloudgpu.control.session.base import silent
-from cloudgpu.control.session.guarding import GUARD_WAY, NO_GUARD
+from cloudgpu.control.session.guarding import GUARD_WAY, NO_SAFEGUARD
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.setup.permissions import denied
 from cloudgpu.core.billing.rates import MONTH_H
@@ -338,7 +338,7 @@ def _prepared(session: Session, request: UpRequest, which: str) -> Prepared:
     try:
         found = prepare(session, request)
     except InvalidRequest as error:
-        if error.field == NO_GUARD:  # an option of `up` alone: what is tried here has to be ended by somebody
+        if error.field == NO_SAFEGUARD:  # an option of `up` alone: what is tried here has to be ended by somebody
             error.next = GUARD_WAY
         raise
     types = {offer.available.instance_type for offer in found.offers}

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.config.edit import value_at, with_value, without_table
-from cloudgpu.control.inventory.sync import look_at
+from cloudgpu.control.inventory.sync import sync_accounts
 from cloudgpu.control.lifecycle.lost import check_lost, lose
 from cloudgpu.control.session.accounts import found_here
-from cloudgpu.control.session.identity import Whose
+from cloudgpu.control.session.identity import AccountScope
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.setup import init
 from cloudgpu.control.setup.account_names import Place, find_place
@@ -47,7 +47,7 @@ class Farewell:
     machines: tuple[Machine, ...]
     draft: init.Draft | None
     forgotten: str | None = None
-    whose: Whose | None = None
+    whose: AccountScope | None = None
     host: str | None = None
     lost: tuple[Machine, ...] = ()
 
@@ -92,7 +92,7 @@ def _of_account(session: Session, found: init.Found, account: str) -> Farewell:
     asked = draft is not None or account in found_here(session)
     beside = _look(session, account, configured=draft is not None) if asked else []
     bills = session.ledger.billable_machines()
-    whose = Whose(session, account).ask_of(bills) if asked else None
+    whose = AccountScope(session, account).ask_of(bills) if asked else None
     rows = _rows_of(session, bills, account, whose)
     if whose is not None and whose.fault is not None:
         raise _not_known(account, whose.fault.message, configured=draft is not None)
@@ -131,7 +131,7 @@ def _check_no_files(session: Session, machine: Machine) -> None:
         )
 
 
-def _rows_of(session: Session, machines: Iterable[Machine], account: str, whose: Whose | None) -> list[Machine]:
+def _rows_of(session: Session, machines: Iterable[Machine], account: str, whose: AccountScope | None) -> list[Machine]:
     """Return what the ledger knows of an account: by what it is, where it can be asked, else by its name."""
     names = session.names()
     return [
@@ -193,7 +193,7 @@ def _without(found: init.Found, account: str) -> init.Draft:
 
 def _look(session: Session, account: str, *, configured: bool) -> list[str]:
     """Look at an account; return what of this ledger costs there, or can, beside its rows."""
-    look, provider = look_at(session, [account], retained=True), session.provider(account)
+    look, provider = sync_accounts(session, [account], retained=True), session.provider(account)
     for sentence in look.sentences:
         session.tell(sentence)
     beside = provider.orphans() if isinstance(provider, HasOrphans) and not look.unanswered else ResourceListing(())

@@ -11,7 +11,7 @@ from cloudgpu.core.model.instances import TAG_OWNER
 from cloudgpu.core.model.machine import Machine, Ownable, Owned
 from cloudgpu.core.policies.limits import Stoppers
 from cloudgpu.core.team.people import SUBJECT, People, people_of
-from cloudgpu.core.team.rights import Claim, Law, Right, Role, claim, right_to
+from cloudgpu.core.team.rights import Authorization, Claim, Right, Role, claim, right_to
 from cloudgpu.errors import InvalidRequest, RoleNeeded
 from cloudgpu.ledger.log.base import is_a_file
 from cloudgpu.ledger.log.storage_errors import LedgerAway
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 STOP = "stop"  # what the lab's limits may let every member do; what deletes, starts or lets in stays with its owner
 
 
-def law_of(session: Session) -> Law:
+def authorization_of(session: Session) -> Authorization:
     """Return who asks, in which role, and remember it for when the ledger is away. Raises LedgerUnavailable."""
     person, role = person_of(session), session.ledger.role()
     people = People() if role is Role.ALONE else people_of(session.ledger.events(SUBJECT), session.ledger.members())
-    law = Law(role, person, people, session.settings.owner, session.for_lab)
+    law = Authorization(role, person, people, session.settings.owner, session.for_lab)
     if not (session.apart or is_a_file(session.ledger)):
         remember(session, law)
     return law
@@ -43,12 +43,12 @@ def person_of(session: Session) -> str:
     return session.ledger.person() or session.settings.owner
 
 
-def check_may(session: Session, row: Ownable, verb: str, *, authorization: Law | None = None) -> Right:
+def check_may(session: Session, row: Ownable, verb: str, *, authorization: Authorization | None = None) -> Right:
     """Return by which right this verb is theirs on this machine or named resource; raise RoleNeeded where it is not.
 
     Raises LedgerUnavailable where nobody can say.
     """
-    authorization = authorization or law_of(session)
+    authorization = authorization or authorization_of(session)
     if not authorization.for_lab and authorization.takes(row.owner):
         claim_owner(session, row.owner)
     right = _right(session, authorization, row, verb)
@@ -69,7 +69,7 @@ def check_may_use(session: Session, volumes: Sequence[Machine]) -> None:
 
     Writes nothing: a plan asks it.
     """
-    law = law_of(session)
+    law = authorization_of(session)
     if law.is_member and volumes and not any(law.owns(machine) for machine in volumes):
         try:
             check_may(session, volumes[0]._replace(name=f"the volume {volumes[0].name}"), "use", authorization=law)
@@ -84,19 +84,19 @@ def others_note(session: Session, row: Ownable, verb: str) -> str:
     Empty, too, while the ledger is away: nobody can say then.
     """
     try:
-        law = law_of(session)
+        law = authorization_of(session)
         right = check_may(session, row, verb, authorization=law)
     except LedgerAway:
         return ""
     return "" if right is Right.OWNER else f" It is {law.whose(row)}; {_BY[right]}."
 
 
-def by(session: Session, row: Ownable, verb: str, *, authorization: Law | None = None) -> RequestedBy:
+def by(session: Session, row: Ownable, verb: str, *, authorization: Authorization | None = None) -> RequestedBy:
     """Return what the line of a verb says of whose it is and by which right it was asked; nothing for who is alone.
 
     Who asked stands beside every line: a database of a team signs them.
     """
-    authorization = authorization or law_of(session)
+    authorization = authorization or authorization_of(session)
     if authorization.role is Role.ALONE:
         return {}
     right = _right(session, authorization, row, verb)
@@ -104,7 +104,7 @@ def by(session: Session, row: Ownable, verb: str, *, authorization: Law | None =
     return whose if right is None else {**whose, "right": str(right)}
 
 
-def _right(session: Session, authorization: Law, row: Ownable, verb: str) -> Right | None:
+def _right(session: Session, authorization: Authorization, row: Ownable, verb: str) -> Right | None:
     mine, stops = authorization.owns(row), verb == STOP
     asks = authorization.is_member and stops and not mine and not authorization.for_lab
     stoppers = _stoppers(session) if asks else Stoppers.OWNER
@@ -125,14 +125,14 @@ def check_override(session: Session, reason: str | None) -> str | None:
 
 def check_owner(session: Session, owner: str) -> None:
     """Raise RoleNeeded where this person may not launch for this owner."""
-    law = law_of(session)
+    law = authorization_of(session)
     if claim(law.people, law.role, law.person, owner, session.settings.owner) is Claim.REFUSED:
         raise _not_theirs(session, law, owner)
 
 
 def claim_owner(session: Session, owner: str) -> None:
     """Record that this name is theirs, where nobody has it; raise RoleNeeded where they may not launch for it."""
-    law = law_of(session)
+    law = authorization_of(session)
     if claim(law.people, law.role, law.person, owner, session.settings.owner) is Claim.GRANTED:
         return
 
@@ -182,7 +182,7 @@ def assign_owner(session: Session, owner: str, person: str) -> OwnersDocument:
     return owners(session)
 
 
-def _not_theirs(session: Session, authorization: Law, owner: str) -> RoleNeeded:
+def _not_theirs(session: Session, authorization: Authorization, owner: str) -> RoleNeeded:
     names, known = authorization.people.names(authorization.person), authorization.people.person(owner)
     known = known if known not in (owner, authorization.person) else None
     whose = (

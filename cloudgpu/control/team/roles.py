@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cloudgpu.control.session.session import Session
-    from cloudgpu.core.team.rights import Law
+    from cloudgpu.core.team.rights import Authorization
 
 MAX = 64 * 1024  # bytes
 
@@ -64,7 +64,7 @@ def payers_only(session: Session, what: str) -> None:
         check_payer(what, role, ledger.person(), ledger.payers)
 
 
-def remember(session: Session, authorization: Law) -> None:
+def remember(session: Session, authorization: Authorization) -> None:
     """Keep what this says of the user, where it is news today; of use where a team may share the ledger.
 
     A full disk keeps nobody from their work.

@@ -91,7 +91,7 @@ def _micros(hours: Fraction) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class AttachedCostEstimate:
     """Something that is paid beside a machine: a part of its `disk` or `address`, and when it is paid."""
 
     part: str
@@ -108,7 +108,7 @@ class Buy:
 
     offer: CatalogOffer
     per_hour: Money
-    beside: tuple[Beside, ...] = ()
+    beside: tuple[AttachedCostEstimate, ...] = ()
     number: int = 1
     committed: bool = False
 
@@ -160,7 +160,7 @@ def _part(part: str, buy: Buy, span: Span) -> Money | None:
     return _times(buy.number, found)
 
 
-def _beside(one: Beside, buy: Buy, span: Span) -> Fraction | None:
+def _beside(one: AttachedCostEstimate, buy: Buy, span: Span) -> Fraction | None:
     """Return what it costs beside one machine, in nano-dollars; None where no price is known."""
     rate = one.rate
     if rate.price is None:

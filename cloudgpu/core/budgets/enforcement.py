@@ -18,7 +18,7 @@ from cloudgpu.core.budgets.status import BudgetState
 from cloudgpu.core.model.facts import HourlyPrice
 from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.policies.endings import NOTHING_GENTLER, gentlest
-from cloudgpu.core.team.rights import Law
+from cloudgpu.core.team.rights import Authorization
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import from_iso, iso
 
@@ -130,7 +130,7 @@ def _stop(machine: Machine, over: BudgetState, warned: int, now: datetime) -> St
 
 
 def stops_of(
-    authorization: Law,
+    authorization: Authorization,
     standings: Sequence[BudgetState],
     machines: Sequence[Machine],
     warned: Mapping[str, int],

@@ -19,7 +19,7 @@ GB = 10**9
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
+class ReconcileResult:
     """How far a job was carried: why it waits, and how long before the next step is worth taking.
 
     `error` is what kept a step from being done; the next watcher tries it again. `kept_until`: nothing is left to do
@@ -55,7 +55,7 @@ def data_text(remote: RemoteState) -> str:
     return f"fetching its data: {done / GB:.2f} of {of / GB:.2f} GB"
 
 
-def sentences(found: Sequence[tuple[Job, Carried]]) -> list[str]:
+def sentences(found: Sequence[tuple[Job, ReconcileResult]]) -> list[str]:
     """Return what became of jobs, one sentence for each of which something has changed, or that cannot go on."""
     said = []
     for before, carried in found:

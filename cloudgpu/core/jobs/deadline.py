@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.spot.situation import Answer, JobFacts, Policy, State
 
 Mode = Literal["wait", "spot", "on_demand"]
-Sight = Literal["had", "refused", "lost"]
+SpotEvent = Literal["had", "refused", "lost"]
 HOUR_S = 3600.0
 TICK_S = 600.0  # between two states of the past, as the policies are told it
 MIN_ROUND_S = 60.0  # a watcher looks each minute, whoever looked oftener before
@@ -60,7 +60,7 @@ class Margins:
 class SpotSeen:
     """What this job has seen of spot, oldest first: it was had, a launch was refused, or the machine was lost."""
 
-    events: tuple[tuple[datetime, Sight], ...] = ()
+    events: tuple[tuple[datetime, SpotEvent], ...] = ()
 
     def was_up(self, at: datetime, mode: Mode, start_s: float) -> bool:
         """Return what a policy was told at a tick of the past: what was seen within the tick, else what could be."""

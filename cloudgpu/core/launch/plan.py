@@ -14,7 +14,7 @@ from cloudgpu.core.model.launch import LaunchRequest
 from cloudgpu.core.model.offers import Note, NoteKind, Offer
 from cloudgpu.core.policies.description import Says, off_now
 from cloudgpu.core.policies.endings import agreed, at_last, gentlest, of_offer
-from cloudgpu.core.policies.guards import Agent, Guards, Timer, guarded_offer, lease_ends
+from cloudgpu.core.policies.guards import Agent, Safeguards, Timer, guarded_offer, lease_ends
 from cloudgpu.core.policies.policy import Act, Do, Origin, Policy, Unpausable
 from cloudgpu.core.policies.runs import ScheduledRun
 from cloudgpu.core.values.money import Money, charge
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.model.offers import Market
 
 HOUR = timedelta(hours=1)
-ALL_GUARDS = Guards(Agent.ENDS, Timer.CLOUD)
+ALL_GUARDS = Safeguards(Agent.ENDS, Timer.CLOUD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class LaunchPlan:
     rules: tuple[Says, ...] = ()
     of_accounts: tuple[Share, ...] = ()
     ends: Ends = Ends(Do.STOP, Do.STOP, Do.STOP)
-    guarded: Guards = ALL_GUARDS
+    guarded: Safeguards = ALL_GUARDS
     lease_ends: bool = True
     idle: IdleEnd | None = None  # None: idle time does nothing to it
     run: ScheduledRun | None = None  # the scheduled run that it relies on, where nothing else ends it
@@ -121,7 +121,7 @@ def launch_plan(
     rules: tuple[Says, ...] = (),
     any_provider: bool = False,
     policy: Policy | None = None,
-    guarded: Guards = ALL_GUARDS,
+    guarded: Safeguards = ALL_GUARDS,
     run: ScheduledRun | None = None,
     waived: bool = False,
 ) -> LaunchPlan:
@@ -164,7 +164,7 @@ def launch_plan(
     )
 
 
-def idle_of(policy: Policy | None, guarded: Guards, ends: Ends) -> IdleEnd | None:
+def idle_of(policy: Policy | None, guarded: Safeguards, ends: Ends) -> IdleEnd | None:
     """Return what idle time does to a machine that is guarded and ends so; None for nothing, or unseen."""
     if policy is None or policy.idle.do is Act.OFF or guarded.agent is Agent.NONE:
         return None

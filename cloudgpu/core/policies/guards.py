@@ -37,7 +37,7 @@ class Timer(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Guards:
+class Safeguards:
     """What can end a machine beside passes from outside.
 
     `follows`: the timer follows renew-until by itself, and is set by nobody. `tagged`: a lease or a hold can be set on
@@ -66,10 +66,10 @@ class Guards:
         return found
 
 
-def guards_of(row: Machine | BudgetSubject | EndSubject) -> Guards | None:
+def guards_of(row: Machine | BudgetSubject | EndSubject) -> Safeguards | None:
     """Return what guards a machine, by its launch; None where that is not known."""
     said = row.guards
-    return None if said is None else Guards(Agent(said.agent), Timer(said.timer), *said[2:5])
+    return None if said is None else Safeguards(Agent(said.agent), Timer(said.timer), *said[2:5])
 
 
 def needs_runs(machine: Machine) -> bool:
@@ -104,6 +104,6 @@ def lease_ends(row: Endable, policy: Policy | None) -> bool:
     return agreed(row, policy) is not None and not (has_no_agent(row) and renews)
 
 
-def guarded_offer(item: Available, setup: Setup, guards: Guards) -> EndSubject:
+def guarded_offer(item: Available, setup: Setup, guards: Safeguards) -> EndSubject:
     """Return how a machine that is to be launched can end, and what guards it."""
     return of_offer(item, setup)._replace(guards=MachineGuards.of(guards.to_json()))

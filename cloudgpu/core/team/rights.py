@@ -143,7 +143,7 @@ def right_to(
 
 
 @dataclass(frozen=True, slots=True)
-class Law:
+class Authorization:
     """Who asks, in which role, and whose each owner's name is.
 
     `person` is the user of the database, `usual` the owner of config.toml.

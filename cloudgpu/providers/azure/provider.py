@@ -11,7 +11,7 @@ from cloudgpu.core.model.instances import Instance, Listing
 from cloudgpu.core.model.launch import Attempt, LaunchRequest, Setup, Volume
 from cloudgpu.core.model.offers import Availability, Available, Price, Requirements
 from cloudgpu.core.model.resources import ProviderResource, ResourceListing
-from cloudgpu.core.policies.guards import Agent, Guards, Timer
+from cloudgpu.core.policies.guards import Agent, Safeguards, Timer
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.providers.abilities import PlacementConstraint, Resolved, TimerAction
 from cloudgpu.providers.account_abilities import Finding, Login
@@ -50,9 +50,9 @@ class AzureProvider:
         self._azure = Azure(settings)
 
     @property
-    def guards(self) -> Guards:
+    def guards(self) -> Safeguards:
         """The agent on the machine, and the timer in the cloud where this account has such."""
-        return Guards(Agent.ENDS, Timer.NONE if self.no_timer() else Timer.CLOUD)
+        return Safeguards(Agent.ENDS, Timer.NONE if self.no_timer() else Timer.CLOUD)
 
     def identity(self, region: str | None = None) -> AccountIdentity:  # noqa: ARG002  (one subscription, all its regions)
         """Return the subscription, which every call names. Asks nothing over the network."""

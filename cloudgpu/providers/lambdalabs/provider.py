@@ -10,7 +10,7 @@ from cloudgpu.core.model.identity import AccountIdentity
 from cloudgpu.core.model.instances import Instance, Listing
 from cloudgpu.core.model.launch import Attempt
 from cloudgpu.core.model.offers import Availability, Available, Price, Requirements
-from cloudgpu.core.policies.guards import Agent, Guards
+from cloudgpu.core.policies.guards import Agent, Safeguards
 from cloudgpu.providers.account_abilities import Finding, Login
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.lambdalabs.client import TOKEN_RULE, Lambda
@@ -39,9 +39,9 @@ class LambdaProvider:
         self._lambda = Lambda(settings)
 
     @property
-    def guards(self) -> Guards:
+    def guards(self) -> Safeguards:
         """Passes from outside alone: its agent can be asked, and ends nothing that costs."""
-        return Guards(Agent.TELLS)
+        return Safeguards(Agent.TELLS)
 
     def identity(self, region: str | None = None) -> AccountIdentity:  # noqa: ARG002  (one account, all its regions)
         """Return the account, by the SSH key that it keeps under our name, or would keep. Reads only."""

@@ -18,7 +18,7 @@ from cloudgpu.core.model.identity import AccountIdentity, Unanswered
 from cloudgpu.core.model.instances import TAG_RENEW_UNTIL, Instance, Listing, State
 from cloudgpu.core.model.launch import Attempt
 from cloudgpu.core.model.offers import Accelerator, Availability, Available, Market, Price, Requirements
-from cloudgpu.core.policies.guards import Agent, Guards, Timer
+from cloudgpu.core.policies.guards import Agent, Safeguards, Timer
 from cloudgpu.core.values.naming import digest
 from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import InstanceNotFound, InvalidRequest, MissingExtra, ProviderUnavailable
@@ -68,7 +68,7 @@ class LocalProvider:
 
     kind = KIND
     runs_parts = frozenset({"on_start"})
-    guards = Guards(Agent.ENDS, Timer.OWN)
+    guards = Safeguards(Agent.ENDS, Timer.OWN)
     token_rule = TokenRule(
         lifetime=timedelta(days=36500),
         listing_proves_after=timedelta(0),

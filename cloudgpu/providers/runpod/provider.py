@@ -10,7 +10,7 @@ from cloudgpu.core.model.identity import AccountIdentity
 from cloudgpu.core.model.instances import Instance, Listing
 from cloudgpu.core.model.launch import Attempt, LaunchRequest, Setup
 from cloudgpu.core.model.offers import Availability, Available, Price, Requirements
-from cloudgpu.core.policies.guards import Agent, Guards
+from cloudgpu.core.policies.guards import Agent, Safeguards
 from cloudgpu.providers.abilities import PlacementConstraint, Resolved
 from cloudgpu.providers.account_abilities import Finding, Login
 from cloudgpu.providers.base import ProviderSettings, TokenRule
@@ -46,9 +46,9 @@ class RunpodProvider:
         self._runpod = Runpod(settings)
 
     @property
-    def guards(self) -> Guards:
+    def guards(self) -> Safeguards:
         """What ends a pod beside passes from outside: nothing, unless its own key was proved (`Resolved.agent`)."""
-        return Guards(Agent.TELLS)
+        return Safeguards(Agent.TELLS)
 
     def identity(self, region: str | None = None) -> AccountIdentity:  # noqa: ARG002  (one account everywhere)
         """Return the account that the key belongs to."""

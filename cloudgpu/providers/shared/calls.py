@@ -26,7 +26,7 @@ from cloudgpu.providers.patience import patience_s
 
 AT_ONCE = 32
 GRACE_S = 1.0  # that whoever waits for a read gives it beyond its own time: it says better what was silent
-OF_ACCOUNTS_S = (
+ACCOUNTS_GRACE_S = (
     2 * GRACE_S
 )  # a whole account has more than one of its regions, so that the others' answers are not lost
 MAX = 40  # times as long, in all, for a part that goes on answering: 5 minutes, against one that never comes to an end

@@ -19,7 +19,7 @@ from cloudgpu.core.model.identity import AccountIdentity, Unanswered
 from cloudgpu.core.model.instances import Instance, Listing, Process
 from cloudgpu.core.model.launch import Attempt
 from cloudgpu.core.model.offers import Availability, Available, Price, Requirements
-from cloudgpu.core.policies.guards import Agent, Guards
+from cloudgpu.core.policies.guards import Agent, Safeguards
 from cloudgpu.errors import (
     CloudgpuError,
     InstanceNotFound,
@@ -57,7 +57,7 @@ class SshProvider:
 
     kind = translate.KIND
     runs_parts = frozenset({"on_start"})
-    guards = Guards(Agent.ENDS)
+    guards = Safeguards(Agent.ENDS)
     end_effect = translate.END_MEANS
     token_rule = TokenRule(
         lifetime=timedelta(days=36500),

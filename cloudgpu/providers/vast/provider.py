@@ -10,7 +10,7 @@ from cloudgpu.core.model.identity import AccountIdentity
 from cloudgpu.core.model.instances import Instance, Listing
 from cloudgpu.core.model.launch import Attempt, LaunchRequest, Setup
 from cloudgpu.core.model.offers import Availability, Available, Price, Requirements
-from cloudgpu.core.policies.guards import Agent, Guards
+from cloudgpu.core.policies.guards import Agent, Safeguards
 from cloudgpu.providers.abilities import PlacementConstraint, Resolved
 from cloudgpu.providers.account_abilities import Finding, Login
 from cloudgpu.providers.base import ProviderSettings, TokenRule
@@ -32,7 +32,7 @@ class VastProvider:
     kind = KIND
     runs_parts = frozenset({"container", "disk_gb", "on_start", "packages"})
     spot_for_jobs = True  # a higher bid stops it without notice: only `cloudgpu run` begins again by itself
-    guards = Guards(Agent.TELLS)  # that it can stop itself was never seen: see container.own_end
+    guards = Safeguards(Agent.TELLS)  # that it can stop itself was never seen: see container.own_end
     token_rule = TokenRule(
         lifetime=timedelta(minutes=10),
         listing_proves_after=timedelta(minutes=10),

@@ -25,7 +25,7 @@ from cloudgpu.core.model.instances import TAG_ID, State
 from cloudgpu.core.model.launch import Attempt
 from cloudgpu.core.model.offers import Requirements
 from cloudgpu.core.policies import endings
-from cloudgpu.core.policies.guards import Guards, Timer
+from cloudgpu.core.policies.guards import Safeguards, Timer
 from cloudgpu.core.policies.policy import Do
 from cloudgpu.core.values.naming import digest
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, LaunchUncertain, NoCapacity, ProviderUnavailable
@@ -75,7 +75,7 @@ class ProviderContract(ContractBase):
 
     def test_it_says_what_can_end_its_machines(self, provider: Provider) -> None:
         """Plans, sums and budgets go by it: a guard that is not there is never named."""
-        assert isinstance(provider.guards, Guards)
+        assert isinstance(provider.guards, Safeguards)
         timed = isinstance(provider, HasTimer)
         assert timed or provider.guards.timer is Timer.NONE
         unset = isinstance(provider, SetsTimer) and bool(provider.no_timer())

@@ -11,7 +11,7 @@ from cloudgpu.core.model.identity import AccountIdentity
 from cloudgpu.core.model.instances import TAG_ID, Address, Instance, Listing, State
 from cloudgpu.core.model.launch import Attempt
 from cloudgpu.core.model.offers import Availability, Available, Requirements
-from cloudgpu.core.policies.guards import Agent, Guards
+from cloudgpu.core.policies.guards import Agent, Safeguards
 from cloudgpu.core.values.naming import digest
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.base import ProviderSettings, TokenRule
@@ -39,9 +39,9 @@ class MinimalFakeProvider(FaultyCloud):
         self._identity: AccountIdentity | None = None
 
     @property
-    def guards(self) -> Guards:
+    def guards(self) -> Safeguards:
         """The agent, as the settings say what it can do."""
-        return Guards(Agent(self.options.agent))
+        return Safeguards(Agent(self.options.agent))
 
     def identity(self, region: str | None = None) -> AccountIdentity:  # noqa: ARG002  (one account, all its regions)
         """Return where this cloud is kept: accounts with one `state_file` are one account."""

@@ -12,7 +12,7 @@ from cloudgpu.core.model.instances import TAG_VOLUME, Instance, State
 from cloudgpu.core.model.launch import Attempt, LaunchRequest, Setup, Volume
 from cloudgpu.core.model.offers import Available, Basis, Market, Price, Requirements
 from cloudgpu.core.model.resources import Kind, ProviderResource, ResourceListing
-from cloudgpu.core.policies.guards import Agent, Guards, Timer
+from cloudgpu.core.policies.guards import Agent, Safeguards, Timer
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError, ProviderUnavailable
@@ -39,10 +39,10 @@ class FakeProvider(TogetherFakeProvider):
     """
 
     @property
-    def guards(self) -> Guards:
+    def guards(self) -> Safeguards:
         """The agent, as the settings say what it can do, and the cloud's timer."""
         lacks = "HasTimer" in self.options.lacks
-        return Guards(Agent(self.options.agent), Timer.NONE if lacks else Timer.CLOUD)
+        return Safeguards(Agent(self.options.agent), Timer.NONE if lacks else Timer.CLOUD)
 
     def terminate(self, id: str) -> None:  # noqa: A002
         """Ask to end the machine, and its system disk with it."""

@@ -17,7 +17,7 @@ from cloudgpu.views.plans import price_value
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from cloudgpu.core.advice.estimate import Beside, Buy
+    from cloudgpu.core.advice.estimate import AttachedCostEstimate, Buy
     from cloudgpu.core.catalog.gpus import Faster
     from cloudgpu.core.values.currency import Currency
     from cloudgpu.views.documents.market.estimate import AttachedPrice, CostSplit, Obstacle, RelativeSpeed
@@ -108,7 +108,7 @@ def _split(one: Split | None, shown: Shown) -> CostSplit | None:
     }
 
 
-def _beside(one: Beside, shown: Shown) -> AttachedPrice:
+def _beside(one: AttachedCostEstimate, shown: Shown) -> AttachedPrice:
     rate = one.rate
     old = rate.price is not None and (rate.as_of is None or is_old(rate.as_of, shown.now))
     return {

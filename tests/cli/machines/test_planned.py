@@ -15,7 +15,7 @@ from cloudgpu.core.launch.plan_cost import Extra
 from cloudgpu.core.model.launch import Network, Setup, Volume
 from cloudgpu.core.model.offers import Basis, Market, Note, NoteKind, Requirements
 from cloudgpu.core.model.usage import Per, Resource
-from cloudgpu.core.policies.guards import Agent, Guards
+from cloudgpu.core.policies.guards import Agent, Safeguards
 from cloudgpu.core.policies.policy import Origin, Policy
 from cloudgpu.core.values.money import Money
 from cloudgpu.testing import make_attempt, make_offer, new_host_key, pick
@@ -174,7 +174,10 @@ def test_a_plan_at_a_glance_has_seven_lines():
             {"setup": Setup(network=Network(("0.0.0.0/0",)))},
             "SSH is open to EVERY address; a login still needs the key",
         ),
-        ({"guarded": Guards(Agent.NONE)}, "without cloudgpu reap or watch it costs $1.0100 an hour until you end it"),
+        (
+            {"guarded": Safeguards(Agent.NONE)},
+            "without cloudgpu reap or watch it costs $1.0100 an hour until you end it",
+        ),
         ({"extras": (VOLUME,)}, "no price is known for volume data (200 GB): the cost does not include it"),
         ({"setup": Setup(keep_disk=False)}, "its system disk is deleted when it ends"),
         ({"remarks": ("R " * 90 + "end",)}, "R " * 90 + "end"),

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from cloudgpu.control.activity.agents import ask_activity
 from cloudgpu.control.activity.utilization import OwnMachine, own_machines, utilization_of
-from cloudgpu.control.inventory.sync import look_at_all
+from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.lifecycle.lifecycle import end, stop
 from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.core.activity.utilization import GPU, IDLE, UNKNOWN, USED, Hour
@@ -124,11 +124,11 @@ def test_what_it_said_itself_makes_the_time_after_idle_as_far_as_that_is_known(l
     lab.later(minutes=60)
     speak(lab)
     lab.later(minutes=30)
-    look_at_all(lab.session)
+    sync_all(lab.session)
     assert minutes(lab) == (0, 0, 90 - 60 - 15 - 11, 60 + 15 + 11)
     lab.later(hours=4)
     assert minutes(lab) == (0, 0, 4, 86 + 240)  # nobody has looked since
-    look_at_all(lab.session)
+    sync_all(lab.session)
     assert minutes(lab) == (0, 0, 4 + 240, 86)
 
 
@@ -142,7 +142,7 @@ def test_of_a_machine_that_ended_too_but_not_of_a_run_before_that(lab):
     lab.later(hours=5)
     start_again(lab)
     lab.later(minutes=60)
-    look_at_all(lab.session)
+    sync_all(lab.session)
     assert minutes(lab) == (0, 0, 0, 180)
     live(lab, (30, IDLE))
     assert minutes(lab) == (0, 0, 30, 180)
@@ -153,7 +153,7 @@ def test_samples_are_believed_before_the_word(lab):
     lab.later(minutes=10)
     speak(lab)
     live(lab, (50, GPU), (60, None))
-    look_at_all(lab.session)
+    sync_all(lab.session)
     assert minutes(lab) == (50, 0, 60 - 11, 10 + 11)
 
 
@@ -166,7 +166,7 @@ def test_where_a_machine_is_asked_for_its_word_a_look_says_nothing_of_it(make_la
     ask_activity(lab.session, lab.rows())
     assert lab.rows()[0].last_active
     lab.later(minutes=110)
-    look_at_all(lab.session)
+    sync_all(lab.session)
     assert minutes(lab) == (0, 0, 0, 120)
 
 
@@ -175,7 +175,7 @@ def test_where_the_account_is_configured_no_more_nothing_follows_from_a_word(lab
     lab.later(minutes=10)
     speak(lab)
     lab.later(minutes=110)
-    look_at_all(lab.session)
+    sync_all(lab.session)
     assert minutes(lab)[2] > 0
     config = lab.home / "config.toml"
     config.write_text(config.read_text().replace("[accounts.lab]", "[accounts.other]"))

@@ -18,7 +18,7 @@ from cloudgpu.catalog.refreshed import Stored, StoredPart
 from cloudgpu.cli.market.estimate_text import estimate_text
 from cloudgpu.config.settings import settings_from_text
 from cloudgpu.control.advice.estimate import estimate
-from cloudgpu.control.advice.estimate_inputs import Past
+from cloudgpu.control.advice.estimate_inputs import PastMachine
 from cloudgpu.control.advice.estimate_request import parse_estimate
 from cloudgpu.control.lifecycle.lifecycle import stop
 from cloudgpu.core.catalog.pricelist import PER_HOUR, PriceRow, RowKey
@@ -413,7 +413,7 @@ def test_by_hand_what_eight_gpus_did_takes_one_and_that_it_fits_there_is_not_sai
     settings = settings_from_text("", login="ada")
     wish = parse_estimate(settings, NOW, like="fox", type="a2-ultragpu-1g")
     h100, day = catalog.named_gpu("H100"), Fraction(24)
-    past = Past("cg-1", "fox", h100, Fraction(8), 80.0, day, Fraction(0), Fraction(0), Fraction(0))
+    past = PastMachine("cg-1", "fox", h100, Fraction(8), 80.0, day, Fraction(0), Fraction(0), Fraction(0))
     document = estimate(settings, NOW, wish, past)
     (one,) = document["estimates"]
     # 24 hours of 8 H100, of which one A100-80GB does 0.544

@@ -12,7 +12,7 @@ from cloudgpu.cli.money.budget_text import check_text
 from cloudgpu.control.alerts.alerts import deliver, topic_here
 from cloudgpu.control.alerts.health import ping
 from cloudgpu.control.budgets.commands import BudgetOptions, checked, set_value
-from cloudgpu.control.inventory.sync import look_at_all
+from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.core.catalog.pricelist import PriceRow, RowKey
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.model.instances import TAG_RENEW_UNTIL
@@ -52,7 +52,7 @@ def test_a_stop_without_proof_is_told_after_a_quarter_of_an_hour_and_until_the_p
     assert deliver(lab.session, []).raised == (f"stop:{row.id}",)
     lab.cloud.terminate(row.provider_id)
     lab.later(minutes=2)
-    look_at_all(lab.session)
+    sync_all(lab.session)
     assert deliver(lab.session, []).cleared == (f"stop:{row.id}",)
 
 
@@ -62,13 +62,13 @@ def test_a_machine_that_outlives_its_renew_until_is_told_though_every_look_finds
     kept = json.loads((lab.home.parent / "cloud.json").read_text())
     kept["machines"][0]["tags"].pop(TAG_RENEW_UNTIL)  # as on a cloud without a timer of its own
     (lab.home.parent / "cloud.json").write_text(json.dumps(kept))
-    look_at_all(lab.session)
+    sync_all(lab.session)
     lab.clock.advance((from_iso(row.renew_until) - lab.clock()).total_seconds())
-    look_at_all(lab.session)
+    sync_all(lab.session)
     assert deliver(lab.session, []).raised == ()
     lab.later(minutes=16)
     assert deliver(lab.session, []).raised == (), "nobody has looked since"
-    look_at_all(lab.session)
+    sync_all(lab.session)
     assert deliver(lab.session, []).raised == (f"overdue:{row.id}",)
 
 

@@ -11,7 +11,7 @@ import pytest
 from cloudgpu.control.budgets.commands import BudgetOptions, budget_of_options
 from cloudgpu.control.budgets.store import set_budget, standings, the_budgets
 from cloudgpu.control.inputs.launch_request import parse_request
-from cloudgpu.control.inventory.sync import look_at_all
+from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.launch.budget_preview import check_budgets, planned
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
@@ -263,13 +263,13 @@ def test_a_look_frees_what_a_killed_start_holds_back_only_where_it_has_surely_no
         return one.promised.dollars
 
     lab.later(minutes=59)
-    look_at_all(lab.session)
+    sync_all(lab.session)
     assert counted() > price * 7
     lab.later(minutes=1, seconds=1)
     with lab.session.hold(lock_name(row.key), wait=False):  # as a start that is at it
-        look_at_all(lab.session)
+        sync_all(lab.session)
     assert counted() > price * 7
-    look_at_all(lab.session)
+    sync_all(lab.session)
     assert (counted() > price * 7) is (killed_after != "the record")
 
 

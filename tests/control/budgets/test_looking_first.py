@@ -8,7 +8,7 @@ import pytest
 
 from cloudgpu.control.budgets.admission import FRESH_FOR
 from cloudgpu.control.budgets.commands import BudgetOptions, set_value
-from cloudgpu.control.inventory.sync import look_at_all
+from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.launch.launch import launch
 
 
@@ -31,7 +31,7 @@ def test_a_machine_that_was_to_be_returned_and_is_gone_is_launched_anew_after_a_
     set_value(two.session, BudgetOptions("all", "1000", "total"), anew=False)
     row = up(two).machine
     two.clock.advance((FRESH_FOR + timedelta(minutes=1)).total_seconds())
-    look_at_all(two.session)
+    sync_all(two.session)
     two.clock.advance((FRESH_FOR + timedelta(minutes=1)).total_seconds())
     prepared = two.prepare(account="lab")
     assert prepared.existing.id == row.id

@@ -6,8 +6,8 @@ import pytest
 
 from cloudgpu.control.budgets.store import standings, the_budgets
 from cloudgpu.control.inputs.launch_request import parse_request
-from cloudgpu.control.inventory.sync import look_at_all
-from cloudgpu.control.jobs.carry import Carrier
+from cloudgpu.control.inventory.sync import sync_all
+from cloudgpu.control.jobs.carry import JobReconciler
 from cloudgpu.control.jobs.deadline.options import launch_options_of
 from cloudgpu.control.jobs.inputs.request import parse_run
 from cloudgpu.control.jobs.plan import begin, plan_run
@@ -35,7 +35,7 @@ def asked(lab, tmp_path):
 
 
 def carry(lab, job):
-    with Carrier(lab.session, job.id, {}) as carrier:
+    with JobReconciler(lab.session, job.id, {}) as carrier:
         return carrier.carry()
 
 
@@ -94,7 +94,7 @@ def test_the_money_stays_reserved_when_a_machine_is_taken_and_nobody_watches(lab
     lab.session.ledger.append([lines.job_machine(job.id, 1, machine.id, lab.clock())])
     lab.later(minutes=30)
     lab.cloud.terminate(machine.provider_id)
-    look_at_all(lab.session)
+    sync_all(lab.session)
     assert lab.rows() == []
     with pytest.raises(BudgetRefused):
         up(lab, name="owl")

@@ -12,7 +12,7 @@ from cloudgpu.control.cost.cost import costs
 from cloudgpu.control.cost.report import reported
 from cloudgpu.control.inputs.periods import parse_cost
 from cloudgpu.control.inventory.listing import listed
-from cloudgpu.control.inventory.sync import look_at_all
+from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.views.report.html import to_html as html
@@ -75,7 +75,7 @@ def spent(lab):
     for name, owner, hours in (("amber-fox", "Ada@lab", 1), ("blue-owl", "Ada@lab", 2), ("calm-elk", "bob", 4)):
         lab.up(name=name, owner=owner)
         lab.later(hours=hours)
-        look_at_all(lab.session)
+        sync_all(lab.session)
     return lab.session
 
 

@@ -13,7 +13,7 @@ from cloudgpu.control.budgets.store import set_budget
 from cloudgpu.control.inputs.launch_request import UpRequest
 from cloudgpu.control.inventory.listing import age_of_view, listed
 from cloudgpu.control.inventory.settle import settle, settle_others
-from cloudgpu.control.inventory.sync import look_at_all, refresh
+from cloudgpu.control.inventory.sync import refresh, sync_all
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.lifecycle.lifecycle import stop, terminate_with_resources
@@ -97,12 +97,12 @@ def two(tmp_path, monkeypatch):
 def test_a_look_at_another_account_of_the_same_name_calls_nothing_gone(two):
     two.up(two.ada)
     two.later()
-    look = look_at_all(two.bob)
+    look = sync_all(two.bob)
     (gap,) = look.unanswered
     assert gap.scope == "fake account ada"
     assert gap.why == ("not reachable from here: fox is a machine of ada's `lab`; `lab` here is fake account bob.")
     two.check_untouched()
-    assert look_at_all(two.ada).unanswered == []
+    assert sync_all(two.ada).unanswered == []
 
 
 def test_on_a_server_of_postgresql_too_each_member_tells_of_the_own_machines_alone(tmp_path, monkeypatch, postgres):
@@ -111,7 +111,7 @@ def test_on_a_server_of_postgresql_too_each_member_tells_of_the_own_machines_alo
     two.up(two.bob, "owl")
     two.later()
     for session, other in ((two.bob, "ada"), (two.ada, "bob")):
-        assert [gap.scope for gap in look_at_all(session).unanswered] == [f"fake account {other}"]
+        assert [gap.scope for gap in sync_all(session).unanswered] == [f"fake account {other}"]
         assert reap(session, ReapOptions()).exit_code == 8
     two.check_untouched()
     assert two.machine("owl").billed
@@ -136,7 +136,7 @@ def test_cron_is_silent_of_a_colleagues_account_until_nobody_has_asked_it_for_a_
         two.later(hours * 60)
         found = reap(two.bob, ReapOptions(cron=True)).as_cron_tells_it()
         assert ([gap.scope for gap in found.unanswered], found.exit_code) == (told, 8 if told else 0)
-    look_at_all(two.ada)
+    sync_all(two.ada)
     assert reap(two.bob, ReapOptions(cron=True)).as_cron_tells_it().exit_code == 0
 
 
@@ -174,7 +174,7 @@ def test_an_account_whose_name_is_not_configured_here_is_its_owners_alone(two):
     two.ada = two.home("ada", account="lab-ada")
     two.up(two.ada)
     two.later()
-    (gap,) = look_at_all(two.bob).unanswered
+    (gap,) = sync_all(two.bob).unanswered
     assert gap.why.endswith("fox is a machine of ada's `lab-ada`, and config.toml here has no account lab-ada.")
     with pytest.raises(NotReachableHere, match=r"no account here is that one \(there it is called `lab-ada`\)"):
         terminate_with_resources(two.bob, two.machine(), why="typed")
@@ -185,7 +185,7 @@ def test_one_account_under_two_names_is_one(two):
     two.bob = two.home("bob", cloud="ada", account="shared")
     two.up(two.ada)
     two.later()
-    look = look_at_all(two.bob)
+    look = sync_all(two.bob)
     assert (look.unanswered, look.sentences) == ([], [])
     assert [row.name for row in two.bob.ledger.machines()] == ["fox"]
     assert age_of_view(two.bob, two.bob.ledger.machines()) is not None
@@ -199,7 +199,7 @@ def test_credentials_that_were_exchanged_between_two_commands_reach_nothing_of_b
     changed = two.home("ada", cloud="other")
     with pytest.raises(NotReachableHere):
         terminate_with_resources(changed, two.machine(), why="typed")
-    assert [gap.scope for gap in look_at_all(changed).unanswered] == ["fake account ada"]
+    assert [gap.scope for gap in sync_all(changed).unanswered] == ["fake account ada"]
     two.check_untouched()
 
 
@@ -220,12 +220,12 @@ def test_an_identity_that_nobody_says_now_proves_nothing(two):
     again = two.home("ada")
     again.provider("lab").fail_next("identity", ProviderUnavailable("STS is down."), times=99)
     again.provider("lab").terminate(two.machine().provider_id)
-    assert [(gap.scope, gap.why) for gap in look_at_all(again).unanswered] == [("lab", "STS is down.")]
+    assert [(gap.scope, gap.why) for gap in sync_all(again).unanswered] == [("lab", "STS is down.")]
     assert two.machine().terminated_at is None
     with pytest.raises(ProviderUnavailable, match="STS is down"):
         refresh(again, two.machine())
     assert two.machine().terminated_at is None
-    look_at_all(two.ada)
+    sync_all(two.ada)
     assert two.machine().terminated_at is not None
 
 
@@ -266,7 +266,7 @@ def test_a_launch_that_another_account_could_not_see_stays_open(two):
     with pytest.raises(LaunchUncertain):
         two.up(two.ada)
     two.later(minutes=60)
-    look_at_all(two.bob)
+    sync_all(two.bob)
     settle_others(two.bob)
     assert two.machine().launch_status == "open"
     changed = two.home("ada", cloud="other")
@@ -282,7 +282,7 @@ def test_a_reservation_holds_whoever_looks(two):
     two.later()
     with pytest.raises(BudgetRefused):
         two.up(two.bob, "owl", lease=DAY, renew_until=DAY)
-    look_at_all(two.bob)
+    sync_all(two.bob)
     with pytest.raises(BudgetRefused):
         two.up(two.bob, "owl", lease=DAY, renew_until=DAY)
     two.check_untouched()
@@ -293,7 +293,7 @@ def test_what_another_account_keeps_by_name_is_not_gone(two):
     row = two.up(two.ada)
     save(two.ada, row, "keras")
     two.later()
-    look_at_all(two.bob)
+    sync_all(two.bob)
     assert two.machine("keras").terminated_at is None
     survey(two.bob, Sweep())
     reap(two.bob, ReapOptions(sweep=True))
@@ -330,10 +330,10 @@ def test_a_parking_that_was_left_half_done_goes_on_whatever_the_account_is_calle
 
 def test_looks_of_two_accounts_do_not_make_each_others_view_fresh(two):
     two.up(two.ada)
-    look_at_all(two.ada)
+    sync_all(two.ada)
     seen = age_of_view(two.ada, two.ada.ledger.machines())
     two.later()
-    look_at_all(two.bob)
+    sync_all(two.bob)
     assert age_of_view(two.bob, two.bob.ledger.machines()) == seen
     assert listed(two.bob)["unanswered"] == [], "without --refresh nobody was to be judged"
 
@@ -344,7 +344,7 @@ def test_forgetting_an_account_ends_no_look_of_another_of_that_name(two):
     environ = {"CLOUDGPU_HOME": str(two.root / "bob"), "CLOUDGPU_LEDGER": two.url, "USER": "bob"}
     (two.root / "bob" / "config.toml").open("a").write('[accounts.local]\nprovider = "local"\n')
     forget(two.bob, plan(two.bob, environ, "lab"))
-    assert look_at_all(two.ada).unanswered == []
+    assert sync_all(two.ada).unanswered == []
     terminate_with_resources(two.ada, two.machine(), why="typed")
     assert two.running(two.ada) == []
 
@@ -375,7 +375,7 @@ def test_an_account_whose_identity_is_lost_after_the_look_is_not_forgotten(two, 
 def test_a_doubt_is_settled_once_every_account_was_looked_at_from_where_it_is(two):
     two.up(two.ada)
     two.later()
-    look_at_all(two.ada)
+    sync_all(two.ada)
     body = {"why": "It was restored.", "seq": 0}
     two.bob.ledger.append([Draft("ledger_doubted", "ledger", body, two.clock(), "doubt")])
     with pytest.raises(LedgerUnavailable, match="until somebody has queried fake account ada") as no:
@@ -385,7 +385,7 @@ def test_a_doubt_is_settled_once_every_account_was_looked_at_from_where_it_is(tw
     with pytest.raises(LedgerUnavailable, match="may be incomplete"):
         two.up(two.bob, "owl")
     two.later()
-    look_at_all(two.ada)
+    sync_all(two.ada)
     assert verified(two.bob, agree=two.said.append)["settled"]
     two.check_untouched()
 
@@ -419,7 +419,7 @@ def test_an_account_that_cannot_log_in_hides_no_other_account_from_its_machines(
     with two.ada.provider("lab")._store.open() as cloud:
         del cloud.machines[row.provider_id]
         cloud.resources.clear()
-    assert look_at_all(bob).unanswered == []
+    assert sync_all(bob).unanswered == []
     assert two.machine().terminated_at is not None, "a machine that is missing was judged"
     assert terminate_with_resources(bob, two.machine("owl"), why="typed").machine.terminated_at is not None
     assert two.running(two.ada) == []
@@ -432,7 +432,7 @@ def test_an_account_of_any_name_that_cannot_say_who_it_is_may_be_a_machines(two)
     two.bob.provider("lab").fail_next("identity", AuthFailed("The login has expired."), times=99)
     with pytest.raises(AuthFailed):
         terminate_with_resources(two.bob, two.machine(), why="typed")
-    assert [(gap.scope, gap.why) for gap in look_at_all(two.bob).unanswered] == [("lab", "The login has expired.")]
+    assert [(gap.scope, gap.why) for gap in sync_all(two.bob).unanswered] == [("lab", "The login has expired.")]
     assert two.machine().billed
 
 
@@ -440,19 +440,19 @@ def test_an_account_that_said_before_that_it_is_another_one_is_not_asked_for(two
     two.ada = two.home("ada", account="work")
     two.up(two.ada)
     two.later()
-    look_at_all(two.bob)
+    sync_all(two.bob)
     bob = two.home("bob")
     bob.provider("lab").fail_next("identity", AuthFailed("The login has expired."), times=99)
     with pytest.raises(NotReachableHere):
         terminate_with_resources(bob, two.machine(), why="typed")
-    assert [gap.scope for gap in look_at_all(bob).unanswered] == ["fake account ada"]
+    assert [gap.scope for gap in sync_all(bob).unanswered] == ["fake account ada"]
 
 
 def test_a_pass_whose_own_account_is_silent_judges_no_machine_of_a_colleague(two):
     two.up(two.ada)
     two.up(two.bob, "owl")
     two.later()
-    look_at_all(two.bob)
+    sync_all(two.bob)
     bob = two.home("bob")
     bob.provider("lab").fail_next("identity", AuthFailed("The login has expired."), times=99)
     assert [row.name for row in judged_here(bob, [two.machine("fox"), two.machine("owl")])] == ["owl"]
@@ -490,14 +490,14 @@ def test_spot_prices_are_asked_of_the_own_machines_alone_and_from_their_own_last
     two.later()
     cloud.set_spot_price("fake.v100.1", row.zone, "1.5")
     two.later()
-    look_at_all(two.ada)
+    sync_all(two.ada)
     assert (asked, len(prices_of(two)), prices_of(two, "owl")) == ([1], 1, [])
     terminate_with_resources(two.ada, two.machine(), why="typed")
     two.later()
-    look_at_all(two.ada)
+    sync_all(two.ada)
     calls = len(asked)
     two.later()
-    look_at_all(two.ada)
+    sync_all(two.ada)
     assert len(asked) == calls, "nobody has asked bob's account yet, and that is nothing to ada's"
 
 
@@ -507,7 +507,7 @@ def test_spot_prices_of_one_account_are_asked_whatever_it_is_called_where_the_ma
     two.later()
     two.ada.provider("lab").set_spot_price("fake.v100.1", row.zone, "1.5")
     two.later()
-    assert look_at_all(two.bob).sentences == []
+    assert sync_all(two.bob).sentences == []
     assert (len(prices_of(two)), two.bob.provider("shared").calls["price_history"]) == (1, 1)
     terminate_with_resources(two.bob, two.machine(), why="typed")
 
@@ -521,7 +521,7 @@ def test_a_second_computer_may_call_the_same_account_by_another_name(two):
     found = reap(desk, ReapOptions())
     assert (found.unanswered, found.exit_code) == ((), 0)
     assert desk.ledger.last("reaper").body["ok"]
-    assert "lab" not in [one.account for one in look_at_all(desk).asked]
+    assert "lab" not in [one.account for one in sync_all(desk).asked]
     two.check_untouched()
 
 

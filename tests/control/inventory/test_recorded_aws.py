@@ -8,7 +8,7 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.control.inventory.sync import look_at_all
+from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.core.model.facts import record_of
 from cloudgpu.core.model.machine import Machine
@@ -92,7 +92,7 @@ def test_a_stray_on_aws_has_its_disk_and_says_what_is_not_known(line, session, a
     ec2 = client(region=machine.region_name)
     disks = [one["VolumeId"] for one in ec2.describe_volumes()["Volumes"]]
     ec2.create_tags(Resources=[machine.id, *disks], Tags=[{"Key": "cloudgpu-id", "Value": "cg-stray"}])
-    look_at_all(session)
+    sync_all(session)
     stray = session.ledger.machine("cg-stray")
     assert [entry.resource for entry in stray.attached_costs] == ["disk"]
     assert stray.attached_costs[0].nanos == Money.usd("0.08").nanos
@@ -115,7 +115,7 @@ def test_what_prices_were_before_the_end_is_told_by_the_history_of_ninety_days(l
         (now - timedelta(milliseconds=1), Decimal("0.8")),
         (later, Decimal(9)),
     ]
-    look_at_all(session)
+    sync_all(session)
     row = session.ledger.machine(row.id)
     assert row.terminated_at is not None
     assert [pin.body["price"]["nanos_per_hour"] for pin in lines(session, "price_observed")] == [800_000_000]
@@ -126,17 +126,17 @@ def test_what_prices_were_before_the_end_is_told_by_the_history_of_ninety_days(l
 def test_a_machine_that_was_resized_in_the_console_is_billed_as_what_it_is(line, session, aws, capsys):
     """Stopped, made four times as large, started: by somebody else, between two of our looks."""
     assert line(f"{UP} --gpu t4").code == 0
-    look_at_all(session)
+    sync_all(session)
     (row,) = session.ledger.machines()
     ec2, own = client(region=row.region), row.provider_id.partition("/")[2]
     aws.advance(3600)
-    look_at_all(session)
+    sync_all(session)
     ec2.stop_instances(InstanceIds=[own])
     aws.advance(60)
     ec2.modify_instance_attribute(InstanceId=own, InstanceType={"Value": "g4dn.4xlarge"})
     ec2.start_instances(InstanceIds=[own])
     aws.advance(3600)
-    found = look_at_all(session)
+    found = sync_all(session)
     (after,) = session.ledger.machines()
     assert (row.instance_type, after.instance_type) == ("g4dn.xlarge", "g4dn.4xlarge")
     assert any("changed by others from g4dn.xlarge" in sentence for sentence in found.sentences)
@@ -145,6 +145,6 @@ def test_a_machine_that_was_resized_in_the_console_is_billed_as_what_it_is(line,
     use = next(use for use in after.open_usage if use.resource == "instance")
     assert ([one.nanos for one in use.segments], use.kind) == ([dearer], "g4dn.4xlarge")
     assert use.begin == after.since
-    assert look_at_all(session).sentences == []
+    assert sync_all(session).sentences == []
     assert "g4dn.4xlarge" in line("ls").out + line(f"show {row.name}").out
     assert [line.kind for line in session.ledger.events(row.id)][-1] == "instance_observed"

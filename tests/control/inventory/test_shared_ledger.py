@@ -12,7 +12,7 @@ import pytest
 
 from cloudgpu.access import known_hosts
 from cloudgpu.control.inventory.settle import settle_others
-from cloudgpu.control.inventory.sync import look_at_all
+from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.errors import LedgerUnavailable
 from tests.access.sshserver import wait_for
@@ -89,7 +89,7 @@ def test_a_launch_that_goes_on_elsewhere_is_left_alone_and_ends_as_it_does(
     bob = laptop("bob")
     bob.later(days=2)  # long enough for a listing to prove what is absent
     settle_others(bob.session)
-    look_at_all(bob.session)
+    sync_all(bob.session)
     assert attempts(bob) == ["open"]
     out, _ = ada_launches.communicate("\n", timeout=60)
     assert out == "made\n"

@@ -14,7 +14,7 @@ from cloudgpu.cli.app import run
 from cloudgpu.control.access.reach import find_way
 from cloudgpu.control.api.client import Cloudgpu
 from cloudgpu.control.inputs.launch_request import UpRequest
-from cloudgpu.control.inventory.sync import look_at_all
+from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.outage import opening as sessions
@@ -156,7 +156,7 @@ def test_of_all_machines_those_that_are_gone_are_passed_over(lab):
 def test_down_says_when_a_machine_had_ended_already(lab, capsys, monkeypatch):
     _, row = up(lab)
     ended_outside(lab, row)
-    look_at_all(lab.session)
+    sync_all(lab.session)
     lab.later(hours=5)
     monkeypatch.setattr(sessions, "open_session", lambda *_, **__: lab.opened())
     assert run(["down", "fox", "--yes"]) == 0

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from cloudgpu.control.inventory.sync import look_at_all
+from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.core.billing.charges import charge, money
 from cloudgpu.core.values.times import from_iso
@@ -34,14 +34,14 @@ def taken(own_home, capsys, aws):
     def after(length, *, shown=True):
         aws.dwell(terminated=(7 if shown else 1) * 3600)
         assert line(UP).code == 0
-        look_at_all(session)  # it is seen to run: AWS does not bill what is pending
+        sync_all(session)  # it is seen to run: AWS does not bill what is pending
         (row,) = session.ledger.machines()
         began = from_iso(row.open_usage[0].begin)
         aws.advance((began + length - aws.model.now()).total_seconds())
         aws.interrupt(row.provider_id.partition("/")[2])
         aws.advance(1)
         aws.advance(3 * 3600)
-        look_at_all(session)
+        sync_all(session)
         (use,) = [one for _, one in session.ledger.uses() if one.resource == "instance"]
         assert session.ledger.machine(row.id).state == "terminated"
         return use, charge(use, session.clock())

@@ -9,7 +9,7 @@ import pytest
 from cloudgpu.cli.app import run
 from cloudgpu.control.api.client import Cloudgpu
 from cloudgpu.control.inventory.listing import listed
-from cloudgpu.control.inventory.sync import look_at_all
+from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.outage import opening as sessions
 from cloudgpu.core.values.times import iso
 
@@ -82,7 +82,7 @@ def test_up_says_on_stderr_what_it_did_not_change(here, line):
 def test_a_budget_below_what_is_committed_says_the_sums_and_what_follows(lab, here, line):
     here.machines.up(**UP, lease="4h", renew_until="24h")
     lab.later(hours=2)
-    look_at_all(lab.session)
+    sync_all(lab.session)
     fits = here.money.set_budget("wide", "100000", "month")
     assert fits["warning"] is None
     code, _, err = line("budget", "set", "tight", "--amount", "0.01", "--period", "month", "--action", "stop")
@@ -113,7 +113,7 @@ def test_a_rehearsed_interruption_is_shown_until_it_has_happened(lab, here, line
 def test_a_look_that_another_region_did_not_answer_has_reached_the_machine(lab, here):
     row = lab.up(name="fox").machine
     lab.later(minutes=5)
-    look_at_all(lab.session)
+    sync_all(lab.session)
     lab.later(minutes=5)
     other = next(region for region in ("north", "south") if region != row.region)
     lab.cloud.hide(other)

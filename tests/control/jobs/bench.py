@@ -12,7 +12,7 @@ from multiprocessing import get_context
 
 import psutil
 
-from cloudgpu.control.jobs.carry import Carrier
+from cloudgpu.control.jobs.carry import JobReconciler
 from cloudgpu.control.jobs.follow import follow
 from cloudgpu.control.jobs.inputs.request import parse_run
 from cloudgpu.control.jobs.plan import begin, plan_run
@@ -96,7 +96,7 @@ class Bench:
     def carried(self, job, until, most_s=60):
         """Carry a job on until this holds of it, as a watcher does; return it."""
         end = time.monotonic() + most_s
-        with Carrier(self.session, job.id, self.environ) as carrier:
+        with JobReconciler(self.session, job.id, self.environ) as carrier:
             while time.monotonic() < end:
                 found = carrier.carry()
                 if until(found):

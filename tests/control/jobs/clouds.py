@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 
 from cloudgpu.access.jobs.served import Served
-from cloudgpu.control.jobs.carry import Carrier
+from cloudgpu.control.jobs.carry import JobReconciler
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.core.billing.totals import spent
 from cloudgpu.core.jobs.job import State
@@ -233,7 +233,7 @@ def _child(world, job, at, until, steps, most_s):
         _struck(strike)
         world.session = world.opened()
         end = time.monotonic() + most_s
-        with Carrier(world.session, job.id, world.environ) as carrier:
+        with JobReconciler(world.session, job.id, world.environ) as carrier:
             while time.monotonic() < end:
                 found = _carried(carrier)
                 if found is not None and (not found.job.is_living or (until is not None and until(found))):

@@ -17,7 +17,7 @@ from collections import Counter
 from concurrent.futures import Future
 
 from cloudgpu.config.files.paths import data_dir
-from cloudgpu.control.jobs.carry import Carrier
+from cloudgpu.control.jobs.carry import JobReconciler
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.errors import CloudgpuError
 from tests.clouds.aws.iam import Judge
@@ -320,7 +320,7 @@ def _child(world, job, until, most_s):
     try:
         world.session = world.opened()
         end = time.monotonic() + most_s
-        with Carrier(world.session, job.id, world.environ) as carrier:
+        with JobReconciler(world.session, job.id, world.environ) as carrier:
             while time.monotonic() < end:
                 try:
                     found = carrier.carry()

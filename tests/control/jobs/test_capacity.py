@@ -9,7 +9,7 @@ import pytest
 from cloudgpu.cli.jobs.jobs import table_text
 from cloudgpu.cli.jobs.planned import plan_text
 from cloudgpu.cli.jobs.text import job_text
-from cloudgpu.control.jobs.carry import Carrier
+from cloudgpu.control.jobs.carry import JobReconciler
 from cloudgpu.control.jobs.inputs.request import parse_run
 from cloudgpu.control.jobs.listing import job_value, listed
 from cloudgpu.control.jobs.plan import begin, plan_run
@@ -37,7 +37,7 @@ def job(lab, tmp_path):
 
 
 def carry(lab, job):
-    with Carrier(lab.session, job.id, {}) as carrier:
+    with JobReconciler(lab.session, job.id, {}) as carrier:
         return carrier.carry()
 
 

@@ -11,7 +11,7 @@ from datetime import timedelta
 import pytest
 
 from cloudgpu.control.jobs.cancel import request_cancel
-from cloudgpu.control.jobs.carry import Carrier
+from cloudgpu.control.jobs.carry import JobReconciler
 from cloudgpu.control.lifecycle.lifecycle import terminate_with_resources
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.control.session import guarding
@@ -68,7 +68,7 @@ def test_watchers_that_are_killed_one_after_another_run_the_command_once(world, 
 
 def again(world, job, times=1):
     """Carry the job on so often in this process; return how far it came."""
-    with Carrier(world.session, job.id, world.environ) as carrier:
+    with JobReconciler(world.session, job.id, world.environ) as carrier:
         for _ in range(times):
             found = carrier.carry()
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cloudgpu.control.jobs.carry import Carrier
+from cloudgpu.control.jobs.carry import JobReconciler
 from cloudgpu.control.jobs.inputs.request import parse_run
 from cloudgpu.control.jobs.listing import job_value
 from cloudgpu.control.jobs.plan import begin, plan_run
@@ -70,7 +70,7 @@ def test_a_day_after_the_deadline_it_is_given_up_with_a_clear_sentence(lab, job)
     assert job.why.startswith(says)
     for zone in ZONES:
         lab.cloud.refill(zone)
-    with Carrier(lab.session, job.id, {}) as carrier:
+    with JobReconciler(lab.session, job.id, {}) as carrier:
         carrier.carry()
     assert lab.machines() == []
 

@@ -10,7 +10,7 @@ from datetime import datetime
 
 import pytest
 
-from cloudgpu.control.jobs.carry import Carrier
+from cloudgpu.control.jobs.carry import JobReconciler
 from cloudgpu.control.spot.history import history
 from cloudgpu.core.jobs.job import State
 from tests.control.jobs.clouds import ZONES, Rented
@@ -95,7 +95,7 @@ class Spot(Rented):
             time.sleep(0.02)
 
     def carry(self, job, times=1):
-        with Carrier(self.session, job.id, self.environ) as carrier:
+        with JobReconciler(self.session, job.id, self.environ) as carrier:
             for _ in range(times):
                 found = carrier.carry()
         return found
@@ -233,7 +233,7 @@ def test_a_machine_that_falls_silent_is_left_in_time(world):
     world.steps_done(job, 5)
     (home / ".cloudgpu").rename(home / "gone")
     world.clock.advance(3600 * 2.5)
-    with Carrier(world.session, job.id, world.environ) as carrier:
+    with JobReconciler(world.session, job.id, world.environ) as carrier:
         for _ in range(4):
             carrier.carry()
     assert len(world.billed()) <= 1

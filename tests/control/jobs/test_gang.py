@@ -8,7 +8,7 @@ from decimal import Decimal
 import pytest
 
 from cloudgpu.control.jobs.cancel import cancel
-from cloudgpu.control.jobs.carry import Carrier
+from cloudgpu.control.jobs.carry import JobReconciler
 from cloudgpu.control.jobs.inputs.request import parse_run
 from cloudgpu.control.jobs.listing import job_value
 from cloudgpu.control.jobs.plan import begin, plan_run
@@ -38,7 +38,7 @@ def planned(lab, **more):
 
 
 def carried(lab, job):
-    with Carrier(lab.session, job.id, {}) as carrier:
+    with JobReconciler(lab.session, job.id, {}) as carrier:
         return carrier.carry()
 
 

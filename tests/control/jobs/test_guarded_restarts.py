@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from cloudgpu.cli.jobs.text import job_text
-from cloudgpu.control.jobs.carry import Carrier
+from cloudgpu.control.jobs.carry import JobReconciler
 from cloudgpu.control.jobs.inputs.request import parse_run
 from cloudgpu.control.jobs.listing import job_value
 from cloudgpu.control.jobs.plan import begin, plan_run
@@ -34,7 +34,7 @@ def heard(lab):
 
 
 def carry(lab, job):
-    with Carrier(lab.opened(), job.id, {}) as carrier:
+    with JobReconciler(lab.opened(), job.id, {}) as carrier:
         return carrier.carry()
 
 

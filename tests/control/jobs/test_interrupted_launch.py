@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from cloudgpu.control.jobs.cancel import cancel
-from cloudgpu.control.jobs.carry import Carrier
+from cloudgpu.control.jobs.carry import JobReconciler
 from cloudgpu.control.jobs.inputs.request import parse_run
 from cloudgpu.control.jobs.plan import begin, plan_run
 from cloudgpu.control.jobs.store import the_job
@@ -38,7 +38,7 @@ def cut_off(lab, tmp_path, monkeypatch, request):
 
     with monkeypatch.context() as patched:
         patched.setattr(lab.cloud, "launch", dies)
-        with Carrier(lab.session, job.id, {}) as carrier, pytest.raises(KeyboardInterrupt):
+        with JobReconciler(lab.session, job.id, {}) as carrier, pytest.raises(KeyboardInterrupt):
             carrier.carry()
     assert the_job(lab.session, job.id).attempts[0].machine is None
     return job
@@ -65,13 +65,13 @@ def test_cancelling_it_settles_its_launch_and_launches_nothing(lab, cut_off):
 def test_a_machine_that_is_known_and_not_settled_is_settled_first(lab, cut_off):
     (row,) = lab.rows()
     lab.session.ledger.append([job_machine(cut_off.id, 1, row.id, lab.clock())])
-    with Carrier(lab.session, cut_off.id, {}) as carrier:
+    with JobReconciler(lab.session, cut_off.id, {}) as carrier:
         carrier.carry()
     assert settled(lab).launch_status == "made"
 
 
 def test_the_next_watcher_sends_the_same_launch_again(lab, cut_off):
-    with Carrier(lab.session, cut_off.id, {}) as carrier:
+    with JobReconciler(lab.session, cut_off.id, {}) as carrier:
         carried = carrier.carry()
     row = settled(lab)
     assert (row.launch_status, row.key) == ("made", f"{cut_off.id}-1")
@@ -84,7 +84,7 @@ def test_what_a_machine_has_cost_before_a_job_came_counts_not_against_its_max_co
     lab.later(hours=100)
     words = {"argv": ["true"], "environ": {}, "on": "fox", "max_cost": "10"}
     job = begin(lab.session, plan_run(lab.session, parse_run(workdir=tmp_path / "work", **words), {}))
-    with Carrier(lab.session, job.id, {}) as carrier:
+    with JobReconciler(lab.session, job.id, {}) as carrier:
         carrier.carry()
         lab.later(minutes=6)
         spent = carrier._spent(the_job(lab.session, job.id))
@@ -99,7 +99,7 @@ def test_a_computer_that_has_not_the_files_of_a_job_launches_nothing_for_it(lab,
     asked = parse_run(workdir=tmp_path / "work", argv=["true"], environ={}, gpu="v100", policy="default", name="fox")
     job = begin(lab.session, plan_run(lab.session, asked, {}))
     shutil.rmtree(lab.home / "jobs" / "snapshots")
-    with Carrier(lab.session, job.id, {}) as carrier:
+    with JobReconciler(lab.session, job.id, {}) as carrier:
         found = carrier.carry()
     assert found.why == "The files of fox are not on this computer, so it cannot be started from here."
     assert (lab.session.ledger.machines(), lab.machines()) == ([], [])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cloudgpu.control.jobs.carry import Carrier
+from cloudgpu.control.jobs.carry import JobReconciler
 from tests.clouds.aws.fixtures import aws, aws_process
 from tests.clouds.azure.fixtures import azure_arm, azure_process
 from tests.clouds.gcp.fixtures import gcp, gcp_process
@@ -33,7 +33,7 @@ def test_a_job_runs_to_its_end_and_leaves_nothing(world):
 
 def again(world, job, times=1):
     """Carry the job on so often in this process; return how far it came."""
-    with Carrier(world.session, job.id, world.environ) as carrier:
+    with JobReconciler(world.session, job.id, world.environ) as carrier:
         for _ in range(times):
             found = carrier.carry()
     return found

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from cloudgpu.control.jobs.carry import Carrier
+from cloudgpu.control.jobs.carry import JobReconciler
 from cloudgpu.control.jobs.inputs.request import parse_run
 from cloudgpu.control.jobs.plan import begin, plan_run
 from cloudgpu.control.jobs.store import the_job
@@ -37,7 +37,7 @@ class Past:
             back_up(self.lab.session.ledger, self.copy)
         for zone in ZONES:
             self.lab.cloud.exhaust(zone)
-        with Carrier(self.lab.session, self.job.id, {}) as carrier, pytest.raises(NoCapacity):
+        with JobReconciler(self.lab.session, self.job.id, {}) as carrier, pytest.raises(NoCapacity):
             carrier.carry()
         for zone in ZONES:
             self.lab.cloud.refill(zone)

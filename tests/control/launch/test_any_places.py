@@ -8,7 +8,7 @@ import weakref
 import pytest
 
 from cloudgpu.control.inputs.launch_request import parse_request
-from cloudgpu.control.inventory.sync import look_at_all
+from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.outage.opening import open_session
@@ -132,7 +132,7 @@ def test_the_second_computer_sees_the_first_ones_machine_and_never_a_second(plac
     places.down("hall")
     there = launch(two, prepare(two, parse_request(**words())), wait=False)
     assert (there.machine.id, there.found) == (made.id, True)
-    look_at_all(two)
+    sync_all(two)
     (row,) = [each for each in two.ledger.machines() if each.terminated_at is None]
     assert (row.id, row.account, row.trust) == (made.id, "attic", "community")
     assert places.there() == ["attic"]

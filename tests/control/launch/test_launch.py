@@ -7,7 +7,7 @@ import stat
 
 import pytest
 
-from cloudgpu.control.inventory.sync import look_at_all
+from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.lifecycle.lifecycle import end
 from cloudgpu.control.setup.ledger_admin import settle_ledger
@@ -112,7 +112,7 @@ def test_a_listing_settles_a_lost_launch_too(lab):
     lab.cloud.lose_reply("launch")
     with pytest.raises(ProviderUnavailable):
         lab.up()
-    look = look_at_all(lab.session)
+    look = sync_all(lab.session)
     assert look.unanswered == []
     assert lab.rows()[0].launch_status == "made"
     assert lab.up().found
@@ -125,10 +125,10 @@ def test_a_listing_settles_a_call_that_never_arrived_only_once_it_proves_that(la
         lab.up()
     proves_after = lab.cloud.token_rule.listing_proves_after
     if proves_after.total_seconds() > 0:
-        look_at_all(lab.session)
+        sync_all(lab.session)
         assert lab.rows()[0]["attempt"] == "open"
     lab.clock.advance(proves_after.total_seconds() + 1)
-    look_at_all(lab.session)
+    sync_all(lab.session)
     assert lab.rows() == []
     lab.up()
     assert len(lab.machines()) == 1
@@ -204,7 +204,7 @@ def test_silence_is_not_absence(lab):
     row = lab.up().machine
     lab.later(hours=2)
     lab.cloud.hide("lab")
-    look = look_at_all(lab.session)
+    look = sync_all(lab.session)
     assert look.unanswered
     assert lab.session.ledger.machine(row.id).terminated_at is None
 
@@ -213,7 +213,7 @@ def test_a_machine_missing_from_a_listing_but_known_to_get_is_alive(make_lab):
     lab = make_lab("lag_s = 600")
     row = lab.up().machine
     assert not lab.cloud.list().instances
-    look_at_all(lab.session)
+    sync_all(lab.session)
     assert lab.session.ledger.machine(row.id).terminated_at is None
 
 
@@ -221,7 +221,7 @@ def test_a_machine_of_another_ledger_is_shown_and_never_touched(lab):
     offer = lab.prepare().offers[0]
     stranger = make_attempt(offer.available, key="theirs", ledger="another-ledger")
     lab.cloud.launch(stranger, deadline=lab.clock())
-    look = look_at_all(lab.session)
+    look = sync_all(lab.session)
     assert [one.tags[TAG_LEDGER] for one in look.foreign] == ["another-ledger"]
     assert lab.rows() == []
     assert len(lab.machines()) == 1
@@ -232,7 +232,7 @@ def test_a_stray_of_this_ledger_is_taken_up_and_billed_not_killed(lab):
     offer = lab.prepare().offers[0]
     stray = make_attempt(offer.available, key="lost", ledger=lab.session.ledger.id)
     lab.cloud.launch(stray, deadline=lab.clock())
-    look = look_at_all(lab.session)
+    look = sync_all(lab.session)
     assert any("which this ledger did not know" in sentence for sentence in look.sentences)
     assert len(lab.rows()) == 2
     assert lab.session.ledger.machine(stray.machine).price is not None
@@ -242,10 +242,10 @@ def test_a_stray_of_this_ledger_is_taken_up_and_billed_not_killed(lab):
 def test_an_unchanged_look_writes_one_line_per_account(lab):
     for number in range(5):
         lab.up(name=f"m-{number}")
-    look_at_all(lab.session)
+    sync_all(lab.session)
     before = lab.session.ledger.head()[0]
     lab.later(minutes=1)
-    look_at_all(lab.session)
+    sync_all(lab.session)
     accounts = len(lab.session.settings.accounts)
     assert lab.session.ledger.head()[0] - before == accounts
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from cloudgpu.control.inputs.launch_request import UpRequest
-from cloudgpu.control.inventory.sync import look_at_all, refresh
+from cloudgpu.control.inventory.sync import refresh, sync_all
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.lifecycle.lifecycle import end
@@ -59,7 +59,7 @@ def test_spot_prices_are_written_as_of_when_they_began_to_hold(lab):
     lab.later(hours=3)
     lab.cloud.set_spot_price("fake.v100.1", row.zone, "1.5", started + timedelta(hours=1))
     lab.cloud.set_spot_price("fake.v100.1", row.zone, "1.2", started + timedelta(hours=2))
-    look_at_all(lab.session)
+    sync_all(lab.session)
     found = lines(lab, row, "price_observed")
     assert [(line.occurred_at, line.body["price"]["nanos_per_hour"]) for line in found] == [
         (iso(started + timedelta(hours=1)), Money.usd("1.5").nanos),
@@ -79,22 +79,22 @@ def test_of_two_prices_that_changed_between_the_plan_and_the_launch_the_later_on
     lab.cloud.set_spot_price("fake.v100.1", zone, "1.2", planned + timedelta(minutes=5))
     row = launch(lab.session, prepared, wait=False).machine
     lab.later(hours=1)
-    look_at_all(lab.session)
-    look_at_all(lab.session)
+    sync_all(lab.session)
+    sync_all(lab.session)
     assert len(lines(lab, row, "price_observed")) == 2
     assert spent(latest(lab, row), lab.clock()).text() == Money.usd("1.2").text()
 
 
 def test_a_look_asks_for_the_spot_prices_of_an_account_once_and_for_none_without_spot_machines(lab):
     lab.up()
-    look_at_all(lab.session)
+    sync_all(lab.session)
     assert lab.cloud.calls["price_history"] == 0
     wish = UpRequest(Requirements(gpu="v100", market=Market.SPOT), spot=True, new=True)
     for _ in range(3):
         spot_row = launch(lab.session, prepare(lab.session, wish), wait=False).machine
-    look_at_all(lab.session)
+    sync_all(lab.session)
     assert lab.cloud.calls["price_history"] == 1
-    look_at_all(lab.session)
+    sync_all(lab.session)
     assert lab.cloud.calls["price_history"] == 2
     assert lines(lab, spot_row, "price_observed") == []
 
@@ -106,7 +106,7 @@ def test_a_machine_that_was_taken_has_its_prices_up_to_its_end(lab):
     taken = lab.cloud.interrupt(row.provider_id)
     lab.cloud.set_spot_price("fake.v100.1", row.zone, "9", taken + timedelta(minutes=8))
     lab.later(minutes=9)
-    look_at_all(lab.session)
+    sync_all(lab.session)
     (use,) = compute(lab, row)
     assert use.end == iso(taken)
     assert [segment.nanos for segment in use.segments] == [Money.usd("0.9").nanos, Money.usd("1.5").nanos]
@@ -119,16 +119,16 @@ def test_prices_that_could_not_be_asked_when_the_end_was_seen_are_asked_by_the_n
     lab.cloud.interrupt(row.provider_id)
     lab.later(minutes=10)
     lab.cloud.fail_next("price_history", ProviderUnavailable("silence"))
-    look = look_at_all(lab.session)
+    look = sync_all(lab.session)
     assert latest(lab, row).terminated_at
     assert lines(lab, row, "price_observed") == []
     assert any("silence" in sentence for sentence in look.sentences)
-    look_at_all(lab.opened())
+    sync_all(lab.opened())
     assert len(lines(lab, row, "price_observed")) == 1
     calls = lab.cloud.calls["price_history"]
     lab.later(minutes=1)
-    look_at_all(lab.session)
-    look_at_all(lab.session)
+    sync_all(lab.session)
+    sync_all(lab.session)
     assert lab.cloud.calls["price_history"] <= calls + 1
 
 
@@ -150,18 +150,18 @@ def test_a_price_history_that_does_not_answer_keeps_no_machine_from_its_end(lab)
 def test_another_price_on_demand_is_written_with_since_when_it_may_have_held(make_lab):
     lab = make_lab("")
     row = lab.up().machine
-    look_at_all(lab.session)
+    sync_all(lab.session)
     before = lab.clock()
     lab.later(hours=1)
     other = make_lab('[accounts.lab.prices]\n"fake.v100.1" = "4.5"')
     other.clock.advance((lab.clock() - other.clock()).total_seconds())
-    look_at_all(other.session)
+    sync_all(other.session)
     (line,) = lines(other, row, "price_observed")
     assert line.body["maybe_from"] == iso(before)
     assert line.body["price"] == line.body["on_demand"]
     assert latest(other, row).on_demand.nanos_per_hour == Money.usd("4.5").nanos
     other.later(hours=1)
-    look_at_all(other.session)
+    sync_all(other.session)
     assert len(lines(other, row, "price_observed")) == 1
 
 
@@ -175,11 +175,11 @@ def forget(lab, row):
 def test_a_machine_that_vanished_is_billed_to_the_last_look_that_saw_it_and_may_have_been_longer(lab):
     row = lab.up().machine
     lab.later(hours=2)
-    look_at_all(lab.session)
+    sync_all(lab.session)
     seen = lab.clock()
     lab.later(hours=3)
     forget(lab, row)
-    look_at_all(lab.session)
+    sync_all(lab.session)
     (line,) = lines(lab, row, "instance_vanished")
     assert line.body["alive_at"] == iso(seen)
     (use,) = compute(lab, row)
@@ -189,7 +189,7 @@ def test_a_machine_that_vanished_is_billed_to_the_last_look_that_saw_it_and_may_
 def test_a_machine_that_others_stopped_and_started_unseen_is_not_billed_in_between_for_sure(lab):
     row = lab.up().machine
     lab.later(hours=2)
-    look_at_all(lab.session)
+    sync_all(lab.session)
     seen = lab.clock()
     lab.later(hours=1)
     lab.cloud.stop(row.provider_id)
@@ -197,23 +197,23 @@ def test_a_machine_that_others_stopped_and_started_unseen_is_not_billed_in_betwe
     lab.cloud.start(row.provider_id)
     again = lab.clock()
     lab.later(hours=1)
-    look_at_all(lab.session)
+    sync_all(lab.session)
     (first,) = compute(lab, row)
     assert (first.end, first.maybe_until) == (iso(seen), iso(again))
     (second,) = (use for use in latest(lab, row).open_usage if use.resource == "instance")
     assert (second.begin, second.first) == (iso(again), False)
-    look_at_all(lab.session)
+    sync_all(lab.session)
     assert len(compute(lab, row)) == 1
 
 
 def test_a_look_that_was_not_answered_proves_nothing_of_what_is_there(lab):
     row = lab.up().machine
     lab.later(hours=1)
-    look_at_all(lab.session)
+    sync_all(lab.session)
     seen = lab.clock()
     lab.later(hours=1)
     lab.cloud.fail_next("list", ProviderUnavailable("silence"))
-    look_at_all(lab.session)
+    sync_all(lab.session)
     lab.later(hours=1)
     forget(lab, row)
     refresh(lab.session, latest(lab, row))
@@ -223,7 +223,7 @@ def test_a_look_that_was_not_answered_proves_nothing_of_what_is_there(lab):
 
 def test_a_down_of_what_was_gone_long_since_bills_no_day_more(lab):
     row = lab.up().machine
-    look_at_all(lab.session)
+    sync_all(lab.session)
     seen = lab.clock()
     forget(lab, row)
     lab.later(days=3)
@@ -268,7 +268,7 @@ def test_a_stray_is_billed_from_its_launch_with_the_prices_that_held(lab):
     launched = lab.clock()
     lab.cloud.set_spot_price("fake.v100.1", made.zone, "1.5", launched + timedelta(hours=1))
     lab.later(hours=3)
-    look_at_all(lab.session)
+    sync_all(lab.session)
     row = lab.session.ledger.machine(machine)
     (use,) = [use for use in row.open_usage if use.resource == "instance"]
     assert (use.begin, use.sure_from) == (iso(launched), None)  # that it has run since then, the cloud says
@@ -279,7 +279,7 @@ def test_a_stray_is_billed_from_its_launch_with_the_prices_that_held(lab):
 
 def test_a_stray_has_its_disk_beside_it(lab):
     _, machine = stray(lab, now=lab.clock())
-    look_at_all(lab.session)
+    sync_all(lab.session)
     row = lab.session.ledger.machine(machine)
     assert [(entry.resource, entry.kept) for entry in row.attached_costs] == [("disk", True)]
     assert [use.resource for use in row.open_usage].count("disk") == 1
@@ -289,7 +289,7 @@ def test_a_stray_whose_disks_are_not_told_says_that_they_are_not_known(lab):
     _, machine = stray(lab, now=lab.clock())
     for _ in range(2):
         lab.cloud.fail_next("resources", ProviderUnavailable("silence"))
-    look_at_all(lab.session)
+    sync_all(lab.session)
     (line,) = [line for line in lab.session.ledger.events(machine) if line.kind == "machine_adopted"]
     assert "what its disks cost is not known" in line.body["why"]
 
@@ -297,10 +297,10 @@ def test_a_stray_whose_disks_are_not_told_says_that_they_are_not_known(lab):
 def test_an_unchanged_look_writes_one_line(lab):
     spot(lab, region="north")
     lab.up(new=True)
-    look_at_all(lab.session)
+    sync_all(lab.session)
     before = lab.session.ledger.head()[0]
     lab.later(minutes=5)
-    look_at_all(lab.session)
+    sync_all(lab.session)
     written = [line.subject for line in lab.session.ledger.events() if line.seq > before]
     places = [lab.session.provider(name).identity().id for name in ("lab", "local")]
     assert written == [f"scope:fake/{places[0]}", f"scope:local/{places[1]}"]  # one for each account
@@ -338,7 +338,7 @@ def test_a_volume_that_is_removed_ends_at_once_and_one_that_others_removed_when_
     from cloudgpu.core.model.resources import Kind
 
     end(lab.session, with_volume, why="test")
-    look_at_all(lab.session)
+    sync_all(lab.session)
     lab.later(hours=1)
     remove(lab.session, the_one(lab.session, Kind.VOLUME, "data", None))
     (thing,) = things(lab)
@@ -349,16 +349,16 @@ def test_a_volume_that_is_removed_ends_at_once_and_one_that_others_removed_when_
 
 def test_a_volume_that_others_removed_ends_some_time_after_it_was_last_seen(lab, with_volume):
     end(lab.session, with_volume, why="test")
-    look_at_all(lab.session)
+    sync_all(lab.session)
     seen = lab.clock()
     lab.later(hours=1)
     lab.cloud.fail_next("resources", ProviderUnavailable("silence"))
-    look_at_all(lab.session)
+    sync_all(lab.session)
     assert things(lab)[0].terminated_at is None
     lab.later(hours=1)
     with lab.cloud._store.open() as cloud:
         cloud.resources.clear()
-    look_at_all(lab.session)
+    sync_all(lab.session)
     (thing,) = things(lab)
     (use,) = [use for subject, use in lab.session.ledger.uses() if subject == thing.id]
     assert (use.end, use.maybe_until) == (iso(seen), iso(lab.clock()))

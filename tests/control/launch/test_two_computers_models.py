@@ -12,7 +12,7 @@ from datetime import timedelta
 import pytest
 
 from cloudgpu.control.inputs.launch_request import parse_request
-from cloudgpu.control.inventory.sync import look_at_all
+from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.outage.opening import open_session
@@ -84,7 +84,7 @@ def test_a_lost_answer_is_never_sent_again_by_the_other_computer_and_both_find_t
         with pytest.raises(LaunchUncertain):
             place.up(session)
     place.server.advance(proves_s - 60)  # by a clock that is ahead, a listing would prove by now that none was made
-    look_at_all(place.two)
+    sync_all(place.two)
     with pytest.raises(LaunchUncertain):
         place.up(place.two)
     place.server.advance(60)

@@ -8,7 +8,7 @@ import pytest
 
 from cloudgpu.config.alerts.alerts import alerts_from
 from cloudgpu.control.alerts.alerts import deliver
-from cloudgpu.control.inventory.sync import look_at_all
+from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.lifecycle.interruption import rehearse
 from cloudgpu.control.lifecycle.lifecycle import stop
 from cloudgpu.control.lifecycle.start import new_lease, start
@@ -85,13 +85,13 @@ def test_a_person_without_an_address_and_one_that_is_no_list_are_refused():
 def test_a_machine_that_ended_between_two_passes_is_told_once_by_one_of_two_computers(lab, web):
     lab.up(name="amber-fox", owner="bob")
     lab.later(minutes=5)
-    look_at_all(lab.session)
+    sync_all(lab.session)
     assert deliver(lab.session, []).raised == ()
     (row,) = lab.rows()
     lab.cloud.die(row.provider_id)
     lab.later(minutes=10)
     other = lab.opened()
-    look_at_all(lab.session)  # whoever learned of it, `ls --refresh` say, told nobody
+    sync_all(lab.session)  # whoever learned of it, `ls --refresh` say, told nobody
     found = [deliver(one, []) for one in (other, lab.session, other)]
     assert [len(one.raised) for one in found] == [1, 0, 0]
     (text,) = posts(web, "lab")
@@ -106,16 +106,16 @@ def test_a_machine_that_ended_between_two_passes_is_told_once_by_one_of_two_comp
 def test_one_that_runs_again_and_ends_again_is_told_again(lab, web):
     lab.up(name="amber-fox")
     lab.later(minutes=5)
-    look_at_all(lab.session)
+    sync_all(lab.session)
     for _ in range(2):
         (row,) = lab.rows()
         lab.cloud.die(row.provider_id)
         lab.later(minutes=10)
-        look_at_all(lab.session)
+        sync_all(lab.session)
         deliver(lab.session, [])
         start(lab.session, lab.rows()[0], new_lease(lab.session, lab.rows()[0], None))
         lab.later(minutes=10)
-        look_at_all(lab.session)
+        sync_all(lab.session)
         deliver(lab.session, [])
     assert len(web.got) == 2
 
@@ -123,11 +123,11 @@ def test_one_that_runs_again_and_ends_again_is_told_again(lab, web):
 def test_one_that_shut_down_and_is_billed_on_says_what_ends_that(lab, web):
     lab.up(name="amber-fox")
     lab.later(minutes=5)
-    look_at_all(lab.session)
+    sync_all(lab.session)
     (row,) = lab.rows()
     lab.cloud.shut_down(row.provider_id)
     lab.later(minutes=5)
-    look_at_all(lab.session)
+    sync_all(lab.session)
     assert deliver(lab.session, []).lasting
     (text,) = posts(web, "lab")
     assert "It is still billed: run cloudgpu stop amber-fox" in text
@@ -137,25 +137,25 @@ def test_what_was_asked_for_is_no_news(lab, web):
     lab.up(name="amber-fox")
     lab.up(name="blue-owl", spot=True)
     lab.later(minutes=5)
-    look_at_all(lab.session)
+    sync_all(lab.session)
     fox, owl = (next(row for row in lab.rows() if row.name == name) for name in ("amber-fox", "blue-owl"))
     stop(lab.session, fox, why="asked")
     rehearse(lab.session, owl)
     lab.later(minutes=30)
-    look_at_all(lab.session)
+    sync_all(lab.session)
     assert deliver(lab.session, []).raised == ()
 
 
 def test_a_stop_that_was_written_before_by_a_clock_ahead_is_no_news(lab):
     lab.up(name="amber-fox")
     lab.later(minutes=5)
-    look_at_all(lab.session)
+    sync_all(lab.session)
     (row,) = lab.rows()
     body = {"why": "asked", "host": "x"}
     lab.session.ledger.append([Draft("stop_requested", row.id, body, lab.clock() + timedelta(minutes=30), "ahead")])
     lab.cloud.die(row.provider_id)
     lab.later(minutes=10)
-    look_at_all(lab.session)
+    sync_all(lab.session)
     assert deliver(lab.session, []).raised == ()
 
 
@@ -191,10 +191,10 @@ def test_what_is_not_urgent_waits_for_a_persons_own_receiver(make_lab, web, mail
     mail.end()
     lab.up(name="amber-fox", owner="bob")
     lab.later(minutes=5)
-    look_at_all(lab.session)
+    sync_all(lab.session)
     lab.cloud.die(lab.rows()[0].provider_id)
     lab.later(minutes=10)
-    look_at_all(lab.session)
+    sync_all(lab.session)
     done = deliver(lab.session, [])
     assert (len(done.raised), done.waiting, posts(web, "lab")) == (1, 1, [])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from cloudgpu.control.inventory.sync import look_at_all
+from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.lifecycle.lease import extend, plan_extension
 from cloudgpu.core.values.times import from_iso
 
@@ -18,7 +18,7 @@ def test_of_two_extensions_that_were_planned_at_once_the_longer_one_holds(lab):
     lab.later(minutes=1)
     known = extend(lab.opened(), short)
     assert (from_iso(known.expires), from_iso(known.renew_until)) == (long.lease.expires, long.lease.renew_until)
-    look_at_all(lab.session)
+    sync_all(lab.session)
     assert lab.session.ledger.machine(row.id).renew_until == known.renew_until
 
 

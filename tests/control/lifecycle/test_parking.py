@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from cloudgpu.cli.render import machines
-from cloudgpu.control.inventory.sync import look_at_all
+from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.launch.restore import (
     come_back,
     move,
@@ -72,7 +72,7 @@ def left(lab):
     """A spot machine that was taken away, whose disk was left."""
     row = spot(lab)
     lab.cloud.take(row.provider_id)
-    look_at_all(lab.session)
+    sync_all(lab.session)
     return now(lab, row)
 
 
@@ -102,7 +102,7 @@ def test_a_start_that_another_has_overtaken_says_so(lab):
     row = parked(lab)
     back(lab, row)
     lab.later(minutes=20)
-    look_at_all(lab.session)  # it has run for a while: its image is removed
+    sync_all(lab.session)  # it has run for a while: its image is removed
     with pytest.raises(InvalidRequest, match="is no longer parked: it is running"):
         plan_comeback(lab.session, row, None)
 
@@ -133,7 +133,7 @@ def test_a_spot_machine_without_a_launch_record_is_parked_when_it_cannot_be_stop
     spot(lab)  # the ledger has an id from its first line on
     tags = {"cloudgpu-ledger": lab.session.ledger.id, "cloudgpu-id": "cg-stray"}
     lab.cloud.launch(make_attempt(item, tags=tags, now=lab.clock()), deadline=lab.clock())
-    look_at_all(lab.session)
+    sync_all(lab.session)
     stray = lab.session.find("cg-stray")
     assert stray.stoppable is None
     assert keeping.is_parked(stop(lab.session, stray, why="test"))
@@ -154,8 +154,8 @@ def test_an_image_that_takes_too_long_is_said_and_the_next_look_goes_on_with_it(
     assert "ls --refresh" in caught.value.next
     assert lab.machines() == []
     lab.later(hours=1)
-    look_at_all(lab.session)  # the image is made of the snapshot
-    look_at_all(lab.session)  # the disk is removed
+    sync_all(lab.session)  # the image is made of the snapshot
+    sync_all(lab.session)  # the disk is removed
     assert keeping.is_parked(now(lab, row))
     assert [one.kind for one in things(lab)] == [Kind.IMAGE]
 
@@ -168,10 +168,10 @@ def test_a_start_brings_the_machine_back_with_its_id_key_and_name_and_removes_th
     (machine,) = lab.machines()
     assert machine.tags["cloudgpu-id"] == row.id
     assert [one.kind for one in things(lab)] == [Kind.IMAGE]  # nobody has seen it come up yet
-    look_at_all(lab.session)
+    sync_all(lab.session)
     assert [one.kind for one in things(lab)] == [Kind.IMAGE]
     lab.later(minutes=20)
-    look_at_all(lab.session)
+    sync_all(lab.session)
     assert things(lab) == []
     assert now(lab, row).retained == ()
 
@@ -264,11 +264,11 @@ def test_what_an_interruption_left_is_seen_by_a_look_and_taken_up_by_start(lab):
 def test_a_left_disk_is_imaged_and_removed_after_fourteen_days(lab):
     row = left(lab)
     lab.later(days=13, hours=23)
-    look_at_all(lab.session)
+    sync_all(lab.session)
     assert [one.kind for one in things(lab)] == [Kind.DISK]
     lab.later(hours=2)
-    look_at_all(lab.session)
-    look_at_all(lab.session)
+    sync_all(lab.session)
+    sync_all(lab.session)
     assert [one.kind for one in things(lab)] == [Kind.IMAGE]
     assert keeping.is_parked(now(lab, row))
 
@@ -279,7 +279,7 @@ def test_the_newest_disk_counts_when_an_older_image_is_still_there(lab):
     again = back(lab, row)
     lab.later(seconds=5)
     lab.cloud.take(again.provider_id)
-    look_at_all(lab.session)
+    sync_all(lab.session)
     assert sorted(kinds_kept(now(lab, row))) == ["disk", "image"]
     third = back(lab, row)
     assert third.attempt_number == 3
@@ -301,7 +301,7 @@ def test_down_says_what_it_could_not_prove(lab):
     with pytest.raises(StopUnproved, match="could not be proved"):
         end(lab.session, row, why="test")
     lab.cloud.show(row.region)
-    look_at_all(lab.session)  # goes on with the end that was asked
+    sync_all(lab.session)  # goes on with the end that was asked
     assert things(lab) == []
     assert now(lab, row).retained == ()
 
@@ -311,7 +311,7 @@ def test_other_ledgers_things_are_never_touched(lab):
     (disk,) = things(lab)
     lab.cloud.save_image(disk.id, "theirs", {**disk.tags, "cloudgpu-ledger": "led-other"})
     lab.later(days=15)
-    look_at_all(lab.session)
+    sync_all(lab.session)
     end(lab.session, row, why="test")
     assert [one.tags["cloudgpu-ledger"] for one in things(lab)] == ["led-other"]
 
@@ -319,7 +319,7 @@ def test_other_ledgers_things_are_never_touched(lab):
 def test_a_silent_region_leaves_what_was_known_and_is_named(lab):
     row = left(lab)
     lab.cloud.hide(row.region)
-    look = look_at_all(lab.session)
+    look = sync_all(lab.session)
     assert [gap.scope for gap in look.unanswered] == [row.region]
     assert kinds_kept(now(lab, row)) == ["disk"]
 
@@ -328,7 +328,7 @@ def test_what_is_left_of_a_machine_without_a_record_is_taken_into_the_ledger(lab
     row = left(lab)
     (disk,) = things(lab)
     lab.cloud.save_image(disk.id, "lost", {**disk.tags, "cloudgpu-id": "cg-lost", "cloudgpu-name": "lost"})
-    look_at_all(lab.session)
+    sync_all(lab.session)
     found = lab.session.find("lost")
     assert (found.id, kinds_kept(found), found.price) == ("cg-lost", ["image"], None)
     with pytest.raises(InvalidRequest, match="does not know how to launch"):
@@ -442,19 +442,19 @@ def test_a_park_that_died_is_finished_by_whatever_comes_next(lab, monkeypatch, c
     lab.session = lab.opened()
     lab.cloud = lab.session.provider("lab")
     if lab.machines() and then in ("look", "start"):  # it died before it began: the machine runs as if nothing was
-        look_at_all(lab.session)
+        sync_all(lab.session)
         assert len(lab.machines()) == 1
         return
     if then == "look":
         for _ in range(3):
-            look_at_all(lab.session)
+            sync_all(lab.session)
             assert len(images(lab)) <= 1
         assert keeping.is_parked(now(lab, row))
     elif then == "stop":
-        look_at_all(lab.session)
+        sync_all(lab.session)
         assert keeping.is_parked(stop(lab.session, now(lab, row), why="again"))
     elif then == "start":
-        look_at_all(lab.session)
+        sync_all(lab.session)
         assert back(lab, row).state == "running"
         assert len(lab.machines()) == 1
     assert len(images(lab)) <= 1
@@ -475,9 +475,9 @@ def test_a_comeback_that_died_makes_no_second_machine_and_loses_nothing(lab, mon
     lab.later(seconds=1)
     assert lab.machines() or images(lab)
     if then == "look":
-        look_at_all(lab.session)
+        sync_all(lab.session)
         lab.later(minutes=20)
-        look_at_all(lab.session)
+        sync_all(lab.session)
         assert len(lab.machines()) + len(images(lab)) == 1
     elif then == "start":
         latest = settled_first(lab.session, now(lab, row))
@@ -496,8 +496,8 @@ def test_a_down_that_died_is_finished_by_the_next_look_or_down(lab, monkeypatch,
     lab.session = lab.opened()
     lab.cloud = lab.session.provider("lab")
     if not lab.machines():
-        look_at_all(lab.session)
-        look_at_all(lab.session)
+        sync_all(lab.session)
+        sync_all(lab.session)
         assert lab.cloud.resources().items == ()
     end(lab.session, now(lab, row), why="test")
     assert (lab.machines(), lab.cloud.resources().items) == ([], ())

@@ -12,7 +12,7 @@ from datetime import timedelta
 import pytest
 
 from cloudgpu.control.inventory.listing import age_of_view
-from cloudgpu.control.inventory.sync import look_at_all
+from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.lifecycle.lifecycle import end, stop
 from cloudgpu.control.lifecycle.start import new_lease, start
@@ -90,7 +90,7 @@ def test_a_listing_says_nothing_about_a_launch_that_came_after_it(lab, monkeypat
         launch(other, lab.prepare(name="second"), wait=False)
 
     slow_listing(lab, monkeypatch, meanwhile)
-    look_at_all(lab.session)
+    sync_all(lab.session)
     assert {row.name: row.launch_status for row in lab.rows()} == {"first": "made", "second": "made"}
 
 
@@ -100,7 +100,7 @@ def test_a_listing_does_not_revive_what_ended_after_it(lab, monkeypatch):
     other.pause = lab.clock.advance
     slow_listing(lab, monkeypatch, lambda: end(other, row, why="meanwhile"))
     lab.later(hours=1)
-    look_at_all(lab.session)
+    sync_all(lab.session)
     assert lab.rows() == []
     uses = lab.session.ledger.machine(row.id).open_usage
     assert {use.resource for use in uses} <= {"disk"}  # the fake keeps it, and may be asked for disks before the end
@@ -236,7 +236,7 @@ def test_a_machine_taken_up_without_its_launch_answers_the_same_request(lab):
     generation = f"{key[:-2]}-7"
     stray = make_attempt(prepared.offers[0].available, key=generation, ledger=lab.session.ledger.id)
     lab.cloud.launch(stray, deadline=lab.clock())
-    look_at_all(lab.session)
+    sync_all(lab.session)
     again = lab.up()
     assert (again.machine.id, again.found) == (stray.machine, True)
 
@@ -255,7 +255,7 @@ def test_a_price_that_cannot_be_had_hides_no_machine(lab):
     lab.cloud.launch(stray, deadline=lab.clock())
     for _ in range(2):  # of the machine that runs, and of this one
         lab.cloud.fail_next("prices", AuthFailed("not permitted"))
-    look_at_all(lab.session)
+    sync_all(lab.session)
     row = lab.session.ledger.machine(stray.machine)
     assert row.state in ("running", "pending")
     assert row.unpriced
@@ -263,11 +263,11 @@ def test_a_price_that_cannot_be_had_hides_no_machine(lab):
 
 def test_a_look_that_nobody_answered_makes_no_view_fresh(lab):
     lab.up()
-    look_at_all(lab.session)
+    sync_all(lab.session)
     before = age_of_view(lab.session, lab.session.ledger.machines())
     lab.later(hours=5)
     lab.cloud.hide("lab")
-    look_at_all(lab.session)
+    sync_all(lab.session)
     assert age_of_view(lab.session, lab.session.ledger.machines()) == before
 
 
@@ -291,7 +291,7 @@ def test_a_new_last_activity_is_news_every_quarter_of_an_hour(lab):
     for minutes in (1, 20):
         lab.later(minutes=minutes)
         lab.cloud.report_activity(row.provider_id, lab.clock())
-        look_at_all(lab.session)
+        sync_all(lab.session)
     assert from_iso(lab.rows()[0].last_active) == lab.clock()
 
 
@@ -301,12 +301,12 @@ def test_a_settled_ledger_is_not_doubted_again_for_the_same_machine(lab):
     tags = {"cloudgpu-seq": "5000"}
     stray = make_attempt(offer.available, key="future", ledger=lab.session.ledger.id, tags=tags)
     lab.cloud.launch(stray, deadline=lab.clock())
-    look_at_all(lab.session)
+    sync_all(lab.session)
     assert lab.session.integrity_problem()
     lab.session.ledger.settle("looked")
     for _ in range(2):
         lab.later(hours=1)
-        look_at_all(lab.session)
+        sync_all(lab.session)
     assert lab.session.integrity_problem() is None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cloudgpu.control.inventory.sync import look_at_all
+from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.lifecycle.lifecycle import end
 from cloudgpu.core.values.times import iso
 
@@ -17,9 +17,9 @@ def test_the_last_look_that_saw_a_machine_only_start_is_in_the_line_that_saw_it_
     for _ in range(2):
         lab.later(minutes=4)
         looked = iso(lab.clock())
-        look_at_all(lab.session)
+        sync_all(lab.session)
     lab.later(minutes=4)
-    look_at_all(lab.session)
+    sync_all(lab.session)
     assert [(one["state"], one.get("pending_at")) for one in seen_of(lab, row)] == [
         ("pending", None),
         ("running", looked),
@@ -31,7 +31,7 @@ def test_the_last_look_that_saw_a_machine_only_start_is_in_the_line_that_saw_its
     row = lab.up().machine
     lab.later(minutes=4)
     looked = iso(lab.clock())
-    look_at_all(lab.session)
+    sync_all(lab.session)
     lab.later(minutes=1)
     end(lab.session, row, why="test")
     assert {one["state"]: one.get("pending_at") for one in seen_of(lab, row)} == {"pending": None, "terminated": looked}

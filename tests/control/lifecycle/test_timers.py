@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from cloudgpu.control.inputs.launch_request import UpRequest
-from cloudgpu.control.inventory.sync import look_at_all
+from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.launch.restore import started
@@ -79,7 +79,7 @@ def test_a_launched_machine_is_ended_at_renew_until_by_the_cloud_alone(either):
     assert row.timer == row.renew_until
     either.later(hours=5, minutes=1)  # nobody looks, no pass, no agent
     assert state(either, row) is State.STOPPED
-    look_at_all(either.session)
+    sync_all(either.session)
     assert not latest(either, row).billed
 
 
@@ -118,7 +118,7 @@ def test_a_crash_between_the_launch_and_its_timer_is_put_right_by_the_next_pass(
     with pytest.raises(KeyboardInterrupt):
         moves.up()
     again = moves.opened()
-    look_at_all(again)
+    sync_all(again)
     (row,) = again.ledger.machines()
     assert fires(moves, row) is None
     repair(again, again.ledger.machines())
@@ -202,7 +202,7 @@ def test_a_machine_whose_old_timer_cannot_be_moved_is_not_started(moves):
 def test_a_machine_whose_old_timer_has_fired_starts_though_no_new_one_can_be_set(moves):
     row = up(moves)
     moves.later(hours=6)
-    look_at_all(moves.session)
+    sync_all(moves.session)
     moves.cloud.fail_next("set_timer", ProviderUnavailable("the scheduler does not answer."), times=2)
     row = start(moves.session, latest(moves, row), new_lease(moves.session, latest(moves, row), None))
     assert state(moves, row) is State.RUNNING
@@ -316,7 +316,7 @@ def test_doctor_says_when_the_agent_was_last_heard_and_by_what(moves):
     row = up(moves)
     assert "(it has never reported here)" in guards(moves).said
     moves.cloud.report_activity(row.provider_id, moves.clock())
-    look_at_all(moves.session)
+    sync_all(moves.session)
     moves.later(minutes=30)
     assert "(last heard 30m ago)" in guards(moves).said
     now = moves.clock().timestamp()

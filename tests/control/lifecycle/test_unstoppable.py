@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from cloudgpu.control.inventory.sync import look_at_all
+from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.lifecycle.lease import hold_loses_to
 from cloudgpu.control.lifecycle.lifecycle import stop
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
@@ -142,7 +142,7 @@ def test_a_found_spot_machine_that_refuses_its_stop_is_terminated_at_last(lackin
     item = next(one for one in lab.cloud.available(Requirements(market=Market.SPOT)).items)
     tags = {"cloudgpu-ledger": lab.session.ledger.id, "cloudgpu-id": "cg-stray"}
     lab.cloud.launch(make_attempt(item, tags=tags, now=lab.clock()), deadline=lab.clock())
-    look_at_all(lab.session)
+    sync_all(lab.session)
     stray = lab.session.find("cg-stray")
     assert (stray.stoppable, stray.parkable) == (None, False)
     found = passed(lab, seconds=(from_iso(stray.renew_until) - lab.clock()).total_seconds() + 1)
@@ -155,7 +155,7 @@ def test_a_found_machine_of_a_cloud_that_stops_none_is_known_as_that(lacking):
     item = next(one for one in lab.cloud.available(Requirements()).items)
     tags = {"cloudgpu-ledger": lab.session.ledger.id, "cloudgpu-id": "cg-stray"}
     lab.cloud.launch(make_attempt(item, tags=tags, now=lab.clock()), deadline=lab.clock())
-    look_at_all(lab.session)
+    sync_all(lab.session)
     stray = lab.session.find("cg-stray")
     assert (stray.stoppable, stray.parkable) == (False, False)
 

@@ -19,7 +19,7 @@ from cloudgpu.control.outage.discovery import to_stop
 from cloudgpu.control.outage.notices import notify_where_away
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.control.setup.doctor import examine
-from cloudgpu.control.team.law import law_of
+from cloudgpu.control.team.law import authorization_of
 from cloudgpu.core.billing.totals import spent
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerDenied, LedgerUnavailable
 from cloudgpu.ledger.log import outbox
@@ -198,7 +198,7 @@ def test_all_is_what_this_home_launched_under_any_name_where_nobody_shares_the_l
 def test_all_are_the_machines_of_a_members_names_by_the_role_of_last_time(team, killed):
     bo = team["bo"]
     bo.url = bo.url.replace(f"{team['pia'].user}:", f"{bo.user}:")
-    law_of(bo.session)
+    authorization_of(bo.session)
     with killed():
         session = bo.opened()
         wanted = to_end(session, (), all_=True)

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.control.inventory.sync import look_at_all, refresh
+from cloudgpu.control.inventory.sync import refresh, sync_all
 from cloudgpu.control.lifecycle.lease import hold_loses_to, plan_extension, set_hold
 from cloudgpu.control.lifecycle.lifecycle import stop
 from cloudgpu.control.lifecycle.start import new_lease, start
@@ -262,7 +262,7 @@ def test_a_release_counts_though_its_clock_is_behind_the_one_that_set_the_hold(l
     lab.clock.now -= H
     assert set_hold(lab.session, row, None).hold_until is None
     lab.later(minutes=90)
-    look_at_all(lab.session)
+    sync_all(lab.session)
     assert lab.session.ledger.machine(row.id).hold_until is None
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from cloudgpu.control.alerts.alerts import deliver
 from cloudgpu.control.cost.cost import costs
-from cloudgpu.control.inventory.sync import look_at_all
+from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.lifecycle.lifecycle import stop
 from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.ledger.samples.store import SampleStore
@@ -34,7 +34,7 @@ class Own(Lab):
         return self.look()
 
     def look(self):
-        look_at_all(self.session)
+        sync_all(self.session)
         price = self.rows()[0].price
         return price.nanos_per_hour / 1e9, price.basis
 
@@ -55,7 +55,7 @@ def own(tmp_path, monkeypatch):
     made = Own(tmp_path, monkeypatch)
     made.up()
     made.later(minutes=1)
-    look_at_all(made.session)
+    sync_all(made.session)
     return made
 
 

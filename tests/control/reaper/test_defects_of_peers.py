@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.control.inventory.sync import look_at_all
+from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.lifecycle.start import start
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.core.launch.plan import Lease
@@ -199,7 +199,7 @@ def test_a_machine_that_was_shut_down_from_inside_counts_as_stopped_and_free(tmp
     fleet.up(name="fox")
     fleet.later(minutes=5)
     fleet.cloud.die(fleet.machine().provider_id)
-    look_at_all(fleet.session)
+    sync_all(fleet.session)
     assert (fleet.machine().state, fleet.machine().billed) == ("stopped", True)
     assert ends(fleet.pass_()) == [("fox", Do.STOP, Rule.IDLE)]
     assert (fleet.machine().state, fleet.machine().billed) == ("stopped", False)

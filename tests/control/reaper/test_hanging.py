@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from cloudgpu import parallel
-from cloudgpu.control.inventory.sync import look_at_all
+from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.lifecycle import lifecycle
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.errors import ProviderUnavailable, Silent, StopUnproved
@@ -96,7 +96,7 @@ def test_a_due_stop_is_sent_while_another_account_hangs(two, hanging, method):
 def test_a_look_at_all_accounts_names_the_one_that_hangs(two, hanging):
     two.up(name="fox", account="lab")
     far_of(two).fail_next("list", hanging, times=9)
-    look = look_at_all(two.session)
+    look = sync_all(two.session)
     assert hanging.is_on
     assert ([gap.scope for gap in look.unanswered], len(look.answered)) == (["far"], 1)
 
@@ -106,14 +106,14 @@ def test_a_region_that_does_not_say_whose_it_is_hides_no_other_one(two, hanging)
     two.up(name="owl", account="lab", region="south", key="b")
     session = two.opened()
     session.provider("lab").fail_next("identity", hanging)
-    look = look_at_all(session)
+    look = sync_all(session)
     assert (hanging.is_on, len(look.answered)) == (True, 1)
 
 
 def test_an_account_that_was_left_hanging_writes_nothing_later(two, hanging):
     two.up(name="fox", account="lab")
     far_of(two).fail_next("list", hanging, times=9)
-    look_at_all(two.session)
+    sync_all(two.session)
     length = two.session.ledger.head()
     hanging.released.set()
     assert two.session.ledger.head() == length

@@ -13,7 +13,7 @@ from math import ceil, log2
 import pytest
 
 from cloudgpu.access import known_hosts
-from cloudgpu.control.inventory.sync import look_at_all
+from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.core.values.times import epoch
@@ -46,7 +46,7 @@ class Account:
         self.session = open_session({"CLOUDGPU_HOME": str(home), "USER": "ada"})
         self.session.clock = self.now
         self.session.pause = lambda _seconds: None
-        look_at_all(self.session)  # it makes the ledger, whose id the tags bear
+        sync_all(self.session)  # it makes the ledger, whose id the tags bear
         for region in REGIONS:
             asked = {"ImageId": image(region), "InstanceType": "g4dn.xlarge", "MinCount": EACH, "MaxCount": EACH}
             client(region=region).run_instances(**asked)
@@ -99,7 +99,7 @@ def per_region(**times):
 @pytest.mark.soak
 def test_a_dry_run_is_5_calls_and_a_stop_10_with_a_look_and_a_proof_per_region(account, aws, own_home, tmp_path):
     """By tag and age, then by the last-active tag, then with one bad id: 200 machines are dear to make."""
-    look_at_all(account.session)  # it takes them up
+    sync_all(account.session)  # it takes them up
     over = by_tag_and_age(account)
     quiet = by_last_active(account, aws, own_home, tmp_path, account.machines.keys() - over)
     with_one_bad_id(account, account.machines.keys() - over - quiet)

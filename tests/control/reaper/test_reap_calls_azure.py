@@ -11,7 +11,7 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.control.inventory.sync import look_at_all
+from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.core.values.times import epoch
@@ -32,7 +32,7 @@ class Account:
         self.session = open_session({"CLOUDGPU_HOME": str(home), "USER": "ada"})
         self.session.clock = azure.clock.now
         self.session.pause = azure.advance
-        look_at_all(self.session)  # it makes the ledger, whose id the tags bear
+        sync_all(self.session)  # it makes the ledger, whose id the tags bear
         self.machines = {f"cg-{number}": self.one(number) for number in range(MANY)}
 
     def one(self, number):
@@ -77,7 +77,7 @@ def test_a_pass_is_two_listings_and_a_stop_per_machine_with_a_second_look_and_a_
 
 
 def by_tag_and_age(account):
-    look_at_all(account.session)  # it takes them up
+    sync_all(account.session)  # it takes them up
     found, made_ = account.pass_(dry_run=True)
     assert made_ == LOOK
     over = list(account.machines)[:16]

@@ -11,7 +11,7 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.control.inventory.sync import look_at_all
+from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.core.values.times import epoch
@@ -38,7 +38,7 @@ class Account:
         (home / "config.toml").write_text(CONFIG)
         self.session = open_session({"CLOUDGPU_HOME": str(home), "USER": "ada"}, clock=gcp.clock.now)
         self.session.pause = gcp.advance
-        look_at_all(self.session)  # it makes the ledger, whose id the labels bear
+        sync_all(self.session)  # it makes the ledger, whose id the labels bear
         self.ids = [self.made(f"cg-{number}", ZONES[number % len(ZONES)]) for number in range(OURS)]
 
     def fill_a_page(self):

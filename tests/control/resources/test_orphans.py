@@ -9,7 +9,7 @@ import pytest
 
 from cloudgpu import underway
 from cloudgpu.control.inventory.retention_sync import leftovers_of
-from cloudgpu.control.inventory.sync import look_at_all
+from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.lifecycle.lifecycle import end, stop
 from cloudgpu.control.lifecycle.start import start
 from cloudgpu.control.resources.cleanup import clean, cleaned
@@ -39,7 +39,7 @@ def interrupted(lab, **more):
     row = lab.up(spot=True, **more).machine
     lab.cloud.take(row.provider_id)
     lab.later(minutes=1)
-    look_at_all(lab.session)
+    sync_all(lab.session)
     return lab.session.ledger.machine(row.id)
 
 
@@ -50,7 +50,7 @@ def cleans(lab, snapshot=False, **wish):
 
 def ours(lab):
     """The tags of what this ledger has made; a ledger has an id from its first line on."""
-    look_at_all(lab.session)
+    sync_all(lab.session)
     return {TAG_LEDGER: lab.session.ledger.id}
 
 
@@ -450,7 +450,7 @@ def test_an_unknown_region_is_refused_with_the_near_one(lab):
 def test_a_look_asks_no_more_than_before(lab):
     lab.up()
     before = dict(lab.cloud.calls)
-    look_at_all(lab.session)
+    sync_all(lab.session)
     made = {name: number - before.get(name, 0) for name, number in lab.cloud.calls.items()}
     assert (made["list"], made["resources"], made.get("orphans", 0), made.get("timers", 0)) == (1, 1, 0, 0)
 

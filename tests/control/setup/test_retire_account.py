@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from cloudgpu.control.inventory.listing import listed
-from cloudgpu.control.inventory.sync import look_at_all
+from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.lifecycle.lifecycle import end, stop
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.control.session.accounts import cloud_accounts, used_accounts
@@ -42,13 +42,13 @@ class Two(Lab):
     def machine(self, **more):
         row = self.up(account="old", **more).machine
         self.later(minutes=1)
-        look_at_all(self.session)
+        sync_all(self.session)
         return self.session.ledger.machine(row.id)
 
     def end(self, row):
         end(self.session, row, why="test")
         self.later(minutes=1)
-        look_at_all(self.session)
+        sync_all(self.session)
 
     def drop_table(self, new=""):
         self.file.write_text(self.file.read_text().replace(self.table, new))
@@ -165,7 +165,7 @@ def test_an_account_without_a_table_is_forgotten_with_machines_that_nobody_here_
     assert (two.old.calls["terminate"], two.pass_().exit_code) == (0, 0)
     two.file.write_text(two.file.read_text() + two.table)
     two.session = two.opened()
-    look_at_all(two.session)
+    sync_all(two.session)
     assert two.session.ledger.machine(row.id).terminated_at is None, "it is found again"
 
 

@@ -9,7 +9,7 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.control.inventory.sync import look_at_all
+from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.lifecycle.lifecycle import end
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.core.billing.totals import spent
@@ -19,7 +19,7 @@ from tests.control.vast.test_vast_launches import Lab
 HOUR = 3600
 MINUTE = Decimal("0.4") / 60  # what the dearest of these costs while `not found` proves nothing
 FINDS = {
-    "ls": lambda lab, _: look_at_all(lab.session),
+    "ls": lambda lab, _: sync_all(lab.session),
     "reap": lambda lab, _: reap(lab.session, ReapOptions()),
     "up": lambda lab, _: lab.up(region=None),
     "down": lambda lab, row: end(lab.session, row, why="a test"),
@@ -69,7 +69,7 @@ def test_what_a_lost_refusal_left_is_ended_proved_and_billed_by_whoever_finds_it
     FINDS[verb](lab, row)
     assert left.ended is not None
     assert left not in vast.living()
-    look_at_all(lab.session)
+    sync_all(lab.session)
     row = lab.row(row)
     assert (row.launch_status, row.state, row.pending_action) == ("made", "terminated", None)
     cost = sum(vast.bill(str(left.id)).values())
@@ -89,7 +89,7 @@ def test_an_end_that_is_not_proved_is_asked_again_by_the_reaper(vast, lab):
     vast.dwell(ending=90)
     lose_the_refusal(vast)
     row = launch_unheard(vast, lab)
-    look_at_all(lab.session)
+    sync_all(lab.session)
     assert (lab.row(row).state, lab.row(row).pending_action) == ("stopped", "terminate")
     vast.advance(120)
     reap(lab.session, ReapOptions())

@@ -14,7 +14,7 @@ import pytest
 
 from cloudgpu.control.cost.cost import costs
 from cloudgpu.control.inputs.launch_request import parse_request
-from cloudgpu.control.inventory.sync import look_at_all
+from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.lifecycle.lease import extend, plan_extension
@@ -43,7 +43,7 @@ class Lab:
         (place / "config.toml").write_text(CONFIG)
         self.session = open_session({"CLOUDGPU_HOME": str(place), "USER": "ada"}, clock=vast.clock.now)
         self.session.pause = vast.advance
-        look_at_all(self.session)
+        sync_all(self.session)
 
     def up(self, **words):
         """Launch one, and return its row."""
@@ -100,14 +100,14 @@ def test_a_contract_that_costs_more_than_its_plan_said_is_in_the_ledger_at_its_o
 
 def test_hours_of_a_host_that_is_offline_are_counted_but_are_not_sure(vast, lab):
     machine = lab.up()
-    look_at_all(lab.session)
+    sync_all(lab.session)
     vast.advance(HOUR)
-    look_at_all(lab.session)
+    sync_all(lab.session)
     id_ = lab.row(machine).provider_id
     vast.go_offline(id_)
     for _ in range(6):
         vast.advance(HOUR)
-        look_at_all(lab.session)
+        sync_all(lab.session)
     total = costs(lab.session)["total"]
     price, gpu = Decimal("0.34"), vast.bill(id_)["gpu"]
     storage = Decimal("12.8") * 7 / 720  # which is not taken off (docs/vast.md)
@@ -115,7 +115,7 @@ def test_hours_of_a_host_that_is_offline_are_counted_but_are_not_sure(vast, lab)
     assert abs(Decimal(total["low_usd"]) - gpu - storage) < Decimal("0.01")
     assert abs(Decimal(total["usd"]) - 7 * price - storage) < Decimal("0.01")
     vast.come_back(id_)
-    look_at_all(lab.session)
+    sync_all(lab.session)
     vast.advance(HOUR)
     end(lab.session, lab.row(machine), why="a test")
     assert abs(Decimal(costs(lab.session)["total"]["low_usd"]) - vast.bill(id_)["gpu"] - storage) < Decimal("0.03")

@@ -15,7 +15,7 @@ from cloudgpu.core.advice.estimate import (
     DAY,
     MONTH,
     YEAR,
-    Beside,
+    AttachedCostEstimate,
     Buy,
     Estimate,
     Hours,
@@ -55,11 +55,11 @@ def rate(resource, price, *, quantity=1, per=Per.MONTH):
 
 
 def disk(price, gb=100):
-    return Beside("disk", rate(Resource.DISK, price, quantity=gb), While.KEPT)
+    return AttachedCostEstimate("disk", rate(Resource.DISK, price, quantity=gb), While.KEPT)
 
 
 def address(price, paid=While.RUNNING):
-    return Beside("address", rate(Resource.ADDRESS, price, per=Per.HOUR), paid)
+    return AttachedCostEstimate("address", rate(Resource.ADDRESS, price, per=Per.HOUR), paid)
 
 
 def buy(price="1", *beside, **more):

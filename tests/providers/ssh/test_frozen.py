@@ -13,14 +13,14 @@ import pytest
 
 from cloudgpu.control.api.down import ended, to_end
 from cloudgpu.control.inputs.launch_request import UpRequest
-from cloudgpu.control.inventory.sync import look_at_all
+from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.inventory.sync_accounts import listed_all
 from cloudgpu.control.inventory.sync_some import sync_some
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
-from cloudgpu.control.session.identity import Whose, by_account
+from cloudgpu.control.session.identity import AccountScope, by_account
 from cloudgpu.core.model.facts import RecordedIdentity
 from cloudgpu.core.model.offers import Requirements
 from cloudgpu.errors import ProviderUnavailable
@@ -145,7 +145,7 @@ class Meeting:
 
 
 @pytest.mark.parametrize(
-    "ask", [by_account, lambda session, rows: Whose(session, "lab").ask(row.region for row in rows)]
+    "ask", [by_account, lambda session, rows: AccountScope(session, "lab").ask(row.region for row in rows)]
 )
 def test_hosts_that_say_nothing_are_asked_who_they_are_side_by_side(lab, opened, monkeypatch, ask):
     meeting = Meeting(lab, 3)
@@ -160,7 +160,7 @@ def test_a_host_that_is_listed_is_known_where_it_was_not_told_in_time_who_it_is(
     row = up(session, "bigbox")
     again = open_session({"CLOUDGPU_HOME": str(session.home.root), "USER": "ada"})
     monkeypatch.setattr(SshProvider, "identity", lambda *_: released.wait(BOUND_S))
-    look = look_at_all(again)
+    look = sync_all(again)
     released.set()
     assert look.answered == {row.id}
 
@@ -186,7 +186,7 @@ SILENT = ["lab/h0", "lab/h1"]
 
 def test_hosts_that_are_off_are_named_each_and_hide_none_that_is_on(off, visits):
     ids = {row.name: row.id for row in off.ledger.machines()}
-    look = look_at_all(off)
+    look = sync_all(off)
     assert ([gap.scope for gap in look.unanswered], look.answered) == (SILENT, {ids["h2"], ids["h3"]})
     off.provider("lab").terminate(off.ledger.machine(ids["h3"]).provider_id)
     for dry in (True, False):  # what is gone from a host that answers is gone, whichever other one is off

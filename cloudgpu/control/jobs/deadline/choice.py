@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from cloudgpu.access.jobs.checkpoints import StoredCheckpoint
     from cloudgpu.control.session.session import Session
-    from cloudgpu.core.jobs.deadline import Sight
+    from cloudgpu.core.jobs.deadline import SpotEvent
     from cloudgpu.core.jobs.job import Attempt, Job
     from cloudgpu.core.jobs.remote_state import RemoteState
     from cloudgpu.core.model.machine import Machine
@@ -189,7 +189,7 @@ def _starts(job: Job, machines: dict[str, Machine], provider: str | None) -> Ite
 
 def spot_seen(session: Session, job: Job) -> SpotSeen:
     """Return what this job has seen of spot: by its launches, and by the machines that it lost."""
-    found: list[tuple[datetime, Sight]] = []
+    found: list[tuple[datetime, SpotEvent]] = []
     for machine in session.ledger.machines():
         if machine.market == "spot" and machine.key.startswith(f"{job.id}-") and machine.launch_status != "void":
             at = from_iso(machine.terminated_at or machine.intended_at)
@@ -199,9 +199,9 @@ def spot_seen(session: Session, job: Job) -> SpotSeen:
     return SpotSeen(tuple(_by_launch(sorted([*found, *((at, "lost") for at in lost)]))))
 
 
-def _by_launch(events: Iterable[tuple[datetime, Sight]]) -> Iterator[tuple[datetime, Sight]]:
+def _by_launch(events: Iterable[tuple[datetime, SpotEvent]]) -> Iterator[tuple[datetime, SpotEvent]]:
     """Yield these events, those that one launch was refused in several zones as one."""
-    last: tuple[datetime, Sight] | None = None
+    last: tuple[datetime, SpotEvent] | None = None
     for one in events:
         if last is None or (last[1], one[1]) != ("refused", "refused") or one[0] - last[0] > ONE_ROUND:
             yield one

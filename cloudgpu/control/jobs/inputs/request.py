@@ -35,13 +35,13 @@ _PORT = re.compile(r"[1-9][0-9]{0,4}")
 DEFAULT_RESTARTS = 5
 DEFAULT_EVERY, DEFAULT_RESULTS_WAIT = timedelta(minutes=10), timedelta(hours=2)
 DEFAULT_RESULTS = "results"
-_OF_A_JOB_TOO = frozenset(
+_OPTIONS_WITH_ON = frozenset(
     {"owner", "project", "expose"}
 )  # options of `up` that mean something on a machine that is there, too
 
 _EXPOSED = {"--secret": "secret", "--env-file": "env_file"}  # a volume is a launch's, and refused with it
 
-_NOT_OF_A_LAUNCH = {"name", "key", "new", *SlurmOptions.__annotations__}
+_NON_LAUNCH_OPTIONS = {"name", "key", "new", *SlurmOptions.__annotations__}
 
 
 class JobOptions(UpOptions, SlurmOptions, total=False):
@@ -226,7 +226,7 @@ def _launch(asked: RunOptions) -> dict[str, str | bool]:
     if asked.get("new"):
         says = "--new is not needed: every run without NAME or --key is a new job."
         raise InvalidRequest(says, field="--new", value=None, next="Leave it out.")
-    given = {word: asked.get(word) for word in UpOptions.__annotations__ if word not in _NOT_OF_A_LAUNCH}
+    given = {word: asked.get(word) for word in UpOptions.__annotations__ if word not in _NON_LAUNCH_OPTIONS}
     return {word: _plain(value) for word, value in given.items() if value is not None and _says(word, value)}
 
 
@@ -243,7 +243,7 @@ def _plain(value: object) -> str | bool:
 def _check_launch(launch: Mapping[str, str | bool], on: str | None) -> None:
     """Raise InvalidRequest for options of a launch that cannot be read, or that stand beside `--on`."""
     validate_request(parse_request(**launch))  # type: ignore[arg-type]  # text stands for each of them
-    extra = next((word for word in launch if word not in _OF_A_JOB_TOO), None)
+    extra = next((word for word in launch if word not in _OPTIONS_WITH_ON), None)
     if on is None or extra is None:
         return
     option = "--on-demand" if launch.get("spot") is False and extra == "spot" else f"--{extra.replace('_', '-')}"

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MAX_NODES, MAX_GPUS = 10_000, 64
-OF_A_GANG = ("--nodes", "--gpus-per-node", "--once")  # that need no --on, beside the first
+GANG_OPTIONS = ("--nodes", "--gpus-per-node", "--once")  # that need no --on, beside the first
 _ARRAY = re.compile(r"\d+(-\d+(:\d+)?)?(,\d+(-\d+(:\d+)?)?)*(%[1-9]\d*)?")
 _WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,@+-]*")
 
@@ -69,10 +69,10 @@ def parse_slurm(options: Mapping[str, object], on: str | None) -> SlurmRequest:
 
 def _check_own(given: tuple[str, ...], nodes: int) -> None:
     """Raise InvalidRequest for what a job without --on cannot ask: its cluster is its own, and has no other job."""
-    word = next((one for one in given if one not in (OF_A_GANG if nodes > 1 else OF_A_GANG[:1])), None)
+    word = next((one for one in given if one not in (GANG_OPTIONS if nodes > 1 else GANG_OPTIONS[:1])), None)
     if word is None:
         return
-    own = nodes > 1 and word not in OF_A_GANG
+    own = nodes > 1 and word not in GANG_OPTIONS
     raise InvalidRequest(
         f"{word} needs an existing Slurm cluster; this job launches its own {nodes} machines."
         if own
