@@ -26,7 +26,7 @@ from room.core.rule import judge
 
 def carry(do):
     do()
-    return session.hold(judge)
+    return session.lock(judge)
 """,
     "room/control/session.py": "def hold(do):\n    return do()\n",
     "room/core/rule.py": "def judge():\n    return 1\n\nRULES = judge()\n",

@@ -39,5 +39,7 @@ def _next(machine: Machine) -> str:
     name = machine.name
     if comes_back(machine):
         whole = command_name(machine)
-        return f"Run: cloudgpu start {whole} (to bring it back), or: cloudgpu down {whole} (to delete its retained resources)"
+        return (
+            f"Run: cloudgpu start {whole} (to bring it back), or: cloudgpu down {whole} (to delete its disk or image)"
+        )
     return f"Run: cloudgpu show {name} (its record), or: cloudgpu up --name {name} (a new machine)"

@@ -65,7 +65,7 @@ def command(
     if cron and nightly and not sweep:
         return
     if not verbose:
-        session.tell, session.tell_waits = silent, session.tell
+        session.report, session.tell_waits = silent, session.report
     most = MAX_IDLE_STOPS if max_stops is None else max_stops
     often = duration(every, "--every") or INTERVAL
     request = ReapOptions(dry_run=dry_run, policy=policy, max_stops=most, sweep=sweep, cron=cron, interval=often)

@@ -75,7 +75,7 @@ def _run_on(session: Session, machine: Machine, argv: Sequence[str], turn: Lock)
 
     out, err = (Lines(stream.buffer, machine.name, turn) for stream in (sys.stdout, sys.stderr))
     try:
-        with session.beside() as own, reached(own, machine) as connection:
+        with session.for_thread() as own, reached(own, machine) as connection:
             return run(connection, argv, stdin=None, stdout=cast("IO[bytes]", out), stderr=cast("IO[bytes]", err))
     except CloudgpuError as error:
         with turn:

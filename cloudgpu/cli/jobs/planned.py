@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 ASLEEP = "it keeps running; cloudgpu watch or reap here fetches its results, else its machine stops by its policy"
 ASLEEP_THERE = "it keeps running; cloudgpu watch or reap here fetches its results"
 ASLEEP_DEADLINE = (
-    "a machine that runs keeps running, but nobody replaces one that is lost, so the deadline may be missed: keep cloudgpu "
-    "watch running on a computer that shares this ledger"
+    "a machine that runs keeps running, but nobody replaces one that is lost, so the deadline may be missed: keep "
+    "cloudgpu watch running on a computer that shares this ledger"
 )
 _SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|PRIVATE", re.IGNORECASE)
 MAX_SECRETS = 5

@@ -238,7 +238,7 @@ def _clean(session: Session, root: Path) -> None:
 
     interrupt.take_time()
     _end_in_peace()
-    session.tell = _told_if_anybody_listens(session.tell)
+    session.report = _told_if_anybody_listens(session.report)
     try:
         for machine in living(session.ledger.machines()):
             end(session, machine, why="the demo is over")

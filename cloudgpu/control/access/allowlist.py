@@ -105,7 +105,7 @@ def _told_apart(session: Session, machines: Sequence[Machine]) -> tuple[list[Mac
 
 def alone(session: Session, machine: Machine) -> AbstractContextManager[None]:
     """Hold the rules of an account alone: two who change them at once would lose one's label."""
-    return session.hold(f"doors-{machine.account}", wait=WITHIN_S)
+    return session.lock(f"doors-{machine.account}", wait=WITHIN_S)
 
 
 def _named(session: Session, name: str, cidr: str | None) -> list[Machine]:

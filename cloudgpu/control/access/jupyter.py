@@ -153,7 +153,7 @@ class JupyterTunnel:
         """Return where the machine is; at every later connection its provider is asked, in a session of its own."""
         if not self._opened:
             return self._session.target(self._machine)
-        with self._session.beside() as session:
+        with self._session.for_thread() as session:
             machine = session.ledger.machine(self._machine.id) or self._machine
             try:
                 machine = refresh(session, machine)
@@ -170,21 +170,21 @@ class JupyterTunnel:
     def _told(self, event: TunnelEvent) -> None:
         name, why = self._machine.name, event.fault.message if event.fault else ""
         if event.kind is Happening.LOST:
-            self._session.tell(f"{name}: connection lost ({why}); the tunnel waits for it")
+            self._session.report(f"{name}: connection lost ({why}); the tunnel waits for it")
             self._tries = 0
         elif event.kind is Happening.TRIED:
             self._tries += 1
             if self._tries == DOOR_AFTER_TRIES:
                 self._tell_closed()
         elif event.kind is Happening.RECONNECTED:
-            self._session.tell(f"{name}: connected again")
+            self._session.report(f"{name}: connected again")
 
     def _tell_closed(self) -> None:
         """Say so, once in an outage, where SSH is open to another address than this client's now: a laptop moved."""
-        with self._session.beside() as session:
+        with self._session.for_thread() as session:
             fault = closed(session, self._machine)
         if fault:
-            self._session.tell(f"{fault.message} {fault.next} (the tunnel then continues)")
+            self._session.report(f"{fault.message} {fault.next} (the tunnel then continues)")
 
 
 def setup_patience(session: Session, machine: Machine) -> Callable[[NotYet], bool]:
@@ -205,7 +205,7 @@ def setup_patience(session: Session, machine: Machine) -> Callable[[NotYet], boo
             return False
         if not told:
             told.append(fault.message)
-            session.tell(f"{machine.name}: still being set up ({fault.message.rstrip('.')}); waiting for Jupyter")
+            session.report(f"{machine.name}: still being set up ({fault.message.rstrip('.')}); waiting for Jupyter")
         session.pause(SETUP_PAUSE_S)
         return True
 

@@ -53,7 +53,7 @@ def wait_for_on_start(session: Session, machine: Machine, template: Template) ->
 
     if not template.on_start.strip():
         return None
-    session.tell(f"{machine.name}: waiting for on_start of the template {template.name} to end")
+    session.report(f"{machine.name}: waiting for on_start of the template {template.name} to end")
     deadline = session.clock() + WITHIN
     with reached(session, machine) as connection:
         while (found := _said(connection))[0] is OnStart.RUNNING:

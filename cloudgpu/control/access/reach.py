@@ -47,11 +47,11 @@ def wait_until_ready(session: Session, machine: Machine) -> Machine:
     client's address.
     """
     deadline = session.clock() + READY_WITHIN
-    session.tell(f"{machine.name}: waiting for the machine to run")
+    session.report(f"{machine.name}: waiting for the machine to run")
     import_module("cloudgpu.access.ssh.handshake")  # a tenth of a second: spent while the machine starts, not after
     machine = _wait_running(session, machine, deadline)
     wait_for_key(session, machine, deadline)
-    session.tell(f"{machine.name}: verifying SSH against the host key of the launch")
+    session.report(f"{machine.name}: verifying SSH against the host key of the launch")
     _wait_for_ssh(session, machine, deadline)
     return machine
 
@@ -110,7 +110,7 @@ def _look(session: Session, machine: Machine) -> Machine:
     except LedgerUnavailable:
         raise  # the provider did answer
     except ProviderUnavailable as error:
-        session.tell(f"{machine.name}: {error.message}; asking again")
+        session.report(f"{machine.name}: {error.message}; asking again")
         return machine
 
 
@@ -185,7 +185,7 @@ def find_way(session: Session, machine: Machine) -> Machine:
 
 
 def check_reachable(session: Session, machine: Machine) -> None:
-    """Raise the error that says why this machine cannot be reached and what to do; `ended_error` for one that has ended."""
+    """Raise the error that says why this machine cannot be reached and what to do; `ended_error` if it has ended."""
     name = machine.name
     if machine.launch_status == "open":
         raise Unreachable(

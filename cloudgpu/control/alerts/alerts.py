@@ -316,7 +316,7 @@ def _noted(
 def _sent(session: Session, found: Sequence[Finding]) -> tuple[Outcome, ...]:
     """Try every receiver that something is waiting for, once, and write down who took it; in the words of `found`."""
     try:
-        with session.hold(LOCK, wait=False):
+        with session.lock(LOCK, wait=False):
             known = _told(session)  # as it is under the lock: another command may have sent all of it
             heard = _audience(session)
             addresses = everybody(session.settings.alerts, session.home)
@@ -326,7 +326,7 @@ def _sent(session: Session, found: Sequence[Finding]) -> tuple[Outcome, ...]:
     except LedgerUnavailable:
         raise
     except ProviderUnavailable as busy:
-        session.tell(f"alerts are not sent now: {busy.message}")
+        session.report(f"alerts are not sent now: {busy.message}")
         return ()
 
 
@@ -370,7 +370,7 @@ def _message(session: Session, news: Sequence[News], *, strict: bool = False) ->
     except InvalidRequest as error:
         if strict or alerts.template is None:
             raise
-        session.tell(f"{error.message} The shipped text is sent instead.")
+        session.report(f"{error.message} The shipped text is sent instead.")
         return message(news, now, shipped_template())
 
 

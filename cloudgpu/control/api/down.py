@@ -144,7 +144,7 @@ def _look_first(session: Session) -> SyncResult:
 
     look = sync_all(session)
     for sentence in look.sentences:
-        session.tell(sentence)
+        session.report(sentence)
     return look
 
 
@@ -220,7 +220,7 @@ def _ended_at_once(session: Session, wholes: Sequence[Sequence[Machine]]) -> lis
         return _ended(session, wholes[0])
 
     def apart(machines: Sequence[Machine]) -> list[Ended | CloudgpuError]:
-        with session.beside() as own:
+        with session.for_thread() as own:
             return _ended(own, machines)
 
     with Pool(AT_ONCE, "machines") as pool:

@@ -133,7 +133,7 @@ class Machines(Capability):
 
         def run_on(machine: Machine) -> Completed | CloudgpuError:
             try:
-                with self._session.beside() as own:
+                with self._session.for_thread() as own:
                     return _executed(own, machine, argv, None)
             except CloudgpuError as error:
                 return error
@@ -270,7 +270,7 @@ class Machines(Capability):
         end = None if until is None else moment(until, "UNTIL", session.clock())
         loses = end and hold_loses_to(session, machine, end)
         if loses:
-            session.tell(loses)
+            session.report(loses)
         if machine.gang is not None:
             from cloudgpu.control.clusters.lease import hold_all
 

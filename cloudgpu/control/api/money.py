@@ -146,7 +146,7 @@ class Money(Capability):
         from cloudgpu.control.setup.ledger_admin import verified
 
         self._session.check_begun(self._opened.environ)
-        return verified(self._session, agree=self._session.tell)
+        return verified(self._session, agree=self._session.report)
 
     def owners(self) -> OwnersDocument:
         """Return each owner's name that is recorded, with the database user whose it is."""

@@ -54,7 +54,7 @@ def sync_before_admission(session: Session, accounts: Mapping[str, str], covers:
     if not old:
         return
     for gap in sync_accounts(session, old).unanswered:
-        session.tell(
+        session.report(
             f"{gap.scope} did not answer, so its machines count as last recorded. {gap_text(gap.scope, gap.why)}"
         )
 
@@ -120,7 +120,7 @@ def admit(
     check_override(session, override)
     passed = [(one.budget.name, _too_much(one.tightest.total, one.budget.limit)) for one in refusals]
     for name, amount in passed:
-        session.tell(f"Budget {name} overridden: it may be exceeded by up to {amount.text()}.")
+        session.report(f"Budget {name} overridden: it may be exceeded by up to {amount.text()}.")
     return [budget_overridden(wanted, override, passed, session.clock(), platform.node())]
 
 

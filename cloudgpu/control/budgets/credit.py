@@ -89,7 +89,7 @@ def credit_of(session: Session, machine: Machine) -> Credit | None:
     """
     found = read_credit(session.provider_of(machine))
     if isinstance(found, CloudgpuError):
-        session.tell(f"{_unread(machine.account)}{found.message}")
+        session.report(f"{_unread(machine.account)}{found.message}")
         return None
     return found
 
@@ -166,7 +166,7 @@ def read_credits(session: Session, queried: Iterable[QueriedAccount]) -> Iterato
         try:
             known = _known(session, one)
         except CloudgpuError as error:
-            session.tell(f"the credit of account {one.account} could not be read: {error.message}")
+            session.report(f"the credit of account {one.account} could not be read: {error.message}")
             continue
         if known is not None:
             yield known

@@ -119,7 +119,7 @@ def _before(session: Session, provider: str) -> Stored:
     try:
         return stored(provider)
     except InvalidRequest as error:
-        session.tell(error.message)
+        session.report(error.message)
         return Stored(provider)
 
 

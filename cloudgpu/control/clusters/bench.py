@@ -83,7 +83,7 @@ def bench_network(
         cluster = first.cluster if other is None and first.cluster and first.cluster.engine == "slurm" else None
         program = None if cluster is None or tool is Tool.IPERF3 else ready.nccl
         if program is not None and cluster is not None:
-            session.tell(f"{cluster.name}: {program} on {cluster.nodes} nodes")
+            session.report(f"{cluster.name}: {program} on {cluster.nodes} nodes")
             conf = engine_files(cluster.id, rank(first)).conf
             measured = network_speed.nccl(server, program, cluster.nodes, ready.gpus, conf)
             return _value(cluster.name, None, second, None, measured, expected)
@@ -93,7 +93,7 @@ def bench_network(
         lacking = [one.target.name for one in (server, client) if not network_speed.look(one).iperf3]
         if lacking:
             raise network_speed.missing(lacking)
-        session.tell(f"{second.name}: sending to {first.name} for {seconds} seconds")
+        session.report(f"{second.name}: sending to {first.name} for {seconds} seconds")
         measured = network_speed.iperf3(server, client, ready.address, seconds=seconds)
     return _value(second.name, first.name, second, ready.address, measured, expected)
 

@@ -161,7 +161,7 @@ def _gang(session: Session, machines: Sequence[Machine]) -> Iterator[_Gang]:
 
 def _connected(session: Session, machine: Machine) -> Connection:
     """Return a connection; the thread that opens it has the ledger for itself."""
-    with session.beside() as own:
+    with session.for_thread() as own:
         return open_connection(own, machine)
 
 
@@ -175,7 +175,7 @@ def _looked_at(session: Session, gang: _Gang, people: Sequence[str]) -> list[Nod
         if not waits or session.clock() >= deadline:
             return facts
         if not told:
-            session.tell(f"{_called(waits)}: waiting until Slurm is installed")
+            session.report(f"{_called(waits)}: waiting until Slurm is installed")
             told = True
         session.pause(LOOK_AGAIN_S)
 
@@ -188,7 +188,7 @@ def _started(
     names = tuple(one.name for one in facts)
     ports = [one.ports for one in facts if one.ports is not None]
     if len(ports) == len(facts) and all(one.planned == digest for one in facts):
-        session.tell(f"{_called(names)}: starting what does not run of its Slurm")
+        session.report(f"{_called(names)}: starting what does not run of its Slurm")
         began = gang.each(
             lambda node: node.start(ports[gang.nodes.index(node)], at=_listens_at(facts, node), several=several)
         )
@@ -210,7 +210,7 @@ def _listens_at(facts: Sequence[NodeFacts], node: EngineNode) -> str:
 
 def _start_anew(session: Session, gang: _Gang, facts: Sequence[NodeFacts], digest: str, *, several: bool) -> None:
     """Write the files of all nodes, with a new munge key, and start all daemons."""
-    session.tell(f"{_called([one.name for one in facts])}: setting up Slurm {facts[0].version}")
+    session.report(f"{_called([one.name for one in facts])}: setting up Slurm {facts[0].version}")
     gang.each(EngineNode.stop)
     shared = len({one.host for one in facts}) < len(facts) or any(one.address.startswith("127.") for one in facts)
     ports = gang.each(lambda node: node.hold(shared=shared))

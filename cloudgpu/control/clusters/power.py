@@ -71,7 +71,7 @@ def _stopped(session: Session, machine: Machine, *, why: str) -> Machine:
         latest = session.ledger.machine(machine.id) or machine
         if latest.terminated_at is None:
             raise
-        session.tell(gone.message)
+        session.report(gone.message)
         return latest
 
 

@@ -31,7 +31,7 @@ def queues_of(session: Session, machines: Sequence[Machine]) -> Mapping[str, str
         return {}
 
     def ask(nodes: Sequence[Machine]) -> str:
-        with session.beside() as own:
+        with session.for_thread() as own:
             return _queue(own, nodes)
 
     with Pool(min(AT_ONCE, len(asked)), "queues") as pool:

@@ -62,7 +62,7 @@ def start_all(
                 admit_start(session, asleep, lease, override, no_guard=no_guard)
                 _refused_whole(session, rows, asleep, each(session, asleep, partial(_started, lease=lease)))
             else:
-                session.tell(f"{name} runs already; extend makes its lease longer")
+                session.report(f"{name} runs already; extend makes its lease longer")
         if not wait:
             return ClusterResult(rows_now(session, rows))
         outcomes = each(session, rows_now(session, rows), wait_until_ready)
@@ -99,7 +99,7 @@ def _looked_at(session: Session, machines: Sequence[Machine]) -> list[Machine]:
     outcomes = each(session, machines, to_start)
     awake = [row.name for row in rows_now(session, machines) if row.state in AWAKE]
     if 0 < len(awake) < len(machines):
-        session.tell(f"{command_name(machines[0])} runs in part: {', '.join(awake)}")
+        session.report(f"{command_name(machines[0])} runs in part: {', '.join(awake)}")
     lost = [one for one in faults_in(outcomes) if isinstance(one, InstanceNotFound)]
     unknown = gravest(one for one in faults_in(outcomes) if not isinstance(one, InstanceNotFound))
     if unknown is not None:
@@ -109,7 +109,7 @@ def _looked_at(session: Session, machines: Sequence[Machine]) -> list[Machine]:
     if not rows:
         raise lost[0]
     for one in lost:
-        session.tell(one.message)
+        session.report(one.message)
     return rows
 
 
@@ -126,7 +126,7 @@ def _refused_whole(
     first = next((one for one in faults if isinstance(one, NoCapacity)), gravest(faults))
     assert first is not None  # noqa: S101  (for the type checker: there is one)
     name = command_name(machines[0])
-    session.tell(f"{name}: {first.message} Stopping the nodes that have started")
+    session.report(f"{name}: {first.message} Stopping the nodes that have started")
     unproved = faults_in(workers_first(session, asleep, stopping(_WHY)))
     ran = [row.name for row in machines if row not in asleep]
     before = f" {', '.join(ran)} ran before, and still {'runs' if len(ran) == 1 else 'run'}." if ran else ""

@@ -45,7 +45,7 @@ def each(session: Session, machines: Sequence[Machine], act: Act[T]) -> list[T |
         return [_tried(session, machine, act) for machine in machines]
 
     def apart(machine: Machine) -> T | CloudgpuError:
-        with session.beside() as own:
+        with session.for_thread() as own:
             return _tried(own, machine, act)
 
     with Pool(AT_ONCE, "machines") as pool:
@@ -98,7 +98,7 @@ def all_without_ledger(
         if session.apart:
             raise
         with going_on(session, error, machines) as aside:
-            session.tell(f"{command_name(machines[0])}: {error.message} Continuing without it")
+            session.report(f"{command_name(machines[0])}: {error.message} Continuing without it")
             outcomes = act()
             return outcomes if aside.offer() else [*outcomes, unrecorded(done, aside)]
 

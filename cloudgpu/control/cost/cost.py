@@ -187,7 +187,7 @@ def _desktop(
     try:
         return desktop_line(session, machines, ended, wanted.asked, now, wanted.currency)
     except InvalidRequest as error:
-        session.tell(f"what a desktop would have cost is not known: {error.message}")
+        session.report(f"what a desktop would have cost is not known: {error.message}")
         return None
 
 
@@ -230,7 +230,7 @@ def budgets_left(session: Session, now: datetime) -> list[BudgetForecast]:
     try:
         return lasting(session, now)
     except InvalidRequest as error:
-        session.tell(f"how long the budgets last is not known: {error.message}")
+        session.report(f"how long the budgets last is not known: {error.message}")
         return []
 
 

@@ -88,7 +88,7 @@ def send_monthly(session: Session) -> str:
     One process of all that watch this ledger does it: who has it already is asked again under their lock.
     """
     try:
-        with session.hold(LOCK, wait=False):
+        with session.lock(LOCK, wait=False):
             return _monthly(session)
     except LedgerUnavailable:
         raise

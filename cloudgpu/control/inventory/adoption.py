@@ -45,7 +45,7 @@ def taken_up(session: Session, instance: Instance, found: ResourceListing | None
         on_demand = list_price(session, replace(item_of(instance), market=Market.ON_DEMAND))
     beside, unknown = _beside(session, instance, found)
     if price is None:
-        session.tell(f"{instance.tags[TAG_ID]}: its price is not known")
+        session.report(f"{instance.tags[TAG_ID]}: its price is not known")
     provider = session.provider(instance.account)
     identity = provider.identity(instance.region)
     able: Able = {
@@ -74,7 +74,7 @@ def _history(session: Session, instance: Instance) -> Sequence[Price]:
     try:
         return history_of(session, instance.account, [item_of(instance)], instance.launched_at)[0]
     except CloudgpuError as error:
-        session.tell(f"{instance.tags[TAG_ID]}: what it has cost is not known yet ({error.message})")
+        session.report(f"{instance.tags[TAG_ID]}: what it has cost is not known yet ({error.message})")
         return ()
 
 

@@ -83,12 +83,12 @@ def listed(
     look = _look(session) if refresh else None
     doubt = session.integrity_problem()
     if doubt is not None:
-        session.tell(f"the ledger is in doubt, so machines may be missing here: {doubt}")
+        session.report(f"the ledger is in doubt, so machines may be missing here: {doubt}")
     rows = session.ledger.machines() if ended else session.ledger.there()
     last = last_pass(session.ledger)
     late = session.moved_away() or unguarded(session, rows, last) or overdue(session, rows, last)
     if late is not None:
-        session.tell(late)
+        session.report(late)
     shown = [row for row in (rows if ended else present(rows)) if not mine or is_mine(session, row)]
     reached = looks(session, rows)
     asked = queried_accounts_value(look.asked, look.closed) if look else queried_accounts_value()
@@ -178,5 +178,5 @@ def _look(session: Session) -> SyncResult:
 
     look = sync_all(session)
     for sentence in look.sentences:
-        session.tell(sentence)
+        session.report(sentence)
     return look

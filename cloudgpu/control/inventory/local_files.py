@@ -24,7 +24,7 @@ def clean_up_local_files(session: Session) -> None:
     try:
         put_in_order(session)
     except (CloudgpuError, OSError) as error:
-        session.tell(f"Some of cloudgpu's own files could not be cleaned up: {error}")
+        session.report(f"Some of cloudgpu's own files could not be cleaned up: {error}")
 
 
 def put_in_order(session: Session) -> None:
@@ -40,7 +40,7 @@ def put_in_order(session: Session) -> None:
     machines = session.ledger.machines()
     alive = living(machines)
     for token, lock in calls:
-        if token not in {row.token for row in alive} and not session.held(lock):
+        if token not in {row.token for row in alive} and not session.is_locked(lock):
             saved.forget(session.home.attempts, token)
     known = {row.id: row for row in machines}
     for machine in pinned:
@@ -57,7 +57,7 @@ def put_in_order(session: Session) -> None:
 
 def _may_live(session: Session, machine: Machine) -> bool:
     """Say whether a machine lives, or is between two attempts of a launch that goes on."""
-    return machine.terminated_at is None or session.held(lock_name(machine.key or machine.id))
+    return machine.terminated_at is None or session.is_locked(lock_name(machine.key or machine.id))
 
 
 def write_ssh_config(session: Session, running: list[Machine]) -> None:

@@ -69,7 +69,7 @@ def _stopped(session: Session, machine: Machine, refusal: EndRefused) -> tuple[s
         return "It is stopped; its disk still costs money.", ""
     if not isinstance(provider, Pausable) or machine.stoppable is False:
         return "It cannot be stopped either, so it runs on and is billed.", ""
-    session.tell(f"{machine.name}: {refusal.message} Stopping it instead")
+    session.report(f"{machine.name}: {refusal.message} Stopping it instead")
     now = not_before(machine, session.clock())
     session.ledger.append(
         [

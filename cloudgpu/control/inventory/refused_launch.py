@@ -79,7 +79,7 @@ def end_left(session: Session, machine: Machine, instance: Instance, now: dateti
 
     The caller holds the launch lock. Raises StopUnproved where the proof does not come: the reaper goes on with it.
     """
-    session.tell(f"{machine.name}: its launch was refused and left a stopped machine; ending it")
+    session.report(f"{machine.name}: its launch was refused and left a stopped machine; ending it")
     machine = session.ledger.append_to(machine, left_lines(session, machine, instance, now))
     provider = session.provider_of(machine)
     try:

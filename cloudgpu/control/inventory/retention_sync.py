@@ -57,10 +57,10 @@ def write_leftovers(session: Session, whose: AccountScope, found: ResourceListin
         ):
             continue
         lock = lock_name(machine.key or machine.id)
-        if session.held(lock):
+        if session.is_locked(lock):
             continue
         try:
-            with session.hold(lock, wait=1):
+            with session.lock(lock, wait=1):
                 said += _settle(session, machine, resources, requested_at)
         except LedgerUnavailable:
             raise

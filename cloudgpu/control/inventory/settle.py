@@ -56,15 +56,15 @@ def settle_others(session: Session) -> None:
     Replaying another request could launch a machine that nobody waits for: those stay open and are named.
     """
     for machine in living(session.ledger.machines()):
-        if machine.launch_status != "open" or session.held(lock_name(machine.key)):
+        if machine.launch_status != "open" or session.is_locked(lock_name(machine.key)):
             continue
         try:
-            with session.hold(lock_name(machine.key), wait=5):
+            with session.lock(lock_name(machine.key), wait=5):
                 settle_by_listing(session, machine)
         except NotReachableHere:
             continue  # a colleague's: nothing here can settle it
         except CloudgpuError as error:
-            session.tell(f"{machine.name}: an earlier launch has no known outcome yet ({error.message})")
+            session.report(f"{machine.name}: an earlier launch has no known outcome yet ({error.message})")
 
 
 def settle(session: Session, machine: Machine, *, deadline: datetime, replay: bool = True) -> Machine:
@@ -78,7 +78,7 @@ def settle(session: Session, machine: Machine, *, deadline: datetime, replay: bo
     rule = session.provider_of(machine).token_rule
     age = session.clock() - from_iso(machine.intended_at)
     if replay and not session.apart and attempt is not None and age < rule.lifetime:
-        session.tell(f"{machine.name}: an earlier launch was interrupted; sending the same call again")
+        session.report(f"{machine.name}: an earlier launch was interrupted; sending the same call again")
         _send_again(session, machine, attempt, deadline)
         return session.ledger.machine(machine.id) or machine
     return settle_by_listing(session, machine)
@@ -255,7 +255,7 @@ def wait_while_cleaned(session: Session, deadline: datetime) -> None:
     Either the one who removes has read that line and leaves all of it alone, or the launch waits here until that is
     gone, and makes it anew. Raises ProviderUnavailable when the deadline has passed: nothing was sent.
     """
-    while session.held(CLEANING):
+    while session.is_locked(CLEANING):
         if session.clock() >= deadline:
             raise ProviderUnavailable(
                 "Another cloudgpu command is still removing orphaned resources.",

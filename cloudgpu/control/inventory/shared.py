@@ -35,7 +35,7 @@ def delete_shared_resources(session: Session, machine: Machine) -> Machine:
             session.pause(pause)
     except CloudgpuError as error:
         last = error.message
-    session.tell(
+    session.report(
         f"Shared resources of cluster {machine.cluster.name} could not be deleted ({last}). They are free. "
         "To delete them: cloudgpu orphans --clean"
     )

@@ -312,7 +312,7 @@ def _seen(
             f"Machine {instance.tags[TAG_ID]}, which this ledger did not know, was added to the ledger."
         )
         drafts += taken_up(session, instance, answer.resources, now)
-    elif machine.launch_status == "open" and session.held(lock_name(machine.key)):
+    elif machine.launch_status == "open" and session.is_locked(lock_name(machine.key)):
         return []  # the process that launches it is alive and writes this itself
     elif is_left(machine, instance):
         look.sentences.append(f"{machine.name}: its launch was refused and left a stopped machine, which is ended.")
@@ -384,7 +384,7 @@ def _missing(session: Session, machine: Machine, look: SyncResult, answer: Answe
 
 
 def _missing_attempt(session: Session, machine: Machine, look: SyncResult, answer: Answer) -> list[Draft] | None:
-    if session.held(lock_name(machine.key)):
+    if session.is_locked(lock_name(machine.key)):
         return None
     rule, now = session.provider(answer.account).token_rule, answer.asked_at
     if is_too_early(session, machine, rule, now):
@@ -411,6 +411,6 @@ def given_up(session: Session, machine: Machine, instance: Instance, now: dateti
         return []
     asked = [line.occurred_at for line in session.ledger.events(machine.id) if line.kind == "start_requested"]
     since = now - from_iso(max(asked)) if asked else BEGUN_WITHIN
-    if since < BEGUN_WITHIN or session.held(lock_name(machine.key or machine.id)):
+    if since < BEGUN_WITHIN or session.is_locked(lock_name(machine.key or machine.id)):
         return []
     return [start_refused(machine.id, f"the provider shows it {instance.state} {duration_text(since)} later", now)]

@@ -1,4 +1,4 @@
-"""Syncs some machines with their providers in as few calls as these can do with, and writes what is news.
+"""Syncs some machines with their providers in as few calls as possible, and records what changed.
 
 A verb syncs a machine before it acts on it, so that none acts on what was known of one that is gone by now.
 """
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def refresh_or_raise(session: Session, machine: Machine) -> Machine:
-    """Ask the machine's provider and return its row of now. Raises InstanceNotFound, as `ended_error`, where it has ended.
+    """Query the machine's provider and return the machine as it is now. Raises `ended_error` if it has ended.
 
     A machine whose launch is not settled, or that was known to have ended, is not asked about. Raises
     ProviderUnavailable where nothing could be learned.
@@ -49,7 +49,7 @@ def refresh_or_raise(session: Session, machine: Machine) -> Machine:
 
 @contextmanager
 def gone_if_terminated(session: Session, machine: Machine) -> Iterator[None]:
-    """Let a provider's "no such machine" become `ended_error`, once another look has recorded that the machine has ended."""
+    """Turn a provider's "no such machine" into `ended_error`, once another query has recorded that it has ended."""
     try:
         yield
     except InstanceNotFound:
@@ -64,10 +64,10 @@ Answers = Mapping[str, Instance | CloudgpuError]
 
 
 def sync_some(session: Session, machines: Sequence[Machine], *, watched: bool = False) -> dict[str, CloudgpuError]:
-    """Ask what these machines are now and write it; return why nothing is known, by machine, of those that failed.
+    """Query these machines and record what changed; return the error of each that could not be queried.
 
-    A call per region where the provider can, else one per machine. `watched`: they were seen a moment ago, so that an
-    end is of now. One that the provider surely does not have, by every look at it, is written down as gone.
+    One call per region if the provider can, else one per machine. `watched`: they were seen a moment ago, so that an
+    end is of now. A machine that the provider does not have, by every query, is recorded as ended.
     """
     faults: dict[str, CloudgpuError] = {}
     news: list[Draft] = []

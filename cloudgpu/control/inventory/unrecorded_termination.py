@@ -46,7 +46,7 @@ def ended_unrecorded(session: Session, machine: Machine, error: CloudgpuError, *
     """
     provider = session.provider_of(machine)
     why = "the ledger cannot be written" if isinstance(error, LedgerUnavailable) else error.message.rstrip(".")
-    session.tell(f"{machine.name}: {why}; ending the machine all the same")
+    session.report(f"{machine.name}: {why}; ending the machine all the same")
     known = _known_of(session, provider, machine, error)
     refused = {one: word for one in known if (word := _refused(provider, one)) is not None}
     left = list(refused.values())
@@ -56,7 +56,7 @@ def ended_unrecorded(session: Session, machine: Machine, error: CloudgpuError, *
         except CloudgpuError as unproved:
             left.append(unproved)
     for other in left[1:]:
-        session.tell(f"{machine.name}: {other.message}")
+        session.report(f"{machine.name}: {other.message}")
     if left:
         raise left[0] from error
     if whole:

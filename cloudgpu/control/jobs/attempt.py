@@ -102,7 +102,7 @@ def settle_launch(session: Session, job: Job, machine: Machine) -> Machine:
         return session.ledger.machine(machine.id) or machine
     if machine.launch_status != "open":
         return machine
-    with session.hold(lock_name(machine.key), wait=5):
+    with session.lock(lock_name(machine.key), wait=5):
         found = session.ledger.machine(machine.id) or machine
         if found.launch_status != "open":  # whoever had the lock has settled it
             return found
@@ -127,7 +127,7 @@ def start(session: Session, job: Job, remote: RemoteJob, values: Mapping[str, st
     """
     snapshot = snapshot_of(session, job)
     count = len(snapshot.files)
-    session.tell(f"{job.name}: sending {count:,} file{'s' if count != 1 else ''}")
+    session.report(f"{job.name}: sending {count:,} file{'s' if count != 1 else ''}")
     moved = transfers(session, job)
     restored = None
     if len(job.attempts) > 1:

@@ -55,7 +55,7 @@ def _carried(session: Session, job: Job, environ: Mapping[str, str]) -> tuple[Jo
                 return carried.job, None
             why = carried.why or f"it is {carried.job.state}"
             if why != told:
-                session.tell(f"{job.name}: {why}")
+                session.report(f"{job.name}: {why}")
                 told = why
             if carried.error is not None or session.clock() >= until:
                 return carried.job, why

@@ -74,7 +74,7 @@ class JobReconciler(JobObserver):
         Raises what the launch of a job's first machine raises: the job is over then. Raises LedgerUnavailable.
         """
         try:
-            with self.session.hold(f"job-{self.id}", wait=False):
+            with self.session.lock(f"job-{self.id}", wait=False):
                 return self._carried()
         except LedgerUnavailable:
             raise
@@ -185,7 +185,7 @@ class JobReconciler(JobObserver):
         except CloudgpuError as error:
             if is_living(self.session, machine):
                 raise
-            self.session.tell(f"{job.name}: {error.message}")
+            self.session.report(f"{job.name}: {error.message}")
 
     def _cleared(self, job: Job, machine: Machine) -> None:
         terminate(self.session, job, machine)

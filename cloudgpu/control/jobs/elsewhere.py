@@ -144,7 +144,7 @@ def stored(session: Session, job: Job, found: StoredResults, remote: Callable[[]
     if there is not None:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         fetch_stored_output(there, found, lambda stream: log_file(directory, found.attempt, stream))
-        clear(there, found, session.tell)
+        clear(there, found, session.report)
     return [_line(session, job, len(found.results.files), found.bytes, whole=True)]
 
 

@@ -84,7 +84,7 @@ def resume(session: Session, job: Job, machine: Machine) -> None:
     Raises what `start` raises: a budget that refuses, no capacity, no answer.
     """
     wait = timedelta(seconds=max(job.spec["results_wait_s"], 600))
-    session.tell(f"{job.name}: starting {machine.name} again to fetch its results")
+    session.report(f"{job.name}: starting {machine.name} again to fetch its results")
     start_gang(session, machine, wait, no_guard=bool((job.spec["launch"] or {}).get("no_guard")))
 
 

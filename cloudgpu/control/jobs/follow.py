@@ -32,7 +32,7 @@ _LIVES = (Phase.CLAIMED, Phase.SETUP, Phase.RUNNING, Phase.ORPHANED)
 def follow(session: Session, job: Job, environ: Mapping[str, str], *, stdout: IO[bytes], stderr: IO[bytes]) -> Job:
     """Carry a job on until nothing is left to do for it now, and return it; its output goes to these binary files.
 
-    The output is written by a thread, as it comes. What cannot be done now is said by `session.tell` and tried again.
+    The output is written by a thread, as it comes. What cannot be done now is said by `session.report` and tried again.
     KeyboardInterrupt passes: the job goes on. Raises what the launch of its first machine raises: the job is over then.
     Raises LedgerUnavailable, and the OSError with which writing the output failed.
     """
@@ -44,7 +44,7 @@ def follow(session: Session, job: Job, environ: Mapping[str, str], *, stdout: IO
             if carried.is_over:
                 return carried.job
             if carried.why and carried.why != said:
-                session.tell(f"{job.name}: {carried.why}")
+                session.report(f"{job.name}: {carried.why}")
             said = carried.why
             printed.wait(min(carried.wait.total_seconds(), MAX_PAUSE_S))
 
@@ -204,8 +204,8 @@ def _copied(
 def carry_until_begun(session: Session, job: Job, environ: Mapping[str, str]) -> Job:
     """Carry a job on until its command runs, or is over, or Slurm has it in its queue, and return it.
 
-    What cannot be done now is said by `session.tell` and tried again. KeyboardInterrupt passes: the job goes on. Raises
-    what the launch of its first machine raises: the job is over then. Raises LedgerUnavailable.
+    What cannot be done now is reported (`session.report`) and tried again. KeyboardInterrupt passes: the job keeps
+    running. Raises what the launch of its first machine raises: the job is over then. Raises LedgerUnavailable.
     """
     said = ""
     with JobReconciler(session, job.id, environ) as carrier:
@@ -214,7 +214,7 @@ def carry_until_begun(session: Session, job: Job, environ: Mapping[str, str]) ->
             if carried.job.state not in _BEFORE or carried.job.slurm_id is not None:
                 return carried.job
             if carried.why and carried.why != said:
-                session.tell(f"{job.name}: {carried.why}")
+                session.report(f"{job.name}: {carried.why}")
             said = carried.why
             longest = AGAIN_S if job.in_slurm else MAX_PAUSE_S
             session.pause(min(carried.wait.total_seconds(), longest))

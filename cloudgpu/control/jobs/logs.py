@@ -46,7 +46,7 @@ def logs(
         with _reached(session, job, found) as remote:
             remote.tail(out, err, since=None if since is None else since.timestamp())
     except Unreachable as fault:
-        session.tell(f"{fault.message} This is the copy that was last fetched.")
+        session.report(f"{fault.message} This is the copy that was last fetched.")
         _print_attempt(session, job, found[0].number, out, err, since=since)
     return job
 
@@ -95,7 +95,7 @@ def _print_attempt(
     if since is not None:
         known = times_file(directory, number)
         if not known.exists() and log_file(directory, number, "out").exists():
-            session.tell("This copy does not say when each line was written: all of it is shown.")
+            session.report("This copy does not say when each line was written: all of it is shown.")
         out_by, err_by = written_by(known, since.timestamp())
         places = max(places[0], out_by), max(places[1], err_by)
     for stream, to, place in zip(("out", "err"), (out, err), places, strict=True):
@@ -207,7 +207,7 @@ class _Following:
 
     def _tell(self, sentence: str) -> None:
         if sentence != self._told:
-            self._session.tell(sentence)
+            self._session.report(sentence)
             self._told = sentence
 
 

@@ -346,7 +346,7 @@ def begin(session: Session, planned: PlannedRun) -> Job:
     Raises InvalidRequest where a job of that name or key lives by now.
     """
     id_, request = f"{PREFIX}{secrets.token_hex(5)}", planned.request
-    with session.hold(LOCK, wait=60):
+    with session.lock(LOCK, wait=60):
         jobs = list(all_jobs(session).values())
         _check_name(jobs, request.name, request.key)
         if planned.machine is not None and "slurm" not in planned.spec:

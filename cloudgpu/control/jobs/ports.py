@@ -44,7 +44,7 @@ class ForwardedPorts:
             self._thread.join(AGAIN_S)
 
     def _run(self) -> None:
-        with self._session.beside() as session:  # a ledger's connection belongs to one thread
+        with self._session.for_thread() as session:  # a ledger's connection belongs to one thread
             while not self._ended.is_set():
                 try:
                     machine = _runs_on(session, self._id)
@@ -61,7 +61,7 @@ class ForwardedPorts:
             return
         with ExitStack() as tunnels:
             for port, own in opened(session.target(row), self._ports, tunnels):
-                self._session.tell(f"port {port} of the job: http://127.0.0.1:{own}")
+                self._session.report(f"port {port} of the job: http://127.0.0.1:{own}")
             while not self._ended.wait(LOOK_S) and _runs_on(session, self._id) == machine:
                 pass
 

@@ -51,7 +51,7 @@ def restore_missing_events(session: Session, job: str) -> bool:
     lacking = [one for one in drafts if one.dedupe not in known]
     if lacking:
         session.ledger.append(lacking)
-        session.tell(f"{job}: the ledger lacked {len(lacking)} of its lines; this computer had them")
+        session.report(f"{job}: the ledger lacked {len(lacking)} of its lines; this computer had them")
     return bool(lacking)
 
 

@@ -46,7 +46,7 @@ def carry_all(session: Session, environ: Mapping[str, str]) -> list[tuple[Job, R
         return []
 
     def carried(job: Job) -> ReconcileResult:
-        with session.beside() as own, JobReconciler(own, job.id, environ) as carrier:
+        with session.for_thread() as own, JobReconciler(own, job.id, environ) as carrier:
             return _carried(carrier, job)
 
     with Pool(min(AT_ONCE, len(jobs))) as pool:
@@ -69,14 +69,14 @@ def carry_to_end(
 ) -> None:
     """Carry these jobs on, side by side, until nothing is left to do for any of them, or until this time.
 
-    A step that has begun by then is taken to its end. What goes wrong with one is said by `session.tell`, tried again,
-    and keeps no other on. `environ` has the values of secrets. KeyboardInterrupt passes: the jobs go on. Raises
+    A step that has begun by then is taken to its end. What goes wrong with one is reported (`session.report`),
+    tried again, and keeps no other on. `environ` has the values of secrets. KeyboardInterrupt passes: the jobs go on. Raises
     LedgerUnavailable.
     """
     shares = [jobs[first::MAX_SHARES] for first in range(min(MAX_SHARES, len(jobs)))]
 
     def carried(share: Sequence[Job]) -> None:
-        with session.beside() as own, ExitStack() as stack:
+        with session.for_thread() as own, ExitStack() as stack:
             carriers = [stack.enter_context(JobReconciler(own, job.id, environ)) for job in share]
             _Share(own, list(zip(carriers, share, strict=True)), until).to_the_end()
 
@@ -108,7 +108,7 @@ class _Share:
     def _tell(self, before: Job, carried: ReconcileResult) -> None:
         for sentence in sentences([(before, carried)]):
             if self._said.get(before.id) != sentence:
-                self._session.tell(sentence)
+                self._session.report(sentence)
                 self._said[before.id] = sentence
 
     def _pause(self, found: Sequence[ReconcileResult], now: datetime) -> None:

@@ -108,7 +108,7 @@ def candidates_of(session: Session, request: UpRequest, template: Template) -> C
     found: list[Candidate] = []
     _check_of_no_account(request)
     names = cloud_accounts(session)
-    once = replace(session, tell=_once(session.tell))
+    once = replace(session, report=_once(session.report))
     passed = passing(names, lambda name: found.append(candidate(once, request, template, name)))
     if not found:
         raise passed[0].fault

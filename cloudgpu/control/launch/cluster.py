@@ -121,13 +121,13 @@ def _settled(
     """Complete an interrupted launch, or end what it made. Raises LaunchUncertain where that is not known yet."""
     attempts = _to_send(session, machines) if all(covered(row) for row in machines) else []
     if attempts:
-        session.tell(
+        session.report(
             f"{prepared.name or machines[0].name}: an earlier launch was interrupted; sending the same calls again"
         )
         try:
             send_all(session, attempts, deadline=deadline, closed_by=(NoCapacity,))
         except NoCapacity as error:  # surely not made: the next offer is tried, as the launch would have done
-            session.tell(f"{machines[0].zone}: {error.message}")
+            session.report(f"{machines[0].zone}: {error.message}")
             _end(session, [row for row in machines if row.launch_status == "made"], error.message)
             return None
     else:

@@ -94,9 +94,9 @@ def launch(
     else:
         claim_owner(session, prepared.plan.request.owner)
     _look_first(session, prepared)
-    if session.held(prepared.lock):
-        session.tell("another cloudgpu is busy with the same request; waiting for it")
-    with session.hold(prepared.lock, wait=LOCK_WITHIN_S):
+    if session.is_locked(prepared.lock):
+        session.report("another cloudgpu is busy with the same request; waiting for it")
+    with session.lock(prepared.lock, wait=LOCK_WITHIN_S):
         put_in_order(session)
         machine, found = (_cluster_found if prepared.nodes > 1 else _found_or_settled)(session, prepared, agree)
         if machine is None:
@@ -197,7 +197,7 @@ def _found_or_settled(session: Session, prepared: Prepared, agree: Callable[[], 
             session, machine, deadline=session.clock() + SEND_WITHIN, replay=_is_covered(session, prepared, machine)
         )
     except NoCapacity as error:  # surely not made: the next offer is tried, as the interrupted launch would have done
-        session.tell(f"{machine.zone}: {error.message}")
+        session.report(f"{machine.zone}: {error.message}")
         return _found_or_settled(session, prepared, agree)
     if machine.terminated_at is not None:
         return None, False
@@ -293,16 +293,16 @@ def _launch_anew(session: Session, prepared: Prepared) -> Machine:
             if not prepared.no_guard:  # the run that the plan relied on may have fallen silent since
                 check_launch_guarded(session, prepared.candidates.of(offer).provider, *places[0])
         except refused.unsent as error:  # known before anything is sent
-            session.tell(refused.add(offer, error))
+            session.report(refused.add(offer, error))
             continue
         if is_forgotten(session, offer.available.account):
-            session.tell(f"account {offer.available.account} was forgotten: from this launch on, looks ask it again")
+            session.report(f"account {offer.available.account} was forgotten: from this launch on, looks ask it again")
         attempts = record(session, prepared, places)
-        session.tell(_launching(attempts))
+        session.report(_launching(attempts))
         try:
             send_all(session, attempts, deadline=session.clock() + SEND_WITHIN)
         except refused.sent as error:
-            session.tell(refused.add(offer, error, sent=True))
+            session.report(refused.add(offer, error, sent=True))
             continue
         machine = session.ledger.machine(attempts[0].machine)
         if machine is None:

@@ -197,7 +197,7 @@ def first_exact(session: Session, candidates: Candidates, offers: Sequence[Offer
             if not no_guard:
                 check_launch_guarded(session, at.provider, offer, resolved)
         except refused.unsent as error:
-            session.tell(refused.add(offer, error))
+            session.report(refused.add(offer, error))
             continue
         said = dict.fromkeys(f"passed over: {_whose(one, refused)}{error.message}" for one, error in refused.each)
         return Exact(offer, resolved, tuple(said), frozenset(refused.accounts))
@@ -280,7 +280,7 @@ def _offer_of(machine: Machine) -> Offer:
 def _offers(session: Session, provider: Provider, want: Requirements, less: list[Offer]) -> list[Offer]:
     stock, anybodys = provider.available(want), replace(want, trust=Trust.COMMUNITY)
     for gap in stock.unanswered:
-        session.tell(f"{gap.scope} did not answer, so nothing there is offered: {gap.why}")
+        session.report(f"{gap.scope} did not answer, so nothing there is offered: {gap.why}")
     available = [as_able(provider, item) for item in stock.items if fits(item, anybodys)]
     priced, unpriced = join(available, paid_prices(session, provider, available))
     offers = ranked(priced, want)

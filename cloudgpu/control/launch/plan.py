@@ -160,7 +160,7 @@ def agreed(
         if now is None or now.existing is not None or _per_hour(now) <= _per_hour(told):
             return latest
         before, costs = (_per_hour(one).text(4) for one in (told, now))
-        session.tell(f"The price has risen since the plan was made: it is {costs} an hour now, no longer {before}.")
+        session.report(f"The price has risen since the plan was made: it is {costs} an hour now, no longer {before}.")
         planned = latest
 
 

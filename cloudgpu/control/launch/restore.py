@@ -179,7 +179,7 @@ def come_back(
     if machine.terminated_at is not None or not machine.retained:
         return machine
     if not wait:
-        session.tell(f"{machine.name}: its image stays until ls --refresh has seen it run for a while")
+        session.report(f"{machine.name}: its image stays until ls --refresh has seen it run for a while")
         return machine
     with lock_machine(session, machine):
         return kept.superseded(session, session.ledger.machine(machine.id) or machine)

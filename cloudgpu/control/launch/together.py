@@ -98,7 +98,7 @@ def _ended_all_unrecorded(session: Session, attempts: Sequence[Attempt], error: 
         try:
             found = found if machine is None else ended_unrecorded(session, machine, error)
         except CloudgpuError as fault:  # the others have to be ended all the same
-            session.tell(f"{attempt.request.name} could not be ended ({fault.message})")
+            session.report(f"{attempt.request.name} could not be ended ({fault.message})")
             faults.append(fault)
     return faults[0] if faults else found
 
@@ -131,7 +131,7 @@ def end_part(session: Session, ids: Sequence[str], why: str) -> None:
         try:
             end_locked(session, machine, why=why, failed=True)
         except CloudgpuError as error:
-            session.tell(f"{machine.name} could not be ended ({error.message}) cloudgpu reap ends it.")
+            session.report(f"{machine.name} could not be ended ({error.message}) cloudgpu reap ends it.")
             faults.append(error)
     if faults:
         raise faults[0]

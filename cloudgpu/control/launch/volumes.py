@@ -26,7 +26,7 @@ def with_volume(session: Session, machine: Machine) -> Machine:
     provider = session.provider_of(machine)
     if volume is None or not isinstance(provider, HasVolumes):
         return machine
-    session.tell(f"{machine.name}: attaching the volume {volume.name} as soon as it runs")
+    session.report(f"{machine.name}: attaching the volume {volume.name} as soon as it runs")
     machine = wait_until_running(session, machine)
     tags = {
         TAG_LEDGER: session.ledger.id,
@@ -35,5 +35,5 @@ def with_volume(session: Session, machine: Machine) -> Machine:
     }
     attached = provider.attach(not_none(machine.provider_id), volume, tags)
     write(session, [attached])
-    session.tell(f"{machine.name}: the volume {volume.name} ({attached.size_gb} GB) is attached; down keeps it")
+    session.report(f"{machine.name}: the volume {volume.name} ({attached.size_gb} GB) is attached; down keeps it")
     return machine

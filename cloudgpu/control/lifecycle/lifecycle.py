@@ -127,7 +127,7 @@ def _stop(session: Session, machine: Machine, why: str) -> Machine:
         if latest.pending_action == "start":  # that was never answered, and holds money back in budgets
             return session.ledger.append_to(latest, [not_started(session, latest)])
         return latest
-    session.tell(f"{machine.name}: stopping")
+    session.report(f"{machine.name}: stopping")
     count_before_end(session, latest)
     who, now = by(session, machine, "stop"), not_before(machine, session.clock())
     session.ledger.append([requested("stop", machine.id, why, now, host=platform.node(), who=who)])
@@ -274,7 +274,7 @@ def remove_with(session: Session, machine: Machine, error: CloudgpuError) -> Non
 
 def _end(session: Session, machine: Machine, why: str, *, failed: bool) -> Machine:
     provider = session.provider_of(machine)
-    session.tell(f"{machine.name}: ending")
+    session.report(f"{machine.name}: ending")
     count_before_end(session, machine)
     there = _is_there(provider, machine)  # some are unknown at once when they are ended: that it lived is known by then
     who, now = by(session, machine, "end"), not_before(machine, session.clock())
@@ -339,6 +339,6 @@ def settled_row(session: Session, machine: Machine) -> Machine:
 def lock_machine(session: Session, machine: Machine) -> contextlib.AbstractContextManager[None]:
     """Return what keeps every other process from this machine, and from launches of the same request."""
     name = lock_name(machine.key or machine.id)
-    if session.held(name):
+    if session.is_locked(name):
         session.waits(f"{machine.name}: another cloudgpu is at work on it; waiting for it")
-    return session.hold(name, wait=900)
+    return session.lock(name, wait=900)

@@ -41,7 +41,7 @@ def park(session: Session, machine: Machine, *, why: str, finish: bool = True) -
     if machine.terminated_at is None:
         with changing(unproved("end", machine.name)):
             machine = _end_keeping_disk(session, machine)
-        session.tell(f"{machine.name}: it has ended and is not billed for compute any more")
+        session.report(f"{machine.name}: it has ended and is not billed for compute any more")
     if not finish:
         return machine
     with changing(f"The disk of {machine.name} is kept, and is still being made an image. The next sync continues."):
@@ -60,7 +60,7 @@ def _end_keeping_disk(session: Session, machine: Machine) -> Machine:
     provider = session.provider_of(machine)
     if not isinstance(provider, Imageable):
         raise _cannot(machine)
-    session.tell(f"{machine.name}: ending it, its disk is kept")
+    session.report(f"{machine.name}: ending it, its disk is kept")
     count_before_end(session, machine)
     ask = partial(provider.end_keeping_disk, not_none(machine.provider_id))
     machine = _proved(session, machine, ask, keeping_disk=True)

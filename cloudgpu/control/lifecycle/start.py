@@ -95,7 +95,7 @@ def start(
     with lock_machine(session, machine), changing(may_start(machine, machine.name)):
         latest = to_start(session, machine)
         if latest.state in AWAKE:  # one that cannot be stopped, too: its comeback was interrupted
-            session.tell(f"{machine.name} is {latest.state} already; extend makes its lease longer")
+            session.report(f"{machine.name} is {latest.state} already; extend makes its lease longer")
             return latest
         admit_start(session, [latest], lease, override, no_guard=no_guard)
         return start_held(session, latest, lease)
@@ -143,7 +143,7 @@ def admit_start(
         provider = pausable(session, machine)
         timers.check_host(session, machine, lease.expires)
         for sentence in off_now(policy_of(session, machine).policy, machine, now):
-            session.tell(f"{machine.name}: {sentence}")
+            session.report(f"{machine.name}: {sentence}")
         prices, who = _new_price(session, machine, provider), by(session, machine, "start")
         wanted.append(_priced(row_until(machine, lease.renew_until), prices))
         lines += [
@@ -183,7 +183,7 @@ def _priced(wanted: Machine, prices: Sequence[Draft]) -> Machine:
 def start_held(session: Session, machine: Machine, lease: Lease) -> Machine:
     """Start a machine whose start was admitted, and return its row once that is accepted."""
     provider = pausable(session, machine)
-    session.tell(f"{machine.name}: starting")
+    session.report(f"{machine.name}: starting")
     try:
         _tag(provider, machine, lease)
         timers.before_start(session, session.ledger.machine(machine.id) or machine)

@@ -58,7 +58,7 @@ def guard(session: Session, machine: Machine, why: str) -> Machine:
     except CloudgpuError as error:
         early = _may_fire(machine, session.clock()) and not_none(machine.timer) < not_none(machine.renew_until)
         until = f" Until then it ends the machine at {_minute(not_none(machine.timer))}." if early else ""
-        session.tell(
+        session.report(
             f"{machine.name}: its timer in the cloud is not set ({error.message}) cloudgpu reap sets it.{until}"
         )
         return machine
@@ -79,7 +79,9 @@ def before_start(session: Session, machine: Machine) -> None:
             _set(session, provider, machine, "start")
     except CloudgpuError as error:
         if not _may_fire(machine, session.clock()):
-            session.tell(f"{machine.name}: its timer in the cloud is not set ({error.message}) cloudgpu reap sets it.")
+            session.report(
+                f"{machine.name}: its timer in the cloud is not set ({error.message}) cloudgpu reap sets it."
+            )
             return
         error.message += (
             f" It was not started: its timer of before would stop it at {_minute(not_none(machine.timer))}."
@@ -130,7 +132,9 @@ def within(session: Session, machine: Machine, lease: Lease) -> Lease:
     if limit is None or machine.renew_until is None or lease.renew_until <= limit + PRECISE:
         return lease
     last = min(limit.replace(microsecond=0), from_iso(machine.renew_until))
-    session.tell(f"{machine.name}: its timer was fixed at its launch, so it ends at {_minute(iso(last))} at the latest")
+    session.report(
+        f"{machine.name}: its timer was fixed at its launch, so it ends at {_minute(iso(last))} at the latest"
+    )
     return Lease(min(lease.expires, last), last)
 
 
@@ -163,7 +167,7 @@ def drop(session: Session, machine: Machine) -> Machine:
     try:
         return _dropped(session, provider, machine)
     except CloudgpuError as error:
-        session.tell(f"{machine.name}: its timer in the cloud stays until the next cloudgpu reap ({error.message})")
+        session.report(f"{machine.name}: its timer in the cloud stays until the next cloudgpu reap ({error.message})")
         return machine
 
 

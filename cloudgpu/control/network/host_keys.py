@@ -90,7 +90,7 @@ def pin_confirmed(session: Session, machine: Machine) -> bool:
     if key is None or key == before:
         return False
     known_hosts.pin(file, machine.id, key)
-    session.tell(f"{machine.name}: its host has another key than at the launch, which you have confirmed; pinned it")
+    session.report(f"{machine.name}: its host has another key than at the launch, which you have confirmed; pinned it")
     return True
 
 
@@ -111,7 +111,7 @@ def wait_for_key(session: Session, machine: Machine, deadline: datetime) -> None
     """
     if is_known(session, machine):
         return
-    session.tell(f"{machine.name}: reading its host key through the provider's API")
+    session.report(f"{machine.name}: reading its host key through the provider's API")
     pause: float = 1.0
     before: Sequence[str] = ()
     while not _pinned(session, machine, told := _told(session, machine), before):
@@ -138,7 +138,7 @@ def _told(session: Session, machine: Machine) -> Sequence[str]:
     try:
         return _reader(session, machine).host_keys(not_none(machine.provider_id))
     except ProviderUnavailable as error:
-        session.tell(f"{machine.name}: {error.message}; asking again")
+        session.report(f"{machine.name}: {error.message}; asking again")
         return ()
 
 

@@ -64,7 +64,7 @@ def network_again(session: Session, then: Network) -> Network:
     try:
         return replace(then, ssh_from=(caller_cidr(session),))
     except CallerUnknown:
-        session.tell(f"your public address could not be found; SSH is opened to {then.ssh_from[0]}, as before")
+        session.report(f"your public address could not be found; SSH is opened to {then.ssh_from[0]}, as before")
         return then
 
 

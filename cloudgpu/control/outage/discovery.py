@@ -59,7 +59,7 @@ def tagged(session: Session, fault: LedgerAway) -> Tagged:
 
     Raises `fault` where this home does not know the ledger's id.
     """
-    session.tell(f"{fault.message} Machines are looked for by their tags")
+    session.report(f"{fault.message} Machines are looked for by their tags")
     with going_on(session, fault) as aside:
         calls = _saved_calls(session, aside.id)
         accounts = sorted({*used_accounts(session), *(one.request.account for one in calls.values())})
@@ -70,7 +70,7 @@ def tagged(session: Session, fault: LedgerAway) -> Tagged:
         living, untold = _by_id(one for one in found if one.state is not State.TERMINATED)
         gaps += untold
         for gap in untold:
-            session.tell(f"{gap.scope} is left alone: {gap.why}")
+            session.report(f"{gap.scope} is left alone: {gap.why}")
         for machine, one in living.items():
             _add(rows, gaps, one.account, partial(_row_of, session, one, calls.get(machine)))
         for call in (call for machine, call in calls.items() if machine not in seen):

@@ -55,7 +55,7 @@ def notify_once(session: Session, error: CloudgpuError) -> None:
     try:
         outcomes = send_directly(session, _finding(error))
     except CloudgpuError as refused:
-        session.tell(f"no alert could be sent: {refused.message}")
+        session.report(f"no alert could be sent: {refused.message}")
         return
     if outcomes and all(one.why is not None for one in outcomes):
         with suppress(OSError):

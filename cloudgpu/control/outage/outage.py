@@ -69,7 +69,7 @@ def without_ledger(session: Session, machine: Machine, act: Callable[[Machine], 
         if session.apart:
             raise
         with going_on(session, error, [machine]) as aside:
-            session.tell(f"{machine.name}: {error.message} Continuing without it")
+            session.report(f"{machine.name}: {error.message} Continuing without it")
             result = act(machine)
             if aside.offer():
                 return result
@@ -126,17 +126,17 @@ def replay(session: Session) -> None:
     except (LedgerAway, LedgerMoved):
         return
     except (LedgerUnavailable, OSError) as error:
-        session.tell(f"what was done while the ledger was away still waits in {outbox.path}: {error}")
+        session.report(f"what was done while the ledger was away still waits in {outbox.path}: {error}")
         return
     if written:
         lines = "1 line" if written == 1 else f"{written} lines"
-        session.tell(f"the ledger is back: {lines} about what was done meanwhile were written")
+        session.report(f"the ledger is back: {lines} about what was done meanwhile were written")
 
 
 def tell_refused(session: Session, offered: Offered) -> None:
     """Say which lines the ledger refuses, why, and where they are kept."""
     if offered.refused:
-        session.tell(
+        session.report(
             f"{refused_sentence(session, offered.refused)} What was refused is kept in {offered.at}. {LOOK_AGAIN}"
         )
 

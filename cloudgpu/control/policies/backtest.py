@@ -50,8 +50,8 @@ def backtested(
 ) -> BacktestDocument:
     """Return what a policy (a name, or a YAML file) would have done since then: what `policy backtest` prints.
 
-    With `machine`, to that one alone. A cluster is evaluated as one: it is in use when any node is. Reads the ledger and
-    the samples kept here; asks nobody and changes nothing.
+    With `machine`, to that one alone. A cluster is evaluated as one: it is in use when any node is. Reads the ledger
+    and the samples kept here; asks nobody and changes nothing.
     Raises InvalidRequest for a fault in the policy or the options, InstanceNotFound for an unknown machine.
     """
     now = session.clock()

@@ -86,7 +86,7 @@ def checked(session: Session, files: Sequence[str]) -> PolicyCheckDocument:
     faults = [fault for fault in map(_fault_of, places) if fault is not None]
     faults += [] if files or faults else list(_unknown_names(session))
     for fault in faults[1:]:
-        session.tell(f"{fault.message} {fault.next or ''}".strip())
+        session.report(f"{fault.message} {fault.next or ''}".strip())
     if faults:
         raise faults[0]
     return {"checked": [str(place) for place in places]}

@@ -87,9 +87,9 @@ def _found(session: Session, name: str) -> Found:
     found = policy_named(session, name)
     if found.origin:
         unused = unused_file(session, name)
-        session.tell(f"the policy {name} is from {found.origin}" + (f"; {unused} does not count" if unused else ""))
+        session.report(f"the policy {name} is from {found.origin}" + (f"; {unused} does not count" if unused else ""))
     elif found.path.parent != data_dir("policies"):  # a project's is not what the user may think of by this name
-        session.tell(f"the policy {found.policy.name} is from {found.path}")
+        session.report(f"the policy {found.policy.name} is from {found.path}")
     return found
 
 

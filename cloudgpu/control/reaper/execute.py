@@ -70,7 +70,7 @@ def _side_by_side(session: Session, ways: Sequence[Callable[[Session], Outcome]]
         return outcome
 
     def beside(way: Callable[[Session], Outcome]) -> Outcome:
-        with session.beside() as own:
+        with session.for_thread() as own:
             return way(own)
 
     with Pool(len(ways)) as pool:

@@ -133,7 +133,7 @@ def _reaped(session: Session, request: ReapOptions, begun: datetime) -> Pass:
     with ExitStack() as held:
         held.enter_context(session.for_the_lab())
         try:
-            held.enter_context(session.hold(LOCK, wait=False))
+            held.enter_context(session.lock(LOCK, wait=False))
         except LedgerUnavailable:
             raise
         except ProviderUnavailable as other:
@@ -242,7 +242,7 @@ def _renewed_and_ended(session: Session, judged: _Judged) -> tuple[tuple[list[Do
     seen, decisions, apart = judged.seen, judged.decisions, bool(judged.sight.unanswered)
 
     def beside() -> tuple[list[Done], list[Left]]:
-        with session.beside() as own:
+        with session.for_thread() as own:
             return renew(own, seen, decisions)
 
     if not (any(one.ends for one in decisions) and any(one.do is Do.RENEW for one in decisions)):

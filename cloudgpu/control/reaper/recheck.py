@@ -45,7 +45,7 @@ def cluster_rows(session: Session, seen: Sequence[Seen], *, at_work: bool = True
     if at_work:
         return rows
     locks = {lock_of(row) for row in rows}
-    busy = {name for name in locks if session.held(name)}
+    busy = {name for name in locks if session.is_locked(name)}
     return [row for row in rows if lock_of(row) not in busy]
 
 
@@ -67,7 +67,7 @@ def each_alone(session: Session, items: Sequence[Item]) -> Iterator[tuple[list[I
 
 def _is_taken(session: Session, name: str, locks: ExitStack) -> bool:
     try:
-        locks.enter_context(session.hold(name, wait=False))
+        locks.enter_context(session.lock(name, wait=False))
     except LedgerUnavailable:
         raise
     except ProviderUnavailable:

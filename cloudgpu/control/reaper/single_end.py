@@ -37,7 +37,7 @@ def end_each(session: Session, items: Sequence[Item], judge: Judge, check: Calla
         return outcome
 
     def in_session_of_its_own(item: Item) -> Outcome:
-        with session.beside() as own:
+        with session.for_thread() as own:
             return _ended(own, item, judge, check)
 
     with Pool(LANES) as pool:
@@ -47,7 +47,7 @@ def end_each(session: Session, items: Sequence[Item], judge: Judge, check: Calla
 
 
 def _ended(session: Session, item: Item, judge: Judge, check: Callable[[], None]) -> Outcome:
-    if session.held(lock_of(item.machine)):
+    if session.is_locked(lock_of(item.machine)):
         return Outcome(spared=[busy(item)])
     ends, outcome = judged_again(session, [item], judge) if is_stale(session, item) else ([item], Outcome())
     for one in ends:

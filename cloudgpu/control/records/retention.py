@@ -142,7 +142,7 @@ def _once(session: Session, machine: Machine) -> Callable[[str], None]:
     def tell(sentence: str) -> None:
         if sentence not in told:
             told.add(sentence)
-            session.tell(f"{machine.name}: {sentence}")
+            session.report(f"{machine.name}: {sentence}")
 
     return tell
 
@@ -203,7 +203,7 @@ def superseded(session: Session, machine: Machine) -> Machine:
     except LedgerUnavailable:
         raise
     except CloudgpuError as error:
-        session.tell(f"{machine.name}: its image could not be removed yet, ls --refresh does it ({error.message})")
+        session.report(f"{machine.name}: its image could not be removed yet, ls --refresh does it ({error.message})")
         return machine
 
 

@@ -64,7 +64,7 @@ def saved(session: Session, one: Orphan) -> ProviderResource:
         TAG_OWNER: tag_value(one.origin.owner),
         TAG_PROJECT: tag_value(one.origin.project),
     } | ({TAG_ID: one.origin.id} if one.origin.id else {})
-    session.tell(f"making the image {name} of {one.id} ({one.size_gb} GB)")
+    session.report(f"making the image {name} of {one.id} ({one.size_gb} GB)")
     deadline, pause, last = session.clock() + SAVED_WITHIN, 0.5, "it is still being made"
     silence = Silence(session.clock)
     while True:
@@ -117,7 +117,7 @@ def clean(session: Session, found: Iterable[Orphan], *, snapshot: bool = False) 
     going, others = _told_apart(session, [one for one in found if one.do is not Do.STAY])
     ended: dict[str, Cleaned] = {}
     left = "Some orphaned resources are removed, some are not. Run the same command again to continue."
-    with session.hold(ONE_AT_A_TIME, wait=False), changing(left):
+    with session.lock(ONE_AT_A_TIME, wait=False), changing(left):
         outcomes = [Cleaned(one, gone=False) for one in others]
         for one in sorted(going, key=_place):
             if one.do is Do.END and one.machine is not None:
@@ -194,14 +194,14 @@ def _removed(session: Session, one: Orphan, *, snapshot: bool) -> Cleaned:
     """Remove one thing. Raises InvalidRequest where it stays, StopUnproved or ProviderUnavailable."""
     row, image = one.machine, None
     _check_free(session, row)
-    with session.hold(lock_name(row.key or row.id), wait=0) if row else nullcontext():
-        with nullcontext() if row else session.hold(CLEANING, wait=5):
+    with session.lock(lock_name(row.key or row.id), wait=0) if row else nullcontext():
+        with nullcontext() if row else session.lock(CLEANING, wait=5):
             if not _may_go(session, one):
                 return Cleaned(one, gone=True)  # others have removed it
             if snapshot and one.what == Kind.DISK:
                 image = saved(session, one)
                 _may_go(session, one)  # that took its time
-            session.tell(f"removing the {one.what.replace('_', ' ')} {one.id}")
+            session.report(f"removing the {one.what.replace('_', ' ')} {one.id}")
             _ask(session, one)
         left = _prove(session, one)
         _record(session, one, row.id if row else "orphans", one.why, image)
@@ -211,7 +211,7 @@ def _removed(session: Session, one: Orphan, *, snapshot: bool) -> Cleaned:
 
 
 def _check_free(session: Session, machine: Machine | None) -> None:
-    if machine is not None and session.held(lock_name(machine.key or machine.id)):
+    if machine is not None and session.is_locked(lock_name(machine.key or machine.id)):
         raise InvalidRequest(f"something is under way at {machine.name}", field="name", value=machine.name)
 
 

@@ -209,7 +209,7 @@ def _saved(session: Session, provider: Imageable, machine: Machine, name: str, *
     full_name = f"cloudgpu-{session.ledger.id}-{name}"
     deadline, pause, last = session.clock() + SAVED_WITHIN, 0.5, "it is still being made"
     silence = Silence(session.clock)
-    session.tell(f"{machine.name}: making the image {name}")
+    session.report(f"{machine.name}: making the image {name}")
     while True:
         try:
             with gone_if_terminated(session, machine):

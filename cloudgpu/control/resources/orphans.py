@@ -61,7 +61,7 @@ def survey(session: Session, request: CleanupOptions, *, region: str | None = No
         look = sync_accounts(session, accounts, retained=True)
         answers = [one.result() for one in more]
     for sentence in look.sentences:
-        session.tell(sentence)
+        session.report(sentence)
     rows = _named_here(session)
     resources = [*look.resources, *(resource for answer in answers for resource in answer.resources)]
     resources += [resource for answer in answers for resource in _timers(session, answer, rows)]
@@ -176,7 +176,9 @@ def _known(
     named = {resource.tags.get(TAG_ID) for resource in resources}
     in_question = [machine for machine in machines if machine.id in named or machine.terminated_at is None]
     busy = (
-        machine for machine in in_question if machine.id != but and session.held(lock_name(machine.key or machine.id))
+        machine
+        for machine in in_question
+        if machine.id != but and session.is_locked(lock_name(machine.key or machine.id))
     )
     return Known(
         ledger=session.ledger.id,

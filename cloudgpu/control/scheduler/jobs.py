@@ -89,7 +89,7 @@ def make_pass(session: Session, every: timedelta) -> str:
     from cloudgpu.control.reaper.reaper import ReapOptions, reap
 
     try:
-        with session.hold(WATCHES, wait=False):
+        with session.lock(WATCHES, wait=False):
             if _pass_due(session, every) > session.clock():
                 return ""
             swept = sweep_due(last_pass(session.ledger), zone_of(session.settings.tz), session.clock())

@@ -73,7 +73,7 @@ def status_value(session: Session, every: timedelta) -> WatchDocument:
         "watching": [
             {"pid": one.pid, "since": one.since, "every_s": one.every_s, "metrics": one.metrics} for one in here
         ],
-        "running": session.held(LOCK),
+        "running": session.is_locked(LOCK),
         "last_run": passes(session),
         "next_at": iso(_next(session, machines, often, now)) if here else None,
         "overdue": overdue(session, machines),

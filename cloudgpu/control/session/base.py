@@ -50,11 +50,11 @@ class SessionBase:
     settings: Settings
     ledger: Ledger
     clock: Callable[[], datetime] = utc_now
-    tell: Tell = silent
+    report: Tell = silent
     pause: Callable[[float], None] = time.sleep  # seconds between two looks
     _providers: dict[str, Provider] = field(default_factory=dict)
     found: set[str] = field(default_factory=set)  # accounts of clouds that config.toml does not name
-    tell_waits: Tell | None = None  # who is told what is waited for, where `tell` tells nobody
+    tell_waits: Tell | None = None  # who is told what is waited for, where `report` tells nobody
     for_lab: bool = False  # a pass is under way, which acts for the lab, whoever runs it
     apart: bool = False  # the ledger is away, and what stands in for it waits to be written
     alerts_told: tuple[Event, AlertState] | None = None  # what `alerts` has folded of its lines, up to this one
@@ -153,10 +153,10 @@ class SessionBase:
 
     def waits(self, sentence: str) -> None:
         """Say what is waited for, also where nothing else is said."""
-        (self.tell_waits or self.tell)(sentence)
+        (self.tell_waits or self.report)(sentence)
 
     def _told(self, sentence: str) -> None:
-        self.tell(sentence)  # whatever that is by then: a session is opened before a verb says how it speaks
+        self.report(sentence)  # whatever that is by then: a session is opened before a verb says how it speaks
 
     def account(self, name: str) -> Account | None:
         """Return the account called `name`, None for none such.
@@ -185,7 +185,7 @@ class SessionBase:
         )
 
     @contextmanager
-    def hold(self, name: str, *, wait: bool | float) -> Iterator[None]:
+    def lock(self, name: str, *, wait: bool | float) -> Iterator[None]:
         """Hold the lock `name` alone, among this home's processes and among all clients of a shared ledger.
 
         Each waits for ever (True), not at all, or so many seconds. Raises ProviderUnavailable when somebody else
@@ -201,7 +201,7 @@ class SessionBase:
             both.enter_context(self.ledger.hold(name, wait=wait))
             yield
 
-    def held(self, name: str) -> bool:
+    def is_locked(self, name: str) -> bool:
         """Say whether a living process holds the lock `name`, this one too, here or at another client."""
         with suppress(*[LedgerUnavailable] if self.apart else []):
             return locks.held(self.home.locks, name) or self.ledger.held(name)

@@ -28,7 +28,7 @@ _LOOKS = ("ledger_opened", "account_synced")  # the lines that looking alone wri
 
 @dataclass
 class Session(SessionBase):
-    """What every verb works with. `tell` is given one sentence per stage; `clock` returns aware UTC."""
+    """What every verb works with. `report` is given one sentence per stage; `clock` returns aware UTC."""
 
     def provider_of(self, machine: Machine) -> Provider:
         """Return the provider of the account to which this machine belongs, by that account's identity.
@@ -48,7 +48,7 @@ class Session(SessionBase):
         return account_here(self, machine)
 
     @contextmanager
-    def beside(self) -> Iterator[Session]:
+    def for_thread(self) -> Iterator[Session]:
         """Yield a session with a ledger connection of its own and the same providers, for another thread.
 
         What stands in for a ledger that is away is shared by all of them.
@@ -63,7 +63,7 @@ class Session(SessionBase):
             ledger.close()
 
     def _own(self, ledger: Ledger) -> Session:
-        own = Session(self.home, self.settings, ledger, self.clock, self.tell, self.pause, self._providers)
+        own = Session(self.home, self.settings, ledger, self.clock, self.report, self.pause, self._providers)
         own.found, own.tell_waits = self.found, self.tell_waits
         own.for_lab, own.apart = self.for_lab, self.apart
         return own
@@ -136,7 +136,7 @@ class Session(SessionBase):
         wanted = self.settings.template if name is None else name
         template = load_template(wanted, search=self.template_paths(), settings=self.settings.templates)
         if template.path.parent != data_dir("templates"):  # a project's runs what its author wrote
-            self.tell(f"the template {template.name} is from {template.path}")
+            self.report(f"the template {template.name} is from {template.path}")
         return template
 
     def integrity_problem(self) -> str | None:

@@ -84,7 +84,7 @@ def verified(session: Session, *, agree: Callable[[str], None]) -> VerifyDocumen
     faults = found.faults
     if doubt is None and found.rebuildable:  # another cloudgpu folded them, or somebody changed them
         session.ledger.rebuild()
-        session.tell(f"{faults[0]} The entries are complete: it was rebuilt from them.")
+        session.report(f"{faults[0]} The entries are complete: it was rebuilt from them.")
         found = session.ledger.verify()
     if found.faults and doubt is None:
         raise LedgerUnavailable(
@@ -107,12 +107,12 @@ def verified(session: Session, *, agree: Callable[[str], None]) -> VerifyDocumen
     agree(doubt)
     settled = settle_ledger(session, doubt)
     for sentence in settled.look.sentences:
-        session.tell(sentence)
-    session.tell(
+        session.report(sentence)
+    session.report(
         "Budgets that were set or changed in a part that was missing are not known any more: cloudgpu budget ls"
     )
     if session.ledger.sharing() is not None:
-        session.tell(
+        session.report(
             "Accounts that only a colleague has are known after a look from there: have each of them run "
             "cloudgpu ls --refresh"
         )

@@ -130,13 +130,13 @@ class _Trial:
             return
         try:
             if row.terminated_at is None:
-                self.session.tell(f"{row.name}: ending what the check has launched")
+                self.session.report(f"{row.name}: ending what the check has launched")
                 self._step("down", lambda: end(self.session, row, why="the live check is over"), "proved gone")
             self._step("leftovers", lambda: self._nothing_left(row))
         except _FailedStage:
             self.left.append(f"{row.name} may still be billed: cloudgpu down {row.name}")
         except BaseException:
-            self.session.tell(f"{row.name} may still be billed. Run: cloudgpu down {row.name}")
+            self.session.report(f"{row.name} may still be billed. Run: cloudgpu down {row.name}")
             raise
 
     def result(self) -> Trial:

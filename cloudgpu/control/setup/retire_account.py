@@ -195,7 +195,7 @@ def _look(session: Session, account: str, *, configured: bool) -> list[str]:
     """Look at an account; return what of this ledger costs there, or can, beside its rows."""
     look, provider = sync_accounts(session, [account], retained=True), session.provider(account)
     for sentence in look.sentences:
-        session.tell(sentence)
+        session.report(sentence)
     beside = provider.orphans() if isinstance(provider, HasOrphans) and not look.unanswered else ResourceListing(())
     here = (gap for gap in look.unanswered if not isinstance(gap, Elsewhere))  # a colleague's account of that name
     for gap in (*here, *beside.unanswered):

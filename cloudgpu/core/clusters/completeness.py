@@ -45,8 +45,8 @@ def part_of_gang(machines: Sequence[Machine], now: datetime) -> bool:
     """Say whether some machines of a cluster live though others of its launch never did, or were ended for good.
 
     `machines` are all machines of one cluster that the ledger knows, also those that were refused or have ended. It is
-    no part while a launch or an end may still be on its way: for GRACE after the latest one. A command that still works on
-    it holds its lock, which the caller checks. A node that was lost makes no part: `lost` says that.
+    no part while a launch or an end may still be on its way: for GRACE after the latest one. A command that still works
+    on it holds its lock, which the caller checks. A node that was lost makes no part: `lost` says that.
     """
     return bool(why_part(machines, now))
 

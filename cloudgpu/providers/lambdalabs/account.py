@@ -58,7 +58,7 @@ def _firewall(lam: Lambda) -> Finding:
 
 
 def _ends() -> Finding:
-    says = "nothing at Lambda ends a machine by itself: after a shutdown it is still billed, and there is no stop and no timer"
+    says = "nothing at Lambda ends a machine by itself: a shutdown does not end billing, and there is no stop or timer"
     return Finding("ends at Lambda", None, says, "Run: cloudgpu cron install, on a computer that is always on")
 
 

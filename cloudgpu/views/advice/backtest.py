@@ -28,8 +28,8 @@ LEFT_OUT = (
     "are not replayed."
 )
 CLUSTERS = (
-    "A cluster is evaluated as one: it is in use when any node is. Queues are not recorded, so a job counts once a node "
-    "works on it."
+    "A cluster is evaluated as one: it is in use when any node is. Queues are not recorded, so a job counts once a "
+    "node works on it."
 )
 PARKED = "Some of the ends park a machine or end it: what its image would cost, or its disk no longer, is in no sum."
 

@@ -103,7 +103,7 @@ def _of_speed(story: Story) -> Iterator[str]:
     machines = [] if story.history is None else [one for one in story.history.machines if one.gpus and sum(one.all)]
     unknown = sorted({one.gpu for one in machines if one.speed.rests is Rests.SAME and not _is_its(one, story)})
     if unknown:
-        yield f"How fast they are compared with the desktop's GPU is not known, and counted as the same: {few(unknown)}."
+        yield f"Their speed compared with the desktop's GPU is not known, and counts as the same: {few(unknown)}."
     rests = sorted({f"{one.gpu} by {one.speed.rests}" for one in machines if one.speed.rests is not Rests.SAME})
     if rests:
         yield f"Hours are scaled by speed at {story.work}: {few(rests)}."

@@ -117,7 +117,7 @@ def test_a_ledger_is_not_moved_under_a_command_that_is_at_work(used: Program, tm
     session = open_session({"CLOUDGPU_HOME": str(used.home)})
     row = session.find("otter")
     url = f"sqlite://{tmp_path}/new/ledger.db"
-    with session.hold(lock_name(row.key), wait=1):
+    with session.lock(lock_name(row.key), wait=1):
         busy = used("ledger", "move", url, "--yes")
         assert (busy.code, "at work on otter" in busy.err) == (8, True)
         assert session.ledger.moved() is None

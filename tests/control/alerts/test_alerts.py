@@ -268,7 +268,7 @@ def test_a_crash_between_sending_and_writing_it_down_sends_it_twice_and_loses_no
 
 def test_while_another_command_sends_nothing_is_sent_twice(lab_to, web):
     lab = lab_to(json_of(web))
-    with lab.session.hold(LOCK, wait=False):
+    with lab.session.lock(LOCK, wait=False):
         found = deliver(lab.session, [LAB80])
     assert (found.raised, found.outcomes, found.waiting, web.got) == ((LAB80.key,), (), 1, [])
     assert "alerts are not sent now" in lab.said[-1]

@@ -266,7 +266,7 @@ def test_a_look_frees_what_a_killed_start_holds_back_only_where_it_has_surely_no
     sync_all(lab.session)
     assert counted() > price * 7
     lab.later(minutes=1, seconds=1)
-    with lab.session.hold(lock_name(row.key), wait=False):  # as a start that is at it
+    with lab.session.lock(lock_name(row.key), wait=False):  # as a start that is at it
         sync_all(lab.session)
     assert counted() > price * 7
     sync_all(lab.session)

@@ -107,7 +107,7 @@ def test_a_hold_beyond_the_lease_is_held_against_the_credit_and_its_release_is_n
 
 def test_credit_that_cannot_be_read_refuses_no_extension_and_that_is_said(paid):
     machine, told = paid.up(), []
-    paid.session.tell = told.append
+    paid.session.report = told.append
     paid.closed()
     longer = paid.extend(machine, 40)
     assert from_iso(longer.expires) - from_iso(machine.expires) == 40 * HOUR

@@ -32,7 +32,7 @@ def line(lab, capsys, monkeypatch):
 
 
 def _telling(session, more):
-    session.tell = more.get("tell", session.tell)
+    session.report = more.get("tell", session.report)
     return session
 
 

@@ -267,7 +267,7 @@ def test_a_ledger_from_a_backup_goes_on_and_never_runs_the_command_twice_at_once
     restore(world.session.ledger, copy, even_if_older=True)
     world.session.ledger.close()
     world.session = world.opened()
-    verified(world.session, agree=world.session.tell)
+    verified(world.session, agree=world.session.report)
     if runs_before:  # the machine is gone; what this computer wrote down of the job's end is put back
         world.child(job)
         found = world.now(job)

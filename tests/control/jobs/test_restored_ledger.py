@@ -46,7 +46,7 @@ class Past:
         restore(self.lab.session.ledger, self.copy, even_if_older=True)
         self.lab.session.ledger.close()
         self.lab.session = self.lab.opened()
-        verified(self.lab.session, agree=self.lab.session.tell)
+        verified(self.lab.session, agree=self.lab.session.report)
         return self.lab.session
 
 

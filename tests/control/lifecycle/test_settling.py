@@ -73,7 +73,7 @@ def test_sums_that_are_not_what_the_lines_say_are_made_anew_and_said(lab):
     assert [row.name for row in lab.opened().ledger.machines()] == ["other"]
     lab.session = lab.opened()
     said = []
-    lab.session.tell = said.append
+    lab.session.report = said.append
     found = verified(lab.session, agree=said.append)
     assert "is not what its lines say" in found["errors"][0]
     assert not found["settled"]

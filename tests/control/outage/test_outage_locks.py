@@ -93,17 +93,17 @@ def test_who_can_only_read_the_ledger_holds_its_locks_all_the_same(laptop):
     ada, bob = laptop("ada"), laptop("bob")
     ada.up(name="fox")
     one, other = ada.opened(), bob.opened()
-    with apart(one), one.hold("reaper", wait=False):
-        assert other.held("reaper")
-        with pytest.raises(ProviderUnavailable, match="at work on 'reaper'"), other.hold("reaper", wait=False):
+    with apart(one), one.lock("reaper", wait=False):
+        assert other.is_locked("reaper")
+        with pytest.raises(ProviderUnavailable, match="at work on 'reaper'"), other.lock("reaper", wait=False):
             pass
         one.check_hold("reaper")
         _cut_all(ada.url)
         with pytest.raises(LedgerUnavailable, match="broke while it held the lock"):
             one.check_hold("reaper")
-    with other.hold("reaper", wait=False), apart(one):
-        assert one.held("reaper")
-        with pytest.raises(ProviderUnavailable, match="at work on 'reaper'"), one.hold("reaper", wait=False):
+    with other.lock("reaper", wait=False), apart(one):
+        assert one.is_locked("reaper")
+        with pytest.raises(ProviderUnavailable, match="at work on 'reaper'"), one.lock("reaper", wait=False):
             pass
 
 
@@ -120,11 +120,11 @@ def test_two_homes_of_one_user_are_kept_apart_while_the_server_is_down(laptop, p
     other.ledger.append([])
     postgres.kill()
     try:
-        with apart(one), one.hold("reaper", wait=False), apart(other):
-            assert other.held("reaper")
-            with pytest.raises(ProviderUnavailable, match="at work on 'reaper'"), other.hold("reaper", wait=False):
+        with apart(one), one.lock("reaper", wait=False), apart(other):
+            assert other.is_locked("reaper")
+            with pytest.raises(ProviderUnavailable, match="at work on 'reaper'"), other.lock("reaper", wait=False):
                 pass
-            with other.hold("another", wait=False):
+            with other.lock("another", wait=False):
                 pass
     finally:
         postgres.start()
@@ -136,5 +136,5 @@ def test_two_passes_of_one_home_are_kept_apart_where_no_file_of_a_lock_can_be_ma
     one.home.locks.rmdir()
     one.home.locks.write_text("in the way, as a full disk is")
     refused = pytest.raises(ProviderUnavailable, match="at work on 'reaper'")
-    with apart(one), one.hold("reaper", wait=False), apart(other), refused, other.hold("reaper", wait=False):
+    with apart(one), one.lock("reaper", wait=False), apart(other), refused, other.lock("reaper", wait=False):
         pass

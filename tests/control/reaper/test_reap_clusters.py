@@ -244,7 +244,7 @@ def test_a_part_of_a_launch_is_ended_once_its_grace_is_over_and_nobody_works_on_
     row = fleet.machine("train-0")
     assert len(fleet.machines()) == 3
     assert fleet.idle(minutes=9).ended == ()
-    with fleet.session.hold(lock_of(row), wait=False):
+    with fleet.session.lock(lock_of(row), wait=False):
         found = fleet.idle(minutes=9)
         assert (found.ended, {one.do for one in found.decisions}) == ((), {Do.KEEP})
     for _ in range(3):

@@ -19,7 +19,7 @@ from cloudgpu.errors import AuthFailed, InstanceNotFound, ProviderUnavailable
 def before_the_lock(fleet, monkeypatch, do):
     """Let `do` be what another process does just before a pass takes the machine's lock; return each taking of it."""
     session, lock, taken = fleet.session, lock_of(fleet.machine()), []
-    held = session.hold
+    held = session.lock
 
     @contextmanager
     def hold(name, *, wait):
@@ -29,7 +29,7 @@ def before_the_lock(fleet, monkeypatch, do):
         with held(name, wait=wait):
             yield
 
-    monkeypatch.setattr(session, "hold", hold, raising=False)
+    monkeypatch.setattr(session, "lock", hold, raising=False)
     return taken
 
 

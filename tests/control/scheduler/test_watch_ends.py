@@ -33,7 +33,7 @@ class Slow:
         self.thread = threading.Thread(target=lambda: self.result.append(self.watch.run()))
 
     def work(self, session):
-        with session.hold("reaper", wait=False):
+        with session.lock("reaper", wait=False):
             for _ in range(self.stops):
                 session.check_hold("reaper")
                 self.begun += 1
@@ -113,7 +113,7 @@ def test_the_fault_that_ends_a_pass_is_none_of_the_ledger(slow, tmp_path):
     """Else nobody could write down that the pass was broken off."""
     watch = Watch({"CLOUDGPU_HOME": str(tmp_path)}, every=timedelta(hours=1), prices=None, tell=print)
     watch.end()
-    with watch._opened() as session, session.hold("x", wait=False), pytest.raises(ProviderUnavailable) as fault:
+    with watch._opened() as session, session.lock("x", wait=False), pytest.raises(ProviderUnavailable) as fault:
         session.check_hold("x")
     assert not isinstance(fault.value, LedgerUnavailable)
 

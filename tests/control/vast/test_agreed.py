@@ -50,7 +50,7 @@ def test_who_agrees_within_a_minute_is_asked_once_and_nothing_is_read_again(vast
 
 def test_a_price_that_rose_meanwhile_is_shown_and_asked_for_until_it_stands(person):
     one, said = person(61, 2, 2), []
-    one.session.tell = said.append
+    one.session.report = said.append
     _, plan = one.agrees()
     assert "it is $0.6800 an hour now, no longer $0.3400." in said[0]
     assert one.shown == ["$0.34", "$0.68", "$1.36"]

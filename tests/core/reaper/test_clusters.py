@@ -1,4 +1,4 @@
-"""A cluster is evaluated as one: whatever its nodes do, one decision holds for all of them, and no part of it is ended."""
+"""A cluster is evaluated as one: whatever its nodes do, one decision holds for all of them, and no part is ended."""
 
 from __future__ import annotations
 
