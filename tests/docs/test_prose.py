@@ -95,3 +95,13 @@ def test_a_page_with_more_faults_than_it_may_have_fails(tmp_path):
 def test_the_pages_have_no_more_faults_than_they_may(read):
     measures = prose.measure(read)
     assert [one for one in measures if len(one.faults) > prose.ALLOWED.get(one.page, 0)] == []
+
+
+def test_a_sentence_that_reaches_the_user_through_a_name_is_read(tmp_path, monkeypatch):
+    (tmp_path / "cloudgpu").mkdir()
+    module = (
+        '"""It stands here as told."""\nsays = f"It stands beside {1}."\nsql = "SELECT thing FROM things WHERE told"\n'
+    )
+    (tmp_path / "cloudgpu" / "one.py").write_text(f'{module}names = "stands beside told things".split()\n')
+    monkeypatch.setattr(prose, "ROOT", tmp_path)
+    assert [(one.line, one.text) for one in prose.error_passages()] == [(2, "It stands beside CODE.")]

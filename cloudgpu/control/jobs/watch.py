@@ -70,8 +70,8 @@ def carry_to_end(
     """Carry these jobs on, side by side, until nothing is left to do for any of them, or until this time.
 
     A step that has begun by then is taken to its end. What goes wrong with one is reported (`session.report`),
-    tried again, and keeps no other on. `environ` has the values of secrets. KeyboardInterrupt passes: the jobs go on. Raises
-    LedgerUnavailable.
+    tried again, and keeps no other on. `environ` has the values of secrets. KeyboardInterrupt passes: the
+    jobs keep running. Raises LedgerUnavailable.
     """
     shares = [jobs[first::MAX_SHARES] for first in range(min(MAX_SHARES, len(jobs)))]
 

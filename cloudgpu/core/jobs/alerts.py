@@ -138,8 +138,8 @@ def late_finding(job: Job, at: Position) -> Finding:
         waits_key(job, "late"),
         "job late",
         f"Job {job.name} does not fit its deadline any more",
-        f"{left} of work are left, and {time} to the deadline. It keeps running, on demand where it has to. Its progress, "
-        f"or --work, says how long it takes. To end it: cloudgpu cancel {job.name}",
+        f"{left} of work are left, and {time} to the deadline. It keeps running, on demand where it has to. Its "
+        f"progress, or --work, says how long it takes. To end it: cloudgpu cancel {job.name}",
         _facts(job),
         urgent=True,
     )
