@@ -25,6 +25,7 @@ from cloudgpu.cli.render import (
     while_stopped,
     without_price,
 )
+from cloudgpu.core.model.machine import is_owned
 from cloudgpu.core.values.times import from_iso
 
 if TYPE_CHECKING:
@@ -66,8 +67,6 @@ def _timer(found: Guards) -> str:
 
 def _has_no_cloud(value: MachineDocument) -> bool:
     """Say whether there is no timer, nor a cloud that could have one."""
-    from cloudgpu.core.model.machine import is_owned
-
     return is_owned(value["provider"]) and value["guards"]["timer_is"] == "none"
 
 
@@ -91,8 +90,6 @@ def guard_lines(values: Sequence[MachineDocument], last_pass: str | None, now: d
 
 def line(value: MachineDocument) -> str:
     """Return one machine in one line: what, where, price, and its lease, or that it is off."""
-    from cloudgpu.core.model.machine import is_owned
-
     spot = " spot" if value["market"] == "spot" else ""
     at = value["provider"] if is_owned(value["provider"]) else f"{value['provider']} {value['zone']}"
     usd = value["price"] and value["price"]["usd_per_hour"]
@@ -149,8 +146,6 @@ def answer(value: MachineDocument, now: datetime) -> str:
 
 
 def _has_no_bill(value: MachineDocument) -> bool:
-    from cloudgpu.core.model.machine import is_owned
-
     return is_owned(value["provider"])
 
 
@@ -215,7 +210,6 @@ def machine(value: MachineDocument, now: datetime) -> str:
     """Return all that `show -v` says of one machine."""
     address = value["address"]
     access = f"{address['user']}@{address['host']} port {address['port']}" if address else None
-    from cloudgpu.core.model.machine import is_owned
 
     owned = is_owned(value["provider"])
     billed = "" if owned else " (billed)" if value["billed"] else " (not billed)"
@@ -251,8 +245,6 @@ def machine(value: MachineDocument, now: datetime) -> str:
 
 def _market(value: MachineDocument) -> str:
     """Return on which market a machine was bought; nothing for one that was not."""
-    from cloudgpu.core.model.machine import is_owned
-
     return (
         ""
         if is_owned(value["provider"]) and value["market"] == "on_demand"

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cloudgpu.cli.common import Format, Output, emit, open_here
+from cloudgpu.cli.render import dollars, facts, paragraph, rounded, table
+from cloudgpu.core.values.times import minute
 
 if TYPE_CHECKING:
     from cloudgpu.views.documents.automation.backtest import Amount, BacktestDocument, ReplayedStop, ReplayedWork
@@ -41,8 +43,6 @@ def command(
 
 def text(value: BacktestDocument) -> str:
     """Return what is not known, what was saved, and each end, in 80 columns."""
-    from cloudgpu.cli.render import paragraph
-
     parts = [paragraph(_head(value)), paragraph(_blind(value))]
     if value["hours"]:
         parts.append(_sums(value))
@@ -55,8 +55,6 @@ def text(value: BacktestDocument) -> str:
 
 
 def _head(value: BacktestDocument) -> str:
-    from cloudgpu.core.values.times import minute
-
     period = f"{minute(value['since'])} to {minute(value['until'])}"
     return f"The policy {value['policy']} ({value['file']}) from {period}, a pass every {_span(value['every_s'])}."
 
@@ -77,8 +75,6 @@ def _blind(value: BacktestDocument) -> str:
 
 
 def _sums(value: BacktestDocument) -> str:
-    from cloudgpu.cli.render import facts
-
     saved, cost = value["savings"], value["cost"]
     return facts(
         [
@@ -99,7 +95,6 @@ def _really(value: BacktestDocument) -> int:
 def _starts(value: BacktestDocument) -> str | None:
     if not value["restarts"]:
         return None
-    from cloudgpu.cli.render import dollars
 
     return (
         f"{_count(value['restarts'], 'time')} somebody came back and would have had to start it again: that takes "
@@ -114,8 +109,6 @@ def _killed(value: BacktestDocument) -> str:
 
 
 def _stops(value: BacktestDocument) -> str:
-    from cloudgpu.cli.render import dollars, table
-
     rows = [
         [
             _short(one["name"]),
@@ -140,8 +133,6 @@ def _then(one: ReplayedStop) -> str:
 
 
 def _kill(one: ReplayedStop, work: ReplayedWork) -> str:
-    from cloudgpu.core.values.times import minute
-
     return (
         f"{one['name']}: {', '.join(work['what'])} was running at {minute(one['at'])} and went on for "
         f"{_span(work['seconds'])} until {minute(work['until'])}; it would have been ended then ({one['rule']}: "
@@ -150,8 +141,6 @@ def _kill(one: ReplayedStop, work: ReplayedWork) -> str:
 
 
 def _money(amount: Amount) -> str:
-    from cloudgpu.cli.render import dollars
-
     if amount["usd"] is None:
         return "? (no price is known)"
     shown = dollars(amount["usd"])
@@ -165,8 +154,6 @@ def _of(part: str | None, whole: str | None) -> str:
 
 
 def _span(seconds: float) -> str:
-    from cloudgpu.cli.render import rounded
-
     return rounded(timedelta(seconds=seconds).total_seconds())
 
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cloudgpu.cli.automation.cron_text import show_text, trial_text
 from cloudgpu.cli.common import Format, Output, Yes, confirm, emit, open_here
-from cloudgpu.errors import ProviderUnavailable
+from cloudgpu.errors import InvalidRequest, ProviderUnavailable
 
 if TYPE_CHECKING:
     from cloudgpu.control.scheduler.cron import Change
@@ -73,8 +74,6 @@ def command(
 
 def _check(action: Action, of_install: dict[str, Any], *, crontab: bool, systemd: bool) -> None:
     """Refuse what does not belong to the action, so that nothing is silently left out."""
-    from cloudgpu.errors import InvalidRequest
-
     given = [] if action is Action.INSTALL else [option for option, value in of_install.items() if value]
     if given:
         message = f"{given[0]} belongs to cron install, not to cron {action}."
@@ -121,7 +120,6 @@ def _change_text(value: CronChangeDocument, change: Change) -> str:
 
 
 def _show(session: Session, output: Format) -> None:
-    from cloudgpu.cli.automation.cron_text import show_text
     from cloudgpu.control.scheduler.cron import shown
 
     value = shown(session, os.environ)
@@ -136,7 +134,6 @@ def _test(session: Session, output: Format, *, inside: bool) -> None:
     if inside:  # in cron's environment: for the process that asks, not for people
         emit(Format.JSON, inside_value(session), "")
         return
-    from cloudgpu.cli.automation.cron_text import trial_text
 
     value = trial_value(session, os.environ)
     emit(output, value, trial_text(value, session.clock()))

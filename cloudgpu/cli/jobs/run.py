@@ -13,6 +13,7 @@ import typer
 
 from cloudgpu.cli import interrupt, progress
 from cloudgpu.cli.common import Verbose, Yes, answered, confirm, on_terminal, open_here, shown, tell
+from cloudgpu.cli.jobs.text import ended_text, state_text
 from cloudgpu.cli.launch import options
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable
 
@@ -221,7 +222,6 @@ def _launch_document(session: Session, planned: PlannedRun) -> Plan | None:
 
 def _in_front(session: Session, job: Job) -> int:
     """Carry a job to its end, and return its exit status; 130 where it goes on without this process."""
-    from cloudgpu.cli.jobs.text import ended_text
     from cloudgpu.control.jobs.cancel import request_cancel
     from cloudgpu.control.jobs.follow import follow
     from cloudgpu.control.jobs.listing import job_value
@@ -312,7 +312,6 @@ def tell_how(session: Session, job: Job) -> None:
 
 def detached_text(one: JobDocument) -> str:
     """Return how to follow a job that goes on without this process, and what happens if nobody watches."""
-    from cloudgpu.cli.jobs.text import state_text
     from cloudgpu.cli.render import steps, wrapped
 
     name, machine = one["name"], one["machine"]

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from math import ceil
 from typing import TYPE_CHECKING, NamedTuple
 
+from cloudgpu.cli.render import paragraph
 from cloudgpu.cli.terminal import columns
 
 if TYPE_CHECKING:
@@ -52,8 +53,6 @@ def timeline_text(value: SpotBacktestDocument) -> str:
 
 
 def _title(value: SpotBacktestDocument) -> str:
-    from cloudgpu.cli.render import paragraph
-
     shown = value["timeline"]
     where = shown["traces"][0] if not shown["traces"][1:] else f"{len(shown['traces'])} zones"
     best = f"{'$' if value['priced'] else ''}{shown['optimum']:,.2f}"
@@ -143,8 +142,6 @@ def _hour(hours: float) -> str:
 
 
 def _legend(marks: Marks) -> str:
-    from cloudgpu.cli.render import paragraph
-
     return paragraph(
         f"{marks.up} spot there, {marks.spot} on spot, {marks.on_demand} on demand, {marks.changeover} changeover, "
         f"{marks.wait} waiting, {marks.eighths[1]}{marks.eighths[4]}{marks.eighths[-1]} work done"

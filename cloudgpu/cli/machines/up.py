@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.cli.common import Format, Output, Verbose, Yes, confirm, emit, open_here, shown, tell
 from cloudgpu.cli.launch import options
+from cloudgpu.cli.launch.planned import glance, plan
+from cloudgpu.cli.render import at_cloud, next_steps, steps
+from cloudgpu.core.model.machine import is_owned
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -147,7 +150,6 @@ def command(
 def _on_start(session: Session, machine: Machine, template: Template, *, wait: bool) -> str | None:
     """Return how far the template's script is, at its end where that is waited for."""
     from cloudgpu.control.access.on_start import on_start_of, wait_for_on_start
-    from cloudgpu.core.model.machine import is_owned
 
     if not wait:
         return on_start_of(session, machine, template)
@@ -172,8 +174,6 @@ def tell_plan(document: PlannedUpDocument, now: Any, output: Format, *, verbose:
 
 
 def _plan_text(document: PlannedUpDocument, now: Any, *, verbose: bool) -> str:
-    from cloudgpu.cli.launch.planned import glance, plan
-
     text = "Plan\n" + (plan if verbose else glance)(document["plan"], now)
     if document["existing"]:
         cluster = document["existing"]["cluster"]
@@ -185,7 +185,6 @@ def _plan_text(document: PlannedUpDocument, now: Any, *, verbose: bool) -> str:
 
 def _result_text(result: UpDocument, *, ready: bool, jupyter: bool) -> str:
     from cloudgpu.cli.machine_text import line
-    from cloudgpu.cli.render import next_steps
 
     machine = result["machine"]
     name = machine["name"]
@@ -207,8 +206,6 @@ def _result_text(result: UpDocument, *, ready: bool, jupyter: bool) -> str:
 
 def _cluster_text(result: UpDocument, *, ready: bool) -> str:
     """Return how the launch of several machines ended, and what can be done with them."""
-    from cloudgpu.cli.render import steps
-
     first, last = result["nodes"][0]["name"], result["nodes"][-1]["name"]
     name = first.rpartition("-")[0]
     if result["found"]:
@@ -246,8 +243,5 @@ def _differs(one: RequestDifference) -> str:
 
 def _at_cloud(machine: MachineDocument) -> str:
     """Return the line that says how to find a machine in its cloud's console; empty where there is no console."""
-    from cloudgpu.cli.render import at_cloud
-    from cloudgpu.core.model.machine import is_owned
-
     found = None if is_owned(machine["provider"]) else at_cloud(machine)
     return f"  at the cloud: {found}\n" if found else ""

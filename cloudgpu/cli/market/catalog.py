@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from cloudgpu.cli.common import Format, Output, emit, open_here, tell
+from cloudgpu.cli.market.prices import difference_text, overview_text, refresh_text, shown_text
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable
 
 
@@ -91,7 +92,6 @@ def _one(provider: list[str] | None) -> str | None:
 
 
 def _show(name: str | None, provider: str | None, region: str | None, *, history: bool, output: Format) -> None:
-    from cloudgpu.cli.market.prices import overview_text, shown_text
     from cloudgpu.control.catalog.prices import overview, shown
 
     now = datetime.now(UTC)
@@ -104,7 +104,6 @@ def _show(name: str | None, provider: str | None, region: str | None, *, history
 
 
 def _diff(provider: str | None, factor: str | None, *, last: bool, output: Format) -> None:
-    from cloudgpu.cli.market.prices import difference_text
     from cloudgpu.control.catalog.prices import difference
     from cloudgpu.control.catalog.refresh import factor_of
 
@@ -113,7 +112,6 @@ def _diff(provider: str | None, factor: str | None, *, last: bool, output: Forma
 
 
 def _refresh(providers: list[str], account: str | None, factor: str | None, *, accept: bool, output: Format) -> None:
-    from cloudgpu.cli.market.prices import refresh_text
     from cloudgpu.control.catalog.refresh import factor_of, is_whole, refresh
 
     value = refresh(open_here(), providers, account, factor=factor_of(factor), accept=accept)

@@ -8,6 +8,7 @@ import typer
 
 from cloudgpu.cli.common import Format, Output, emit, kind_option, open_here, tell
 from cloudgpu.cli.launch import options
+from cloudgpu.cli.render import dollars, paragraph, table
 from cloudgpu.errors import ProviderUnavailable
 
 if TYPE_CHECKING:
@@ -51,7 +52,6 @@ def command(
 
 
 def _text(document: RegionsDocument, question: Question) -> str:
-    from cloudgpu.cli.render import paragraph, table
     from cloudgpu.control.catalog.regions import sources
 
     rows = [row for row in document["regions"] if question.gpu is None or row["price"]]
@@ -104,6 +104,4 @@ def _ping(row: Region) -> str:
 
 
 def _price(row: Region) -> str:
-    from cloudgpu.cli.render import dollars
-
     return dollars(row["price"] and row["price"]["usd_per_hour"], 4)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cloudgpu.cli.common import Format, Output, Yes, confirm, emit, open_here, tell
+from cloudgpu.cli.money.budget_text import check_text, list_text, sent_text, set_text
+from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from cloudgpu.control.budgets.commands import BudgetOptions
@@ -99,8 +101,6 @@ def command(
 
 def _check(action: Action, name: str | None, set_alone: dict[str, Any]) -> None:
     """Refuse what does not belong to the action, so that nothing is silently left out."""
-    from cloudgpu.errors import InvalidRequest
-
     given = [] if action is Action.SET else [option for option, value in set_alone.items() if value]
     if given:
         message = f"{given[0]} belongs to budget set, not to budget {action}."
@@ -111,8 +111,6 @@ def _check(action: Action, name: str | None, set_alone: dict[str, Any]) -> None:
 
 
 def _named(name: str | None) -> str:
-    from cloudgpu.errors import InvalidRequest
-
     if name is None:
         raise InvalidRequest("Which budget?", field="NAME", value=None, next="Run: cloudgpu budget ls")
     return name
@@ -120,7 +118,6 @@ def _named(name: str | None) -> str:
 
 def _asked(name: str | None, amount: str | None, period: str | None, **words: Any) -> BudgetOptions:
     from cloudgpu.control.budgets.commands import BudgetOptions
-    from cloudgpu.errors import InvalidRequest
 
     example = "For example: cloudgpu budget set lab --amount 300 --period month"
     for field, value in (("NAME", name), ("--amount", amount), ("--period", period)):
@@ -130,7 +127,6 @@ def _asked(name: str | None, amount: str | None, period: str | None, **words: An
 
 
 def _set(session: Session, asked: BudgetOptions, output: Format, *, anew: bool) -> None:
-    from cloudgpu.cli.money.budget_text import set_text
     from cloudgpu.control.budgets.commands import set_value
 
     value = set_value(session, asked, anew=anew)
@@ -140,7 +136,6 @@ def _set(session: Session, asked: BudgetOptions, output: Format, *, anew: bool) 
 
 
 def _ls(session: Session, output: Format) -> None:
-    from cloudgpu.cli.money.budget_text import list_text
     from cloudgpu.cli.render import paragraph
     from cloudgpu.control.budgets.commands import listed
 
@@ -160,7 +155,6 @@ def _rm(session: Session, name: str, output: Format, *, yes: bool) -> None:
 
 
 def _judge(session: Session, name: str | None, every: str, output: Format) -> None:
-    from cloudgpu.cli.money.budget_text import check_text
     from cloudgpu.control.budgets.commands import EVERY, checked, is_refused
     from cloudgpu.control.inputs.launch_request import duration
 
@@ -171,7 +165,6 @@ def _judge(session: Session, name: str | None, every: str, output: Format) -> No
 
 
 def _test(session: Session, output: Format) -> None:
-    from cloudgpu.cli.money.budget_text import sent_text
     from cloudgpu.control.budgets.commands import sent_value
 
     value = sent_value(session)

@@ -13,6 +13,7 @@ import typer
 from cloudgpu.cli.common import Format, Verbose, Yes, confirm, emit, open_here, shown, tell
 from cloudgpu.cli.money.options import Currency, Rate, RateDate, Since, Tz, Until
 from cloudgpu.cli.terminal import is_terminal
+from cloudgpu.errors import InvalidRequest, ProviderUnavailable
 
 if TYPE_CHECKING:
     from cloudgpu.control.inputs.periods import CostRequest
@@ -92,8 +93,6 @@ def command(
 
 
 def _refuse_chart(beside: str) -> None:
-    from cloudgpu.errors import InvalidRequest
-
     way = "Leave one of them out; -o json has the same days as numbers, under days."
     raise InvalidRequest(
         f"--chart draws in the terminal, and {beside} is given too.", field="--chart", value=None, next=way
@@ -102,8 +101,6 @@ def _refuse_chart(beside: str) -> None:
 
 def _check_alone(given: dict[str, str | None]) -> None:
     """Refuse what --verify would leave out silently: it is about the whole ledger."""
-    from cloudgpu.errors import InvalidRequest
-
     for name, value in given.items():
         if not value:
             continue
@@ -132,7 +129,6 @@ def _costs(session: Session, request: CostRequest, output: CostFormat, *, verbos
 
 def _verify(session: Session, output: CostFormat, *, yes: bool) -> None:
     from cloudgpu.control.setup.ledger_admin import verified
-    from cloudgpu.errors import ProviderUnavailable
 
     def agree(problem: str) -> None:
         tell(problem)

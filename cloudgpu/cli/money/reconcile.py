@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cloudgpu.cli.common import Format, emit, open_here
+from cloudgpu.cli.render import dollars, paragraph, table
 
 if TYPE_CHECKING:
     from cloudgpu.views.documents.money.reconcile import OtherLedgers, ReconcileDocument, ReconciledResource
@@ -49,8 +50,6 @@ def command(
 
 
 def _text(value: ReconcileDocument) -> str:
-    from cloudgpu.cli.render import dollars, paragraph, table
-
     rows = [
         [
             _short(one["name"] or one["id"]),
@@ -68,7 +67,6 @@ def _text(value: ReconcileDocument) -> str:
 
 
 def _head(value: ReconcileDocument) -> str:
-    from cloudgpu.cli.render import paragraph
     from cloudgpu.core.values.times import minute
 
     if value["since"] is None or value["until"] is None:
@@ -90,8 +88,6 @@ def _reasons(value: ReconcileDocument) -> list[str]:
 
 
 def _rest(value: ReconcileDocument) -> list[str]:
-    from cloudgpu.cli.render import dollars
-
     said = []
     if value["unmatched"]["rows"]:
         parts = ", ".join(f"{part} {dollars(usd)}" for part, usd in value["unmatched"]["parts"].items())
@@ -107,8 +103,6 @@ def _rows(value: OtherLedgers) -> str:
 
 
 def _signed(text: str) -> str:
-    from cloudgpu.cli.render import dollars
-
     shown = dollars(text)
     return shown if text == "0" or shown.startswith("-") else f"+{shown}"
 
