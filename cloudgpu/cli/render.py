@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 FOLDED = " " * 4  # what the second line of a row begins with
 TEN_MINUTES = 600
+WIDTH, LEAST = 80, 12  # columns of a table, and those that a text keeps that is cut for it
 NARROWEST = 10  # columns of an owner's name, however narrow the terminal is
 PRICE_MARKS = {"derived": "~", "recalled": "?", "assumed": "^"}  # as `gpus` and `cost` have them
 
@@ -76,6 +77,23 @@ def _parts(widths: Sequence[int]) -> list[list[int]]:
         parts[-1].append(column)
         used += width + (2 if parts[-1] != [0] else 0)
     return parts
+
+
+def clipped(text: str, width: int, mark: str = "…") -> str:
+    """Return a text of at most so many characters; a `mark` stands for the end of a longer one."""
+    return text if len(text) <= width else f"{text[: width - len(mark)]}{mark}"
+
+
+def cut(text: str, room: int) -> str:
+    """Return a text of at most so many characters; a longer one keeps its last two, by which places differ."""
+    return text if len(text) <= room else f"{text[: room - 4]}..{text[-2:]}"
+
+
+def fitted(rows: list[list[str]], headings: Sequence[str], where: int) -> list[list[str]]:
+    """Return the rows with the texts of one column cut, as far as the table would be wider than 80 columns."""
+    widths = [max(len(line[column]) for line in [headings, *rows]) for column in range(len(headings))]
+    room = max(LEAST, WIDTH - sum(widths) - 2 * (len(widths) - 1) + widths[where])
+    return [[*row[:where], cut(row[where], room), *row[where + 1 :]] for row in rows]
 
 
 def facts(pairs: Iterable[tuple[str, str | None]]) -> str:
@@ -242,7 +260,8 @@ def machines(
     if me is None or all(value["owner"] in (me, tag_value(me), "", None) for value in values):
         return table(rows, headings, right)
     rest = max(len(line) for line in table(rows, headings, right).splitlines())
-    owners = [_clipped(value["owner"] or "?", max(NARROWEST, columns() - rest - 2)) for value in values]
+    room = max(NARROWEST, columns() - rest - 2)
+    owners = [clipped(value["owner"] or "?", room, "..") for value in values]
     rows = [[cells[0], owner, *cells[1:]] for cells, owner in zip(rows, owners, strict=True)]
     return table(rows, [headings[0], "OWNER", *headings[1:]], [column + 1 for column in right])
 
@@ -259,10 +278,6 @@ def machine_row(value: MachineDocument, now: datetime) -> list[str]:
         spent(value, 2),
         _lease(value, now),
     ]
-
-
-def _clipped(text: str, width: int) -> str:
-    return text if len(text) <= width else f"{text[: width - 2]}.."
 
 
 def spent(value: MachineDocument, places: int) -> str:

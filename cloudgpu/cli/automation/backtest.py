@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cloudgpu.cli.common import Format, Output, emit, open_here
-from cloudgpu.cli.render import dollars, facts, paragraph, rounded, table
+from cloudgpu.cli.render import clipped, dollars, facts, paragraph, rounded, table
 from cloudgpu.core.values.times import minute
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def _killed(value: BacktestDocument) -> str:
 def _stops(value: BacktestDocument) -> str:
     rows = [
         [
-            _short(one["name"]),
+            clipped(one["name"], WIDEST),
             f"{one['at'][:16].replace('T', ' ')}",
             f"{one['do']} ({one['rule']})",
             _span(one["off_s"]),
@@ -159,7 +159,3 @@ def _span(seconds: float) -> str:
 
 def _count(number: int, what: str) -> str:
     return f"{number} {what}" + "s" * (number != 1)
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= WIDEST else f"{name[: WIDEST - 1]}…"

@@ -9,7 +9,7 @@ import typer
 
 from cloudgpu.cli.common import Format, Output, emit, open_here
 from cloudgpu.cli.jobs.text import on_text, spent_text, state_text, waits_text
-from cloudgpu.cli.render import ago, rounded, table, wrapped
+from cloudgpu.cli.render import ago, clipped, rounded, table, wrapped
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -54,8 +54,7 @@ def table_text(value: JobsDocument, now: datetime, *, ended: bool) -> str:
 
 
 def _row(one: JobDocument, now: datetime) -> list[str]:
-    command = shlex.join(one["command"])
-    short = command if len(command) <= WIDEST_COMMAND else f"{command[: WIDEST_COMMAND - 2]}.."
+    short = clipped(shlex.join(one["command"]), WIDEST_COMMAND, "..")
     return [one["name"], state_text(one), _percent(one), on_text(one), spent_text(one), _end(one, now), short]
 
 

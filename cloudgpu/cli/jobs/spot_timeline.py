@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from math import ceil
 from typing import TYPE_CHECKING, NamedTuple
 
-from cloudgpu.cli.render import paragraph
+from cloudgpu.cli.render import clipped, paragraph
 from cloudgpu.cli.terminal import columns
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def timeline_text(value: SpotBacktestDocument) -> str:
     shown, hours = value["timeline"], value["deadline_h"]
     lines = [_title(value), ""]
     for name, zone in zip(shown["traces"], shown["available"], strict=True):
-        lines.append(_line(_short(name), _availability(zone, width, marks)))
+        lines.append(_line(clipped(name, LABEL - 1), _availability(zone, width, marks)))
     for one in shown["policies"]:
         lines += ["", _line(one["policy"], _machines(one["stretches"], hours, width, marks))]
         lines.append(_line("", _progress(one["stretches"], hours, width, marks)))
@@ -146,10 +146,6 @@ def _legend(marks: Marks) -> str:
         f"{marks.up} spot there, {marks.spot} on spot, {marks.on_demand} on demand, {marks.changeover} changeover, "
         f"{marks.wait} waiting, {marks.eighths[1]}{marks.eighths[4]}{marks.eighths[-1]} work done"
     )
-
-
-def _short(name: str) -> str:
-    return name if len(name) < LABEL else f"{name[: LABEL - 2]}…"
 
 
 def _marks() -> Marks:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cloudgpu.cli.common import Format, Output, Yes, confirm, emit, kind_option, open_here, tell
+from cloudgpu.cli.render import clipped, paragraph, table
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable
 
 if TYPE_CHECKING:
@@ -98,10 +99,14 @@ def _asked(value: RaiseValue) -> str:
 
 
 def _text(document: QuotaDocument) -> str:
-    from cloudgpu.cli.render import paragraph, table
-
     rows = [
-        [_places(regions), quota["code"], _figure(quota["used"]), _figure(quota["limit"]), _cut(quota["name"])]
+        [
+            _places(regions),
+            quota["code"],
+            _figure(quota["used"]),
+            _figure(quota["limit"]),
+            clipped(quota["name"], ROOM, ".."),
+        ]
         for quota, regions in _alike(document["quotas"])
     ]
     lines = [table(rows, ["REGION", "CODE", "USED", "LIMIT", "COUNTS"], right=(2, 3))]
@@ -128,7 +133,3 @@ def _places(regions: list[str]) -> str:
 
 def _figure(amount: float | None) -> str:
     return "?" if amount is None else f"{amount:g}"
-
-
-def _cut(name: str) -> str:
-    return name if len(name) <= ROOM else f"{name[: ROOM - 2]}.."

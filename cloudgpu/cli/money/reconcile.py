@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cloudgpu.cli.common import Format, emit, open_here
-from cloudgpu.cli.render import dollars, paragraph, table
+from cloudgpu.cli.render import clipped, dollars, paragraph, table
 
 if TYPE_CHECKING:
     from cloudgpu.views.documents.money.reconcile import OtherLedgers, ReconcileDocument, ReconciledResource
@@ -52,7 +52,7 @@ def command(
 def _text(value: ReconcileDocument) -> str:
     rows = [
         [
-            _short(one["name"] or one["id"]),
+            clipped(one["name"] or one["id"], WIDEST),
             "?" if one["unpriced"] and one["ledger_usd"] == "0" else dollars(one["ledger_usd"]),
             dollars(one["bill_usd"]),
             _signed(one["discrepancy_usd"]),
@@ -105,10 +105,6 @@ def _rows(value: OtherLedgers) -> str:
 def _signed(text: str) -> str:
     shown = dollars(text)
     return shown if text == "0" or shown.startswith("-") else f"+{shown}"
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= WIDEST else f"{name[: WIDEST - 1]}…"
 
 
 def _write_csv(value: ReconcileDocument) -> None:

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.parts import DesktopLine
 
 HOUR = 3600
-FEW = 4  # names that are told one by one
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 
 
@@ -110,7 +109,7 @@ def _so_far(story: Story, shown: Shown) -> str:
     start = f"{period[0].upper()}{period[1:]}" if period else "So far"
     cost = side.owned
     owned = f"{desktops(story.desktop, cost.number)} doing the same work would have cost {shown(cost.total)}"
-    first = shown(story.desktop.purchase.scaled(_times(cost.number)))
+    first = shown(story.desktop.purchase.scaled(Fraction(cost.number)))
     aside = f" ({first} on the first day)" if first != shown(cost.total) else ", all of it on the first day"
     if story.has_no_price:
         return f"{start}, what the cloud has cost is not known: none of it has a price. {_capital(owned)}{aside}."
@@ -120,10 +119,6 @@ def _so_far(story: Story, shown: Shown) -> str:
         idle = f", for {hours_text(_billed(story))} in which no GPU is known to have worked"
         return f"{start} the cloud has cost {least}{shown(side.cloud)}{idle}; {owned}{aside}."
     return f"{start} the cloud has cost {least}{shown(side.cloud)}; {owned}{aside}."
-
-
-def _times(number: int) -> Fraction:
-    return Fraction(number)
 
 
 def _meeting(story: Story, shown: Shown) -> str:
@@ -235,12 +230,6 @@ def own_sentence(own: Sequence[Own], shown: Shown) -> str:
 
 def _sum(amounts: Iterable[Money]) -> Money:
     return sum(amounts, ZERO)
-
-
-def few(names: Sequence[str]) -> str:
-    """Return the first names, and how many more there are."""
-    more = f" and {len(names) - FEW} more" if len(names) > FEW else ""
-    return f"{', '.join(names[:FEW])}{more}"
 
 
 def desktop_value(desktop: Desktop, cost: Owned, when: str) -> DesktopLine:
