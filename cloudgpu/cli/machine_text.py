@@ -30,7 +30,8 @@ from cloudgpu.core.values.times import from_iso
 
 if TYPE_CHECKING:
     from cloudgpu.views.documents.machines.ended import DownDocument
-    from cloudgpu.views.documents.machines.machines import AttachedCost, Guards, LsDocument, MachineDocument
+    from cloudgpu.views.documents.machines.machines import Guards, LsDocument, MachineDocument
+    from cloudgpu.views.documents.machines.plans import AttachedCost
     from cloudgpu.views.documents.machines.storage import OrphansDocument
     from cloudgpu.views.documents.parts import AccountAnswer, AccountAnswers
     from cloudgpu.views.documents.setup.ledger import VerifyDocument

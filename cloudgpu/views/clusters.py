@@ -11,12 +11,12 @@ from cloudgpu.core.model.machine import Machine, fact
 
 if TYPE_CHECKING:
     from cloudgpu.views.documents.machines.machines import (
-        AttachedCost,
         ClusterDocument,
         MachineDocument,
         RetainedPart,
         SharedKey,
     )
+    from cloudgpu.views.documents.machines.plans import AttachedCost
     from cloudgpu.views.documents.parts import Price
 
 # Of nodes that differ, the one that costs most says what the cluster is.

@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from cloudgpu.core.model.identity import QueriedAccount, Unanswered
     from cloudgpu.core.model.instances import Instance
     from cloudgpu.views.documents.machines.machines import (
-        AttachedCost,
         ForeignMachine,
         Guards,
         MachineDocument,
         NodeOfCluster,
         RetainedPart,
     )
+    from cloudgpu.views.documents.machines.plans import AttachedCost
     from cloudgpu.views.documents.parts import AccountAnswers, Gpu, Identity
     from cloudgpu.views.documents.parts import Price as PriceValue
 

@@ -12,7 +12,8 @@ from cloudgpu.core.values.printable import printable
 
 if TYPE_CHECKING:
     from cloudgpu.views.documents.machines.ended import BusyMachine
-    from cloudgpu.views.documents.machines.machines import AttachedCost, MachineDocument
+    from cloudgpu.views.documents.machines.machines import MachineDocument
+    from cloudgpu.views.documents.machines.plans import AttachedCost
 
 ERASES = "erases its "  # so a provider says that a stop erases a disk
 DELETED = " is deleted."  # so ends a sentence of `termination_sentences` about what an end takes away

@@ -153,21 +153,26 @@ class Setup(TypedDict):
     """By which way it is reached, and by whom."""
 
 
-class Extra(TypedDict):
-    """What is paid in addition to the machine."""
+class AttachedCost(TypedDict):
+    """What is paid in addition to a machine."""
 
     what: str
-    """A disk, an address, ..."""
-    usd_per_month: Usd | None
-    """What it costs a month of 730 hours; null: no price is known."""
-    low_usd_per_month: Usd | None
-    """What it costs at least, where its price is derived and may be lower; null elsewhere."""
+    """A disk, an address, a volume, an image."""
     at_most: bool
     """It may cost less: billed by the data written, a derived price, or the most expensive known of its kind."""
     while_running: bool
-    """It costs while the machine runs."""
+    """It is paid while the machine runs."""
     while_stopped: bool
-    """It still costs while the machine is stopped or parked."""
+    """It is paid while the machine is stopped or parked."""
+    usd_per_month: Usd | None
+    """What it costs a month of 730 hours; null: no price is known."""
+
+
+class Extra(AttachedCost):
+    """What is paid in addition to the machine."""
+
+    low_usd_per_month: Usd | None
+    """What it costs at least, where its price is derived and may be lower; null elsewhere."""
     source: str
     """Who says so, and when."""
     basis: str | None
