@@ -41,49 +41,16 @@ GROUPS = {
 }  # fmt: skip
 
 
+@options.takes(options.Launch, options.Machines)
 def command(
     *,
-    provider: options.Provider = None,
-    account: options.Account = None,
-    gpu: options.Gpu = None,
-    instance_type: options.InstanceType = None,
-    region: options.Region = None,
-    zone: options.Zone = None,
-    spot: options.Spot = None,
-    or_on_demand: options.OrOnDemand = False,
-    persistent: options.Persistent = False,
-    max_price: options.MaxPrice = None,
-    trust: options.Trust = None,
-    expose: options.Expose = False,
-    nodes: options.Nodes = None,
-    engine: options.Engine = None,
-    on_node_loss: options.OnNodeLoss = None,
-    template: options.Template = None,
-    image: options.Image = None,
-    disk: options.Disk = None,
-    volume: options.Volume = None,
-    ssh_from: options.SshFrom = None,
-    ssh_from_any: options.SshFromAnywhere = False,
-    subnet: options.Subnet = None,
-    security_group: options.SecurityGroup = None,
-    no_public_ip: options.NoPublicIp = False,
-    jump: options.Jump = None,
-    name: options.MachineName = None,
-    key: options.Key = None,
-    new: options.New = False,
-    policy: options.Policy = None,
-    lease: options.Lease = None,
-    renew_until: options.RenewUntil = None,
-    owner: options.Owner = None,
-    project: options.Project = None,
-    override: options.Override = None,
-    no_guard: options.NoGuard = False,
     dry_run: options.DryRun = False,
     wait_start: options.WaitStart = False,
     no_wait: options.NoWait = False,
     verbose: Verbose = False,
     yes: Yes = False,
     output: Output = Format.TEXT,
+    **asked: Any,
 ) -> None:
     """Launch a GPU machine.
 
@@ -102,10 +69,8 @@ def command(
     The template's on_start may still be running when `up` returns. --wait-start waits for it, up to an hour; exit code
     2 if it failed. The machine keeps running in either case.
     """
-    asked = locals()  # before anything else is one
-    asked["ssh_from_anywhere"] = asked.pop("ssh_from_any")
     from cloudgpu.config.templates.find import opens_jupyter
-    from cloudgpu.control.inputs.launch_request import UpOptions, parse_request
+    from cloudgpu.control.inputs.launch_request import parse_request
     from cloudgpu.control.launch.budget_preview import check_budgets, look_for_budgets, planned
     from cloudgpu.control.launch.launch import launch, launched
     from cloudgpu.control.launch.plan import agreed, prepare
@@ -113,7 +78,7 @@ def command(
     if wait_start and no_wait:
         says = "--wait-start and --no-wait contradict each other."
         raise InvalidRequest(says, field="--wait-start", value=None, next="Leave one of them out.")
-    request = replace(parse_request(**{word: asked[word] for word in UpOptions.__annotations__}), by_hand=True)
+    request = replace(parse_request(**asked), by_hand=True)
     session = open_here()
     prepared = prepare(session, request)
     look_for_budgets(session, prepared)

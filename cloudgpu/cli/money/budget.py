@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cloudgpu.cli.common import Format, Output, Yes, confirm, emit, open_here, tell
+from cloudgpu.cli.launch.options import Text, text_option
 from cloudgpu.cli.money.budget_text import check_text, list_text, sent_text, set_text
 from cloudgpu.errors import InvalidRequest
 
@@ -26,10 +27,6 @@ class Action(StrEnum):
     TEST = "test"
 
 
-def _text(metavar: str, help: str) -> Any:  # noqa: A002
-    return typer.Option(metavar=metavar, help=help)
-
-
 def command(
     action: Annotated[
         Action,
@@ -40,23 +37,25 @@ def command(
     ],
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="set, rm, check: the budget's name.")] = None,
     *,
-    amount: Annotated[str | None, _text("N", "set: the limit, above zero, in USD or --currency.")] = None,
-    period: Annotated[str | None, _text("P", "set: day, week, month, total or rolling:30d.")] = None,
-    scope: Annotated[str, _text("K=V,...", "set: project, provider, owner, account, instance. By default all.")] = "",
-    currency: Annotated[str | None, _text("CODE", "set: the currency of the amount; its rate is recorded.")] = None,
-    rate: Annotated[str | None, _text("N", "set: how much of it one USD is; by default as in config.toml.")] = None,
-    rate_date: Annotated[str | None, _text("DAY", "set: the day of that rate; by default today.")] = None,
-    thresholds: Annotated[str | None, _text("N,...", "set: alert at these percentages, or none. (50,80,100)")] = None,
-    forecast: Annotated[str | None, _text("N", "set: alert when the forecast reaches this, or none. (100)")] = None,
+    amount: Annotated[Text, text_option("N", "set: the limit, above zero, in USD or --currency.")] = None,
+    period: Annotated[Text, text_option("P", "set: day, week, month, total or rolling:30d.")] = None,
+    scope: Annotated[
+        str, text_option("K=V,...", "set: project, provider, owner, account, instance. By default all.")
+    ] = "",
+    currency: Annotated[Text, text_option("CODE", "set: the currency of the amount; its rate is recorded.")] = None,
+    rate: Annotated[Text, text_option("N", "set: how much of it one USD is; by default as in config.toml.")] = None,
+    rate_date: Annotated[Text, text_option("DAY", "set: the day of that rate; by default today.")] = None,
+    thresholds: Annotated[Text, text_option("N,...", "set: alert at these percentages, or none. (50,80,100)")] = None,
+    forecast: Annotated[Text, text_option("N", "set: alert when the forecast reaches this, or none. (100)")] = None,
     does: Annotated[
         str | None, typer.Option("--action", metavar="A,...", help="set: notify, refuse, stop. (notify,refuse)")
     ] = None,
-    tz: Annotated[str | None, _text("ZONE", "set: the time zone of its periods, like Asia/Seoul.")] = None,
+    tz: Annotated[Text, text_option("ZONE", "set: the time zone of its periods, like Asia/Seoul.")] = None,
     allow_override: Annotated[
         bool, typer.Option("--allow-override/--no-override", help="set: whether --override may exceed it.")
     ] = True,
     replace: Annotated[bool, typer.Option("--replace", help="set: replace a budget of this name.")] = False,
-    every: Annotated[str, _text("TIME", "check: how often you run it, to compute the worst overshoot.")] = "15m",
+    every: Annotated[str, text_option("TIME", "check: how often you run it, to compute the worst overshoot.")] = "15m",
     yes: Yes = False,
     output: Output = Format.TEXT,
 ) -> None:
