@@ -51,7 +51,8 @@ def _watch(every: str, prices: str, metrics: str | None, output: Format) -> None
     from cloudgpu.control.scheduler.watch import Watch, announcing, ended_by_signals
 
     if output is Format.JSON:
-        raise _not_json()
+        message = "watch runs until it is interrupted, so it has no single answer."
+        raise InvalidRequest(message, field="--output", value="json", next="Run: cloudgpu watch --status -o json")
     often = _span(every, "--every")
     address = None if metrics is None else address_of(metrics)
     session = open_here(warn=False)
@@ -122,8 +123,3 @@ def _status_text(value: WatchDocument, session: Session) -> str:
     lines.append(last_text(value["last_run"], now))
     lines += [f"The next is due {when(value['next_at'], now)}."] if value["next_at"] else []
     return "\n".join([*lines, *([value["overdue"]] if value["overdue"] else [])])
-
-
-def _not_json() -> Exception:
-    message = "watch runs until it is interrupted, so it has no single answer."
-    return InvalidRequest(message, field="--output", value="json", next="Run: cloudgpu watch --status -o json")
