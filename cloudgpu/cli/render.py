@@ -15,7 +15,7 @@ from cloudgpu.core.values.times import duration_text, from_iso
 if TYPE_CHECKING:
     from cloudgpu.core.values.currency import Currency
     from cloudgpu.views.documents.machines.machines import MachineDocument
-    from cloudgpu.views.documents.machines.plans import Plan
+    from cloudgpu.views.documents.machines.plans import AttachedCost, Plan
     from cloudgpu.views.documents.money.budgets import CreditDocument
     from cloudgpu.views.documents.parts import ExchangeRate, Price
 
@@ -143,6 +143,16 @@ WHOSE = {"cloud": "", "datacenter": ", in somebody's data centre", "community": 
 def dollars(text: str | None, places: int = 2) -> str:
     """Return decimal USD text for people; a missing amount is `?`, never zero."""
     return "?" if text is None else Money.usd(Decimal(text)).text(places)
+
+
+def a_month(usd: str | None, *, at_most: object) -> str:
+    """Return what something costs a month, in words."""
+    return "price not known" if usd is None else f"{'at most ' if at_most else ''}{dollars(usd)} a month"
+
+
+def beside(paid: Iterable[AttachedCost]) -> str:
+    """Return what is paid beside a machine, each with its price a month; empty for nothing."""
+    return "; ".join(f"{one['what']}, {a_month(one['usd_per_month'], at_most=one['at_most'])}" for one in paid)
 
 
 class Amounts:

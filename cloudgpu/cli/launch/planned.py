@@ -7,7 +7,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from cloudgpu.cli.render import dollars, facts, gpus, minute, place, price, price_briefly, rounded, when
+from cloudgpu.cli.render import a_month, dollars, facts, gpus, minute, place, price, price_briefly, rounded, when
 from cloudgpu.core.model.machine import is_owned
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import duration_text
@@ -324,10 +324,8 @@ def _reaches(high: str, low: str) -> str:
 
 
 def _extra(extra: Extra) -> str:
-    if extra["usd_per_month"] is None:
-        return f"{extra['what']}: price not known"
-    doubt = f" ({extra['basis']})" if extra["basis"] in ("derived", "recalled") else ""
-    return f"{extra['what']}: {_at_most(extra)}{dollars(extra['usd_per_month'])} a month{doubt}"
+    doubt = f" ({extra['basis']})" if extra["usd_per_month"] and extra["basis"] in ("derived", "recalled") else ""
+    return f"{extra['what']}: {a_month(extra['usd_per_month'], at_most=extra['at_most'])}{doubt}"
 
 
 _SPOT_COUNTS = "a spot machine counts at --max-price, without one at the on-demand price"
@@ -352,10 +350,6 @@ def _does(one: BudgetFit) -> str:
     if one["overridden"]:
         return "passed by --override"
     return "refused" if one["refuses"] else "it only tells"
-
-
-def _at_most(extra: Extra) -> str:
-    return "at most " if extra["at_most"] else ""
 
 
 def _stop(value: Plan) -> str:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cloudgpu.cli.common import Format, Output, Yes, confirm, emit, kind_option, open_here, tell
+from cloudgpu.cli.common import Format, Output, Yes, confirm, emit, kind_option, leave_where_unanswered, open_here, tell
 from cloudgpu.cli.render import clipped, paragraph, table
-from cloudgpu.errors import InvalidRequest, ProviderUnavailable
+from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from cloudgpu.views.documents.market.market import QuotaDocument, QuotaLimit, QuotaRequestDocument, RaiseValue
@@ -62,10 +62,7 @@ def command(
             )
     document = quotas_value(session, region=region, gpu=gpu, account=account, provider=provider)
     emit(output, document, _text(document))
-    if document["unanswered"]:
-        for gap in document["unanswered"]:
-            tell(f"{gap['scope']} did not answer: {gap['why']}")
-        raise typer.Exit(ProviderUnavailable.exit_code)
+    leave_where_unanswered(document["unanswered"], "{} did not answer: {}".format)
 
 
 def _request(
@@ -78,11 +75,7 @@ def _request(
         tell(_asked(found.value()))
     confirm("Ask for it?", yes=yes, why="This asks the provider for something in your name")
     document = carry_out(found)
-    emit(
-        output,
-        document,
-        _answer(document),
-    )
+    emit(output, document, _answer(document))
 
 
 def _answer(document: QuotaRequestDocument) -> str:

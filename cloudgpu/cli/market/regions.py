@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cloudgpu.cli.common import Format, Output, emit, kind_option, open_here, tell
+from cloudgpu.cli.common import Format, Output, emit, kind_option, leave_where_unanswered, open_here
 from cloudgpu.cli.launch import options
 from cloudgpu.cli.render import dollars, paragraph, table
-from cloudgpu.errors import ProviderUnavailable
 
 if TYPE_CHECKING:
     from cloudgpu.control.catalog.regions import Question
@@ -45,10 +44,7 @@ def command(
     question = question_of(gpu=gpu, spot=spot, ping=ping, sort=sort, trust=trust)
     document = regions_value(open_here(), question, account=account, provider=provider)
     emit(output, document, _text(document, question))
-    if document["unanswered"]:
-        for gap in document["unanswered"]:
-            tell(f"{gap['scope']}: no answer: {gap['why']}")
-        raise typer.Exit(ProviderUnavailable.exit_code)
+    leave_where_unanswered(document["unanswered"], "{}: no answer: {}".format)
 
 
 def _text(document: RegionsDocument, question: Question) -> str:
