@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -19,13 +18,7 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.automation.cron import CronChangeDocument
 
 
-class Action(StrEnum):
-    """What to do with the job."""
-
-    INSTALL = "install"
-    SHOW = "show"
-    REMOVE = "remove"
-    TEST = "test"
+Action = Literal["install", "show", "remove", "test"]
 
 
 def command(
@@ -56,17 +49,17 @@ def command(
     _check(action, {"--every": every, "--nightly": nightly}, crontab=crontab, systemd=systemd)
     session = open_here(warn=False)
     kind = "crontab" if crontab else "systemd" if systemd else None
-    if action is Action.INSTALL:
+    if action == "install":
         from cloudgpu.control.inputs.launch_request import duration
         from cloudgpu.control.scheduler.cron import plan_install
 
         span = duration(every, "--every")
         _change(session, plan_install(session, os.environ, every=span, nightly=nightly, kind=kind), output, yes=yes)
-    elif action is Action.REMOVE:
+    elif action == "remove":
         from cloudgpu.control.scheduler.cron import plan_remove
 
         _change(session, plan_remove(session, os.environ, kind=kind), output, yes=yes)
-    elif action is Action.SHOW:
+    elif action == "show":
         _show(session, output)
     else:
         _test(session, output, inside=inside)
@@ -74,14 +67,14 @@ def command(
 
 def _check(action: Action, of_install: dict[str, Any], *, crontab: bool, systemd: bool) -> None:
     """Refuse what does not belong to the action, so that nothing is silently left out."""
-    given = [] if action is Action.INSTALL else [option for option, value in of_install.items() if value]
+    given = [] if action == "install" else [option for option, value in of_install.items() if value]
     if given:
         message = f"{given[0]} belongs to cron install, not to cron {action}."
         raise InvalidRequest(message, field=given[0], value=None, next="Run: cloudgpu cron --help")
     if crontab and systemd:
         message = "One job is enough: --crontab or --systemd."
         raise InvalidRequest(message, field="--systemd", value=None, next="Leave one of them out.")
-    if (crontab or systemd) and action in (Action.SHOW, Action.TEST):
+    if (crontab or systemd) and action in ("show", "test"):
         message = f"cron {action} looks at both places."
         option = "--crontab" if crontab else "--systemd"
         raise InvalidRequest(message, field=option, value=None, next=f"Run: cloudgpu cron {action}")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -15,16 +14,7 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
 
 
-class Action(StrEnum):
-    """What to do with policies."""
-
-    LS = "ls"
-    SHOW = "show"
-    EXPLAIN = "explain"
-    CHECK = "check"
-    SCHEMA = "schema"
-    PUBLISH = "publish"
-    WITHDRAW = "withdraw"
+Action = Literal["ls", "show", "explain", "check", "schema", "publish", "withdraw"]
 
 
 def command(
@@ -56,20 +46,20 @@ def command(
     To test a policy on the past, use cloudgpu policy backtest.
     """
     given = names or []
-    if action is Action.SCHEMA:
+    if action == "schema":
         _schema(given)
         return
     session = open_here()
-    if action is Action.LS:
+    if action == "ls":
         _none(action, given)
         _ls(session, output)
-    elif action is Action.SHOW:
+    elif action == "show":
         _show(session, _one(action, given, session.settings.policy), output)
-    elif action is Action.EXPLAIN:
+    elif action == "explain":
         _explain(session, _one(action, given, None), output)
-    elif action is Action.PUBLISH:
+    elif action == "publish":
         _publish(session, _needed(action, given), output)
-    elif action is Action.WITHDRAW:
+    elif action == "withdraw":
         _withdraw(session, _needed(action, given), output)
     else:
         _check(session, given, output)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -17,14 +16,7 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
 
 
-class Action(StrEnum):
-    """What to do with budgets."""
-
-    SET = "set"
-    LS = "ls"
-    RM = "rm"
-    CHECK = "check"
-    TEST = "test"
+Action = Literal["set", "ls", "rm", "check", "test"]
 
 
 def command(
@@ -72,7 +64,7 @@ def command(
     }  # fmt: skip
     _check(action, name, set_alone)
     session = open_here()
-    if action is Action.SET:
+    if action == "set":
         asked = _asked(
             name,
             amount,
@@ -88,11 +80,11 @@ def command(
             allow_override=allow_override,
         )
         _set(session, asked, output, anew=replace)
-    elif action is Action.LS:
+    elif action == "ls":
         _ls(session, output)
-    elif action is Action.RM:
+    elif action == "rm":
         _rm(session, _named(name), output, yes=yes)
-    elif action is Action.CHECK:
+    elif action == "check":
         _judge(session, name, every, output)
     else:
         _test(session, output)
@@ -100,12 +92,12 @@ def command(
 
 def _check(action: Action, name: str | None, set_alone: dict[str, Any]) -> None:
     """Refuse what does not belong to the action, so that nothing is silently left out."""
-    given = [] if action is Action.SET else [option for option, value in set_alone.items() if value]
+    given = [] if action == "set" else [option for option, value in set_alone.items() if value]
     if given:
         message = f"{given[0]} belongs to budget set, not to budget {action}."
         raise InvalidRequest(message, field=given[0], value=None, next="Run: cloudgpu budget --help")
-    if name is not None and action in (Action.LS, Action.TEST):
-        way = f"For one budget: cloudgpu budget check {name}" if action is Action.LS else "Run: cloudgpu budget test"
+    if name is not None and action in ("ls", "test"):
+        way = f"For one budget: cloudgpu budget check {name}" if action == "ls" else "Run: cloudgpu budget test"
         raise InvalidRequest(f"budget {action} takes no name.", field="NAME", value=name, next=way)
 
 

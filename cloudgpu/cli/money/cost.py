@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -21,12 +20,7 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.setup.ledger import VerifyDocument
 
 
-class CostFormat(StrEnum):
-    """How `cost` prints its answer."""
-
-    TEXT = "text"
-    JSON = "json"
-    CSV = "csv"
+CostFormat = Literal["text", "json", "csv"]
 
 
 By = Annotated[
@@ -60,7 +54,7 @@ def command(
     yes: Yes = False,
     output: Annotated[
         CostFormat, typer.Option("-o", "--output", help="text; json: exactly one document; csv: the groups.")
-    ] = CostFormat.TEXT,
+    ] = "text",
 ) -> None:
     """Show what machines, disks, addresses and images have cost so far, and what still costs money.
 
@@ -76,12 +70,10 @@ def command(
     from cloudgpu.control.reaper.reaper import collected_seldom
 
     asked = {name: typed[name] for name in CostOptions.__annotations__}
-    if chart and (verify or output is not CostFormat.TEXT):
+    if chart and (verify or output != "text"):
         _refuse_chart("--verify" if verify else f"-o {output}")
     if verify:
-        _check_alone(
-            asked | {"by": "" if by == "instance" else by, "output": "csv" if output is CostFormat.CSV else ""}
-        )
+        _check_alone(asked | {"by": "" if by == "instance" else by, "output": "csv" if output == "csv" else ""})
     with collected_seldom():
         session = open_here()
         if verify:
@@ -115,11 +107,11 @@ def _costs(session: Session, request: CostRequest, output: CostFormat, *, verbos
     from cloudgpu.views.cost import to_csv
 
     # The last days are read where they are shown: a pipe's table takes no time for a long history.
-    days = output is CostFormat.JSON or (output is CostFormat.TEXT and (verbose or chart or is_terminal(sys.stdout)))
+    days = output == "json" or (output == "text" and (verbose or chart or is_terminal(sys.stdout)))
     document = costs(session, request, days=days)
-    if output is CostFormat.JSON:
+    if output == "json":
         sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
-    elif output is CostFormat.CSV:
+    elif output == "csv":
         sys.stdout.buffer.write(to_csv(document).encode())  # its line ends are not the terminal's
     else:
         text = cost_text(document, request.currency, verbose=verbose, chart=chart)
@@ -140,7 +132,7 @@ def _verify(session: Session, output: CostFormat, *, yes: bool) -> None:
 
     value = verified(session, agree=agree)
     whole = f"The ledger is whole: {value['lines']} lines, every hash right."
-    shown = Format.JSON if output is CostFormat.JSON else Format.TEXT
+    shown = Format.JSON if output == "json" else Format.TEXT
     emit(shown, value, _settled(value) if value["settled"] else whole)
     if value.get("unanswered"):
         raise typer.Exit(ProviderUnavailable.exit_code)

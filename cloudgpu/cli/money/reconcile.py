@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -18,12 +17,7 @@ if TYPE_CHECKING:
 WIDEST = 24  # characters of a name in the table
 
 
-class Form(StrEnum):
-    """How the comparison is printed."""
-
-    TEXT = "text"
-    JSON = "json"
-    CSV = "csv"
+Form = Literal["text", "json", "csv"]
 
 
 def command(
@@ -32,7 +26,7 @@ def command(
     provider: Annotated[
         str | None, typer.Option(metavar="NAME", help="Only rows of this provider: aws, gcp or azure.")
     ] = None,
-    output: Annotated[Form, typer.Option("-o", "--output", help="text, json or csv.")] = Form.TEXT,
+    output: Annotated[Form, typer.Option("-o", "--output", help="text, json or csv.")] = "text",
 ) -> None:
     """Compare the ledger with a cloud's own bill, resource by resource, and show why they differ.
 
@@ -43,7 +37,7 @@ def command(
     from cloudgpu.control.cost.reconcile import reconcile
 
     value = reconcile(open_here(), file, provider)
-    if output is Form.CSV:
+    if output == "csv":
         _write_csv(value)
     else:
         emit(Format(output), value, _text(value))
