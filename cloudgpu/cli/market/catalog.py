@@ -68,7 +68,7 @@ def _check(action: Action, name: str | None, region: str | None, **given: Any) -
     belongs |= {"--accept": "refresh", "--account": "refresh"}
     said = {"TYPE": name, "--region": region, **{f"--{option}": value for option, value in given.items()}}
     for option, owner in belongs.items():
-        if said[option] and action is not owner:
+        if said[option] and action != owner:
             message = f"{option} belongs to catalog {owner}, not to catalog {action}."
             raise InvalidRequest(message, field=option, value=None, next=f"Run: cloudgpu catalog {owner} --help")
     for option in ("--region", "--history"):
