@@ -170,13 +170,17 @@ class DesktopLine(TypedDict):
     """The comparison in words."""
 
 
-class AccountAnswer(TypedDict):
-    """An account that was queried."""
+class OfAccount(TypedDict):
+    """A configured account; a part of documents, not one of its own."""
 
-    account: str
-    """The account that was queried."""
     provider: str
-    """Its kind of provider."""
+    """The kind of provider."""
+    account: str
+    """The configured account."""
+
+
+class AccountAnswer(OfAccount):
+    """An account that was queried."""
 
 
 class Gap(TypedDict):
@@ -288,6 +292,13 @@ class CountedPeriod(TypedDict):
     """Its end, which is not in it; null: up to now."""
     as_of: Time
     """Up to when what runs is counted."""
+
+
+class CountedDays(CountedPeriod):
+    """The period whose amounts are counted by day; a part of documents, not one of its own."""
+
+    tz: str
+    """The time zone in which days begin."""
 
 
 class SpeedBounds(TypedDict):

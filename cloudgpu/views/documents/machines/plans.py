@@ -4,7 +4,18 @@ from typing import Annotated, Literal, TypedDict
 
 from cloudgpu.core.model.offers import NoteKind as _NoteKind
 from cloudgpu.core.policies.policy import Origin as _Origin
-from cloudgpu.views.documents.parts import AgentGuard, Gpu, Market, Price, RuleText, Time, TimerGuard, Trust, Usd
+from cloudgpu.views.documents.parts import (
+    AgentGuard,
+    Gpu,
+    Market,
+    OfAccount,
+    Price,
+    RuleText,
+    Time,
+    TimerGuard,
+    Trust,
+    Usd,
+)
 
 TermOrigin = Annotated[str, _Origin]
 NoteKind = Annotated[str, _NoteKind]
@@ -95,13 +106,9 @@ class PlannedIdle(TypedDict):
     """How long the warning is waited out, in seconds."""
 
 
-class AccountOffers(TypedDict):
+class AccountOffers(OfAccount):
     """What one account has in the offers."""
 
-    account: str
-    """The account."""
-    provider: str
-    """The provider."""
     offers: int
     """How many of the offers are this account's."""
     zone: str

@@ -5,7 +5,7 @@ from typing import TypedDict
 from cloudgpu.views.documents.money.budgets import CreditDocument
 from cloudgpu.views.documents.parts import (
     CostBounds,
-    CountedPeriod,
+    CountedDays,
     DecimalText,
     DesktopLine,
     ExchangeRate,
@@ -211,15 +211,13 @@ class Deductions(TypedDict):
     """What the credits of config.toml take off; null where it has none."""
 
 
-class CostHead(CountedPeriod):
+class CostHead(CountedDays):
     """What a cost is about."""
 
     by: str
     """What the groups are."""
     owner: str | None
     """Whose machines alone are counted; null: everybody's."""
-    tz: str
-    """The time zone in which days begin."""
     currency: ExchangeRate | None
     """What `amount` is in; null: US dollars alone."""
 

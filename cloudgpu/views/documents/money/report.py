@@ -7,7 +7,7 @@ from cloudgpu.views.documents.money.compare import CompareDocument
 from cloudgpu.views.documents.money.cost import BudgetForecast, BurnRate, CostSum, Projections, UncountedTraffic
 from cloudgpu.views.documents.parts import (
     CostBounds,
-    CountedPeriod,
+    CountedDays,
     Day,
     DecimalText,
     ExchangeRate,
@@ -235,7 +235,7 @@ class PriceAges(TypedDict):
     """Prices in all."""
 
 
-class ReportDocument(CountedPeriod):
+class ReportDocument(CountedDays):
     """What was spent, saved and wasted; also with `--format json`.
 
     How its figures are counted: [report.md](../report.md#what-is-in-it). `usd` of the days, of the projects, and of
@@ -244,8 +244,6 @@ class ReportDocument(CountedPeriod):
 
     kind: Literal["cloudgpu report"]
     """`cloudgpu report`, by which a file of ours is known."""
-    tz: str
-    """The time zone in which days begin."""
     currency: ExchangeRate | None
     """In what the sentences and pages show amounts; null: US dollars."""
     about: ReportBasis
@@ -297,19 +295,11 @@ class ReportDocument(CountedPeriod):
     """The report in sentences, the most important ones first."""
 
 
-class SentReportDocument(TypedDict):
+class SentReportDocument(CountedDays):
     """A report that was sent."""
 
     subject: str
     """What the message was called."""
-    since: Time | None
-    """The begin of the report's period; null: since ever."""
-    until: Time | None
-    """Its end, which is not in it; null: up to now."""
-    tz: str
-    """The time zone in which days begin."""
-    as_of: Time
-    """Up to when what runs is counted."""
     sent: list[str]
     """The receivers that took it."""
     failed: list[FailedReceiver]
