@@ -116,7 +116,7 @@ def command(
     given = locals()  # before anything else is one
     warn_here()
     if rename is not None:
-        from cloudgpu.cli.setup.init_rename import rename_place
+        from cloudgpu.cli.setup.init_account import rename_place
 
         _refuse(
             given, ("CLOUD", *OF_CLOUD, "--forget", "--owner", "--project", *OF_SETTINGS), "does not go with --rename."
@@ -124,7 +124,7 @@ def command(
         rename_place(*rename, yes=yes, output=output)
         return
     if forget is not None:
-        from cloudgpu.cli.setup.init_forget import retire
+        from cloudgpu.cli.setup.init_account import retire
 
         _refuse(given, ("CLOUD", *OF_CLOUD, "--owner", "--project", *OF_SETTINGS), "does not go with --forget.")
         retire(forget, yes=yes, output=output)
