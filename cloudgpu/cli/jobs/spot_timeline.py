@@ -8,7 +8,7 @@ from math import ceil
 from typing import TYPE_CHECKING, NamedTuple
 
 from cloudgpu.cli.render import clipped, paragraph
-from cloudgpu.cli.terminal import columns
+from cloudgpu.cli.terminal import columns, has_unicode
 
 if TYPE_CHECKING:
     from cloudgpu.views.documents.jobs.spot import SpotBacktestDocument, SpotPolicyTimeline, SpotStretch
@@ -39,7 +39,7 @@ PLAIN = Marks("#", "%", "/", ".", " ", "=", " ", " 123456789", "-", "+")  # wher
 
 def timeline_text(value: SpotBacktestDocument) -> str:
     """Return one run drawn: where spot was there, then what each policy did with its progress, above an axis."""
-    marks, width = _marks(), max(NARROW, min(WIDE, columns() - INDENT - LABEL))
+    marks, width = BLOCKS if has_unicode(sys.stdout) else PLAIN, max(NARROW, min(WIDE, columns() - INDENT - LABEL))
     shown, hours = value["timeline"], value["deadline_h"]
     lines = [_title(value), ""]
     for name, zone in zip(shown["traces"], shown["available"], strict=True):
@@ -146,8 +146,3 @@ def _legend(marks: Marks) -> str:
         f"{marks.up} spot there, {marks.spot} on spot, {marks.on_demand} on demand, {marks.changeover} changeover, "
         f"{marks.wait} waiting, {marks.eighths[1]}{marks.eighths[4]}{marks.eighths[-1]} work done"
     )
-
-
-def _marks() -> Marks:
-    encoding = (getattr(sys.stdout, "encoding", None) or "").lower()
-    return BLOCKS if encoding.startswith("utf") else PLAIN
