@@ -9,6 +9,7 @@ import typer
 
 from cloudgpu.cli.common import Format, Output, emit, open_here
 from cloudgpu.cli.render import clipped, dollars, facts, paragraph, rounded, table
+from cloudgpu.core.values.naming import counted
 from cloudgpu.core.values.times import minute
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def _head(value: BacktestDocument) -> str:
 def _blind(value: BacktestDocument) -> str:
     if not value["hours"]:
         return "No machine ran in that time, so there is nothing to replay."
-    ran = f"{_span(value['hours'] * 3600)} that {_count(len(value['machines']), 'machine')} ran"
+    ran = f"{_span(value['hours'] * 3600)} that {counted(len(value['machines']), 'machine')} ran"
     share = value["unsampled_share"]
     if share is not None and share >= 1:
         return f"Of the {ran} no samples are kept here: nobody knows how they were used, and nothing is ended for that."
@@ -81,7 +82,7 @@ def _sums(value: BacktestDocument) -> str:
             ("recorded", _money(cost)),
             ("saved", _money(saved) + _of(saved["usd"], cost["usd"]) + f", {_span(value['off_hours'] * 3600)} off"),
             ("would cost", _money(value["would_have_cost"])),
-            ("ends", f"{value['ends']} that it would have made; {_count(_really(value), 'run')} ended in truth"),
+            ("ends", f"{value['ends']} that it would have made; {counted(_really(value), 'run')} ended in truth"),
             ("starts", _starts(value)),
             ("killed", _killed(value)),
         ]
@@ -97,7 +98,7 @@ def _starts(value: BacktestDocument) -> str | None:
         return None
 
     return (
-        f"{_count(value['restarts'], 'time')} somebody came back and would have had to start it again: that takes "
+        f"{counted(value['restarts'], 'time')} somebody came back and would have had to start it again: that takes "
         f"minutes, and is billed at least {dollars(value['restarts_usd'], 4)} in all (in the sums above)"
     )
 
@@ -105,7 +106,7 @@ def _starts(value: BacktestDocument) -> str | None:
 def _killed(value: BacktestDocument) -> str:
     if not value["killed"]:
         return "no work that was under way, as far as samples tell"
-    return f"work under way {_count(value['killed'], 'time')}, {_span(value['killed_hours'] * 3600)} of it"
+    return f"work under way {counted(value['killed'], 'time')}, {_span(value['killed_hours'] * 3600)} of it"
 
 
 def _stops(value: BacktestDocument) -> str:
@@ -155,7 +156,3 @@ def _of(part: str | None, whole: str | None) -> str:
 
 def _span(seconds: float) -> str:
     return rounded(timedelta(seconds=seconds).total_seconds())
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" + "s" * (number != 1)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from cloudgpu.cli.render import clipped, paragraph
 from cloudgpu.cli.terminal import columns, has_unicode
+from cloudgpu.core.values.naming import counted
 
 if TYPE_CHECKING:
     from cloudgpu.views.documents.jobs.spot import SpotBacktestDocument, SpotPolicyTimeline, SpotStretch
@@ -120,8 +121,10 @@ def _summary(value: SpotBacktestDocument, one: SpotPolicyTimeline) -> str:
         if stretch["market"] is not None:
             sums[stretch["market"]] += stretch["until_h"] - stretch["since_h"]
     cost = f"{'$' if value['priced'] else ''}{one['cost']:,.2f}"
-    starts = f"{one['starts']} start" + "s" * (one["starts"] != 1)
-    return f"{cost}: {sums['spot']:.1f}h spot, {sums['on_demand']:.1f}h on demand, {starts}, {one['finish_h']:.1f}h"
+    return (
+        f"{cost}: {sums['spot']:.1f}h spot, {sums['on_demand']:.1f}h on demand, {counted(one['starts'], 'start')}, "
+        f"{one['finish_h']:.1f}h"
+    )
 
 
 def _axis(hours: float, width: int, marks: Marks) -> list[str]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.cli.render import a_month, dollars, facts, gpus, minute, place, price, price_briefly, rounded, when
 from cloudgpu.core.model.machine import is_owned
 from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.naming import counted
 from cloudgpu.core.values.times import duration_text
 
 if TYPE_CHECKING:
@@ -262,14 +263,12 @@ def _where(value: Plan) -> str:
 
 def _chosen(shares: Sequence[AccountOffers]) -> str:
     """Return why it is this account's: what each has, in the order of trying."""
-    each = [f"{one['account']} at {dollars(one['usd_per_hour'], 4)} ({_counted(one['offers'])})" for one in shares]
+    each = [
+        f"{one['account']} at {dollars(one['usd_per_hour'], 4)} ({counted(one['offers'], 'offer')})" for one in shares
+    ]
     if len(each) == 1:
         return f"of all accounts only {each[0]} has what fits"
     return f"first of {len(each)} accounts: {', '.join(each)}"
-
-
-def _counted(offers: int) -> str:
-    return f"{offers} offer" + ("s" if offers > 1 else "")
 
 
 def _market(value: Plan) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.cli.market.offer_text import figure
 from cloudgpu.cli.render import cut, fitted, paragraph, table, wrapped
+from cloudgpu.core.values.naming import counted
 
 if TYPE_CHECKING:
     from cloudgpu.views.documents.market.catalog import (
@@ -108,9 +109,8 @@ def difference_text(value: CatalogDiffDocument) -> str:
     lines = [_moves(changes[:SHOWN]), ""]
     if len(changes) > SHOWN:
         lines.append(f"{len(changes) - SHOWN} more changes: -o json has all.")
-    number = "1 change" if len(changes) == 1 else f"{len(changes)} changes"
-    counted = f"{number} against {value['against']}, {value['jumps']} by more than {value['factor']:g}."
-    lines.append(paragraph(f"{counted} {new}"))
+    moved = f"{counted(len(changes), 'change')} against {value['against']}"
+    lines.append(paragraph(f"{moved}, {value['jumps']} by more than {value['factor']:g}. {new}"))
     return "\n".join([*lines, *_held(changes)])
 
 

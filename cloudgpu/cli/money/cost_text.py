@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Literal
 
 from cloudgpu.cli.render import Amounts, clipped, credit_text, paragraph, rate_text, rounded, table
-from cloudgpu.core.values.naming import few
+from cloudgpu.core.values.naming import counted, few
 from cloudgpu.core.values.times import from_iso
 
 if TYPE_CHECKING:
@@ -286,7 +286,7 @@ def _uncompared(document: CostDocument) -> str:
     number = total["without_on_demand"]
     if not number or total["on_demand_usd"] is None:
         return ""
-    return f"ON DEMAND and SAVED leave out {number} run{'s'[: number != 1]} whose on-demand price is not known."
+    return f"ON DEMAND and SAVED leave out {counted(number, 'run')} whose on-demand price is not known."
 
 
 def _is_going_on(document: CostDocument) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.cli.common import Format, confirm, emit, leave_where_unanswered
 from cloudgpu.cli.render import a_month, dollars, paragraph, table
 from cloudgpu.core.model.resources import Kind
+from cloudgpu.core.values.naming import counted
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -69,10 +70,9 @@ def _total(values: list[NamedResource], word: str) -> str:
     known = [Decimal(one["usd_per_month"]) for one in values if one["usd_per_month"] is not None]
     at_most = "at most " if any(monthly(one).startswith("at most") for one in values) else ""
     unknown = f", and {len(values) - len(known)} without a known price" if len(known) < len(values) else ""
-    many = f"1 {word}" if len(values) == 1 else f"{len(values)} {word}s"
     costs = f"{at_most}{dollars(f'{sum(known, Decimal())}')} a month{unknown}" if known else "the price is not known"
     remove = "it is" if len(values) == 1 else "they are"
-    return f"{many}: {costs}, until {remove} removed."
+    return f"{counted(len(values), word)}: {costs}, until {remove} removed."
 
 
 def _used_by(value: NamedResource, names: dict[str, str]) -> str:

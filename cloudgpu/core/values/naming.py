@@ -61,6 +61,11 @@ def tag_value(text: str) -> str:
     return re.sub(r"[^a-z0-9_-]+", "-", text.lower()).strip("-")[:63]
 
 
+def counted(number: int, what: str) -> str:
+    """Return how many there are of what has an ordinary plural: `1 machine`, `3 machines`."""
+    return f"{number} {what}" + "s" * (number != 1)
+
+
 def few(names: Sequence[str], most: int = 4) -> str:
     """Return the first names, and how many more there are than `most`."""
     more = f" and {len(names) - most} more" if len(names) > most else ""

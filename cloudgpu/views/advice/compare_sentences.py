@@ -13,6 +13,7 @@ from cloudgpu.core.advice.compare import Case, History, Own, Side
 from cloudgpu.core.advice.desktop import Depreciation, Desktop, Owned
 from cloudgpu.core.catalog.gpus import Work
 from cloudgpu.core.values.money import ZERO, Money, usd
+from cloudgpu.core.values.naming import counted
 
 if TYPE_CHECKING:
     from cloudgpu.core.values.currency import Currency
@@ -200,7 +201,7 @@ def hours_text(seconds: float) -> str:
     """Return `30.0 hours`, `12 minutes`."""
     if seconds < HOUR:
         minutes = round(seconds / 60)
-        return f"{minutes} minute{'s'[: minutes != 1]}" if minutes else "less than a minute"
+        return counted(minutes, "minute") if minutes else "less than a minute"
     return f"{seconds / HOUR:,.1f} hour{'s'[: round(seconds / 360) != 10]}"  # noqa: PLR2004  (one hour)
 
 
