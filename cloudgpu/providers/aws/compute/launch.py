@@ -20,7 +20,7 @@ from cloudgpu.errors import (
     Silent,
 )
 from cloudgpu.parallel import Pool
-from cloudgpu.providers.aws.compute.request import Call, call_of, run_instances, user_data
+from cloudgpu.providers.aws.compute.request import Call, run_instances, user_data
 from cloudgpu.providers.aws.compute.translate import instance
 from cloudgpu.providers.aws.network import network
 from cloudgpu.providers.aws.storage.disks import code_of
@@ -43,7 +43,7 @@ def launch(aws: Aws, attempt: Attempt, *, deadline: datetime) -> Instance:
     Raises NoCapacity, QuotaExceeded, AuthFailed, InvalidRequest when it was surely not made; LaunchUncertain or
     another ProviderUnavailable when that is not known.
     """
-    call = call_of(attempt)
+    call = Call(**attempt.call)
     parameters = _asked(aws, attempt, call)
     (found,) = Sender(aws, attempt, call.region, deadline).send(parameters)
     return instance(found, account=aws.account, region=call.region, ssh_port=aws.options.ssh_port)

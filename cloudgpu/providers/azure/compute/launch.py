@@ -31,6 +31,7 @@ from cloudgpu.providers.azure.account import identity
 from cloudgpu.providers.azure.calls import ask, finished, look
 from cloudgpu.providers.azure.compute import listing, request, translate
 from cloudgpu.providers.azure.compute.machine import WRITE
+from cloudgpu.providers.azure.compute.request import Call
 from cloudgpu.providers.azure.error_codes import BUSY, MEANINGS, ONLY_INSIDE
 from cloudgpu.providers.azure.errors import code_of
 from cloudgpu.providers.azure.network import security_rules as rules
@@ -41,7 +42,6 @@ from cloudgpu.providers.shared.calls import Waiting
 if TYPE_CHECKING:
     from cloudgpu.providers.azure.client import Azure
     from cloudgpu.providers.azure.compute.listing import Raw
-    from cloudgpu.providers.azure.compute.request import Call
 
 LIMIT = 65_535  # bytes of custom data, before they are encoded (REST reference, OSProfile)
 SETTLES_S = 3.0
@@ -68,7 +68,7 @@ class _Launch:
 
     def __init__(self, azure: Azure, attempt: Attempt, deadline: datetime) -> None:
         self._azure, self._attempt, self._deadline = azure, attempt, deadline
-        self._call: Call = request.call_of(attempt)
+        self._call = Call(**attempt.call)
         self._group = ids.group_of(attempt.token)
         what = f"Azure has not accepted the launch in {self._call.region}"
         self._waiting = Waiting(azure.notify, azure.clock, what, deadline, after=0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 from cloudgpu.catalog.disktypes import tier
@@ -71,7 +71,7 @@ def resolve(azure: Azure, request: LaunchRequest, item: Available) -> Resolved:
     found = _looked_up(azure, request, item)
     call = _call(azure, request, item, found)
     return Resolved(
-        call=call.to_json(),
+        call=asdict(call),
         attached=tuple(_attached(request, call, found.volume)),
         guards=_guards(azure, call),
         remarks=(*said, *_remarks(azure, request, item, found)),

@@ -26,7 +26,7 @@ from cloudgpu.errors import (
 )
 from cloudgpu.providers.gcp import errors, ids, operations
 from cloudgpu.providers.gcp.compute import listing
-from cloudgpu.providers.gcp.compute.request import Call, body, call_of, request_id
+from cloudgpu.providers.gcp.compute.request import Call, body, request_id
 from cloudgpu.providers.gcp.error_codes import THERE_ALREADY
 from cloudgpu.providers.gcp.errors import code_of
 from cloudgpu.providers.gcp.network import firewall as access
@@ -49,7 +49,7 @@ def launch(gcp: Gcp, attempt: Attempt, *, deadline: datetime) -> Instance:
     Raises NoCapacity, QuotaExceeded, AuthFailed, InvalidRequest when it was surely not made; LaunchUncertain or
     another ProviderUnavailable when that is not known.
     """
-    call = call_of(attempt)
+    call = Call(**attempt.call)
     made = body(attempt)  # a fault in it is said before anything is made
     machine = ids.joined(call.zone, made["name"])
     listing.used(gcp, call.project)
