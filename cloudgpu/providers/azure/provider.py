@@ -22,7 +22,7 @@ from cloudgpu.providers.registry import lazily
 
 if TYPE_CHECKING:
     from cloudgpu.providers.azure.account import budget_alert, findings, login, machine_role, permissions
-    from cloudgpu.providers.azure.compute import bulk, keep_disk, launch, listing, placement, power, resolve, schedules
+    from cloudgpu.providers.azure.compute import bulk, launch, listing, placement, power, resolve, schedules
     from cloudgpu.providers.azure.market import availability, prices, quotas
     from cloudgpu.providers.azure.network import security_group, shared
     from cloudgpu.providers.azure.storage import create_image, disks, orphans, volumes
@@ -30,8 +30,8 @@ else:  # each is loaded by the first method that uses it
     budget_alert, findings, login, machine_role, permissions = lazily(
         "cloudgpu.providers.azure.account", "budget_alert findings login machine_role permissions"
     )
-    bulk, keep_disk, launch, listing, placement, power, resolve, schedules = lazily(
-        "cloudgpu.providers.azure.compute", "bulk keep_disk launch listing placement power resolve schedules"
+    bulk, launch, listing, placement, power, resolve, schedules = lazily(
+        "cloudgpu.providers.azure.compute", "bulk launch listing placement power resolve schedules"
     )
     availability, prices, quotas = lazily("cloudgpu.providers.azure.market", "availability prices quotas")
     security_group, shared = lazily("cloudgpu.providers.azure.network", "security_group shared")
@@ -171,7 +171,7 @@ class AzureProvider:
 
     def end_keeping_disk(self, id: str) -> None:  # noqa: A002
         """Ask to end the machine while its system disk stays."""
-        keep_disk.end_keeping_disk(self._azure, id)
+        power.end_keeping_disk(self._azure, id)
 
     def attach(self, id: str, volume: Volume, tags: Mapping[str, str]) -> ProviderResource:  # noqa: A002
         """Make sure that the volume exists where the machine lies, and is attached to it."""
