@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import itemgetter
 from typing import Any
 
 from cloudgpu.core.model.instances import TAG_LEDGER, TAG_VOLUME
@@ -14,7 +15,7 @@ from cloudgpu.providers.aws import ids
 from cloudgpu.providers.aws.client import Aws
 from cloudgpu.providers.aws.compute.listing import raw
 from cloudgpu.providers.aws.storage.disks import code_of, disk, tag_specifications
-from cloudgpu.providers.shared.named_volumes import used
+from cloudgpu.providers.shared.named_volumes import lying_in, size_to_make, used
 
 Raw = Mapping[str, Any]
 DEVICE = "/dev/sdf"  # the first that AWS names for data; on the machine it is an NVMe device with the volume's id
@@ -53,12 +54,7 @@ def _found(aws: Aws, region: str, zone: str, volume: Volume, tags: Mapping[str, 
     with aws.said("DescribeVolumes", region, value=volume.name):
         found = aws.ec2(region).describe_volumes(Filters=asked)["Volumes"]
     there = [one for one in found if one["State"] not in ("deleting", "deleted", "error")]
-    here = [one for one in there if one["AvailabilityZone"] == zone]
-    if there and not here:
-        place = there[0]["AvailabilityZone"]
-        message = f"The volume {volume.name} is in {place}, and the machine is in {zone}."
-        raise InvalidRequest(message, field="--volume", value=volume.name, next=f"Launch with --zone {place}.")
-    return min(here, key=lambda one: one["VolumeId"], default=None)
+    return lying_in(zone, there, itemgetter("AvailabilityZone"), "VolumeId", volume)
 
 
 def _made(aws: Aws, region: str, zone: str, volume: Volume, tags: Mapping[str, str]) -> Raw:
@@ -66,14 +62,11 @@ def _made(aws: Aws, region: str, zone: str, volume: Volume, tags: Mapping[str, s
 
     A token stands for the volume that it made even when that was removed since: then the next one is taken.
     """
-    if volume.size_gb is None:
-        message = f"There is no volume {volume.name} in {zone}; to create it, give its size."
-        way = f"Give its size in GB: --volume {volume.name}:100"
-        raise InvalidRequest(message, field="--volume", value=volume.name, next=way)
+    size_gb = size_to_make(volume, zone)
     for generation in range(1, _GENERATIONS):
         token = digest("volume", tags.get(TAG_LEDGER, ""), volume.name, zone, str(generation))[:48]
         try:
-            return _create(aws, region, zone, volume.size_gb, tags, token)
+            return _create(aws, region, zone, size_gb, tags, token)
         except (LaunchUncertain, InstanceNotFound):  # the token was used for one of another size, or one that is gone
             continue
     message = f"The volume {volume.name} was made and removed too often today."
