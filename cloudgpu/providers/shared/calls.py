@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from math import ceil, log2
@@ -32,6 +32,7 @@ OF_ACCOUNTS_S = (
 MOST = 40  # times as long, in all, for a part that goes on answering: 5 minutes, against one that never comes to an end
 Answer = TypeVar("Answer")
 Item = TypeVar("Item")
+Key = TypeVar("Key", bound=Hashable)
 
 
 def each(
@@ -72,6 +73,13 @@ def gather(
     with Pool(min(at_once, len(items)), what) as pool:
         sent = [pool.submit(ask, item) for item in items]
         return [one.result() if one.listen(seconds, MOST * seconds) else late(seconds) for one in sent]
+
+
+def by_item(items: Iterable[Key], ask: Callable[[Key], Answer], at_once: int = AT_ONCE) -> dict[Key, Answer]:
+    """Return what `ask` answers for each of these, side by side; raise what it raises first."""
+    each_once = list(dict.fromkeys(items))
+    with Pool(at_once) as pool:
+        return dict(zip(each_once, pool.map(ask, each_once), strict=True))
 
 
 def late(seconds: float) -> Silent:
