@@ -125,14 +125,10 @@ def _hang(azure: Azure, id: str, disk: str) -> None:  # noqa: A002
     A cloud of Azure's kind that does not know this call (it is of 2024) is asked to change the machine's list of disks.
     """
     region, group = ids.machine(id)
-    machines = azure.compute.virtual_machines
+    send = azure.compute.virtual_machines.begin_attach_detach_data_disks
     body = {"dataDisksToAttach": [{"diskId": disk, "lun": LUN, "deleteOption": "Detach"}]}
-
-    def send() -> Any:
-        return machines.begin_attach_detach_data_disks(group, group, body, polling=False)
-
     try:
-        ask(azure, _ATTACH, send, region=region, value=id)
+        ask(azure, _ATTACH, lambda: send(group, group, body, polling=False), region=region, value=id)
     except CloudgpuError as error:
         if getattr(error.__cause__, "status_code", None) not in _UNHEARD_OF:
             raise
