@@ -19,10 +19,10 @@ from cloudgpu.providers.lambdalabs.options import KIND
 from cloudgpu.providers.registry import lazily
 
 if TYPE_CHECKING:
-    from cloudgpu.providers.lambdalabs import account, machines, prices
+    from cloudgpu.providers.lambdalabs import account, machines
     from cloudgpu.providers.lambdalabs import offers as market
 else:  # each is loaded by the first method that uses it
-    account, machines, market, prices = lazily("cloudgpu.providers.lambdalabs", "account machines offers prices")
+    account, machines, market = lazily("cloudgpu.providers.lambdalabs", "account machines offers")
 
 
 def make(settings: ProviderSettings) -> LambdaProvider:
@@ -69,7 +69,7 @@ class LambdaProvider:
 
     def prices(self, offers: Sequence[Available]) -> Sequence[Price | None]:
         """Return one price per offer, or per machine its own, as Lambda says it now."""
-        return prices.prices(self._lambda, offers)
+        return machines.prices(self._lambda, offers)
 
     def regions(self) -> Sequence[Region]:
         """Return the regions that this account uses; one address answers for all."""

@@ -1,16 +1,19 @@
-"""Looks at contracts, and stops, starts, tags and destroys them. A contract's id is its number at vast.ai."""
+"""Looks at contracts, and stops, starts, tags, prices and destroys them. A contract's id is its number at vast.ai.
+
+A contract costs what it was made at, whatever its host asks now.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.model.instances import NEVER_RAN, TAG_ID, TAG_RENEW_UNTIL, Address, Instance, Listing, State
-from cloudgpu.core.model.offers import Market
+from cloudgpu.core.model.offers import Available, Basis, Market, Price
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InstanceNotFound, InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.machine.container_start import TAGS
@@ -281,3 +284,47 @@ def _checked(found: Any, id: str | None = None) -> Raw:  # noqa: A002
 
 def _time(seconds: object) -> datetime | None:
     return datetime.fromtimestamp(float(seconds), UTC) if isinstance(seconds, int | float) and seconds > 0 else None
+
+
+def prices(vast: Vast, offers: Sequence[Available]) -> list[Price | None]:
+    """Return one price an hour per item, without its storage: of a contract its own, of an offer what is asked.
+
+    One call per contract that was not looked at yet, and one per market for offers that were not seen.
+    """
+    for item in offers:
+        if item.machine is not None and item.machine not in vast.paid:
+            _look_at(vast, item.machine)
+    missing = [item for item in offers if _paid(vast, item) is None and _key(item) not in vast.asked]
+    for where in dict.fromkeys(item.market for item in missing):
+        hosts = sorted({market.machine_of(item.zone) for item in missing if item.market is where})
+        market.search(vast, where, {"machine_id": {"in": hosts}})
+    return [_price(vast, item) for item in offers]
+
+
+def _look_at(vast: Vast, contract: str) -> None:
+    """Look at a contract, so that its price is known; one that is gone has none."""
+    try:
+        get(vast, contract)
+    except InstanceNotFound:
+        return
+
+
+def _key(item: Available) -> tuple[str, str, str]:
+    return item.zone, item.instance_type, str(item.market)
+
+
+def _paid(vast: Vast, item: Available) -> str | None:
+    """Return what the contract of an item costs; None for an offer, and for another market than the contract's."""
+    found = vast.paid.get(item.machine or "")
+    return None if found is None or found.market is not item.market else found.per_hour
+
+
+def _price(vast: Vast, item: Available) -> Price | None:
+    paid = _paid(vast, item)
+    found = paid or vast.asked.get(_key(item))
+    if found is None:
+        return None
+    whose = "offer" if paid is None else "contract"
+    says = "what is bid for it" if item.market is Market.SPOT else "dph_base"
+    source = f"vast.ai's own {whose} ({says}), without storage and traffic"
+    return Price(Money.usd(found), source, vast.clock(), Basis.ASKED)

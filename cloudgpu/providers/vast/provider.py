@@ -19,11 +19,11 @@ from cloudgpu.providers.registry import lazily
 from cloudgpu.providers.vast.client import KIND, Vast
 
 if TYPE_CHECKING:
-    from cloudgpu.providers.vast import account, launch, machines, market, prices
+    from cloudgpu.providers.vast import account, launch, machines, market
     from cloudgpu.providers.vast import request as calls
 else:  # each is loaded by the first method that uses it
-    account, launch, machines, market, prices, calls = lazily(
-        "cloudgpu.providers.vast", "account launch machines market prices request"
+    account, launch, machines, market, calls = lazily(
+        "cloudgpu.providers.vast", "account launch machines market request"
     )
 
 
@@ -65,7 +65,7 @@ class VastProvider:
 
     def prices(self, offers: Sequence[Available]) -> Sequence[Price | None]:
         """Return one price per offer, or per machine its own, without storage and traffic, which are priced apart."""
-        return prices.prices(self._vast, offers)
+        return machines.prices(self._vast, offers)
 
     def leaves_at(self, id: str) -> datetime | None:  # noqa: A002
         """Return when the contract's host leaves vast.ai, by the last look at it."""
