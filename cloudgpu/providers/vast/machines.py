@@ -18,7 +18,7 @@ from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InstanceNotFound, InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.machine.container_start import TAGS
 from cloudgpu.providers.vast import market, request
-from cloudgpu.providers.vast.client import CLOUD, KIND, Paid
+from cloudgpu.providers.vast.client import CLOUD, KIND, Paid, unreadable
 from cloudgpu.providers.vast.gpus import accelerator, type_name
 from cloudgpu.providers.vast.request import LABEL
 
@@ -44,8 +44,7 @@ def raw(vast: Vast, id: str) -> Raw:  # noqa: A002
     number = number_of(id)
     said = vast.ask("GET", f"/api/v0/instances/{number}/", "get")
     if "instances" not in said:
-        message = f"{CLOUD} answered a look at {id} without saying whether it exists."
-        raise ProviderUnavailable(message, field="provider", value=KIND, next="Try again in a minute.")
+        raise unreadable(f"answered a look at {id} without saying whether it exists")
     found = said["instances"]
     if found is None:
         raise InstanceNotFound(f"{CLOUD} has no contract {id}.", field="instance", value=id)
@@ -71,8 +70,7 @@ def pages(vast: Vast, filters: Mapping[str, Any] | None = None) -> Iterator[Raw]
         said = vast.ask("GET", "/api/v1/instances/", "list", query=query)
         found = said.get("instances")
         if not isinstance(found, list):
-            message = f"{CLOUD} answered a listing without contracts in it."
-            raise ProviderUnavailable(message, field="provider", value=KIND, next="Try again in a minute.")
+            raise unreadable("answered a listing without contracts in it")
         yield from (_identified(one) for one in found)
         token = said.get("next_token")
         if token is None:
@@ -269,8 +267,7 @@ def _identified(found: Any) -> Raw:
     """Return what a listing has of a contract; raise ProviderUnavailable where that is none."""
     if isinstance(found, dict) and found.get("id") is not None:
         return found
-    message = f"{CLOUD} answered a listing with something that is no contract."
-    raise ProviderUnavailable(message, field="provider", value=KIND, next="Try again in a minute.")
+    raise unreadable("answered a listing with something that is no contract")
 
 
 def _checked(found: Any, id: str | None = None) -> Raw:  # noqa: A002
@@ -278,8 +275,7 @@ def _checked(found: Any, id: str | None = None) -> Raw:  # noqa: A002
     whole = isinstance(found, dict) and all(found.get(name) is not None for name in ("id", "machine_id", "gpu_name"))
     if whole and id in (None, str(found["id"])):
         return dict(found)
-    message = f"{CLOUD} answered with a contract that is not whole, or another one than was asked for."
-    raise ProviderUnavailable(message, field="provider", value=KIND, next="Try again in a minute.")
+    raise unreadable("answered with a contract that is not whole, or another one than was asked for")
 
 
 def _time(seconds: object) -> datetime | None:
