@@ -12,7 +12,7 @@ from cloudgpu.core.model.resources import ProviderResource
 from cloudgpu.core.values.naming import digest
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, LaunchUncertain, ProviderUnavailable
 from cloudgpu.providers.aws import ids
-from cloudgpu.providers.aws.client import Aws
+from cloudgpu.providers.aws.client import Aws, look
 from cloudgpu.providers.aws.compute.listing import raw
 from cloudgpu.providers.aws.storage.disks import code_of, disk, tag_specifications
 from cloudgpu.providers.shared.named_volumes import lying_in, size_to_make, used
@@ -51,8 +51,7 @@ def attach(aws: Aws, id: str, volume: Volume, tags: Mapping[str, str]) -> Provid
 def _found(aws: Aws, region: str, zone: str, volume: Volume, tags: Mapping[str, str]) -> Raw | None:
     """Return the ledger's volume of this name; one that lies in another zone alone is refused."""
     asked = [{"Name": f"tag:{key}", "Values": [tags.get(key, "")]} for key in (TAG_VOLUME, TAG_LEDGER)]
-    with aws.said("DescribeVolumes", region, value=volume.name):
-        found = aws.ec2(region).describe_volumes(Filters=asked)["Volumes"]
+    found = look(aws, "DescribeVolumes", region, value=volume.name, Filters=asked)
     there = [one for one in found if one["State"] not in ("deleting", "deleted", "error")]
     return lying_in(zone, there, itemgetter("AvailabilityZone"), "VolumeId", volume)
 
@@ -97,9 +96,8 @@ def _seen(aws: Aws, region: str, own: str) -> Raw:
 
 
 def _look(aws: Aws, region: str, own: str) -> Raw:
-    with aws.said("DescribeVolumes", region):
-        asked = [{"Name": "volume-id", "Values": [own]}]
-        found: list[Raw] = aws.ec2(region).describe_volumes(Filters=asked)["Volumes"]
+    asked = [{"Name": "volume-id", "Values": [own]}]
+    found = look(aws, "DescribeVolumes", region, Filters=asked)
     if not found or found[0]["State"] in ("deleting", "deleted"):
         message = f"The volume {own} is not there."
         raise InstanceNotFound(message, field="--volume", value=own, next="Run the same up again.")
