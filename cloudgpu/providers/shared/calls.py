@@ -106,6 +106,27 @@ def tried(ask: Callable[..., Answer], *of: object) -> Answer | CloudgpuError:
         return error
 
 
+def again(
+    call: Callable[[], Answer],
+    tries: int,
+    *,
+    after: Callable[[CloudgpuError], bool],
+    pause: Callable[[int], object] = int,
+) -> Answer:
+    """Return what a call answers, which is made again `after` errors that may be over soon, so many times in all.
+
+    `pause` waits, and is told how many tries there were; none is the usual.
+    """
+    for number in range(1, tries):
+        try:
+            return call()
+        except CloudgpuError as error:
+            if not after(error):
+                raise
+        pause(number)
+    return call()
+
+
 _LOCK = threading.Lock()
 _SENT: Counter[tuple[str, str]] = Counter()
 

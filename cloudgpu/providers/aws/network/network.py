@@ -18,6 +18,7 @@ from cloudgpu.providers.aws.compute.request import Call
 from cloudgpu.providers.aws.network import security_group as access
 from cloudgpu.providers.aws.network import security_group as rules
 from cloudgpu.providers.aws.storage.disks import code_of
+from cloudgpu.providers.shared.calls import again
 from cloudgpu.providers.shared.rules import Opening
 from cloudgpu.providers.shared.rules import callers as callers_of
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from cloudgpu.providers.aws.client import Aws
 
 KEY_PREFIX = "cloudgpu-"
-NOT_YET_PAUSES_S = (1.0, 2.0, 4.0, 0.0)
+NOT_YET_PAUSES_S = (1.0, 2.0, 4.0)
 _TRIES = 2  # what another process makes at the same moment is found the second time
 
 
@@ -202,15 +203,12 @@ def group(aws: Aws, attempt: Attempt, call: Call) -> str:
 
 def _open(aws: Aws, call: Call, found: Mapping[str, Any]) -> None:
     """Let the callers in; a group that was just made is not known everywhere at once."""
-    for pause in NOT_YET_PAUSES_S:
-        try:
-            access.admit(aws, call.region, found, dict(call.callers))
-        except InvalidRequest as error:
-            if code_of(error) != "InvalidGroup.NotFound" or not pause:
-                raise
-            aws.pause(pause)
-        else:
-            return
+    again(
+        lambda: access.admit(aws, call.region, found, dict(call.callers)),
+        len(NOT_YET_PAUSES_S) + 1,
+        after=lambda error: code_of(error) == "InvalidGroup.NotFound",
+        pause=lambda tries: aws.pause(NOT_YET_PAUSES_S[tries - 1]),
+    )
 
 
 def _found(aws: Aws, attempt: Attempt, call: Call) -> Mapping[str, Any] | None:

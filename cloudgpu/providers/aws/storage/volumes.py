@@ -15,6 +15,7 @@ from cloudgpu.providers.aws import ids
 from cloudgpu.providers.aws.client import Aws, look
 from cloudgpu.providers.aws.compute.listing import raw
 from cloudgpu.providers.aws.storage.disks import code_of, disk, tag_specifications
+from cloudgpu.providers.shared.calls import again
 from cloudgpu.providers.shared.named_volumes import lying_in, size_to_make, used
 
 Raw = Mapping[str, Any]
@@ -87,12 +88,12 @@ def _create(aws: Aws, region: str, zone: str, size_gb: int, tags: Mapping[str, s
 
 def _seen(aws: Aws, region: str, own: str) -> Raw:
     """Return a disk as soon as AWS shows it: one that was just made, and is not shown yet, is not made again."""
-    for _ in range(SEEN_AFTER):
-        try:
-            return _look(aws, region, own)
-        except InstanceNotFound:
-            aws.pause(SETTLES_S)
-    return _look(aws, region, own)
+    return again(
+        lambda: _look(aws, region, own),
+        SEEN_AFTER + 1,
+        after=lambda error: isinstance(error, InstanceNotFound),
+        pause=lambda _tries: aws.pause(SETTLES_S),
+    )
 
 
 def _look(aws: Aws, region: str, own: str) -> Raw:

@@ -37,7 +37,7 @@ from cloudgpu.providers.azure.errors import code_of
 from cloudgpu.providers.azure.network import security_rules as rules
 from cloudgpu.providers.azure.network.shared import make_shared
 from cloudgpu.providers.machine.user_data import too_large, user_data
-from cloudgpu.providers.shared.calls import Waiting
+from cloudgpu.providers.shared.calls import Waiting, again
 
 if TYPE_CHECKING:
     from cloudgpu.providers.azure.client import Azure
@@ -280,16 +280,12 @@ class _Launch:
         if not principal or not self._call.role:
             return
         machine = ids.machine_id(self._azure.subscription, self._group)
-        for _ in range(ROLE_TRIES - 1):
-            try:
-                identity.assign(self._azure, machine, principal)
-            except (AuthFailed, Silent):
-                raise
-            except CloudgpuError:
-                self._azure.pause(SETTLES_S)
-            else:
-                return
-        identity.assign(self._azure, machine, principal)
+        again(
+            lambda: identity.assign(self._azure, machine, principal),
+            ROLE_TRIES,
+            after=lambda error: not isinstance(error, AuthFailed | Silent),
+            pause=lambda _tries: self._azure.pause(SETTLES_S),
+        )
 
     def _extend(self) -> None:
         """Put the extension on the machine that the size needs; it works on by itself."""

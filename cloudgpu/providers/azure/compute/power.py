@@ -5,7 +5,7 @@ Where a system disk is kept, it stays in its launch's group, with that group's t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from cloudgpu.providers.azure.compute import listing, machine, translate
 from cloudgpu.providers.azure.compute.request import is_system_disk
 from cloudgpu.providers.azure.error_codes import BUSY
 from cloudgpu.providers.azure.errors import code_of
+from cloudgpu.providers.shared.calls import again
 
 if TYPE_CHECKING:
     from cloudgpu.providers.azure.client import Azure
@@ -132,8 +133,7 @@ def stop(azure: Azure, id: str) -> None:  # noqa: A002
     """
     region, group = ids.machine(id)
     machines = azure.compute.virtual_machines
-    _once_free(
-        azure,
+    again(
         lambda: ask(
             azure,
             f"{_MACHINE}/deallocate/action",
@@ -141,21 +141,10 @@ def stop(azure: Azure, id: str) -> None:  # noqa: A002
             region=region,
             value=id,
         ),
+        LOOKS + 1,
+        after=lambda error: code_of(error) in BUSY,
+        pause=lambda _tries: azure.pause(SETTLES_S),
     )
-
-
-def _once_free(azure: Azure, call: Callable[[], object]) -> None:
-    """Make a call, again while Azure says that another operation goes on."""
-    for _ in range(LOOKS):
-        try:
-            call()
-        except CloudgpuError as error:
-            if code_of(error) not in BUSY:
-                raise
-            azure.pause(SETTLES_S)
-        else:
-            return
-    call()
 
 
 def start(azure: Azure, id: str) -> None:  # noqa: A002

@@ -23,6 +23,7 @@ from cloudgpu.providers.gcp.error_codes import STALE
 from cloudgpu.providers.gcp.errors import code_of
 from cloudgpu.providers.gcp.network import firewall as access
 from cloudgpu.providers.gcp.storage.resources import changed
+from cloudgpu.providers.shared.calls import again
 
 if TYPE_CHECKING:
     from cloudgpu.providers.gcp.client import Gcp
@@ -156,15 +157,12 @@ def tag(gcp: Gcp, id: str, tags: Mapping[str, str]) -> None:  # noqa: A002
     if not tags:
         ids.machine(id)
         return
-    for attempt in range(1, TRIES + 1):
-        try:
-            _set(gcp, id, raw(gcp, id), tags)
-        except InvalidRequest as error:
-            if code_of(error) != STALE or attempt == TRIES:
-                raise
-            gcp.pause(PAUSE_S * attempt)
-        else:
-            return
+    again(
+        lambda: _set(gcp, id, raw(gcp, id), tags),
+        TRIES,
+        after=lambda error: code_of(error) == STALE,
+        pause=lambda tries: gcp.pause(PAUSE_S * tries),
+    )
 
 
 def _set(gcp: Gcp, id: str, found: Mapping[str, Any], tags: Mapping[str, str]) -> None:  # noqa: A002
