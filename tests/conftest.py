@@ -36,7 +36,6 @@ HOSTS_PYTHON = "CLOUDGPU_TEST_HOSTS_PYTHON"  # the directory of its environment
 HOMES = itertools.count()
 MORE_FILES = 200  # opened in one process since garbage was collected: a run has come to 1,100, where 1,024 are allowed
 OPEN = {"left": 0}
-FEW = 1000  # tests that hardly need what most of the suite needs
 IN_MEMORY, ROOM_B = Path("/dev/shm"), 4 * 2**30  # a whole run needs less than half of that
 
 
@@ -122,26 +121,10 @@ def pytest_collection_modifyitems(items):
     items.sort(key=order(Path(__file__).parent))
 
 
-def pytest_collection_finish(session):
+def pytest_collection_finish():
     """Never look for garbage again among what was imported and collected: it stays to the end."""
-    if session.config.getoption("forks", 0) and len(session.items) > FEW:
-        _read_once()
     gc.collect()
     gc.freeze()
-
-
-def _read_once():
-    """Read here, and not in each fork, what most need: the agent's source, the descriptions of AWS's services."""
-    import cloudgpu.agent
-    from tests.cli.many import read_models
-
-    cloudgpu.agent.source()
-    with pytest.MonkeyPatch.context() as patch:  # else the SDK looks for somebody's credentials
-        for name in [name for name in os.environ if name.startswith("AWS_")]:
-            patch.delenv(name)
-        for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "CONFIG_FILE", "SHARED_CREDENTIALS_FILE"):
-            patch.setenv(f"AWS_{name}", os.fspath(GUARD / "nothing"))
-        read_models()
 
 
 def pytest_runtest_logfinish():

@@ -11,12 +11,14 @@ import typer
 
 from cloudgpu.cli.output import Format, emit, shown, tell
 from cloudgpu.cli.terminal import steps
-from cloudgpu.errors import CloudgpuError, InvalidRequest
+from cloudgpu.core.model.identity import gap_text
+from cloudgpu.errors import CloudgpuError, InvalidRequest, ProviderUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from cloudgpu.control.session.session import Session
+    from cloudgpu.views.documents.parts import Gap
 
 __all__ = ["Format", "emit", "shown", "tell"]  # they need no parser, and are imported with the options
 
@@ -74,6 +76,14 @@ def _warn_overdue(session: Session) -> None:
         said = session.moved_away() or unguarded(session) or overdue(session)
         if said:
             tell(said)
+
+
+def leave_where_unanswered(gaps: Sequence[Gap], says: Callable[[str, str], str] = gap_text) -> None:
+    """Say who did not answer and why, and leave with the exit code of that; return where everybody has answered."""
+    for gap in gaps:
+        tell(says(gap["scope"], gap["why"]))
+    if gaps:
+        raise typer.Exit(ProviderUnavailable.exit_code)
 
 
 class Declined(Exception):

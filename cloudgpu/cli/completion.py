@@ -8,7 +8,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
+
+from cloudgpu.config.files.paths import file_names, find_home
+from cloudgpu.errors import CloudgpuError
 
 Names = Callable[[Mapping[str, Any]], Iterable[str]]  # of the options that were typed before
 
@@ -34,8 +38,6 @@ def complete_values(verb: str, params: Iterable[Any]) -> None:
 def _completed(names: Names, ctx: Any, param: Any, incomplete: str) -> list[Any]:
     from typer._click.shell_completion import CompletionItem
 
-    from cloudgpu.errors import CloudgpuError
-
     del param
     try:
         return [CompletionItem(name) for name in names(ctx.params) if name.startswith(incomplete)]
@@ -47,7 +49,6 @@ def machine_names(incomplete: str) -> list[str]:
     """Return the names of living machines in the ledger; nothing when it cannot be read."""
     from cloudgpu.control.outage.opening import open_session
     from cloudgpu.control.session.session import living
-    from cloudgpu.errors import CloudgpuError
 
     try:
         machines = living(open_session(os.environ).ledger.machines())
@@ -62,25 +63,12 @@ def machine_paths(incomplete: str) -> list[str]:
     return [f"{name}:" for name in machine_names(incomplete)]
 
 
-def _jobs(_: Mapping[str, Any]) -> Iterable[str]:
-    """Return the names of jobs, the latest first."""
+def _jobs(_: Mapping[str, Any], *, living: bool = False) -> Iterable[str]:
+    """Return the names of jobs, the latest first; `living`, of those alone that live."""
     from cloudgpu.control.jobs.listing import job_names
     from cloudgpu.control.outage.opening import open_session
 
-    return job_names(open_session(os.environ))
-
-
-def _living_jobs(_: Mapping[str, Any]) -> Iterable[str]:
-    """Return the names of jobs that live."""
-    from cloudgpu.control.jobs.listing import job_names
-    from cloudgpu.control.outage.opening import open_session
-
-    return job_names(open_session(os.environ), living=True)
-
-
-def _machines(_: Mapping[str, Any]) -> Iterable[str]:
-    """Return the names of living machines."""
-    return machine_names("")
+    return job_names(open_session(os.environ), living=living)
 
 
 def _gpus(_: Mapping[str, Any]) -> Iterable[str]:
@@ -104,28 +92,14 @@ def _regions(typed: Mapping[str, Any]) -> Iterable[str]:
     return region_names(typed.get("provider"))
 
 
-def _templates(_: Mapping[str, Any]) -> Iterable[str]:
-    """Return the templates: the project's, the user's own, the shipped ones."""
-    from pathlib import Path
-
-    from cloudgpu.config.files.paths import file_names, find_home
-
-    return file_names("templates", (Path.cwd() / ".cloudgpu" / "templates", find_home(os.environ).templates))
-
-
-def _policies(_: Mapping[str, Any]) -> Iterable[str]:
-    """Return the policies: the project's, the user's own, the shipped ones."""
-    from pathlib import Path
-
-    from cloudgpu.config.files.paths import file_names, find_home
-
-    search = (Path.cwd() / ".cloudgpu" / "policies", find_home(os.environ).policies)
-    return [name for name in file_names("policies", search) if name != "limits"]
+def _files(kind: str, _: Mapping[str, Any]) -> Iterable[str]:
+    """Return the `templates` or `policies`: the project's, the user's own, the shipped ones; limits are no policy."""
+    names = file_names(kind, (Path.cwd() / ".cloudgpu" / kind, find_home(os.environ).root / kind))
+    return (name for name in names if (kind, name) != ("policies", "limits"))
 
 
 def _accounts(typed: Mapping[str, Any]) -> Iterable[str]:
     """Return the accounts of config.toml, of the provider that was typed before."""
-    from cloudgpu.config.files.paths import find_home
     from cloudgpu.config.settings import load_settings
 
     accounts = load_settings(find_home(os.environ), os.environ).accounts
@@ -133,11 +107,10 @@ def _accounts(typed: Mapping[str, Any]) -> Iterable[str]:
     return [name for name, one in accounts.items() if kind in {None, "any", one.provider}]
 
 
-def _spot_policies(typed: Mapping[str, Any]) -> Iterable[str]:
+def _spot_policies(_: Mapping[str, Any]) -> Iterable[str]:
     """Return the spot policies."""
     from cloudgpu.core.spot.policies import POLICIES
 
-    del typed
     return POLICIES
 
 
@@ -146,15 +119,15 @@ NAMES: dict[str, Names] = {  # by an option, or by a verb and its argument
     "--instance-type": _instance_types,
     "--type": _instance_types,
     "--region": _regions,
-    "--template": _templates,
-    "--policy": _policies,
+    "--template": partial(_files, "templates"),
+    "--policy": partial(_files, "policies"),
     "--account": _accounts,
-    "--on": _machines,
-    "run name": _living_jobs,
+    "--on": lambda _: machine_names(""),
+    "run name": partial(_jobs, living=True),
     "logs name": _jobs,
-    "cancel name": _living_jobs,
-    "policy names": _policies,
-    "policy backtest policy": _policies,
+    "cancel name": partial(_jobs, living=True),
+    "policy names": partial(_files, "policies"),
+    "policy backtest policy": partial(_files, "policies"),
     "spot backtest policy": _spot_policies,
     "spot serve policy": _spot_policies,
     "--spot-policy": _spot_policies,

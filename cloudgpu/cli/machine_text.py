@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.cli.render import (
     ago,
+    beside,
     dollars,
     facts,
     gpus,
@@ -25,11 +26,12 @@ from cloudgpu.cli.render import (
     while_stopped,
     without_price,
 )
+from cloudgpu.core.model.machine import is_owned
 from cloudgpu.core.values.times import from_iso
 
 if TYPE_CHECKING:
     from cloudgpu.views.documents.machines.ended import DownDocument
-    from cloudgpu.views.documents.machines.machines import AttachedCost, Guards, LsDocument, MachineDocument
+    from cloudgpu.views.documents.machines.machines import Guards, LsDocument, MachineDocument
     from cloudgpu.views.documents.machines.storage import OrphansDocument
     from cloudgpu.views.documents.parts import AccountAnswer, AccountAnswers
     from cloudgpu.views.documents.setup.ledger import VerifyDocument
@@ -66,8 +68,6 @@ def _timer(found: Guards) -> str:
 
 def _has_no_cloud(value: MachineDocument) -> bool:
     """Say whether there is no timer, nor a cloud that could have one."""
-    from cloudgpu.core.model.machine import is_owned
-
     return is_owned(value["provider"]) and value["guards"]["timer_is"] == "none"
 
 
@@ -91,8 +91,6 @@ def guard_lines(values: Sequence[MachineDocument], last_pass: str | None, now: d
 
 def line(value: MachineDocument) -> str:
     """Return one machine in one line: what, where, price, and its lease, or that it is off."""
-    from cloudgpu.core.model.machine import is_owned
-
     spot = " spot" if value["market"] == "spot" else ""
     at = value["provider"] if is_owned(value["provider"]) else f"{value['provider']} {value['zone']}"
     usd = value["price"] and value["price"]["usd_per_hour"]
@@ -111,15 +109,14 @@ def _end_in_line(value: MachineDocument, expires: str) -> str:
 
 def at_a_glance(value: MachineDocument, now: datetime) -> str:
     """Return one machine in few lines: its state, price, cost and end, then what and where; then all warnings whole."""
-    gone = value["terminated_at"] is not None
-    address = value["address"]
+    gone, owned, address = value["terminated_at"] is not None, is_owned(value["provider"]), value["address"]
     there = [f"{address['user']}@{address['host']} port {address['port']}"] if address and not gone else []
     looked = [f"seen {ago(value['seen_at'], now)}"] if value["seen_at"] else []
     active = [f"last active {ago(value['last_active_at'], now)}"] if value["last_active_at"] and not gone else []
     lines = facts(
         [
             ("what", f"{value['instance_type']}, {gpus(value)}{_market(value)}"),
-            ("where", ", ".join(filter(None, [place(value), _cloud_id(value), *looked, *active]))),
+            ("where", ", ".join(filter(None, [place(value), None if owned else value["cloud_id"], *looked, *active]))),
             ("price", None if gone else price_briefly(value["price"])),
             ("lease", None if gone else _lease_briefly(value)),
             ("ssh", ", ".join(there) or None),
@@ -141,17 +138,11 @@ def answer(value: MachineDocument, now: datetime) -> str:
     if not value["billed"]:
         stays_billed = value["stopped_usd_per_month"] if while_stopped(value) else None
         costs = f"; what stays costs {dollars(stays_billed)} a month" if while_stopped(value) else ""
-        return f"{name} is {state}{'' if _has_no_bill(value) else ', not billed'}{costs}; {spent_so_far}."
+        return f"{name} is {state}{'' if is_owned(value['provider']) else ', not billed'}{costs}; {spent_so_far}."
     hourly = value["price"] and value["price"]["usd_per_hour"]
     usd = "at a price that is not known" if hourly is None else f"at {dollars(hourly, 4)} an hour"
     billed = "" if value["state"] == "running" else " (billed)"
     return f"{name} is {state}{billed} {usd}, {spent_so_far}; {_ends(value, now)}."
-
-
-def _has_no_bill(value: MachineDocument) -> bool:
-    from cloudgpu.core.model.machine import is_owned
-
-    return is_owned(value["provider"])
 
 
 def _ends(value: MachineDocument, now: datetime) -> str:
@@ -191,10 +182,6 @@ def lease_lines(value: MachineDocument, now: datetime) -> Iterator[tuple[str, st
     yield ("renewable", f"until {last}") if ends else ("renew-until", f"ends it at {last}")
 
 
-def _cloud_id(value: MachineDocument) -> str | None:
-    return None if _has_no_bill(value) else value["cloud_id"]
-
-
 def _warnings(value: MachineDocument, now: datetime) -> Iterator[tuple[str, str | None]]:
     """Yield what costs beside it or without it, what nobody guards, who was let in, and what cannot be reached."""
     gone = value["terminated_at"] is not None
@@ -215,7 +202,6 @@ def machine(value: MachineDocument, now: datetime) -> str:
     """Return all that `show -v` says of one machine."""
     address = value["address"]
     access = f"{address['user']}@{address['host']} port {address['port']}" if address else None
-    from cloudgpu.core.model.machine import is_owned
 
     owned = is_owned(value["provider"])
     billed = "" if owned else " (billed)" if value["billed"] else " (not billed)"
@@ -251,8 +237,6 @@ def machine(value: MachineDocument, now: datetime) -> str:
 
 def _market(value: MachineDocument) -> str:
     """Return on which market a machine was bought; nothing for one that was not."""
-    from cloudgpu.core.model.machine import is_owned
-
     return (
         ""
         if is_owned(value["provider"]) and value["market"] == "on_demand"
@@ -286,13 +270,7 @@ def _taken(value: MachineDocument, now: datetime) -> str | None:
 def _beside(value: MachineDocument) -> str | None:
     """Return what is billed beside the machine as it is now."""
     paid = [one for one in value["attached_costs"] or () if one["while_stopped" if pauses(value) else "while_running"]]
-    return "; ".join(f"{one['what']}, {_a_month(one)}" for one in paid) or None
-
-
-def _a_month(one: AttachedCost) -> str:
-    if one["usd_per_month"] is None:
-        return "price not known"
-    return f"{'at most ' if one['at_most'] else ''}{dollars(one['usd_per_month'])} a month"
+    return beside(paid) or None
 
 
 def _kept(value: MachineDocument) -> str | None:

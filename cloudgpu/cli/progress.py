@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from cloudgpu.cli.terminal import columns, is_coloured, is_terminal, paint, steps
+from cloudgpu.cli.terminal import columns, has_unicode, is_coloured, is_terminal, paint, steps
 
 SILENT_S, TURN_S = 0.5, 0.1
 LOCK_S = 0.5  # an interrupted write may have left the lock closed; nothing waits longer than this for it
@@ -65,8 +65,7 @@ class Spinner:
         self._turn = 0
         self._part = ""  # how far the step is
         self._lock = _thread.allocate_lock()
-        fancy = (getattr(stream, "encoding", None) or "").lower().startswith("utf")
-        self._signs = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏" if fancy else "|/-\\"
+        self._signs = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏" if has_unicode(stream) else "|/-\\"
 
     def run(self) -> None:
         """Draw until stopped."""

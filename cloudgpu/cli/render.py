@@ -15,12 +15,13 @@ from cloudgpu.core.values.times import duration_text, from_iso
 if TYPE_CHECKING:
     from cloudgpu.core.values.currency import Currency
     from cloudgpu.views.documents.machines.machines import MachineDocument
-    from cloudgpu.views.documents.machines.plans import Plan
+    from cloudgpu.views.documents.machines.plans import AttachedCost, Plan
     from cloudgpu.views.documents.money.budgets import CreditDocument
     from cloudgpu.views.documents.parts import ExchangeRate, Price
 
 FOLDED = " " * 4  # what the second line of a row begins with
 TEN_MINUTES = 600
+WIDTH, MIN = 80, 12  # columns of a table, and those that a text keeps that is cut for it
 NARROWEST = 10  # columns of an owner's name, however narrow the terminal is
 PRICE_MARKS = {"derived": "~", "recalled": "?", "assumed": "^"}  # as `gpus` and `cost` have them
 
@@ -78,6 +79,23 @@ def _parts(widths: Sequence[int]) -> list[list[int]]:
     return parts
 
 
+def clipped(text: str, width: int, mark: str = "…") -> str:
+    """Return a text of at most so many characters; a `mark` stands for the end of a longer one."""
+    return text if len(text) <= width else f"{text[: width - len(mark)]}{mark}"
+
+
+def cut(text: str, room: int) -> str:
+    """Return a text of at most so many characters; a longer one keeps its last two, by which places differ."""
+    return text if len(text) <= room else f"{text[: room - 4]}..{text[-2:]}"
+
+
+def fitted(rows: list[list[str]], headings: Sequence[str], where: int) -> list[list[str]]:
+    """Return the rows with the texts of one column cut, as far as the table would be wider than 80 columns."""
+    widths = [max(len(line[column]) for line in [headings, *rows]) for column in range(len(headings))]
+    room = max(MIN, WIDTH - sum(widths) - 2 * (len(widths) - 1) + widths[where])
+    return [[*row[:where], cut(row[where], room), *row[where + 1 :]] for row in rows]
+
+
 def facts(pairs: Iterable[tuple[str, str | None]]) -> str:
     """Return `label  text` lines, wrapped under the text; pairs without a text are left out."""
     said = [(label, text) for label, text in pairs if text]
@@ -125,6 +143,16 @@ WHOSE = {"cloud": "", "datacenter": ", in somebody's data centre", "community": 
 def dollars(text: str | None, places: int = 2) -> str:
     """Return decimal USD text for people; a missing amount is `?`, never zero."""
     return "?" if text is None else Money.usd(Decimal(text)).text(places)
+
+
+def a_month(usd: str | None, *, at_most: object) -> str:
+    """Return what something costs a month, in words."""
+    return "price not known" if usd is None else f"{'at most ' if at_most else ''}{dollars(usd)} a month"
+
+
+def beside(paid: Iterable[AttachedCost]) -> str:
+    """Return what is paid beside a machine, each with its price a month; empty for nothing."""
+    return "; ".join(f"{one['what']}, {a_month(one['usd_per_month'], at_most=one['at_most'])}" for one in paid)
 
 
 class Amounts:
@@ -242,7 +270,8 @@ def machines(
     if me is None or all(value["owner"] in (me, tag_value(me), "", None) for value in values):
         return table(rows, headings, right)
     rest = max(len(line) for line in table(rows, headings, right).splitlines())
-    owners = [_clipped(value["owner"] or "?", max(NARROWEST, columns() - rest - 2)) for value in values]
+    room = max(NARROWEST, columns() - rest - 2)
+    owners = [clipped(value["owner"] or "?", room, "..") for value in values]
     rows = [[cells[0], owner, *cells[1:]] for cells, owner in zip(rows, owners, strict=True)]
     return table(rows, [headings[0], "OWNER", *headings[1:]], [column + 1 for column in right])
 
@@ -259,10 +288,6 @@ def machine_row(value: MachineDocument, now: datetime) -> list[str]:
         spent(value, 2),
         _lease(value, now),
     ]
-
-
-def _clipped(text: str, width: int) -> str:
-    return text if len(text) <= width else f"{text[: width - 2]}.."
 
 
 def spent(value: MachineDocument, places: int) -> str:

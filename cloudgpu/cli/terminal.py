@@ -76,6 +76,11 @@ def is_coloured(stream: Any) -> bool:
     return is_terminal(stream)
 
 
+def has_unicode(stream: Any) -> bool:
+    """Say whether this stream can show what is not ASCII, like blocks."""
+    return (getattr(stream, "encoding", None) or "").lower().startswith("utf")
+
+
 def is_terminal(stream: Any) -> bool:
     """Say whether this stream is a terminal on which a line can be written anew."""
     return bool(stream is not None and stream.isatty() and os.environ.get("TERM", "dumb") != "dumb")

@@ -29,11 +29,9 @@ class Pausable(Protocol):
 
     def stop(self, id: str) -> None:  # noqa: A002
         """Ask to stop, in the way that ends billing. Idempotent. Raises InstanceNotFound."""
-        ...
 
     def start(self, id: str) -> None:  # noqa: A002
         """Ask to start a stopped machine. Idempotent. Raises InstanceNotFound, NoCapacity, InvalidRequest."""
-        ...
 
 
 @runtime_checkable
@@ -42,7 +40,6 @@ class Taggable(Protocol):
 
     def tag(self, id: str, tags: Mapping[str, str]) -> None:  # noqa: A002
         """Set these tags and leave every other alone. Raises InstanceNotFound."""
-        ...
 
 
 @runtime_checkable
@@ -51,7 +48,6 @@ class HasPrices(Protocol):
 
     def prices(self, offers: Sequence[Available]) -> Sequence[Price | None]:
         """Return one price per item, in order; None where it has none."""
-        ...
 
 
 @runtime_checkable
@@ -64,7 +60,6 @@ class HasPriceHistory(Protocol):
         `as_of` is when a price began to hold: the first, at or before `since`, held at that time. None at all for an
         item on demand, or where nothing is known. Raises ProviderUnavailable where a part did not answer.
         """
-        ...
 
 
 @runtime_checkable
@@ -77,7 +72,6 @@ class HasPlacementScores(Protocol):
         None for an item of another type than the first, for one on demand, and where nothing is known: this account may
         not ask, say. An answer may be up to an hour old. One call at most, besides the names of zones. Raises nothing.
         """
-        ...
 
 
 @runtime_checkable
@@ -89,7 +83,6 @@ class HasMeteredPrice(Protocol):
 
         None where the settings say what it draws, or say no tariff: then the price of `prices` holds.
         """
-        ...
 
 
 @runtime_checkable
@@ -101,7 +94,6 @@ class HostLeaves(Protocol):
 
         Looks where there was no look yet; raises InstanceNotFound then.
         """
-        ...
 
 
 @runtime_checkable
@@ -110,7 +102,6 @@ class HasTimer(Protocol):
 
     def timer(self, id: str) -> datetime | None:  # noqa: A002
         """Return when the timer fires, aware UTC; None when none is set. Raises InstanceNotFound."""
-        ...
 
 
 class TimerAction(StrEnum):
@@ -127,14 +118,12 @@ class SetsTimer(HasTimer, Protocol):
 
     def no_timer(self) -> str:
         """Return why this account has no timers, as a sentence with the way out; empty where it has. Asks nothing."""
-        ...
 
     def timer_limit(self, id: str) -> datetime | None:  # noqa: A002
         """Return the date, aware UTC, after which the timer cannot be moved: what was fixed at launch; None for none.
 
         Raises InstanceNotFound where it has to look.
         """
-        ...
 
     def set_timer(self, id: str, at: datetime, *, does: TimerAction | None = None) -> bool:  # noqa: A002
         """Let the timer fire at `at` (aware UTC, to the minute), whether there was one or not. Idempotent.
@@ -144,11 +133,9 @@ class SetsTimer(HasTimer, Protocol):
         A time that is over means at once. `does` is what it is to do, where the caller knows; else it is looked up.
         Raises InstanceNotFound where it has to look, InvalidRequest after `timer_limit`, or where `no_timer` says why.
         """
-        ...
 
     def drop_timer(self, id: str) -> None:  # noqa: A002
         """Take the timer away; none is no error, nor is a machine that is gone, nor one that bears it for life."""
-        ...
 
     def timers(self, region: str | None = None, *, of: Collection[str] | None = None) -> Mapping[str, datetime]:
         """Return when the timers of this ledger's machines fire, by the provider's id, of machines that are gone too.
@@ -156,7 +143,6 @@ class SetsTimer(HasTimer, Protocol):
         `of`: only those of these machines are wanted, in as few calls as they can be had; others may be there, too.
         Raises ProviderUnavailable naming a region that did not answer: a part would look like the whole.
         """
-        ...
 
 
 @runtime_checkable
@@ -169,7 +155,6 @@ class ReportsActivity(Protocol):
         One call per machine, side by side; the error of one that did not answer is in its place. Raises nothing
         but defects.
         """
-        ...
 
 
 @runtime_checkable
@@ -181,7 +166,6 @@ class ReportsProcesses(Protocol):
 
         Raises InstanceNotFound.
         """
-        ...
 
 
 @runtime_checkable
@@ -193,7 +177,6 @@ class ReadsHostKeys(Protocol):
 
         Raises InstanceNotFound.
         """
-        ...
 
 
 @runtime_checkable
@@ -202,7 +185,6 @@ class CanRehearseInterruption(Protocol):
 
     def interrupt(self, id: str) -> datetime:  # noqa: A002
         """Give the machine its notice and return when it will be taken, aware UTC. Raises InstanceNotFound."""
-        ...
 
 
 @runtime_checkable
@@ -214,7 +196,6 @@ class KnowsHostKeys(Protocol):
 
         Raises InvalidRequest when the key is needed and nobody has confirmed it yet.
         """
-        ...
 
 
 @runtime_checkable
@@ -224,7 +205,6 @@ class LeavesFiles(Protocol):
     @property
     def end_effect(self) -> str:
         """What `terminate` takes away and what it leaves, in whole sentences, for whoever is asked first."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,11 +225,9 @@ class WritesAtHome(Protocol):
 
         `template`: it has a script to run.
         """
-        ...
 
     def remains(self, id: str) -> Remains | None:  # noqa: A002
         """Return what `terminate` on this very object has left of the machine; None for nothing. Asks nobody."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,14 +286,12 @@ class Resolves(Protocol):
 
         Raises InvalidRequest for one that does not exist, or where the requirements name another place.
         """
-        ...
 
     def resolve(self, request: LaunchRequest, item: Available) -> Resolved:
         """Look up what the exact call needs. Reads only.
 
         Raises NoCapacity (not offered there), QuotaExceeded, InvalidRequest, AuthFailed.
         """
-        ...
 
 
 @runtime_checkable
@@ -327,14 +303,12 @@ class Reachable(Protocol):
 
         Empty where somebody else's security group decides.
         """
-        ...
 
     def allow(self, id: str, label: str, cidr: str | None) -> None:  # noqa: A002
         """Let this CIDR in under this label in place of the one before; None takes it out.
 
         Raises InstanceNotFound, InvalidRequest where somebody else's security group decides.
         """
-        ...
 
 
 @runtime_checkable
@@ -343,11 +317,9 @@ class HasResources(Protocol):
 
     def resources(self, region: str | None = None) -> ResourceListing:
         """Return all of ours, of any ledger, those that a machine uses included."""
-        ...
 
     def remove(self, resource: ProviderResource) -> None:
         """Ask to delete it, an image with its snapshots. Idempotent. Raises InvalidRequest while it is in use."""
-        ...
 
 
 @runtime_checkable
@@ -362,11 +334,9 @@ class HasOrphans(Protocol):
 
         A part (a region) that did not answer is named; when none did, its error is raised.
         """
-        ...
 
     def remove_orphan(self, orphan: ProviderResource) -> None:
         """Ask to delete one of these. Idempotent; a machine goes on. Raises InvalidRequest while something uses it."""
-        ...
 
 
 @runtime_checkable
@@ -381,14 +351,12 @@ class Imageable(Protocol):
         machine is restarted for it where the provider needs that to be consistent and `restart` allows it. Data
         volumes are no part of it. Raises InstanceNotFound, InvalidRequest.
         """
-        ...
 
     def end_keeping_disk(self, id: str) -> None:  # noqa: A002
         """Ask to end the machine while its system disk stays as a leftover. Idempotent; an unknown id is no error.
 
         The proof is a later `get`: InstanceNotFound or `terminated`.
         """
-        ...
 
 
 @runtime_checkable
@@ -401,7 +369,6 @@ class HasVolumes(Protocol):
         Raises InvalidRequest for one that is used by another machine, lies in another zone, or is not there while
         `size_gb` is None.
         """
-        ...
 
 
 def keeps_images(provider: Provider) -> bool:

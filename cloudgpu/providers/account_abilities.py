@@ -31,7 +31,6 @@ class Examines(Protocol):
 
     def findings(self, region: str | None = None) -> Sequence[Finding]:
         """Return what was looked at, good or not: a service that is off, a rule that is open to all. Reads only."""
-        ...
 
 
 @runtime_checkable
@@ -40,11 +39,9 @@ class NarrowsSsh(Protocol):
 
     def ssh_sources(self) -> Sequence[str]:
         """Return the networks (CIDR) from which SSH can be reached by the account's rules. Reads only."""
-        ...
 
     def narrow_ssh(self, cidrs: Sequence[str]) -> None:
         """Let SSH be reached from these networks alone, on every machine of the account. Idempotent."""
-        ...
 
 
 @runtime_checkable
@@ -53,14 +50,12 @@ class Registers(Protocol):
 
     def is_registered(self) -> bool:
         """Say whether it is there. Reads only."""
-        ...
 
     def register(self) -> AccountIdentity:
         """Put it there where it is missing, and return what `identity` says from then on. Idempotent.
 
         Where nobody else did it meanwhile, that is what `identity` has said here before.
         """
-        ...
 
 
 @runtime_checkable
@@ -69,11 +64,9 @@ class HasQuota(Protocol):
 
     def quotas(self, region: str) -> Sequence[Quota]:
         """Return the limits on machines with GPUs in a region."""
-        ...
 
     def quota_page(self, region: str, code: str) -> str:
         """Return where a person asks for a higher limit: the address of the provider's own page. Asks nothing."""
-        ...
 
 
 @runtime_checkable
@@ -82,7 +75,6 @@ class RaisesQuota(HasQuota, Protocol):
 
     def request_quota(self, region: str, code: str, limit: float) -> str:
         """Ask the provider for a higher limit; return the request's id. Raises InvalidRequest."""
-        ...
 
 
 @runtime_checkable
@@ -91,7 +83,6 @@ class HasRegions(Protocol):
 
     def regions(self) -> Sequence[Region]:
         """Return the regions that this account uses."""
-        ...
 
 
 @runtime_checkable
@@ -100,7 +91,6 @@ class ChecksPermissions(Protocol):
 
     def permissions(self, region: str | None = None) -> Sequence[Permission]:
         """Return every action that cloudgpu uses and whether it is allowed. Changes nothing."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +112,6 @@ class HasLogin(Protocol):
 
     def login(self) -> Login:
         """Return what the credential is and how long it lasts. Changes nothing. Raises AuthFailed for none."""
-        ...
 
 
 @runtime_checkable
@@ -134,15 +123,12 @@ class HasMachineRole(Protocol):
 
     def machine_role(self, document: str) -> MachineRole:
         """Return what there is of the role. Changes nothing."""
-        ...
 
     def make_machine_role(self, document: str) -> None:
         """Make what is missing of it. Idempotent. Raises InvalidRequest where somebody else's bears its name."""
-        ...
 
     def remove_machine_role(self) -> None:
         """Take away what is ours of it. Idempotent. Raises InvalidRequest for what the provider keeps."""
-        ...
 
 
 @runtime_checkable
@@ -154,15 +140,12 @@ class HasTimerRole(Protocol):
 
     def timer_role(self, document: str) -> MachineRole:
         """Return what there is of the role. Changes nothing."""
-        ...
 
     def make_timer_role(self, document: str) -> None:
         """Make what is missing of it. Idempotent. Raises InvalidRequest where somebody else's bears its name."""
-        ...
 
     def remove_timer_role(self) -> None:
         """Take away what is ours of it. Idempotent. Timers that are set stay, and do nothing any more."""
-        ...
 
 
 @runtime_checkable
@@ -171,15 +154,12 @@ class HasBudgetAlert(Protocol):
 
     def budget_alert(self) -> BudgetAlert | None:
         """Return ours, None for none. Changes nothing. One whose mails are not all as we set them names no `emails`."""
-        ...
 
     def set_budget_alert(self, alert: BudgetAlert) -> None:
         """Make ours so, in place of what there is of it. Idempotent."""
-        ...
 
     def remove_budget_alert(self) -> None:
         """Take ours away. Idempotent."""
-        ...
 
 
 @runtime_checkable
@@ -191,4 +171,3 @@ class ReadsCredit(Protocol):
 
         One read, changes nothing. Raises AuthFailed, ProviderUnavailable.
         """
-        ...

@@ -87,7 +87,6 @@ class Provider(Protocol):
 
         A launch may have less: `Resolved.agent` says so.
         """
-        ...
 
     def identity(self, region: str | None = None) -> AccountIdentity:
         """Return which account this is by the provider's own word: its number, its project, this computer.
@@ -97,14 +96,12 @@ class Provider(Protocol):
         Raises AuthFailed or ProviderUnavailable where it cannot be known, NotReachableHere where there is no
         such region.
         """
-        ...
 
     def available(self, requirements: Requirements) -> Availability:
         """Return what could satisfy the requirements, unpriced, in no order; no items when nothing can.
 
         A part (a region) that did not answer is named; when none did, its error is raised.
         """
-        ...
 
     def launch(self, attempt: Attempt, *, deadline: datetime) -> Instance:
         """Ask for the machine and return once the cloud has accepted it.
@@ -112,15 +109,12 @@ class Provider(Protocol):
         Idempotent on `attempt.token`. Raises NoCapacity, QuotaExceeded, AuthFailed, InvalidRequest when it was
         surely not made; LaunchUncertain (or any other ProviderUnavailable) when that is not known.
         """
-        ...
 
     def get(self, id: str) -> Instance:  # noqa: A002
         """Return the machine now; raise InstanceNotFound only when the provider answered that it has none."""
-        ...
 
     def list(self) -> Listing:
         """Return every machine that carries a cloudgpu-id tag, of any ledger."""
-        ...
 
     def terminate(self, id: str) -> None:  # noqa: A002
         """Ask to end the machine and all that was made with it. Idempotent; an unknown id is no error.
@@ -128,7 +122,6 @@ class Provider(Protocol):
         The proof is a later `get`: InstanceNotFound or `terminated`. Raises EndRefused, with the command that lifts it,
         where something protects the machine from its end: it is stopped instead, where that can be.
         """
-        ...
 
 
 Factory = Callable[[ProviderSettings], Provider]

@@ -27,22 +27,18 @@ class Bucket(Protocol):
 
     def region(self) -> str | None:
         """Return the region that it is in; None where its cloud does not say. Raises as `objects`."""
-        ...
 
     def objects(self, prefix: str) -> Iterator[BucketObject]:
         """Yield the objects whose keys begin with the prefix, by key.
 
         Raises InvalidRequest for a bucket that is not there, AuthFailed, ProviderUnavailable.
         """
-        ...
 
     def good_until(self, seconds: int) -> datetime:
         """Return until when an address is good that is made now for so many seconds: credentials may end before."""
-        ...
 
     def address(self, key: str, seconds: int) -> str:
         """Return an address at which whoever has it may read one object, for so long. It is a secret."""
-        ...
 
 
 class ResultsBucket(Bucket, Protocol):
@@ -50,19 +46,15 @@ class ResultsBucket(Bucket, Protocol):
 
     def form(self, prefix: str, seconds: int, at_most: int) -> SignedForm:
         """Return what allows objects of at most so many bytes to be made whose keys begin with the prefix."""
-        ...
 
     def read(self, key: str) -> bytes | None:
         """Return the content of an object; None where there is none. Raises as `objects`."""
-        ...
 
     def copy(self, key: str, file: BinaryIO) -> None:
         """Write the content of an object to a file. Raises as `objects`."""
-        ...
 
     def remove(self, keys: Sequence[str]) -> None:
         """Remove objects; one that is not there is no error. Raises as `objects`."""
-        ...
 
 
 def open_bucket(address: BucketAddress, settings: ProviderSettings) -> Bucket:

@@ -26,7 +26,6 @@ class LaunchesTogether(Protocol):
         call again returns the same machines. Raises NoCapacity, QuotaExceeded, AuthFailed, InvalidRequest when surely
         none was made; LaunchUncertain (or any other ProviderUnavailable) when that is not known.
         """
-        ...
 
 
 @runtime_checkable
@@ -42,7 +41,6 @@ class ClearsShared(Protocol):
 
         Return whether a look found none of it: call it again until then. What a machine uses stays. Idempotent.
         """
-        ...
 
 
 @runtime_checkable
@@ -56,11 +54,9 @@ class BulkStop(Protocol):
         machine that is stopped already, or stopping, is fine; one that is still starting may be refused. Raises nothing
         but defects: where nothing is known of a part, its ids have that error. The proof is a later look.
         """
-        ...
 
     def get_many(self, ids: Sequence[str]) -> Mapping[str, Instance | CloudgpuError]:
         """Return each machine now, or the error that `get` would raise for it: InstanceNotFound, say. Raises nothing.
 
         In as few calls as there can be: at most one per region and 1000 ids, where all of them are there.
         """
-        ...

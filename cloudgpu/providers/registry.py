@@ -1,11 +1,14 @@
-"""Finds providers by name through the entry points `cloudgpu.providers`; loads only the one that is named."""
+"""Finds providers by name through the entry points `cloudgpu.providers`; loads only the one that is named.
+
+Of that one it loads what a call needs: `lazily` is for the modules behind a provider's methods.
+"""
 
 from __future__ import annotations
 
 import sys
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.errors import InvalidRequest, MissingExtra
@@ -69,6 +72,21 @@ def load_price_list(kind: str) -> PriceLister:
         raise unknown_word(f"No price list of {kind!r} is known", kind, known, field="--provider")
     lister: PriceLister = import_module(known[kind]).price_list
     return lister
+
+
+def lazily(package: str, names: str) -> list[Any]:
+    """Return modules of a package by their names, with spaces between: each is loaded when something in it is used."""
+    return [_Lazy(f"{package}.{name}") for name in names.split()]
+
+
+class _Lazy:
+    """A module by its whole name, in whose place it stands."""
+
+    def __init__(self, module: str) -> None:
+        self._module = module
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(import_module(self._module), name)
 
 
 def _points() -> Sequence[EntryPoint]:

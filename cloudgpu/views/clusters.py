@@ -11,12 +11,10 @@ from cloudgpu.core.model.machine import Machine, not_none
 
 if TYPE_CHECKING:
     from cloudgpu.views.documents.machines.machines import (
-        AttachedCost,
         ClusterDocument,
         MachineDocument,
-        RetainedPart,
-        SharedKey,
     )
+    from cloudgpu.views.documents.machines.plans import AttachedCost
     from cloudgpu.views.documents.parts import Price
 
 # Of nodes that differ, the one that costs most says what the cluster is.
@@ -40,11 +38,11 @@ def cluster_value(
         "price": price_of(values),
         "spent_usd": sum_of(one["spent_usd"] for one in values),
         "unpriced": _each(name for one in values for name in one["unpriced"]),
-        "retained": [part for one in values for part in _retained(one)],
+        "retained": [part for one in values for part in one["retained"]],
         "retained_usd_per_month": sum_of(one["retained_usd_per_month"] for one in values),
         "attached_costs": _attached(values),
         "stopped_usd_per_month": sum_of(one["stopped_usd_per_month"] for one in values),
-        "shared": _shared(values),
+        "shared": list({one["key"]: one for value in values for one in value["shared"]}.values()),
         "gpu_users": _each(use for one in values for use in one["gpu_users"]),
         "launch_uncertain": any(one["launch_uncertain"] for one in values),
         "last_active_at": max((one["last_active_at"] or "" for one in values), default="") or None,
@@ -81,10 +79,6 @@ def _each(words: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(words))
 
 
-def _retained(value: MachineDocument) -> list[RetainedPart]:
-    return value["retained"]
-
-
 def _attached(values: Sequence[MachineDocument]) -> list[AttachedCost] | None:
     """Return what is paid beside all nodes, each named once with its sum; None where one node does not say."""
     found: dict[tuple[object, ...], AttachedCost] = {}
@@ -97,8 +91,3 @@ def _attached(values: Sequence[MachineDocument]) -> list[AttachedCost] | None:
             costs = one["usd_per_month"] if known is None else sum_of((known["usd_per_month"], one["usd_per_month"]))
             found[kind] = {**one, "usd_per_month": costs}
     return list(found.values())
-
-
-def _shared(values: Sequence[MachineDocument]) -> list[SharedKey]:
-    keys = {one["key"]: one for value in values for one in value["shared"]}
-    return list(keys.values())

@@ -22,17 +22,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from cloudgpu.core.model.facts import AttachedCost as AttachedRecord
-    from cloudgpu.core.model.facts import ClusterNode, HourlyPrice, MachineGpus, RecordedIdentity, Retained
+    from cloudgpu.core.model.facts import HourlyPrice, MachineGpus, RecordedIdentity, Retained
     from cloudgpu.core.model.identity import QueriedAccount, Unanswered
     from cloudgpu.core.model.instances import Instance
     from cloudgpu.views.documents.machines.machines import (
-        AttachedCost,
         ForeignMachine,
         Guards,
         MachineDocument,
-        NodeOfCluster,
         RetainedPart,
     )
+    from cloudgpu.views.documents.machines.plans import AttachedCost
     from cloudgpu.views.documents.parts import AccountAnswers, Gpu, Identity
     from cloudgpu.views.documents.parts import Price as PriceValue
 
@@ -89,11 +88,7 @@ def reason_of(machine: Machine) -> str | None:
     at, since = machine.timer, machine.since
     if machine.state_reason is not None or machine.billed or at is None or since is None:
         return None if machine.state_reason is None else str(machine.state_reason)
-    return BY_TIMER if _is_at(from_iso(since), from_iso(at)) else None
-
-
-def _is_at(since: datetime, at: datetime) -> bool:
-    return at <= since <= at + FIRES_WITHIN
+    return BY_TIMER if from_iso(at) <= from_iso(since) <= from_iso(at) + FIRES_WITHIN else None
 
 
 def machine_value(
@@ -170,21 +165,8 @@ def machine_value(
         "reachable": reachable,
         "absent": absent,
         "activity_unknown_reason": activity_unknown_reason(machine),
-        "cluster": _node(machine.cluster),
+        "cluster": None if machine.cluster is None else record_of(machine.cluster),
         "trust": machine.trust or "cloud",
-    }
-
-
-def _node(node: ClusterNode | None) -> NodeOfCluster | None:
-    if node is None:
-        return None
-    return {
-        "name": node.name,
-        "id": node.id,
-        "node": node.node,
-        "nodes": node.nodes,
-        "engine": node.engine,
-        "on_node_loss": node.on_node_loss,
     }
 
 

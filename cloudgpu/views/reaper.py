@@ -48,13 +48,10 @@ def pass_value(found: Pass, *, explain: bool = False) -> ReapDocument:
 
 def explained(found: Pass) -> list[WhyDocument]:
     """Return why each machine counts as what it does, signal by signal, and what follows from it."""
-    pairs = zip(found.seen, found.decisions, strict=True)
-    return [_why(found, seen, one) for seen, one in pairs]
-
-
-def _why(found: Pass, seen: Seen, one: Decision) -> WhyDocument:
-    how = "none" if seen.reached_at is None else "live"
-    return why_value(seen, one, found.begun_at, at=seen.reached_at, how=how)
+    return [
+        why_value(seen, one, found.begun_at, at=seen.reached_at, how="none" if seen.reached_at is None else "live")
+        for seen, one in zip(found.seen, found.decisions, strict=True)
+    ]
 
 
 def _decision(seen: Seen, one: Decision) -> MachineDecision:

@@ -97,6 +97,7 @@ def test_bash_completes(environ, shown, tmp_path, words, found):
     assert done.stdout.splitlines() == found, done.stderr
 
 
+@pytest.mark.soak
 @pytest.mark.skipif(shutil.which("fish") is None, reason="There is no fish here.")
 def test_fish_completes(environ, tmp_path):
     lines = [" ".join(words) for words, _ in SOME]
@@ -158,6 +159,7 @@ def beside(environ):
     return [cpu_seconds(TYPER, environ) for _ in range(4)]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("words", [words for words, _ in VALUES], ids=" ".join)
 def test_an_answer_takes_little_time(environ, beside, words):
     asked = {"_CLOUDGPU_COMPLETE": "complete_bash", "COMP_WORDS": " ".join(words), "COMP_CWORD": str(len(words) - 1)}

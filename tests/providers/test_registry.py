@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
 from cloudgpu.errors import InvalidRequest, MissingExtra
 from cloudgpu.providers import registry
 from cloudgpu.providers.base import ProviderSettings
+from cloudgpu.providers.registry import _Lazy
 from cloudgpu.testing import FAKE, FakeProvider, ManualClock, write_plugin
 
 
@@ -139,3 +144,14 @@ sys.exit(", ".join(sdks & set(sys.modules)) or 0)
 """
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("cloud", ["aws", "azure", "gcp", "lambdalabs", "runpod", "vast"])
+def test_what_a_provider_loads_lazily_is_what_its_types_are_checked_by(cloud: str) -> None:
+    module = import_module(f"cloudgpu.providers.{cloud}.provider")
+    tree = ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8"))
+    (block,) = (one for one in tree.body if isinstance(one, ast.If))
+    imports = [one for one in block.body if isinstance(one, ast.ImportFrom)]
+    checked = {alias.asname or alias.name: f"{one.module}.{alias.name}" for one in imports for alias in one.names}
+    assert {name: one._module for name, one in vars(module).items() if isinstance(one, _Lazy)} == checked
+    assert all(find_spec(name) for name in checked.values())

@@ -45,43 +45,33 @@ class Side(Protocol):
 
     def label(self, path: str) -> str:
         """Return the path as a person would write it: no control character is in it."""
-        ...
 
     def look(self, path: str) -> Entry | None:
         """Return what is there; None for nothing, and for a link that leads nowhere."""
-        ...
 
     def children(self, path: str) -> Iterator[tuple[str, Entry | None]]:
         """Yield the name of everything in a directory and what it is, as `look` says it."""
-        ...
 
     def real(self, path: str) -> str:
         """Return the absolute path without links."""
-        ...
 
     def read(self, path: str, size: int) -> contextlib.AbstractContextManager[IO[bytes]]:
         """Open a file of about `size` bytes to read all of it."""
-        ...
 
     def write(self, path: str, *, private: bool) -> contextlib.AbstractContextManager[IO[bytes]]:
         """Open a new file, or one to be overwritten; `private`: nobody else may ever read it."""
-        ...
 
     def make_directory(self, path: str) -> None:
         """Make one directory."""
-        ...
 
     def finish(self, path: str, like: Entry) -> None:
         """Give it the permissions and the time of `like`."""
-        ...
 
     def rename(self, path: str, final: str) -> None:
         """Give a file its final name; what bore it is replaced."""
-        ...
 
     def remove(self, path: str) -> None:
         """Remove a file."""
-        ...
 
 
 class Here:

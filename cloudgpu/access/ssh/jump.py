@@ -1,7 +1,8 @@
-"""The way through a jump host: the system's ssh carries the bytes (`ssh -W`) to a machine that is verified as ever.
+"""The TCP connection to a machine, straight or through its jump host. Imports no paramiko.
 
-How the jump host itself is reached, with which key and whether it is the right one, the user's own SSH config, agent
-and known_hosts decide; a question of ssh's is asked on the user's terminal.
+Through a jump host the system's ssh carries the bytes (`ssh -W`); the machine behind it is verified as any other. How
+the jump host itself is reached, with which key and whether it is the right one, the user's own SSH config, agent and
+known_hosts decide; a question of ssh's is asked on the user's terminal.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import socket
 import subprocess
 import tempfile
 import threading
+import time
 from typing import IO, TYPE_CHECKING
 
 from cloudgpu.access.ssh.ssh_config import client
@@ -97,3 +99,34 @@ def _last_words(messages: IO[bytes]) -> str:
     lines = messages.read().decode("utf-8", "replace").splitlines()
     telling = [line.strip().rstrip(".") for line in lines if not _EMPTY_WORDS.search(line)]
     return "; ".join("".join(filter(str.isprintable, line)) for line in telling[-2:])
+
+
+def dial(target: Target, deadline: float) -> socket.socket:
+    """Return a connection to the machine's SSH server; `deadline` is in monotonic seconds. Raises Unreachable.
+
+    Through a jump host it may not stand yet: that shows when the server is to introduce itself.
+    """
+    if target.jump:
+        return open_through(target)
+    address = target.address
+    try:
+        connected = socket.create_connection((address.host, address.port), max(0.1, deadline - time.monotonic()))
+    except OSError as error:
+        raise no_answer(target, reason(error)) from error
+    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connected
+
+
+def knock(target: Target, *, timeout: float) -> None:
+    """Return when something answers at the machine's SSH port, reached straight; raise Unreachable otherwise."""
+    dial(target, time.monotonic() + timeout).close()
+
+
+def no_answer(target: Target, why: str) -> Unreachable:
+    """Return the error for a machine that does not answer; `why` ends its sentence."""
+    return Unreachable(
+        f"{target.name} does not answer at {target.place}: {why}.",
+        field="name",
+        value=target.name,
+        next=f"Run: cloudgpu show {target.name} --refresh",
+    )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -13,14 +12,10 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.machines.access import NetworkBenchDocument
 
 
-class Kind(StrEnum):
-    """What is measured."""
-
-    NETWORK = "network"
-
-
 def command(
-    kind: Annotated[Kind, typer.Argument(metavar="network", help="What to measure: the network between machines.")],
+    kind: Annotated[
+        Literal["network"], typer.Argument(metavar="network", help="What to measure: the network between machines.")
+    ],
     name: Name,
     other: Annotated[
         str | None, typer.Argument(metavar="NAME2", help="The other machine, if NAME is not a cluster.")

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cloudgpu.cli.common import Format, Output, emit, open_here
+from cloudgpu.cli.render import clipped, dollars, facts, paragraph, rounded, table
+from cloudgpu.core.values.naming import counted
+from cloudgpu.core.values.times import minute
 
 if TYPE_CHECKING:
     from cloudgpu.views.documents.automation.backtest import Amount, BacktestDocument, ReplayedStop, ReplayedWork
@@ -41,8 +44,6 @@ def command(
 
 def text(value: BacktestDocument) -> str:
     """Return what is not known, what was saved, and each end, in 80 columns."""
-    from cloudgpu.cli.render import paragraph
-
     parts = [paragraph(_head(value)), paragraph(_blind(value))]
     if value["hours"]:
         parts.append(_sums(value))
@@ -55,8 +56,6 @@ def text(value: BacktestDocument) -> str:
 
 
 def _head(value: BacktestDocument) -> str:
-    from cloudgpu.core.values.times import minute
-
     period = f"{minute(value['since'])} to {minute(value['until'])}"
     return f"The policy {value['policy']} ({value['file']}) from {period}, a run every {_span(value['every_s'])}."
 
@@ -64,7 +63,7 @@ def _head(value: BacktestDocument) -> str:
 def _blind(value: BacktestDocument) -> str:
     if not value["hours"]:
         return "No machine ran in that time, so there is nothing to replay."
-    ran = f"{_span(value['hours'] * 3600)} that {_count(len(value['machines']), 'machine')} ran"
+    ran = f"{_span(value['hours'] * 3600)} that {counted(len(value['machines']), 'machine')} ran"
     share = value["unsampled_share"]
     if share is not None and share >= 1:
         return f"Of the {ran} no samples are kept here: nobody knows how they were used, and nothing is ended for that."
@@ -77,15 +76,13 @@ def _blind(value: BacktestDocument) -> str:
 
 
 def _sums(value: BacktestDocument) -> str:
-    from cloudgpu.cli.render import facts
-
     saved, cost = value["savings"], value["cost"]
     return facts(
         [
             ("recorded", _money(cost)),
             ("saved", _money(saved) + _of(saved["usd"], cost["usd"]) + f", {_span(value['off_hours'] * 3600)} off"),
             ("would cost", _money(value["would_have_cost"])),
-            ("ends", f"{value['ends']} that it would have made; {_count(_really(value), 'run')} ended in truth"),
+            ("ends", f"{value['ends']} that it would have made; {counted(_really(value), 'run')} ended in truth"),
             ("starts", _starts(value)),
             ("killed", _killed(value)),
         ]
@@ -99,10 +96,9 @@ def _really(value: BacktestDocument) -> int:
 def _starts(value: BacktestDocument) -> str | None:
     if not value["restarts"]:
         return None
-    from cloudgpu.cli.render import dollars
 
     return (
-        f"{_count(value['restarts'], 'time')} somebody came back and would have had to start it again: that takes "
+        f"{counted(value['restarts'], 'time')} somebody came back and would have had to start it again: that takes "
         f"minutes, and is billed at least {dollars(value['restarts_usd'], 4)} in all (in the sums above)"
     )
 
@@ -110,15 +106,13 @@ def _starts(value: BacktestDocument) -> str | None:
 def _killed(value: BacktestDocument) -> str:
     if not value["killed"]:
         return "no work that was under way, as far as samples tell"
-    return f"work under way {_count(value['killed'], 'time')}, {_span(value['killed_hours'] * 3600)} of it"
+    return f"work under way {counted(value['killed'], 'time')}, {_span(value['killed_hours'] * 3600)} of it"
 
 
 def _stops(value: BacktestDocument) -> str:
-    from cloudgpu.cli.render import dollars, table
-
     rows = [
         [
-            _short(one["name"]),
+            clipped(one["name"], WIDEST),
             f"{one['at'][:16].replace('T', ' ')}",
             f"{one['do']} ({one['rule']})",
             _span(one["off_s"]),
@@ -140,8 +134,6 @@ def _then(one: ReplayedStop) -> str:
 
 
 def _kill(one: ReplayedStop, work: ReplayedWork) -> str:
-    from cloudgpu.core.values.times import minute
-
     return (
         f"{one['name']}: {', '.join(work['what'])} was running at {minute(one['at'])} and kept running for "
         f"{_span(work['seconds'])} until {minute(work['until'])}; it would have been ended then ({one['rule']}: "
@@ -150,8 +142,6 @@ def _kill(one: ReplayedStop, work: ReplayedWork) -> str:
 
 
 def _money(amount: Amount) -> str:
-    from cloudgpu.cli.render import dollars
-
     if amount["usd"] is None:
         return "? (no price is known)"
     shown = dollars(amount["usd"])
@@ -165,14 +155,4 @@ def _of(part: str | None, whole: str | None) -> str:
 
 
 def _span(seconds: float) -> str:
-    from cloudgpu.cli.render import rounded
-
     return rounded(timedelta(seconds=seconds).total_seconds())
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" + "s" * (number != 1)
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= WIDEST else f"{name[: WIDEST - 1]}…"

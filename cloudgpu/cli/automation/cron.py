@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from cloudgpu.cli.automation.cron_text import show_text, trial_text
 from cloudgpu.cli.common import Format, Output, Yes, confirm, emit, open_here
-from cloudgpu.errors import ProviderUnavailable
+from cloudgpu.errors import InvalidRequest, ProviderUnavailable
 
 if TYPE_CHECKING:
     from cloudgpu.control.scheduler.cron import Change
@@ -18,13 +18,7 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.automation.cron import CronChangeDocument
 
 
-class Action(StrEnum):
-    """What to do with the job."""
-
-    INSTALL = "install"
-    SHOW = "show"
-    REMOVE = "remove"
-    TEST = "test"
+Action = Literal["install", "show", "remove", "test"]
 
 
 def command(
@@ -55,17 +49,17 @@ def command(
     _check(action, {"--every": every, "--nightly": nightly}, crontab=crontab, systemd=systemd)
     session = open_here(warn=False)
     kind = "crontab" if crontab else "systemd" if systemd else None
-    if action is Action.INSTALL:
+    if action == "install":
         from cloudgpu.control.inputs.launch_request import duration
         from cloudgpu.control.scheduler.cron import plan_install
 
         span = duration(every, "--every")
         _change(session, plan_install(session, os.environ, every=span, nightly=nightly, kind=kind), output, yes=yes)
-    elif action is Action.REMOVE:
+    elif action == "remove":
         from cloudgpu.control.scheduler.cron import plan_remove
 
         _change(session, plan_remove(session, os.environ, kind=kind), output, yes=yes)
-    elif action is Action.SHOW:
+    elif action == "show":
         _show(session, output)
     else:
         _test(session, output, inside=inside)
@@ -73,16 +67,14 @@ def command(
 
 def _check(action: Action, of_install: dict[str, Any], *, crontab: bool, systemd: bool) -> None:
     """Refuse what does not belong to the action, so that nothing is silently left out."""
-    from cloudgpu.errors import InvalidRequest
-
-    given = [] if action is Action.INSTALL else [option for option, value in of_install.items() if value]
+    given = [] if action == "install" else [option for option, value in of_install.items() if value]
     if given:
         message = f"{given[0]} belongs to cron install, not to cron {action}."
         raise InvalidRequest(message, field=given[0], value=None, next="Run: cloudgpu cron --help")
     if crontab and systemd:
         message = "One job is enough: --crontab or --systemd."
         raise InvalidRequest(message, field="--systemd", value=None, next="Leave one of them out.")
-    if (crontab or systemd) and action in (Action.SHOW, Action.TEST):
+    if (crontab or systemd) and action in ("show", "test"):
         message = f"cron {action} looks at both places."
         option = "--crontab" if crontab else "--systemd"
         raise InvalidRequest(message, field=option, value=None, next=f"Run: cloudgpu cron {action}")
@@ -121,7 +113,6 @@ def _change_text(value: CronChangeDocument, change: Change) -> str:
 
 
 def _show(session: Session, output: Format) -> None:
-    from cloudgpu.cli.automation.cron_text import show_text
     from cloudgpu.control.scheduler.cron import shown
 
     value = shown(session, os.environ)
@@ -136,7 +127,6 @@ def _test(session: Session, output: Format, *, inside: bool) -> None:
     if inside:  # in cron's environment: for the process that asks, not for people
         emit(Format.JSON, inside_value(session), "")
         return
-    from cloudgpu.cli.automation.cron_text import trial_text
 
     value = trial_value(session, os.environ)
     emit(output, value, trial_text(value, session.clock()))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cloudgpu.cli.automation.orphans_text import going, gone, listing
 from cloudgpu.cli.common import Format, Output, Yes, confirm, emit, open_here, tell
 from cloudgpu.core.model.identity import gap_text
 
@@ -60,7 +61,6 @@ def _clean(
     session: Session, found: Survey, document: OrphansDocument, *, snapshot: bool, yes: bool, output: Format
 ) -> None:
     """Ask, remove what may go, and say what became of it."""
-    from cloudgpu.cli.automation.orphans_text import going, gone
     from cloudgpu.control.resources.cleanup import clean, cleaned
 
     for line in going(document, session.clock()).splitlines():
@@ -83,8 +83,6 @@ def _question(document: OrphansDocument) -> str:
 
 
 def _show(session: Session, document: OrphansDocument, output: Format, *, clean: bool) -> None:
-    from cloudgpu.cli.automation.orphans_text import listing
-
     emit(output, document, listing(document, session.clock(), cleaned=clean))
 
 

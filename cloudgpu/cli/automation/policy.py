@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from cloudgpu.cli.automation.policy_text import explain_text, list_text, show_text
 from cloudgpu.cli.common import Format, Output, emit, open_here
+from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
 
 
-class Action(StrEnum):
-    """What to do with policies."""
-
-    LS = "ls"
-    SHOW = "show"
-    EXPLAIN = "explain"
-    CHECK = "check"
-    SCHEMA = "schema"
-    PUBLISH = "publish"
-    WITHDRAW = "withdraw"
+Action = Literal["ls", "show", "explain", "check", "schema", "publish", "withdraw"]
 
 
 def command(
@@ -54,27 +46,26 @@ def command(
     To test a policy on the past, use cloudgpu policy backtest.
     """
     given = names or []
-    if action is Action.SCHEMA:
+    if action == "schema":
         _schema(given)
         return
     session = open_here()
-    if action is Action.LS:
+    if action == "ls":
         _none(action, given)
         _ls(session, output)
-    elif action is Action.SHOW:
+    elif action == "show":
         _show(session, _one(action, given, session.settings.policy), output)
-    elif action is Action.EXPLAIN:
+    elif action == "explain":
         _explain(session, _one(action, given, None), output)
-    elif action is Action.PUBLISH:
+    elif action == "publish":
         _publish(session, _needed(action, given), output)
-    elif action is Action.WITHDRAW:
+    elif action == "withdraw":
         _withdraw(session, _needed(action, given), output)
     else:
         _check(session, given, output)
 
 
 def _ls(session: Session, output: Format) -> None:
-    from cloudgpu.cli.automation.policy_text import list_text
     from cloudgpu.control.policies.commands import listed
 
     value = listed(session)
@@ -82,7 +73,6 @@ def _ls(session: Session, output: Format) -> None:
 
 
 def _show(session: Session, name: str | None, output: Format) -> None:
-    from cloudgpu.cli.automation.policy_text import show_text
     from cloudgpu.control.policies.commands import shown
 
     value = shown(session, name or session.settings.policy)
@@ -90,7 +80,6 @@ def _show(session: Session, name: str | None, output: Format) -> None:
 
 
 def _explain(session: Session, name: str | None, output: Format) -> None:
-    from cloudgpu.cli.automation.policy_text import explain_text
     from cloudgpu.control.policies.commands import explained
 
     value = explained(session, name)
@@ -129,8 +118,6 @@ def _withdraw(session: Session, name: str, output: Format) -> None:
 
 
 def _needed(action: Action, given: list[str]) -> str:
-    from cloudgpu.errors import InvalidRequest
-
     name = _one(action, given, None)
     if name is None:
         way_out = f"For example: cloudgpu policy {action} limits"
@@ -140,7 +127,6 @@ def _needed(action: Action, given: list[str]) -> str:
 
 def _schema(given: list[str]) -> None:
     from cloudgpu.config.policies.schema import limits_schema, policy_schema
-    from cloudgpu.errors import InvalidRequest
 
     made = {"policy": policy_schema, "limits": limits_schema}
     which = given[0] if given else "policy"
@@ -153,8 +139,6 @@ def _schema(given: list[str]) -> None:
 
 
 def _none(action: Action, given: list[str]) -> None:
-    from cloudgpu.errors import InvalidRequest
-
     if given:
         way_out = f"For one policy: cloudgpu policy show {given[0]}"
         raise InvalidRequest(f"policy {action} takes no name.", field="NAME", value=given[0], next=way_out)
@@ -162,8 +146,6 @@ def _none(action: Action, given: list[str]) -> None:
 
 def _one(action: Action, given: list[str], usual: str | None) -> str | None:
     """Return the one name; None where none was given, which only makes sense where there is a usual one."""
-    from cloudgpu.errors import InvalidRequest
-
     if len(given) > 1:
         way_out = f"Run it once for each: cloudgpu policy {action} {given[0]}"
         raise InvalidRequest(f"policy {action} takes one name.", field="NAME", value=given[1], next=way_out)

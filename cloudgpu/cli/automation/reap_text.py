@@ -10,6 +10,7 @@ from cloudgpu.cli.render import paragraph
 from cloudgpu.core.model.identity import gap_text
 from cloudgpu.core.policies.policy import Do, Rule
 from cloudgpu.core.reaper.decisions import UNKNOWN
+from cloudgpu.core.values.naming import counted
 from cloudgpu.core.values.times import duration_text
 from cloudgpu.views.machines import queried_accounts_value
 
@@ -59,8 +60,7 @@ def wrong_text(found: Pass) -> str:
 
 def summary(found: Pass) -> str:
     """Return the pass in one line: how many machines, what was done with them, how long it took."""
-    count = len(found.decisions)
-    parts = [f"{count} machine{'' if count == 1 else 's'}"]
+    parts = [counted(len(found.decisions), "machine")]
     counts = found.decided if found.dry_run else _counts(found)
     parts += [f"{number} {what}" for what, number in counts.items() if number]
     if found.dry_run:

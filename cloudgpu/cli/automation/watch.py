@@ -12,6 +12,7 @@ import typer
 
 from cloudgpu.cli import interrupt
 from cloudgpu.cli.common import Format, Output, emit, open_here
+from cloudgpu.errors import InvalidRequest, LedgerUnavailable
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
@@ -50,7 +51,8 @@ def _watch(every: str, prices: str, metrics: str | None, output: Format) -> None
     from cloudgpu.control.scheduler.watch import Watch, announcing, ended_by_signals
 
     if output is Format.JSON:
-        raise _not_json()
+        message = "watch runs until it is interrupted, so it has no single answer."
+        raise InvalidRequest(message, field="--output", value="json", next="Run: cloudgpu watch --status -o json")
     often = _span(every, "--every")
     address = None if metrics is None else address_of(metrics)
     session = open_here(warn=False)
@@ -72,7 +74,6 @@ def _say_asked(session: Session) -> None:
     """Say whom passes ask, as far as is known before the first one."""
     from cloudgpu.cli.machine_text import account_lines
     from cloudgpu.control.session.accounts import queried_accounts, used_accounts
-    from cloudgpu.errors import LedgerUnavailable
     from cloudgpu.views.machines import queried_accounts_value
 
     with suppress(LedgerUnavailable):  # the first pass says so, and is tried again
@@ -82,7 +83,6 @@ def _say_asked(session: Session) -> None:
 
 def _span(text: str, option: str) -> timedelta:
     from cloudgpu.control.inputs.launch_request import duration
-    from cloudgpu.errors import InvalidRequest
 
     span = duration(text, option)
     if span is None or not MIN <= span <= MAX:
@@ -123,10 +123,3 @@ def _status_text(value: WatchDocument, session: Session) -> str:
     lines.append(last_text(value["last_run"], now))
     lines += [f"The next is due {when(value['next_at'], now)}."] if value["next_at"] else []
     return "\n".join([*lines, *([value["overdue"]] if value["overdue"] else [])])
-
-
-def _not_json() -> Exception:
-    from cloudgpu.errors import InvalidRequest
-
-    message = "watch runs until it is interrupted, so it has no single answer."
-    return InvalidRequest(message, field="--output", value="json", next="Run: cloudgpu watch --status -o json")

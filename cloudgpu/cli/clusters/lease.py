@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.cli.clusters.answer import answer, as_one
 from cloudgpu.cli.common import Format, confirm, tell
+from cloudgpu.cli.render import when
 from cloudgpu.control.clusters.lease import extend_all, hold_all, plan_extension_of_all
 from cloudgpu.control.inventory.listing import cluster
 from cloudgpu.control.team.law import others_note
@@ -23,7 +24,6 @@ def extend(
 ) -> None:
     """Ask, and move the end of the lease of all nodes."""
     from cloudgpu.cli.launch.running_text import to_extend
-    from cloudgpu.cli.render import when
 
     name = command_name(machines[0])
     whose = others_note(session, machines[0], "extend")
@@ -45,7 +45,6 @@ def extend(
 
 def hold(session: Session, machines: Sequence[Machine], until: datetime | None, *, yes: bool, output: Format) -> None:
     """Ask, and hold all nodes until then, or release them (None)."""
-    from cloudgpu.cli.render import when
     from cloudgpu.control.lifecycle.lease import check_hold_end, hold_loses_to
 
     name, now = command_name(machines[0]), session.clock()

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.cli.clusters.answer import answer, as_one
 from cloudgpu.cli.common import Format, confirm, tell
+from cloudgpu.cli.launch.running_text import running_lines, to_start, to_stop
+from cloudgpu.cli.render import dollars, price, price_briefly, rounded, steps, while_stopped
 from cloudgpu.control.inventory.listing import cluster
 from cloudgpu.core.model.machine import Machine
 
@@ -20,7 +22,6 @@ _WHY = "asked by the user"
 
 def stop(session: Session, machines: Sequence[Machine], *, yes: bool, output: Format) -> None:
     """Ask, stop all nodes, and say which of them are proved not to be billed."""
-    from cloudgpu.cli.launch.running_text import running_lines, to_stop
     from cloudgpu.control.clusters.power import check_stop_all, stop_all
     from cloudgpu.control.lifecycle.termination_summary import still_running
     from cloudgpu.control.team.law import others_note
@@ -36,8 +37,6 @@ def stop(session: Session, machines: Sequence[Machine], *, yes: bool, output: Fo
 
 
 def _stopped(value: ClusterMachinesDocument) -> str:
-    from cloudgpu.cli.render import while_stopped
-
     name, nodes = value["name"], f"all {len(value['machines'])} nodes"
     stays = while_stopped(value)
     kept = f"; what stays is.\n  {stays}\n  Start it again: cloudgpu start {name}"
@@ -48,8 +47,6 @@ def _stopped(value: ClusterMachinesDocument) -> str:
 
 def start(session: Session, machines: Sequence[Machine], options: StartOptions, *, wait: bool, output: Format) -> None:
     """Ask, with what all nodes cost to the end of their new lease, and start all of them or none."""
-    from cloudgpu.cli.launch.running_text import to_start
-    from cloudgpu.cli.render import dollars, price, price_briefly, rounded
     from cloudgpu.control.clusters.power import check_stop_all
     from cloudgpu.control.clusters.start import start_all
     from cloudgpu.control.lifecycle.start import AWAKE, new_lease
@@ -73,8 +70,6 @@ def start(session: Session, machines: Sequence[Machine], options: StartOptions, 
 
 
 def _started(value: ClusterMachinesDocument) -> str:
-    from cloudgpu.cli.render import steps
-
     name = value["name"]
     said = f"{name} is {value['state']}, all {len(value['machines'])} nodes."
     if value["state"] != "running":

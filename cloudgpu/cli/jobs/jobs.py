@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cloudgpu.cli.common import Format, Output, emit, open_here
+from cloudgpu.cli.jobs.text import on_text, spent_text, state_text, waits_text
+from cloudgpu.cli.render import ago, clipped, rounded, table, wrapped
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -43,8 +45,6 @@ def table_text(value: JobsDocument, now: datetime, *, ended: bool) -> str:
     if not value["jobs"]:
         more = "" if ended else " Those that are over: cloudgpu jobs --all"
         return f"No job {'is known' if ended else 'is running'}.{more}"
-    from cloudgpu.cli.jobs.text import waits_text
-    from cloudgpu.cli.render import table, wrapped
 
     rows = [_row(one, now) for one in value["jobs"]]
     waiting = [f"{one['name']} waits {waits_text(one, now)}" for one in value["jobs"] if one["waits"] is not None]
@@ -54,10 +54,7 @@ def table_text(value: JobsDocument, now: datetime, *, ended: bool) -> str:
 
 
 def _row(one: JobDocument, now: datetime) -> list[str]:
-    from cloudgpu.cli.jobs.text import on_text, spent_text, state_text
-
-    command = shlex.join(one["command"])
-    short = command if len(command) <= WIDEST_COMMAND else f"{command[: WIDEST_COMMAND - 2]}.."
+    short = clipped(shlex.join(one["command"]), WIDEST_COMMAND, "..")
     return [one["name"], state_text(one), _percent(one), on_text(one), spent_text(one), _end(one, now), short]
 
 
@@ -69,7 +66,6 @@ def _percent(one: JobDocument) -> str:
 
 
 def _end(one: JobDocument, now: datetime) -> str:
-    from cloudgpu.cli.render import ago, rounded
     from cloudgpu.core.values.times import from_iso
 
     if one["ended_at"] is not None:

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from cloudgpu.cli.jobs.text import files_text
+from cloudgpu.cli.launch.planned import line, of_a_job, plan
 from cloudgpu.cli.render import facts, minute, size, wrapped
 from cloudgpu.control.jobs.buckets.results import FORM_S
 from cloudgpu.core.jobs.steps import CAPACITY_WAIT
@@ -61,15 +62,12 @@ def plan_text(planned: PlannedRun, launch: Plan | None, now: datetime, *, verbos
     )
     if not verbose or launch is None:
         return text
-    from cloudgpu.cli.launch.planned import plan
 
     return f"{text}\n\n{plan(launch, now)}"
 
 
 def brief_text(planned: PlannedRun, launch: Plan | None) -> str:
     """Return the plan of a job that nobody is asked about: a line on its machine, one on it, and every warning."""
-    from cloudgpu.cli.launch.planned import line
-
     request, machine = planned.request, planned.machine
     where = [] if launch is None else [line(launch)]
     on = "" if machine is None else f" on {machine.name}"
@@ -89,8 +87,6 @@ def brief_text(planned: PlannedRun, launch: Plan | None) -> str:
 
 def _machine(planned: PlannedRun, launch: Plan | None) -> Iterator[tuple[str, str | None]]:
     if launch is not None:
-        from cloudgpu.cli.launch.planned import of_a_job
-
         yield from of_a_job(launch)
         return
     machine, slurm = planned.machine, planned.spec.get("slurm")

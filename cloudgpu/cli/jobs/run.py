@@ -13,6 +13,7 @@ import typer
 
 from cloudgpu.cli import interrupt, progress
 from cloudgpu.cli.common import Verbose, Yes, answered, confirm, on_terminal, open_here, shown, tell
+from cloudgpu.cli.jobs.text import ended_text, state_text
 from cloudgpu.cli.launch import options
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable
 
@@ -50,7 +51,6 @@ GROUPS = {
 }  # fmt: skip
 CONTEXT = {"ignore_unknown_options": False}
 BEGINS = "\0"  # stands where the command begins: nobody can type it
-_NOT_OURS = {"argv", "dry_run", "verbose", "yes", "ssh_from_any"}
 
 
 def arranged(args: list[str]) -> list[str]:
@@ -59,74 +59,16 @@ def arranged(args: list[str]) -> list[str]:
     return [*args[:place], "--", BEGINS, *args[place + 1 :]] if place < len(args) else args
 
 
+@options.takes(options.Launch, options.Job)
 def command(
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="The job's name; without one, two words.")] = None,
     argv: Annotated[list[str] | None, typer.Argument(metavar="-- CMD [ARG]...", help="The command.")] = None,
     *,
-    provider: options.Provider = None,
-    account: options.Account = None,
-    gpu: options.Gpu = None,
-    instance_type: options.InstanceType = None,
-    region: options.Region = None,
-    zone: options.Zone = None,
-    spot: options.Spot = None,
-    or_on_demand: options.OrOnDemand = False,
-    persistent: options.Persistent = False,
-    max_price: options.MaxPrice = None,
-    trust: options.Trust = None,
-    expose: options.Expose = False,
-    template: options.Template = None,
-    image: options.Image = None,
-    disk: options.Disk = None,
-    volume: options.Volume = None,
-    ssh_from: options.SshFrom = None,
-    ssh_from_any: options.SshFromAnywhere = False,
-    subnet: options.Subnet = None,
-    security_group: options.SecurityGroup = None,
-    no_public_ip: options.NoPublicIp = False,
-    jump: options.Jump = None,
-    policy: options.Policy = None,
-    lease: options.Lease = None,
-    renew_until: options.RenewUntil = None,
-    owner: options.Owner = None,
-    project: options.Project = None,
-    override: options.Override = None,
-    no_guard: options.NoGuard = False,
-    on: options.On = None,
-    nodes: options.JobNodes = None,
-    gpus_per_node: options.GpusPerNode = None,
-    array: options.Array = None,
-    after: options.After = None,
-    partition: options.Partition = None,
-    slurm_account: options.SlurmAccount = None,
-    once: options.Once = False,
-    workdir: options.Workdir = None,
-    include: options.Include = None,
-    setup: options.SetUp = None,
-    env: options.Env = None,
-    env_file: options.EnvFile = None,
-    secret: options.Secret = None,
-    data: options.Data = None,
-    port: options.Port = None,
-    results: options.Results = None,
-    results_to: options.ResultsTo = None,
-    checkpoint: options.Checkpoint = None,
-    every: options.Every = None,
-    timeout: options.Timeout = None,
-    max_cost: options.MaxCost = None,
-    deadline: options.Deadline = None,
-    work: options.Work = None,
-    spot_policy: options.SpotPolicy = None,
-    stall: options.Stall = None,
-    retries: options.Retries = 0,
-    restarts: options.Restarts = 5,
-    keep: options.Keep = None,
-    results_wait: options.ResultsWait = None,
-    key: options.JobKey = None,
     detach: options.Detach = False,
     dry_run: options.DryRun = False,
     verbose: Verbose = False,
     yes: Yes = False,
+    **asked: Any,
 ) -> None:
     """Run a command on a machine of its own, bring its results back, and end the machine.
 
@@ -143,11 +85,10 @@ def command(
     Exit code: the command's own, and 128 + N after signal N; 255 if cloudgpu itself failed. Before the command has
     begun, as for every verb: 3 if a budget does not allow it. 130 after Ctrl-C, if the job keeps running.
     """
-    asked = locals()  # before anything else is one
     from cloudgpu.control.jobs.inputs.request import parse_run
     from cloudgpu.control.jobs.listing import attached
 
-    request = parse_run(**_asked(asked))
+    request = parse_run(**asked, **_typed(name, argv or []), detach=detach)
     session = open_here()
     job = None if dry_run else attached(session, request)
     if job is None:
@@ -162,9 +103,8 @@ def command(
     raise typer.Exit(_begun(session, job) if detach else _in_front(session, job))
 
 
-def _asked(asked: dict[str, Any]) -> dict[str, Any]:
-    """Return what was typed as `parse_run` takes it."""
-    name, words = asked["name"], asked["argv"] or []
+def _typed(name: str | None, words: list[str]) -> dict[str, Any]:
+    """Return the name and the command that were typed, of which either may stand in the place of the other."""
     if name == BEGINS:
         name, words = None, [BEGINS, *words]
     if (words and words[0] != BEGINS) or (name is not None and not words):
@@ -175,8 +115,7 @@ def _asked(asked: dict[str, Any]) -> dict[str, Any]:
             value=" ".join(typed),
             next=f"For example: cloudgpu run -- {' '.join(typed)}",
         )
-    plain = {word: value for word, value in asked.items() if word not in _NOT_OURS}
-    return {**plain, "name": name, "argv": words[1:], "ssh_from_anywhere": asked["ssh_from_any"]}
+    return {"name": name, "argv": words[1:]}
 
 
 def _planned(session: Session, request: RunRequest, *, dry_run: bool, verbose: bool, yes: bool) -> PlannedRun:
@@ -221,7 +160,6 @@ def _launch_document(session: Session, planned: PlannedRun) -> Plan | None:
 
 def _in_front(session: Session, job: Job) -> int:
     """Carry a job to its end, and return its exit status; 130 where it goes on without this process."""
-    from cloudgpu.cli.jobs.text import ended_text
     from cloudgpu.control.jobs.cancel import request_cancel
     from cloudgpu.control.jobs.follow import follow
     from cloudgpu.control.jobs.listing import job_value
@@ -312,7 +250,6 @@ def tell_how(session: Session, job: Job) -> None:
 
 def detached_text(one: JobDocument) -> str:
     """Return how to follow a job that goes on without this process, and what happens if nobody watches."""
-    from cloudgpu.cli.jobs.text import state_text
     from cloudgpu.cli.render import steps, wrapped
 
     name, machine = one["name"], one["machine"]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cloudgpu.cli.common import Format, Output, emit, open_here
+from cloudgpu.cli.render import paragraph, table
 
 if TYPE_CHECKING:
     from cloudgpu.views.documents.jobs.spot import SpotBacktestDocument, SpotPolicyResult
@@ -78,7 +79,6 @@ def command(
 def text(value: SpotBacktestDocument) -> str:
     """Return the traces, the table of policies and the timeline of one run, in 80 columns."""
     from cloudgpu.cli.jobs.spot_timeline import timeline_text
-    from cloudgpu.cli.render import paragraph
 
     return "\n\n".join([paragraph(_head(value)), _table(value), paragraph(_reading(value)), timeline_text(value)])
 
@@ -108,8 +108,6 @@ def _traces(value: SpotBacktestDocument) -> str:
 
 
 def _table(value: SpotBacktestDocument) -> str:
-    from cloudgpu.cli.render import table
-
     best = value["optimum"]
     rows = [[*_row(value, one)] for one in value["policies"]]
     rows.append(["optimum", _cost(value, best["cost"]), "", "", "", f"{best['on_demand_hours']:.1f}", "", ""])

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from math import ceil
 from typing import TYPE_CHECKING, NamedTuple
 
-from cloudgpu.cli.terminal import columns
+from cloudgpu.cli.render import clipped, paragraph
+from cloudgpu.cli.terminal import columns, has_unicode
+from cloudgpu.core.values.naming import counted
 
 if TYPE_CHECKING:
     from cloudgpu.views.documents.jobs.spot import SpotBacktestDocument, SpotPolicyTimeline, SpotStretch
@@ -38,11 +40,11 @@ PLAIN = Marks("#", "%", "/", ".", " ", "=", " ", " 123456789", "-", "+")  # wher
 
 def timeline_text(value: SpotBacktestDocument) -> str:
     """Return one run drawn: where spot was there, then what each policy did with its progress, above an axis."""
-    marks, width = _marks(), max(NARROW, min(WIDE, columns() - INDENT - LABEL))
+    marks, width = BLOCKS if has_unicode(sys.stdout) else PLAIN, max(NARROW, min(WIDE, columns() - INDENT - LABEL))
     shown, hours = value["timeline"], value["deadline_h"]
     lines = [_title(value), ""]
     for name, zone in zip(shown["traces"], shown["available"], strict=True):
-        lines.append(_line(_short(name), _availability(zone, width, marks)))
+        lines.append(_line(clipped(name, LABEL - 1), _availability(zone, width, marks)))
     for one in shown["policies"]:
         lines += ["", _line(one["policy"], _machines(one["stretches"], hours, width, marks))]
         lines.append(_line("", _progress(one["stretches"], hours, width, marks)))
@@ -52,8 +54,6 @@ def timeline_text(value: SpotBacktestDocument) -> str:
 
 
 def _title(value: SpotBacktestDocument) -> str:
-    from cloudgpu.cli.render import paragraph
-
     shown = value["timeline"]
     where = shown["traces"][0] if not shown["traces"][1:] else f"{len(shown['traces'])} zones"
     best = f"{'$' if value['priced'] else ''}{shown['optimum']:,.2f}"
@@ -121,8 +121,10 @@ def _summary(value: SpotBacktestDocument, one: SpotPolicyTimeline) -> str:
         if stretch["market"] is not None:
             sums[stretch["market"]] += stretch["until_h"] - stretch["since_h"]
     cost = f"{'$' if value['priced'] else ''}{one['cost']:,.2f}"
-    starts = f"{one['starts']} start" + "s" * (one["starts"] != 1)
-    return f"{cost}: {sums['spot']:.1f}h spot, {sums['on_demand']:.1f}h on demand, {starts}, {one['finish_h']:.1f}h"
+    return (
+        f"{cost}: {sums['spot']:.1f}h spot, {sums['on_demand']:.1f}h on demand, {counted(one['starts'], 'start')}, "
+        f"{one['finish_h']:.1f}h"
+    )
 
 
 def _axis(hours: float, width: int, marks: Marks) -> list[str]:
@@ -143,18 +145,7 @@ def _hour(hours: float) -> str:
 
 
 def _legend(marks: Marks) -> str:
-    from cloudgpu.cli.render import paragraph
-
     return paragraph(
         f"{marks.up} spot there, {marks.spot} on spot, {marks.on_demand} on demand, {marks.changeover} changeover, "
         f"{marks.wait} waiting, {marks.eighths[1]}{marks.eighths[4]}{marks.eighths[-1]} work done"
     )
-
-
-def _short(name: str) -> str:
-    return name if len(name) < LABEL else f"{name[: LABEL - 2]}…"
-
-
-def _marks() -> Marks:
-    encoding = (getattr(sys.stdout, "encoding", None) or "").lower()
-    return BLOCKS if encoding.startswith("utf") else PLAIN

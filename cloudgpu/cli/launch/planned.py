@@ -7,9 +7,10 @@ from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from cloudgpu.cli.render import dollars, facts, gpus, minute, place, price, price_briefly, rounded, when
+from cloudgpu.cli.render import a_month, dollars, facts, gpus, minute, place, price, price_briefly, rounded, when
 from cloudgpu.core.model.machine import is_owned
 from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.naming import counted
 from cloudgpu.core.values.times import duration_text
 
 if TYPE_CHECKING:
@@ -262,14 +263,12 @@ def _where(value: Plan) -> str:
 
 def _chosen(shares: Sequence[AccountOffers]) -> str:
     """Return why it is this account's: what each has, in the order of trying."""
-    each = [f"{one['account']} at {dollars(one['usd_per_hour'], 4)} ({_counted(one['offers'])})" for one in shares]
+    each = [
+        f"{one['account']} at {dollars(one['usd_per_hour'], 4)} ({counted(one['offers'], 'offer')})" for one in shares
+    ]
     if len(each) == 1:
         return f"of all accounts only {each[0]} has what fits"
     return f"first of {len(each)} accounts: {', '.join(each)}"
-
-
-def _counted(offers: int) -> str:
-    return f"{offers} offer" + ("s" if offers > 1 else "")
 
 
 def _market(value: Plan) -> str:
@@ -324,10 +323,8 @@ def _reaches(high: str, low: str) -> str:
 
 
 def _extra(extra: Extra) -> str:
-    if extra["usd_per_month"] is None:
-        return f"{extra['what']}: price not known"
-    doubt = f" ({extra['basis']})" if extra["basis"] in ("derived", "recalled") else ""
-    return f"{extra['what']}: {_at_most(extra)}{dollars(extra['usd_per_month'])} a month{doubt}"
+    doubt = f" ({extra['basis']})" if extra["usd_per_month"] and extra["basis"] in ("derived", "recalled") else ""
+    return f"{extra['what']}: {a_month(extra['usd_per_month'], at_most=extra['at_most'])}{doubt}"
 
 
 _SPOT_COUNTS = "a spot machine counts at --max-price, without one at the on-demand price"
@@ -352,10 +349,6 @@ def _does(one: BudgetFit) -> str:
     if one["overridden"]:
         return "passed by --override"
     return "refused" if one["refuses"] else "it only tells"
-
-
-def _at_most(extra: Extra) -> str:
-    return "at most " if extra["at_most"] else ""
 
 
 def _stop(value: Plan) -> str:

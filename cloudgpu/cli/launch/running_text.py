@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from cloudgpu.cli.render import dollars, facts, gpus, place, rounded, spent, when, while_stopped
+from cloudgpu.cli.render import beside, dollars, facts, gpus, place, rounded, spent, when, while_stopped
 from cloudgpu.core.values.printable import printable
 
 if TYPE_CHECKING:
     from cloudgpu.views.documents.machines.ended import BusyMachine
-    from cloudgpu.views.documents.machines.machines import AttachedCost, MachineDocument
+    from cloudgpu.views.documents.machines.machines import MachineDocument
+    from cloudgpu.views.documents.machines.plans import AttachedCost
 
 ERASES = "erases its "  # so a provider says that a stop erases a disk
 DELETED = " is deleted."  # so ends a sentence of `termination_sentences` about what an end takes away
@@ -60,7 +61,7 @@ def to_end(values: Sequence[MachineDocument], named: Sequence[AttachedCost], eff
             ("what", what),
             ("ends", _hourly(values)),
             ("erases" if DELETED in effect else "effect", effect),
-            ("still billed", "; ".join(_monthly(named))),
+            ("still billed", beside(named)),
             ("whose", whose.strip()),
         ],
     )
@@ -82,14 +83,14 @@ def to_extend(value: MachineDocument, until: str, cost: str, whose: str) -> str:
 
 def to_start(value: MachineDocument, hourly: str, cost: str, end: str, now: datetime) -> str:
     """Return what an hour of a stopped machine costs, and what it costs to the end of its new lease."""
-    beside = [one for one in value["attached_costs"] or () if one["while_running"]]
+    paid = [one for one in value["attached_costs"] or () if one["while_running"]]
     return _before(
         "Start",
         [
             ("what", _named(value)),
             ("price", hourly),
             ("costs", cost),
-            ("also billed", "; ".join(_monthly(beside))),
+            ("also billed", beside(paid)),
             ("ends", when(end, now)),
         ],
     )
@@ -115,10 +116,3 @@ def _hourly(values: Sequence[MachineDocument]) -> str:
     more = "+" if any(one["unpriced"] for one in values) else ""
     so_far = spent(values[0], 4) if len(values) == 1 else f"{dollars(f'{cost}')}{more}"
     return f"{ends}; {so_far} so far"
-
-
-def _monthly(found: Sequence[AttachedCost]) -> Iterator[str]:
-    for one in found:
-        usd = one["usd_per_month"]
-        at_most = "at most " if one["at_most"] else ""
-        yield f"{one['what']}, {'price not known' if usd is None else f'{at_most}{dollars(usd)} a month'}"

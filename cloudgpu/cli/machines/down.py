@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cloudgpu.cli.common import Format, Output, Yes, _complete_name, confirm, emit, open_here, tell
+from cloudgpu.cli.launch.running_text import running_lines
+from cloudgpu.cli.launch.running_text import to_end as to_be_ended
+from cloudgpu.cli.render import spent, when, without_price
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
@@ -42,10 +45,7 @@ def command(
     machine can be reached from here.
     """
     from cloudgpu.cli.clusters.answer import as_ended, as_questions
-    from cloudgpu.cli.launch.running_text import running_lines
-    from cloudgpu.cli.launch.running_text import to_end as to_be_ended
     from cloudgpu.cli.machine_text import account_lines
-    from cloudgpu.cli.render import spent, without_price
     from cloudgpu.cli.storage.retained import monthly
     from cloudgpu.control.api.down import ended, to_end
     from cloudgpu.control.lifecycle.termination_summary import still_running, termination_sentences
@@ -88,7 +88,6 @@ def command(
 
 
 def _take_for_gone(session: Session, names: list[str], why: str, *, all_: bool, yes: bool, output: Format) -> None:
-    from cloudgpu.cli.render import spent, without_price
     from cloudgpu.control.inventory.listing import machine
     from cloudgpu.control.lifecycle.lost import lose
     from cloudgpu.errors import InvalidRequest
@@ -117,7 +116,6 @@ def _kept_files(value: RetainedFiles) -> str:
 
 def _gone(value: MachineDocument, now: datetime) -> str:
     """Return that a machine is gone, and since when where it had ended long before it was asked to."""
-    from cloudgpu.cli.render import when
     from cloudgpu.core.values.times import from_iso
 
     had_ended = value["terminated_at"] and now - from_iso(value["terminated_at"]) > PROVED_WITHIN

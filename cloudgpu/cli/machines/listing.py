@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.cli.output import tell
+from cloudgpu.cli.render import PRICE_MARKS, ago, at_cloud, credit_text, facts, machines, paragraph, price_mark, when
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,8 +61,6 @@ def _text(
     me: str | None = None,
     nodes: bool = False,
 ) -> str:
-    from cloudgpu.cli.render import ago, machines, paragraph
-
     lines = []
     if document["machines"]:
         if document["clusters"] and not nodes:
@@ -83,7 +82,6 @@ def _text(
         ]
         if verbose:
             from cloudgpu.cli.machine_text import guard_lines
-            from cloudgpu.cli.render import at_cloud, facts
             from cloudgpu.core.model.machine import is_owned
 
             rented = facts(
@@ -109,8 +107,6 @@ def _text(
 
 def _credits(found: list[CreditDocument], now: Any) -> list[str]:
     """Return what is left in accounts that are paid in advance, and how long it lasts."""
-    from cloudgpu.cli.render import credit_text, paragraph
-
     return [paragraph(credit_text(one, now)) for one in found]
 
 
@@ -118,8 +114,6 @@ def _none(*, ever: bool, asked: bool) -> str:
     """Return that there is no machine: of the ledger alone, unless the clouds were asked."""
     if asked:
         return "No machine is running."
-    from cloudgpu.cli.render import paragraph
-
     known = "No machine is running" if ever else "No machine yet"
     first = "" if ever else "\nStart with: cloudgpu up --dry-run"
     return paragraph(f"{known}, as far as this ledger knows; cloudgpu ls --refresh asks now.") + first
@@ -127,16 +121,12 @@ def _none(*, ever: bool, asked: bool) -> str:
 
 def _rehearsed(machines: list[MachineDocument], now: Any) -> list[str]:
     """Return on which machines a spot interruption is rehearsed, and when it takes them."""
-    from cloudgpu.cli.render import paragraph, when
-
     message = "a spot interruption is rehearsed; it is taken"
     return [paragraph(f"{one['name']}: {message} {when(one['taken_at'], now)}.") for one in machines if one["taken_at"]]
 
 
 def _absent(machines: list[MachineDocument]) -> list[str]:
     """Return which machines' account or host config.toml names no more, and what to do."""
-    from cloudgpu.cli.render import paragraph
-
     return [
         paragraph(f"{one['name']} was last seen {one['state']}. {one['absent']}.") for one in machines if one["absent"]
     ]
@@ -144,8 +134,6 @@ def _absent(machines: list[MachineDocument]) -> list[str]:
 
 def _marked(machines: list[MachineDocument]) -> list[str]:
     """Return what the marks behind prices mean, of those that there are."""
-    from cloudgpu.cli.render import PRICE_MARKS, price_mark
-
     marks = {price_mark(one) for one in machines}
     said = {"derived": "computed from other prices", "recalled": "from memory, in no source"}
     said["assumed"] = "usual figures, as the settings have none (cloudgpu show NAME)"
@@ -154,8 +142,6 @@ def _marked(machines: list[MachineDocument]) -> list[str]:
 
 def _billed_on(machines: list[MachineDocument]) -> list[str]:
     """Return which machines are stopped and go on costing as if they ran, and what ends that."""
-    from cloudgpu.cli.render import paragraph
-
     names = [one["name"] for one in machines if one["state"] == "stopped" and one["billed"]]
     why = "it was shut down from inside, and is still billed until cloudgpu stop"
     return [paragraph(f"{name}: {why} {name}.") for name in names]
@@ -163,8 +149,6 @@ def _billed_on(machines: list[MachineDocument]) -> list[str]:
 
 def _unjudged(machines: list[MachineDocument]) -> list[str]:
     """Return which machines nobody can tell from outside to be idle, and why."""
-    from cloudgpu.cli.render import paragraph
-
     said = (
         (one["name"], one["activity_unknown_reason"]) for one in machines if one["activity_unknown_reason"] is not None
     )
@@ -173,6 +157,4 @@ def _unjudged(machines: list[MachineDocument]) -> list[str]:
 
 def _gpus_now(machines: list[MachineDocument]) -> list[str]:
     """Return who uses the GPUs of machines that share a computer with others, as they were just told."""
-    from cloudgpu.cli.render import paragraph
-
     return [paragraph(f"{one['name']}: {use}.") for one in machines for use in one["gpu_users"]]

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from cloudgpu.cli.common import Format, Output, emit, tell
+from cloudgpu.cli.common import Format, Output, emit, leave_where_unanswered
 from cloudgpu.cli.machines.listing import answer
-from cloudgpu.errors import ProviderUnavailable
-
-if TYPE_CHECKING:
-    from cloudgpu.views.documents.parts import Gap
 
 EVERY_S, ASKS_EVERY_S = 2.0, 30.0  # of --watch: how often the ledger is read, and the clouds are asked
 
@@ -48,13 +44,4 @@ def command(
         return
     document, text = answer(refresh=refresh, ended=all_, mine=mine, verbose=verbose, nodes=nodes)
     emit(output, document, text)
-    if document["unanswered"]:
-        raise _part_missing(document["unanswered"])
-
-
-def _part_missing(unanswered: list[Gap]) -> Exception:
-    from cloudgpu.core.model.identity import gap_text
-
-    for gap in unanswered:
-        tell(gap_text(gap["scope"], gap["why"]))
-    return typer.Exit(ProviderUnavailable.exit_code)
+    leave_where_unanswered(document["unanswered"])

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from cloudgpu.cli.common import Format, MaybeName, Output, Verbose, emit, open_here
+from cloudgpu.cli.render import paragraph, wrapped
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -74,7 +75,6 @@ def _check_job(name: str | None, given: dict[str, bool]) -> None:
 
 def _text(value: ShownDocument, now: Any, *, verbose: bool) -> str:
     from cloudgpu.cli.machine_text import answer, at_a_glance, machine
-    from cloudgpu.cli.render import paragraph
 
     parts = []
     if "why" in value:
@@ -91,7 +91,6 @@ def _text(value: ShownDocument, now: Any, *, verbose: bool) -> str:
 
 def _history(lines: list[HistoryLine]) -> str:
     """Return the ledger's lines in words: when, who, from where, what and why."""
-    from cloudgpu.cli.render import wrapped
     from cloudgpu.views.history import history_lines, who
 
     shown = []

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from cloudgpu.cli.common import Format, Name, Output, Yes, confirm, emit, open_here
 
 
-class Action(StrEnum):
-    """What to do with a spot machine."""
-
-    REHEARSE = "rehearse"
-
-
 def command(
     action: Annotated[
-        Action, typer.Argument(metavar="rehearse", help="rehearse: give the machine its notice, as the market would.")
+        Literal["rehearse"],
+        typer.Argument(metavar="rehearse", help="rehearse: give the machine its notice, as the market would."),
     ],
     name: Name,
     *,

@@ -8,7 +8,8 @@ import typer
 
 from cloudgpu.cli.common import Format, MaybeName, Output, Verbose, Yes, confirm, emit, open_here, tell
 from cloudgpu.cli.launch import options
-from cloudgpu.core.model.machine import Machine
+from cloudgpu.cli.render import dollars, next_steps, price, price_briefly, rounded
+from cloudgpu.core.model.machine import Machine, comes_back
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
@@ -42,7 +43,6 @@ def command(
     from cloudgpu.control.inputs.launch_request import check_reason, duration
     from cloudgpu.control.launch.restore import settled_first
     from cloudgpu.control.team.law import check_may, check_override
-    from cloudgpu.core.model.machine import comes_back
     from cloudgpu.views.machines import machine_value
 
     session = open_here()
@@ -76,7 +76,6 @@ def command(
 
 
 def _next(session: Session, machine: Machine) -> str:
-    from cloudgpu.cli.render import next_steps
     from cloudgpu.config.templates.find import opens_jupyter
 
     if machine.state != "running":
@@ -87,7 +86,6 @@ def _next(session: Session, machine: Machine) -> str:
 def _started(session: Session, machine: Machine, asked: options.StartOptions, *, wait: bool, output: Format) -> Machine:
     from cloudgpu.cli.launch.running_text import to_start
     from cloudgpu.cli.machine_text import line
-    from cloudgpu.cli.render import dollars, price, price_briefly, rounded
     from cloudgpu.control.inventory.sync import refresh
     from cloudgpu.control.launch.restore import start_stopped
     from cloudgpu.control.lifecycle.start import new_lease

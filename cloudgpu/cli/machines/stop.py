@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cloudgpu.cli.common import Format, MaybeName, Output, Yes, confirm, emit, open_here, tell
+from cloudgpu.cli.launch.running_text import running_lines
+from cloudgpu.cli.launch.running_text import to_stop as to_be_stopped
 
 if TYPE_CHECKING:
     from cloudgpu.views.documents.machines.machines import MachineDocument
@@ -19,8 +21,6 @@ def command(name: MaybeName = None, *, yes: Yes = False, output: Output = Format
 
     A cluster is stopped as a whole, its node 0 last; it is proved when every node is.
     """
-    from cloudgpu.cli.launch.running_text import running_lines
-    from cloudgpu.cli.launch.running_text import to_stop as to_be_stopped
     from cloudgpu.control.lifecycle.lifecycle import stop
     from cloudgpu.control.lifecycle.termination_summary import still_running
     from cloudgpu.control.outage.discovery import to_stop

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.cli.common import Format, Output, Verbose, Yes, confirm, emit, open_here, shown, tell
 from cloudgpu.cli.launch import options
+from cloudgpu.cli.launch.planned import glance, plan
+from cloudgpu.cli.render import at_cloud, next_steps, steps
+from cloudgpu.core.model.machine import is_owned
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -38,49 +41,16 @@ GROUPS = {
 }  # fmt: skip
 
 
+@options.takes(options.Launch, options.Machines)
 def command(
     *,
-    provider: options.Provider = None,
-    account: options.Account = None,
-    gpu: options.Gpu = None,
-    instance_type: options.InstanceType = None,
-    region: options.Region = None,
-    zone: options.Zone = None,
-    spot: options.Spot = None,
-    or_on_demand: options.OrOnDemand = False,
-    persistent: options.Persistent = False,
-    max_price: options.MaxPrice = None,
-    trust: options.Trust = None,
-    expose: options.Expose = False,
-    nodes: options.Nodes = None,
-    engine: options.Engine = None,
-    on_node_loss: options.OnNodeLoss = None,
-    template: options.Template = None,
-    image: options.Image = None,
-    disk: options.Disk = None,
-    volume: options.Volume = None,
-    ssh_from: options.SshFrom = None,
-    ssh_from_any: options.SshFromAnywhere = False,
-    subnet: options.Subnet = None,
-    security_group: options.SecurityGroup = None,
-    no_public_ip: options.NoPublicIp = False,
-    jump: options.Jump = None,
-    name: options.MachineName = None,
-    key: options.Key = None,
-    new: options.New = False,
-    policy: options.Policy = None,
-    lease: options.Lease = None,
-    renew_until: options.RenewUntil = None,
-    owner: options.Owner = None,
-    project: options.Project = None,
-    override: options.Override = None,
-    no_guard: options.NoGuard = False,
     dry_run: options.DryRun = False,
     wait_start: options.WaitStart = False,
     no_wait: options.NoWait = False,
     verbose: Verbose = False,
     yes: Yes = False,
     output: Output = Format.TEXT,
+    **asked: Any,
 ) -> None:
     """Launch a GPU machine.
 
@@ -99,10 +69,8 @@ def command(
     The template's on_start may still be running when `up` returns. --wait-start waits for it, up to an hour; exit code
     2 if it failed. The machine keeps running in either case.
     """
-    asked = locals()  # before anything else is one
-    asked["ssh_from_anywhere"] = asked.pop("ssh_from_any")
     from cloudgpu.config.templates.find import opens_jupyter
-    from cloudgpu.control.inputs.launch_request import UpOptions, parse_request
+    from cloudgpu.control.inputs.launch_request import parse_request
     from cloudgpu.control.launch.budget_preview import check_budgets, look_for_budgets, planned
     from cloudgpu.control.launch.launch import launch, launched
     from cloudgpu.control.launch.plan import agreed, prepare
@@ -110,7 +78,7 @@ def command(
     if wait_start and no_wait:
         says = "--wait-start and --no-wait contradict each other."
         raise InvalidRequest(says, field="--wait-start", value=None, next="Leave one of them out.")
-    request = replace(parse_request(**{word: asked[word] for word in UpOptions.__annotations__}), by_hand=True)
+    request = replace(parse_request(**asked), by_hand=True)
     session = open_here()
     prepared = prepare(session, request)
     look_for_budgets(session, prepared)
@@ -147,7 +115,6 @@ def command(
 def _on_start(session: Session, machine: Machine, template: Template, *, wait: bool) -> str | None:
     """Return how far the template's script is, at its end where that is waited for."""
     from cloudgpu.control.access.on_start import on_start_of, wait_for_on_start
-    from cloudgpu.core.model.machine import is_owned
 
     if not wait:
         return on_start_of(session, machine, template)
@@ -172,8 +139,6 @@ def tell_plan(document: PlannedUpDocument, now: Any, output: Format, *, verbose:
 
 
 def _plan_text(document: PlannedUpDocument, now: Any, *, verbose: bool) -> str:
-    from cloudgpu.cli.launch.planned import glance, plan
-
     text = "Plan\n" + (plan if verbose else glance)(document["plan"], now)
     if document["existing"]:
         cluster = document["existing"]["cluster"]
@@ -185,7 +150,6 @@ def _plan_text(document: PlannedUpDocument, now: Any, *, verbose: bool) -> str:
 
 def _result_text(result: UpDocument, *, ready: bool, jupyter: bool) -> str:
     from cloudgpu.cli.machine_text import line
-    from cloudgpu.cli.render import next_steps
 
     machine = result["machine"]
     name = machine["name"]
@@ -207,8 +171,6 @@ def _result_text(result: UpDocument, *, ready: bool, jupyter: bool) -> str:
 
 def _cluster_text(result: UpDocument, *, ready: bool) -> str:
     """Return how the launch of several machines ended, and what can be done with them."""
-    from cloudgpu.cli.render import steps
-
     first, last = result["nodes"][0]["name"], result["nodes"][-1]["name"]
     name = first.rpartition("-")[0]
     if result["found"]:
@@ -246,8 +208,5 @@ def _differs(one: RequestDifference) -> str:
 
 def _at_cloud(machine: MachineDocument) -> str:
     """Return the line that says how to find a machine in its cloud's console; empty where there is no console."""
-    from cloudgpu.cli.render import at_cloud
-    from cloudgpu.core.model.machine import is_owned
-
     found = None if is_owned(machine["provider"]) else at_cloud(machine)
     return f"  at the cloud: {found}\n" if found else ""

@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import os
 from datetime import UTC, datetime
-from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 from cloudgpu.cli.common import Format, Output, emit, open_here, tell
+from cloudgpu.cli.market.prices import difference_text, overview_text, refresh_text, shown_text
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable
 
-
-class Action(StrEnum):
-    """What to do with the catalogue."""
-
-    SHOW = "show"
-    DIFF = "diff"
-    REFRESH = "refresh"
+Action = Literal["show", "diff", "refresh"]
 
 
 def command(
-    action: Annotated[Action, typer.Argument(metavar="show|diff|refresh", help="What to do.")] = Action.SHOW,
+    action: Annotated[Action, typer.Argument(metavar="show|diff|refresh", help="What to do.")] = "show",
     name: Annotated[
         str | None, typer.Argument(metavar="TYPE", help="show: a machine type, or a kind of disk like gp3.")
     ] = None,
@@ -55,14 +49,14 @@ def command(
     add --accept. A price that is not in US dollars or not above zero is refused by name.
     """
     _check(action, name, region, history=history, last=last, accept=accept, account=account)
-    if action is Action.REFRESH:
+    if action == "refresh":
         _refresh(provider or [], account, factor, accept=accept, output=output)
         return
     from cloudgpu.control.catalog.market import use_refreshed
 
     use_refreshed(os.environ)
     one = _one(provider)
-    if action is Action.DIFF:
+    if action == "diff":
         _diff(one, factor, last=last, output=output)
     else:
         _show(name, one, region, history=history, output=output)
@@ -70,11 +64,11 @@ def command(
 
 def _check(action: Action, name: str | None, region: str | None, **given: Any) -> None:
     """Refuse what does not belong to the action, so that nothing is silently left out."""
-    belongs = {"TYPE": Action.SHOW, "--region": Action.SHOW, "--history": Action.SHOW, "--last": Action.DIFF}
-    belongs |= {"--accept": Action.REFRESH, "--account": Action.REFRESH}
+    belongs = {"TYPE": "show", "--region": "show", "--history": "show", "--last": "diff"}
+    belongs |= {"--accept": "refresh", "--account": "refresh"}
     said = {"TYPE": name, "--region": region, **{f"--{option}": value for option, value in given.items()}}
     for option, owner in belongs.items():
-        if said[option] and action is not owner:
+        if said[option] and action != owner:
             message = f"{option} belongs to cloudgpu catalog {owner}, not to cloudgpu catalog {action}."
             raise InvalidRequest(message, field=option, value=None, next=f"Run: cloudgpu catalog {owner} --help")
     for option in ("--region", "--history"):
@@ -91,7 +85,6 @@ def _one(provider: list[str] | None) -> str | None:
 
 
 def _show(name: str | None, provider: str | None, region: str | None, *, history: bool, output: Format) -> None:
-    from cloudgpu.cli.market.prices import overview_text, shown_text
     from cloudgpu.control.catalog.prices import overview, shown
 
     now = datetime.now(UTC)
@@ -104,7 +97,6 @@ def _show(name: str | None, provider: str | None, region: str | None, *, history
 
 
 def _diff(provider: str | None, factor: str | None, *, last: bool, output: Format) -> None:
-    from cloudgpu.cli.market.prices import difference_text
     from cloudgpu.control.catalog.prices import difference
     from cloudgpu.control.catalog.refresh import factor_of
 
@@ -113,7 +105,6 @@ def _diff(provider: str | None, factor: str | None, *, last: bool, output: Forma
 
 
 def _refresh(providers: list[str], account: str | None, factor: str | None, *, accept: bool, output: Format) -> None:
-    from cloudgpu.cli.market.prices import refresh_text
     from cloudgpu.control.catalog.refresh import factor_of, is_whole, refresh
 
     value = refresh(open_here(), providers, account, factor=factor_of(factor), accept=accept)

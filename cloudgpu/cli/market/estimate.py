@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from cloudgpu.cli.common import Format, Output, Verbose, emit, open_here
-from cloudgpu.cli.launch import options
+from cloudgpu.cli.launch.options import Text, Texts, Trust, text_option
 from cloudgpu.cli.money.options import Currency, Rate, RateDate, Sources
 
 if TYPE_CHECKING:
     from cloudgpu.control.advice.estimate_request import EstimateOptions
-
-Text = str | None
-
-
-def _option(*names: str, metavar: str, help: str) -> Any:  # noqa: A002  (typer's word)
-    return typer.Option(*names, metavar=metavar, help=help)
 
 
 # The parts of --help, the common options first.
@@ -51,64 +45,35 @@ GROUPS = {
 
 def command(
     *,
-    gpu: Annotated[Text, _option("--gpu", metavar="NAME[:COUNT]", help="For example l4 or a100-80gb:8.")] = None,
-    type_: Annotated[Text, _option("--type", metavar="NAME", help="An instance type, like g6.xlarge.")] = None,
-    number: Annotated[str, _option("--number", metavar="N", help="How many machines.")] = "1",
+    gpu: Annotated[Text, text_option("NAME[:COUNT]", "For example l4 or a100-80gb:8.")] = None,
+    type_: Annotated[Text, typer.Option("--type", metavar="NAME", help="An instance type, like g6.xlarge.")] = None,
+    number: Annotated[str, text_option("N", "How many machines.")] = "1",
     spot: Annotated[bool, typer.Option("--spot/--on-demand", help="Which market to buy on.")] = False,
-    provider: Annotated[
-        Text, _option("--provider", metavar="KIND", help="aws, gcp, azure, lambda, runpod or vast. (the first three)")
-    ] = None,
-    trust: options.Trust = None,
-    region: Annotated[
-        Text, _option("--region", metavar="NAME", help="Only this region, instead of the cheapest.")
-    ] = None,
+    provider: Annotated[Text, text_option("KIND", "aws, gcp, azure, lambda, runpod or vast. (the first three)")] = None,
+    trust: Trust = None,
+    region: Annotated[Text, text_option("NAME", "Only this region, instead of the cheapest.")] = None,
     disk: Annotated[
-        list[str] | None,
-        _option("--disk", metavar="TYPE", help="gp3, pd-ssd, standard-ssd, ...; repeat it for another cloud."),
+        Texts,
+        text_option("TYPE", "gp3, pd-ssd, standard-ssd, ...; repeat it for another cloud."),
     ] = None,
-    disk_gb: Annotated[
-        str, _option("--disk-gb", metavar="GB", help="The size of each machine's disk; 0 counts none.")
-    ] = "100",
-    address: Annotated[
-        str, _option("--address", metavar="KIND", help="ephemeral (while it runs), static or none.")
-    ] = "ephemeral",
-    committed: Annotated[
-        Text, _option("--committed", metavar="TERM", help="1y or 3y where known, or what you were quoted: 37%.")
-    ] = None,
-    hours_per_day: Annotated[Text, _option("--hours-per-day", metavar="H", help="Hours of use per day. (24)")] = None,
-    days_per_week: Annotated[Text, _option("--days-per-week", metavar="D", help="Days of use per week. (7)")] = None,
-    flops: Annotated[
-        Text, _option("--flops", metavar="N", help="Operations of the work, like 3.1e20, instead of hours.")
-    ] = None,
-    precision: Annotated[
-        Text, _option("--precision", metavar="TYPE", help="With --flops: fp32, fp16, bf16 or fp8. (fp16)")
-    ] = None,
+    disk_gb: Annotated[str, text_option("GB", "The size of each machine's disk; 0 counts none.")] = "100",
+    address: Annotated[str, text_option("KIND", "ephemeral (while it runs), static or none.")] = "ephemeral",
+    committed: Annotated[Text, text_option("TERM", "1y or 3y where known, or what you were quoted: 37%.")] = None,
+    hours_per_day: Annotated[Text, text_option("H", "Hours of use per day. (24)")] = None,
+    days_per_week: Annotated[Text, text_option("D", "Days of use per week. (7)")] = None,
+    flops: Annotated[Text, text_option("N", "Operations of the work, like 3.1e20, instead of hours.")] = None,
+    precision: Annotated[Text, text_option("TYPE", "With --flops: fp32, fp16, bf16 or fp8. (fp16)")] = None,
     efficiency: Annotated[
-        Text,
-        _option("--efficiency", metavar="PART", help="Share of the peak speed. (0.3, of 0.2 to 0.5; --nodes: 0.4)"),
+        Text, text_option("PART", "Share of the peak speed. (0.3, of 0.2 to 0.5; --nodes: 0.4)")
     ] = None,
-    like: Annotated[
-        Text, _option("--like", metavar="NAME", help="The work of this machine in the ledger, instead of hours.")
-    ] = None,
-    work: Annotated[
-        Text, _option("--work", metavar="KIND", help="With --like: training or inference. (training)")
-    ] = None,
-    nodes: Annotated[
-        Text, _option("--nodes", metavar="N", help="Whether N machines train so much faster than one.")
-    ] = None,
-    params: Annotated[
-        Text, _option("--params", metavar="N", help="With --nodes: the model's parameters, like 7B.")
-    ] = None,
-    trainable: Annotated[
-        Text, _option("--trainable", metavar="N", help="How many of them are trained: 40M for LoRA. (all)")
-    ] = None,
-    tokens: Annotated[Text, _option("--tokens", metavar="N", help="Tokens per GPU and step. (8192)")] = None,
-    network: Annotated[
-        Text, _option("--network", metavar="GBIT", help="What one machine sends, in Gbit/s, instead of its type's.")
-    ] = None,
-    spot_loss: Annotated[
-        Text, _option("--spot-loss", metavar="PART", help="The chance that one is taken in an hour, like 5%.")
-    ] = None,
+    like: Annotated[Text, text_option("NAME", "The work of this machine in the ledger, instead of hours.")] = None,
+    work: Annotated[Text, text_option("KIND", "With --like: training or inference. (training)")] = None,
+    nodes: Annotated[Text, text_option("N", "Whether N machines train so much faster than one.")] = None,
+    params: Annotated[Text, text_option("N", "With --nodes: the model's parameters, like 7B.")] = None,
+    trainable: Annotated[Text, text_option("N", "How many of them are trained: 40M for LoRA. (all)")] = None,
+    tokens: Annotated[Text, text_option("N", "Tokens per GPU and step. (8192)")] = None,
+    network: Annotated[Text, text_option("GBIT", "What one machine sends, in Gbit/s, instead of its type's.")] = None,
+    spot_loss: Annotated[Text, text_option("PART", "The chance that one is taken in an hour, like 5%.")] = None,
     all_: Annotated[
         bool, typer.Option("--all", "-a", help="Every type, including those that probably cannot be launched.")
     ] = False,

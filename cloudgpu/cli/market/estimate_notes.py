@@ -6,23 +6,23 @@ from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from cloudgpu.cli.market.estimate_marks import Rounded, finite, marks, rests, short
 from cloudgpu.cli.market.market import COMPUTED, PARTS_RULE, SPOT_RULE, has_ec2_spot
-from cloudgpu.cli.render import dollars, paragraph, rate_text, wrapped
+from cloudgpu.cli.market.offer_text import (
+    AZURE_SPOT,
+    NO_SINGLE,
+    Rounded,
+    finite,
+    legacy,
+    marks,
+    nothing_fits,
+    rests,
+    short,
+)
+from cloudgpu.cli.render import paragraph, rate_text, wrapped
+from cloudgpu.core.values.naming import few
 
 if TYPE_CHECKING:
     from cloudgpu.views.documents.market.estimate import Estimate, EstimateDocument
-
-NAMED = 4  # types that a reason names before it says how many more
-_WISHES = {
-    "gpu": "--gpu",
-    "gpu_count": "the number of GPUs",
-    "provider": "--provider",
-    "region": "--region",
-    "market": "--spot",
-    "type": "--type",
-}
-_WITH = {"legacy": "With --all", "trust": "With --trust community"}
 
 
 def notes(document: EstimateDocument, shown: Rounded) -> Iterator[str]:
@@ -32,7 +32,7 @@ def notes(document: EstimateDocument, shown: Rounded) -> Iterator[str]:
     every = (*grounds, *_sustained(found, shown), *_range(found[0], shown))
     yield "\n".join(paragraph(one) for one in every)
     yield paragraph(document["free_hours"]) if document["free_hours"] else ""
-    said = (*_mark_notes(document), *_derived(found), *_legacy(found), *_left_out(document))
+    said = (*_mark_notes(document), *_derived(found), *(f"* {one}" for one in legacy(found)), *_left_out(document))
     yield "\n".join(paragraph(one) for one in said)
     yield "\n".join(paragraph(one) for one in (rate_text(document["currency"]), _fees(document, shown)) if one)
 
@@ -148,7 +148,7 @@ def _mark_notes(document: EstimateDocument) -> Iterator[str]:
     if any(one["committed"] for one in found):
         yield "c committed: what is paid for each hour of the term."
     if any(one["provider"] == "azure" and one["market"] == "spot" for one in found):
-        yield "Azure's spot prices have moved since: many later ones equal the list price."
+        yield AZURE_SPOT
 
 
 def _derived(found: Sequence[Estimate]) -> Iterator[str]:
@@ -177,25 +177,10 @@ def _unpriced(found: Sequence[Estimate]) -> str:
     return f"not priced, and in no sum: {', '.join(kinds)}."
 
 
-def _legacy(found: Sequence[Estimate]) -> Iterator[str]:
-    reasons: dict[str, list[str]] = {}
-    for one in found:
-        reason = one["legacy"] or ("not sold on demand, only as spot (recalled)" if one["spot_only"] else "")
-        if reason and (one["legacy"] or one["market"] != "spot"):
-            reasons.setdefault(reason, []).append(short(one))
-    for reason, names in reasons.items():
-        yield f"* legacy: {reason}: {_some(names)}."
-
-
-def _some(names: list[str]) -> str:
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return ", ".join(names[:NAMED]) + more
-
-
 def _left_out(document: EstimateDocument) -> Iterator[str]:
     yield from _meant(document)
     if document["withheld"]:
-        yield f"Old types, hardly launched any more, with --all: {_some(document['withheld'])}."
+        yield f"Old types, hardly launched any more, with --all: {few(document['withheld'])}."
     reasons: dict[str, list[str]] = {}
     for one in document["left_out"]:
         reasons.setdefault(one["why"], []).append(one["gpu"])
@@ -229,14 +214,10 @@ def _fees(document: EstimateDocument, shown: Rounded) -> str:
 
 def nothing(document: EstimateDocument) -> str:
     """Return why nothing fits, and what would."""
-    lines = ["Nothing in the catalogue fits."]
-    for other in document["without"]:
-        what = _WITH.get(other["requirement"]) or f"Without {_WISHES[other['requirement']]}"
-        types = f"{other['types']} type" + ("s" if other["types"] > 1 else "")
-        lines.append(f"{what}: {types}, from {dollars(other['usd_per_hour'], 4)} an hour.")
+    lines = nothing_fits((one["requirement"], one["types"], one["usd_per_hour"]) for one in document["without"])
     lines += _left_out(document)
     if document["precisions"]:
         lines.append(f"Known of these GPUs: --precision {' or '.join(document['precisions'])}.")
     if not document["without"] and not document["left_out"]:
-        lines.append("No single option is the reason: leave out two. To see everything: cloudgpu gpus --all")
+        lines.append(NO_SINGLE)
     return "\n".join(paragraph(line) for line in lines)

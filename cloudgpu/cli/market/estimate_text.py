@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
-from fractions import Fraction
 from typing import TYPE_CHECKING, Literal
 
-from cloudgpu.cli.market.estimate_marks import Rounded, finite, mark, marks, rests, short, trust
 from cloudgpu.cli.market.estimate_nodes import nodes_answer, nodes_blocks, own_nodes
 from cloudgpu.cli.market.estimate_notes import brief, notes, nothing, price_sources
+from cloudgpu.cli.market.offer_text import Rounded, count, finite, is_doubtful, mark, marks, rests, short, trust
 from cloudgpu.cli.money.calculated_text import more_text
-from cloudgpu.cli.render import paragraph, table
+from cloudgpu.cli.render import WIDTH, cut, paragraph, table
 from cloudgpu.core.model.machine import not_none
 from cloudgpu.core.values.money import Money
 
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 
 Columns = list[tuple[str, list[str]]]
 SpanName = Literal["day", "month", "year", "low", "expected", "high"]
-WIDTH = 80
 _CUTS = {2: 11, 1: 16}  # the place and the type, and the characters that they are left at least
 MAIN = 1  # the column of numbers that stays to the last
 FIRST = 6  # rows of the short table
@@ -62,7 +60,7 @@ def _answer(document: EstimateDocument, shown: Rounded) -> str:
     """Return what is cheapest, where, and what it costs."""
     one, request = document["estimates"][0], document["request"]
     many = f"{request['number']:,} machines with " if request["number"] > 1 else ""
-    what = f"{many}{_count(one)} {one['gpu']} ({short(one)}, {one['provider']} {one['region']})"
+    what = f"{many}{count(one)} {one['gpu']} ({short(one)}, {one['provider']} {one['region']})"
     lead = "Cheapest" if len(document["estimates"]) > 1 else "Cost"
     spot = " spot" if request["market"] == "spot" else ""
     doubt = f", if that price still holds: {one['uncertain']}" if one["uncertain"] else ""
@@ -113,14 +111,7 @@ def _hours(text: str) -> str:
 
 def _offer(one: Estimate) -> list[str]:
     gpu = one["gpu"] + ("?" if one["recalled"] or one["peak_recalled"] else "")
-    doubtful = one["legacy"] or (one["spot_only"] and one["market"] != "spot")
-    return [f"{_count(one)} {gpu}", f"{short(one)}{'*' if doubtful else ''}", f"{one['provider']} {one['region']}"]
-
-
-def _count(one: Estimate) -> str:
-    if one["share"] < 1:
-        return str(Fraction(one["share"]).limit_denominator(8))
-    return f"{one['count']}x"
+    return [f"{count(one)} {gpu}", f"{short(one)}{'*' * is_doubtful(one)}", f"{one['provider']} {one['region']}"]
 
 
 def _plain(found: Sequence[Estimate], name: SpanName, shown: Rounded) -> list[str]:
@@ -181,7 +172,7 @@ def _fitted(heads: list[str], rows: list[list[str]], numbers: Columns, cuts: dic
     for at in cuts:
         more = min(spare, widths[at] - least[at])
         least[at], spare = least[at] + more, spare - more
-    short = [[_cut(text, room) for text, room in zip(row, least, strict=True)] for row in rows]
+    short = [[cut(text, room) for text, room in zip(row, least, strict=True)] for row in rows]
     cells = [[*row, *values] for row, values in zip(short, zip(*(one for _, one in numbers), strict=True), strict=True)]
     names = [_over(head, values) for head, values in numbers]
     return table(cells, [*heads, *names], right=range(len(heads), len(heads) + len(numbers)))
@@ -195,7 +186,3 @@ def _room(heads: list[str], numbers: Columns) -> int:
 def _over(head: str, values: Sequence[str]) -> str:
     """Return a heading that ends over the last digit, before the marks."""
     return head + " " * min(len(one) - len(one.rstrip(" m+<~?!cbwtfp")) for one in values)
-
-
-def _cut(text: str, room: int) -> str:
-    return text if len(text) <= room else f"{text[: room - 4]}..{text[-2:]}"

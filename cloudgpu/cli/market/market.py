@@ -3,34 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from cloudgpu.cli.render import confidence_mark, dollars, paragraph, price_briefly, table, wrapped
+from cloudgpu.cli.market.offer_text import (
+    AZURE_SPOT,
+    NO_SINGLE,
+    STAND_INS,
+    count,
+    figure,
+    is_doubtful,
+    legacy,
+    nothing_fits,
+    short,
+    trust,
+    work,
+)
+from cloudgpu.cli.render import fitted, paragraph, price_briefly, table, wrapped
+from cloudgpu.core.values.naming import few
 
 if TYPE_CHECKING:
     from cloudgpu.views.documents.market.catalog import GpuOffer, GpusDocument
     from cloudgpu.views.documents.market.estimate import Estimate
 
 
-WIDTH = 80
 WHERE = 3  # the column that is cut when the table is too wide
-NAMED = 4  # types that a reason names before it says how many more
 OFF = "off by -22% to +80%"  # what EC2's spot prices were next to those of this list
 SPOT_RULE = f"EC2 spot is the list price less the published savings of June 2025, {OFF} where observed"
 COMPUTED = "computed from other prices"
 PARTS_RULE = "Some of Google's prices are sums: of the list prices of the machine and of its GPUs."
-DEAR = 10  # from here on two decimals
-MARKS = {"memory bandwidth": "bw", "tensor TFLOPs": "tf", "FP32 TFLOPs": "fp", "measured": ""}
-WISHES = {
-    "gpu": "--gpu",
-    "gpu_count": "the number of GPUs",
-    "min_memory_gib": "--min-memory",
-    "max_price": "--max-price",
-    "provider": "--provider",
-    "region": "--region",
-    "market": "--spot",
-}
 
 
 def offers_text(
@@ -42,13 +42,18 @@ def offers_text(
     """
     offers = value["offers"]
     if not offers:
-        return _nothing(value)
+        found = [(one["requirement"], one["types"], one["from"]["usd_per_hour"]) for one in value["without"]]
+        return "\n".join([*nothing_fits(found), *([] if found else [NO_SINGLE])])
     headings = ["GPU", "GIB", "TYPE", "WHERE", "$/H", "WORK/$"]
-    rows = _fitted([_row(offer) for offer in offers], headings)
+    rows = fitted([_row(offer) for offer in offers], headings, WHERE)
     marks = [*_price_marks(offers, value), *_speed_marks(offers)] if verbose else [_marks_briefly(offers, value)]
     notes = [_means(value["matching_gpus"], requested), *marks, *_azure_spot(offers)]
     notes += map(paragraph, value["marketplaces"])
-    notes += [*_legacy(offers), *_withheld(value["withheld"]), *_left_out(value["left_out"])]
+    notes += [
+        *(_note("*", one) for one in legacy(offers)),
+        *_withheld(value["withheld"]),
+        *_left_out(value["left_out"]),
+    ]
     answer = _answer(value, region, by_speed=by_speed)
     return "\n".join([answer, "", table(rows, headings, right=(1, 4, 5)), "", *filter(None, notes)])
 
@@ -57,21 +62,20 @@ def _answer(value: GpusDocument, region: str | None, *, by_speed: bool) -> str:
     """Return the offer that stands first, with its price, and what list this is."""
     offers = value["offers"]
     first, many = offers[0], len(offers)
-    figure = first["h100_hours_per_dollar"]
-    work = by_speed and figure is not None
-    which = "Most work for a dollar" if work else "Cheapest"
+    is_best = by_speed and first["h100_hours_per_dollar"] is not None
+    which = "Most work for a dollar" if is_best else "Cheapest"
     where = f"{first['provider']} {first['instance_type']} in {first['region']}"
-    message = paragraph(f"{which}: {_count(first)} {first['gpu']}, {where}, {price_briefly(first['price'])}.")
+    message = paragraph(f"{which}: {count(first)} {first['gpu']}, {where}, {price_briefly(first['price'])}.")
     of_all = f"One of {many} machine types" if many > 1 else "The only machine type that fits"
     return f"{message}\n{paragraph(f'{of_all}, {_dates(value, region)}.')}"
 
 
 def _marks_briefly(offers: Sequence[GpuOffer], value: GpusDocument) -> str:
     """Return what the marks mean in a few words each; what a derived spot price may be off by is never left out."""
-    marks = {_mark(offer) for offer in offers}
+    marks = {trust(offer) for offer in offers}
     recalled = "?" in marks or any(offer["recalled"] or offer["speed"] is None for offer in offers)
     speeds = {offer["speed"]["basis"] for offer in offers if offer["speed"]}
-    guessed = ", ".join(mark for basis, mark in MARKS.items() if mark and basis in speeds)
+    guessed = ", ".join(mark for basis, mark in STAND_INS.items() if basis in speeds)
     found = [
         f"~ derived{f' (EC2 spot was {OFF} where observed)' * has_ec2_spot(offers)}" if "~" in marks else "",
         "? recalled, or not known" if recalled else "",
@@ -94,59 +98,14 @@ def _has_parts(offers: Sequence[GpuOffer]) -> bool:
 
 
 def _row(offer: GpuOffer) -> list[str]:
-    figure = offer["h100_hours_per_dollar"]
     return [
-        f"{_count(offer)} {offer['gpu']}" + ("?" if offer["recalled"] else ""),
+        f"{count(offer)} {offer['gpu']}" + ("?" if offer["recalled"] else ""),
         f"{offer['gpu_memory_gib']:g}",
-        _short(offer) + ("*" if _is_doubtful(offer) else ""),
+        short(offer) + ("*" if is_doubtful(offer) else ""),
         f"{offer['provider']} {offer['region']}",
-        dollars(offer["price"]["usd_per_hour"], 2 if float(offer["price"]["usd_per_hour"]) >= DEAR else 4)[1:]
-        + (_mark(offer) or " "),
-        "?" if figure is None or offer["speed"] is None else f"{figure:.3f}{MARKS[offer['speed']['basis']].ljust(2)}",
+        figure(offer["price"]["usd_per_hour"]) + (trust(offer) or " "),
+        work(offer),
     ]
-
-
-def _mark(offer: GpuOffer) -> str:
-    return confidence_mark(offer["provider"], offer["price"]["basis"], old=offer["old"])
-
-
-def _count(offer: GpuOffer) -> str:
-    if offer["share"] < 1:
-        return str(Fraction(offer["share"]).limit_denominator(8))
-    return f"{offer['count']}x"
-
-
-def _short(offer: GpuOffer) -> str:
-    return str(offer["instance_type"]).removeprefix("Standard_")
-
-
-def _is_doubtful(offer: GpuOffer) -> bool:
-    return bool(offer["legacy"] or (offer["spot_only"] and offer["market"] != "spot"))
-
-
-def _fitted(rows: list[list[str]], headings: Sequence[str]) -> list[list[str]]:
-    """Return the rows with long regions cut, as far as the table would be wider than the terminal."""
-    widths = [max(len(line[column]) for line in [headings, *rows]) for column in range(len(headings))]
-    room = max(12, WIDTH - sum(widths) - 2 * (len(widths) - 1) + widths[WHERE])
-    return [[*row[:WHERE], _cut(row[WHERE], room), *row[WHERE + 1 :]] for row in rows]
-
-
-def _cut(text: str, room: int) -> str:
-    return text if len(text) <= room else f"{text[: room - 4]}..{text[-2:]}"
-
-
-_WITH = {"legacy": "With --all", "trust": "With --trust community"}
-
-
-def _nothing(value: GpusDocument) -> str:
-    lines = ["Nothing in the catalogue fits."]
-    for other in value["without"]:
-        what = _WITH.get(other["requirement"]) or f"Without {WISHES[other['requirement']]}"
-        types = f"{other['types']} type" + ("s" if other["types"] > 1 else "")
-        lines.append(f"{what}: {types}, from {dollars(other['from']['usd_per_hour'], 4)} an hour.")
-    if not value["without"]:
-        lines.append("No single option is the reason: leave out two. To see everything: cloudgpu gpus --all")
-    return "\n".join(lines)
 
 
 def _means(means: list[str], asked: str | None) -> str:
@@ -165,7 +124,7 @@ def _dates(value: GpusDocument, region: str | None) -> str:
 
 
 def _price_marks(offers: list[GpuOffer], value: GpusDocument) -> Iterator[str]:
-    marks = {_mark(offer) for offer in offers}
+    marks = {trust(offer) for offer in offers}
     if "~" in marks:
         yield _note("~", f"derived: {SPOT_RULE if has_ec2_spot(offers) else COMPUTED}.")
     if "?" in marks or any(offer["recalled"] for offer in offers):
@@ -178,44 +137,28 @@ def _price_marks(offers: list[GpuOffer], value: GpusDocument) -> Iterator[str]:
 
 def _azure_spot(offers: Sequence[GpuOffer]) -> Iterator[str]:
     if any(offer["provider"] == "azure" and offer["market"] == "spot" for offer in offers):
-        yield paragraph("Azure's spot prices have moved since: many later ones equal the list price.")
+        yield paragraph(AZURE_SPOT)
 
 
 def _speed_marks(offers: list[GpuOffer]) -> Iterator[str]:
     yield _note("WORK/$", "hours of one H100 SXM's training that a dollar buys; GPUs added up.")
     bases = {offer["speed"]["basis"] for offer in offers if offer["speed"]}
-    for basis, mark in MARKS.items():
-        if mark and basis in bases:
+    for basis, mark in STAND_INS.items():
+        if basis in bases:
             yield _note(mark, f"training speed not measured: {basis} against an H100's replaces it.")
     if any(offer["speed"] is None for offer in offers):
         yield _note("?", "under WORK/$: nothing is known of this GPU's speed.")
 
 
-def _legacy(offers: list[GpuOffer]) -> Iterator[str]:
-    reasons: dict[str, list[str]] = {}
-    for offer in filter(_is_doubtful, offers):
-        reason = offer["legacy"] or "not sold on demand, only as spot (recalled)"
-        reasons.setdefault(reason, []).append(_short(offer))
-    for reason, names in reasons.items():
-        yield _note("*", f"legacy: {reason}: {_some(names)}.")
-
-
 def _withheld(names: list[str]) -> Iterator[str]:
     if names:
-        yield paragraph(
-            f"Old types, hardly launched any more, with --all: {_some(names)}. up finds them where they are."
-        )
+        yield paragraph(f"Old types, hardly launched any more, with --all: {few(names)}. up finds them where they are.")
 
 
 def _left_out(names: Iterable[str]) -> Iterator[str]:
     found = [name.removeprefix("Standard_") for name in names]
     if found:
-        yield paragraph(f"Priced but not listed, for want of their size: {_some(found)}; -o json says why.")
-
-
-def _some(names: list[str]) -> str:
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return ", ".join(names[:NAMED]) + more
+        yield paragraph(f"Priced but not listed, for want of their size: {few(found)}; -o json says why.")
 
 
 def _note(mark: str, text: str) -> str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from cloudgpu.cli.render import dollars, paragraph, table, wrapped
+from cloudgpu.cli.market.offer_text import figure
+from cloudgpu.cli.render import cut, fitted, paragraph, table, wrapped
+from cloudgpu.core.values.naming import counted
 
 if TYPE_CHECKING:
     from cloudgpu.views.documents.market.catalog import (
@@ -19,10 +21,7 @@ if TYPE_CHECKING:
         RefreshedProvider,
     )
 
-WIDTH = 80
 LONGEST = 18  # characters of a name beside others in a table
-MIN = 12  # to which a region may be cut
-DEAR = 10  # from here on two decimals
 SHOWN = 40  # rows of a table; -o json has all
 UNITS = {
     "usd_per_hour": "h",
@@ -65,7 +64,7 @@ def shown_text(value: CatalogItemDocument) -> str:
     sources = list(dict.fromkeys(_source(price) for price in value["prices"]))
     units = list(dict.fromkeys(UNITS.get(price["unit"], price["unit"]) for price in value["prices"]))
     headings = ["REGION", "MARKET", f"$/{units[0]}" if len(units) == 1 else "$", "AS OF", "BASIS", "STATE", ""]
-    rows = _fitted([_price_row(price, sources) for price in sorted(value["prices"], key=_order)], headings, 0)
+    rows = fitted([_price_row(price, sources) for price in sorted(value["prices"], key=_order)], headings, 0)
     lines = [paragraph(head), "", table(rows, headings, right=(2,))]
     lines += ["", *(_note(f"[{number}]", text) for number, text in enumerate(sources, 1))]
     if any(price["old"] for price in value["prices"]):
@@ -83,7 +82,7 @@ def _price_row(price: CatalogPrice, sources: list[str]) -> list[str]:
     return [
         price["region"],
         (price["market"] or "-").replace("_", "-"),
-        f"{_figure(price['low_usd'])} to {_figure(price['usd'])}" if price["low_usd"] else _figure(price["usd"]),
+        f"{figure(price['low_usd'])} to {figure(price['usd'])}" if price["low_usd"] else figure(price["usd"]),
         _date(price) + ("!" if price["old"] else ""),
         price["basis"],
         "" if price["state"] == "current" else price["state"],
@@ -110,9 +109,8 @@ def difference_text(value: CatalogDiffDocument) -> str:
     lines = [_moves(changes[:SHOWN]), ""]
     if len(changes) > SHOWN:
         lines.append(f"{len(changes) - SHOWN} more changes: -o json has all.")
-    number = "1 change" if len(changes) == 1 else f"{len(changes)} changes"
-    counted = f"{number} against {value['against']}, {value['jumps']} by more than {value['factor']:g}."
-    lines.append(paragraph(f"{counted} {new}"))
+    moved = f"{counted(len(changes), 'change')} against {value['against']}"
+    lines.append(paragraph(f"{moved}, {value['jumps']} by more than {value['factor']:g}. {new}"))
     return "\n".join([*lines, *_held(changes)])
 
 
@@ -120,28 +118,17 @@ def _moves(changes: Iterable[PriceChange]) -> str:
     headings = ["WHAT", "REGION", "MKT", "WAS", "AS OF", "NOW", "FACTOR"]
     rows = [
         [
-            _cut(one["item"].removeprefix("Standard_"), LONGEST),
+            cut(one["item"].removeprefix("Standard_"), LONGEST),
             one["region"],
             {"on_demand": "od", "spot": "spot"}.get(one["market"] or "", "-"),
-            _figure(one["was"]["usd"]),
+            figure(one["was"]["usd"]),
             one["was"]["as_of"][:10],
-            _figure(one["now"]["usd"]),
+            figure(one["now"]["usd"]),
             f"x{one['factor']:.3g}" + ("" if one["accepted"] else "!"),
         ]
         for one in changes
     ]
-    return table(_fitted(rows, headings, 1), headings, right=(3, 5, 6))
-
-
-def _figure(usd: str) -> str:
-    return dollars(usd, 2 if float(usd) >= DEAR else 4).replace("$", "")
-
-
-def _fitted(rows: list[list[str]], headings: list[str], where: int) -> list[list[str]]:
-    """Return the rows with one column cut, as far as the table would be wider than the terminal."""
-    widths = [max(len(line[column]) for line in [headings, *rows]) for column in range(len(headings))]
-    room = max(MIN, WIDTH - sum(widths) - 2 * (len(widths) - 1) + widths[where])
-    return [[*row[:where], _cut(row[where], room), *row[where + 1 :]] for row in rows]
+    return table(fitted(rows, headings, 1), headings, right=(3, 5, 6))
 
 
 def _held(changes: Iterable[PriceChange]) -> Iterator[str]:
@@ -167,10 +154,6 @@ def refresh_text(value: CatalogRefreshDocument) -> str:
 def _refreshed(one: RefreshedProvider) -> list[str]:
     counted = (one["jumps"], one["refused"], one["unanswered"], one["unnamed"])
     return [one["provider"], str(one["prices"]), str(one["changed"]), *(str(len(each)) for each in counted)]
-
-
-def _cut(text: str, room: int) -> str:
-    return text if len(text) <= room else f"{text[: room - 4]}..{text[-2:]}"
 
 
 def _note(mark: str, text: str) -> str:

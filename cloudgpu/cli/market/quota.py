@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cloudgpu.cli.common import Format, Output, Yes, confirm, emit, kind_option, open_here, tell
-from cloudgpu.errors import InvalidRequest, ProviderUnavailable
+from cloudgpu.cli.common import Format, Output, Yes, confirm, emit, kind_option, leave_where_unanswered, open_here, tell
+from cloudgpu.cli.render import clipped, paragraph, table
+from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from cloudgpu.views.documents.market.market import QuotaDocument, QuotaLimit, QuotaRequestDocument, RaiseValue
@@ -61,10 +62,7 @@ def command(
             )
     document = quotas_value(session, region=region, gpu=gpu, account=account, provider=provider)
     emit(output, document, _text(document))
-    if document["unanswered"]:
-        for gap in document["unanswered"]:
-            tell(f"{gap['scope']} did not answer: {gap['why']}")
-        raise typer.Exit(ProviderUnavailable.exit_code)
+    leave_where_unanswered(document["unanswered"], "{} did not answer: {}".format)
 
 
 def _request(
@@ -77,11 +75,7 @@ def _request(
         tell(_asked(found.value()))
     confirm("Ask for it?", yes=yes, why="This asks the provider for something in your name")
     document = carry_out(found)
-    emit(
-        output,
-        document,
-        _answer(document),
-    )
+    emit(output, document, _answer(document))
 
 
 def _answer(document: QuotaRequestDocument) -> str:
@@ -98,10 +92,14 @@ def _asked(value: RaiseValue) -> str:
 
 
 def _text(document: QuotaDocument) -> str:
-    from cloudgpu.cli.render import paragraph, table
-
     rows = [
-        [_places(regions), quota["code"], _figure(quota["used"]), _figure(quota["limit"]), _cut(quota["name"])]
+        [
+            _places(regions),
+            quota["code"],
+            _figure(quota["used"]),
+            _figure(quota["limit"]),
+            clipped(quota["name"], ROOM, ".."),
+        ]
         for quota, regions in _alike(document["quotas"])
     ]
     lines = [table(rows, ["REGION", "CODE", "USED", "LIMIT", "COUNTS"], right=(2, 3))]
@@ -128,7 +126,3 @@ def _places(regions: list[str]) -> str:
 
 def _figure(amount: float | None) -> str:
     return "?" if amount is None else f"{amount:g}"
-
-
-def _cut(name: str) -> str:
-    return name if len(name) <= ROOM else f"{name[: ROOM - 2]}.."

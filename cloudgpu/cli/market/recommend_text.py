@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from cloudgpu.cli.market.offer_text import STAND_INS, count, figure, short, trust, work
 from cloudgpu.cli.money.calculated_text import more_text
-from cloudgpu.cli.render import confidence_mark, dollars, paragraph, table, wrapped
+from cloudgpu.cli.render import cut, dollars, paragraph, table, wrapped
 
 if TYPE_CHECKING:
     from cloudgpu.views.documents.market.recommend import (
@@ -18,18 +18,15 @@ if TYPE_CHECKING:
         Step,
     )
 
-WIDTH = 80
 WHERE = 22  # characters of a place
 FEW = 3  # machines, and desktops, of the short answer
-DEAR = 10  # dollars an hour; from here on two decimals
-SHORT = {"memory bandwidth": "bw", "tensor TFLOPs": "tf", "FP32 TFLOPs": "fp", "measured": ""}
 
 
 def text(value: RecommendDocument, *, verbose: bool, sources: bool = False) -> str:
     """Return the answer with the first machines and desktops; `verbose` with every step, `sources` with those."""
     parts = [paragraph(value["sentence"])]
     if not verbose:
-        said = [*value["warnings"], *_in_currency(value)]
+        said = [*value["warnings"], *(value["notes"][:1] if value["currency"] else [])]
         parts += ["\n".join(paragraph(one) for one in said)] if said else []
     if value["machines"]:
         parts.append(_machines(value) if verbose else _few_machines(value))
@@ -43,10 +40,6 @@ def text(value: RecommendDocument, *, verbose: bool, sources: bool = False) -> s
     last = [paragraph(free["sentence"])] if free is not None and not verbose else []
     last += [more] if (more := more_text(verbose=verbose, sources=sources).strip()) else []
     return "\n\n".join(parts) + ("\n\n" if len(parts) == 1 and last else "\n" if last else "") + "\n".join(last)
-
-
-def _in_currency(value: RecommendDocument) -> list[str]:
-    return [] if value["currency"] is None else value["notes"][:1]
 
 
 def _few_machines(value: RecommendDocument) -> str:
@@ -64,42 +57,19 @@ def _machines(value: RecommendDocument) -> str:
 
 def _machine(one: RentableMachine) -> list[str]:
     return [
-        f"{_count(one)} {one['gpu']}",
+        f"{count(one)} {one['gpu']}",
         f"{one['gpu_memory_gib']:g}",
-        str(one["instance_type"]).removeprefix("Standard_"),
-        _cut(f"{one['provider']} {one['region']}"),
-        _price(one),
-        _work(one),
+        short(one),
+        cut(f"{one['provider']} {one['region']}", WHERE),
+        figure(one["price"]["usd_per_hour"]) + (trust(one) or " "),
+        work(one),
     ]
-
-
-def _count(one: RentableMachine) -> str:
-    return str(Fraction(one["share"]).limit_denominator(8)) if one["share"] < 1 else f"{one['count']}x"
-
-
-def _cut(place: str) -> str:
-    return place if len(place) <= WHERE else f"{place[: WHERE - 4]}..{place[-2:]}"
-
-
-def _price(one: RentableMachine) -> str:
-    usd = one["price"]["usd_per_hour"]
-    shown = dollars(usd, 2 if float(usd) >= DEAR else 4)[1:]
-    return shown + (_mark(one) or " ")
-
-
-def _mark(one: RentableMachine) -> str:
-    return confidence_mark(one["provider"], one["price"]["basis"], old=one["old"])
-
-
-def _work(one: RentableMachine) -> str:
-    figure = one["h100_hours_per_dollar"]
-    return "?" if figure is None or one["speed"] is None else f"{figure:.3f}{SHORT[one['speed']['basis']].ljust(2)}"
 
 
 def _marks(machines: list[RentableMachine]) -> str:
     said = ["WORK/$: hours of an H100's work that a dollar buys"]
     bases = {one["speed"]["basis"] for one in machines if one["speed"]}
-    said += [f"{mark}: by {basis}, not measured" for basis, mark in SHORT.items() if mark and basis in bases]
+    said += [f"{mark}: by {basis}, not measured" for basis, mark in STAND_INS.items() if basis in bases]
     if any(one["speed"] is None for one in machines):
         said.append("? in its place: not known")
     prices = _price_marks(machines)
@@ -107,7 +77,7 @@ def _marks(machines: list[RentableMachine]) -> str:
 
 
 def _price_marks(machines: list[RentableMachine]) -> str:
-    marks = {_mark(one) for one in machines}
+    marks = {trust(one) for one in machines}
     words = {"~": "a derived price", "?": "a recalled price", "!": "an old price"}
     return "; ".join(f"{mark}: {what}" for mark, what in words.items() if mark in marks)
 

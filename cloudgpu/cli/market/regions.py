@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cloudgpu.cli.common import Format, Output, emit, kind_option, open_here, tell
+from cloudgpu.cli.common import Format, Output, emit, kind_option, leave_where_unanswered, open_here
 from cloudgpu.cli.launch import options
-from cloudgpu.errors import ProviderUnavailable
+from cloudgpu.cli.render import dollars, paragraph, table
 
 if TYPE_CHECKING:
     from cloudgpu.control.catalog.regions import Question
@@ -44,14 +44,10 @@ def command(
     question = question_of(gpu=gpu, spot=spot, ping=ping, sort=sort, trust=trust)
     document = regions_value(open_here(), question, account=account, provider=provider)
     emit(output, document, _text(document, question))
-    if document["unanswered"]:
-        for gap in document["unanswered"]:
-            tell(f"{gap['scope']}: no answer: {gap['why']}")
-        raise typer.Exit(ProviderUnavailable.exit_code)
+    leave_where_unanswered(document["unanswered"], "{}: no answer: {}".format)
 
 
 def _text(document: RegionsDocument, question: Question) -> str:
-    from cloudgpu.cli.render import paragraph, table
     from cloudgpu.control.catalog.regions import sources
 
     rows = [row for row in document["regions"] if question.gpu is None or row["price"]]
@@ -104,6 +100,4 @@ def _ping(row: Region) -> str:
 
 
 def _price(row: Region) -> str:
-    from cloudgpu.cli.render import dollars
-
     return dollars(row["price"] and row["price"]["usd_per_hour"], 4)

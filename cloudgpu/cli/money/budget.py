@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from cloudgpu.cli.common import Format, Output, Yes, confirm, emit, open_here, tell
+from cloudgpu.cli.launch.options import Text, text_option
+from cloudgpu.cli.money.budget_text import check_text, list_text, sent_text, set_text
+from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from cloudgpu.control.budgets.commands import BudgetOptions
     from cloudgpu.control.session.session import Session
 
 
-class Action(StrEnum):
-    """What to do with budgets."""
-
-    SET = "set"
-    LS = "ls"
-    RM = "rm"
-    CHECK = "check"
-    TEST = "test"
-
-
-def _text(metavar: str, help: str) -> Any:  # noqa: A002
-    return typer.Option(metavar=metavar, help=help)
+Action = Literal["set", "ls", "rm", "check", "test"]
 
 
 def command(
@@ -38,23 +29,25 @@ def command(
     ],
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="set, rm, check: the budget's name.")] = None,
     *,
-    amount: Annotated[str | None, _text("N", "set: the limit, above zero, in USD or --currency.")] = None,
-    period: Annotated[str | None, _text("P", "set: day, week, month, total or rolling:30d.")] = None,
-    scope: Annotated[str, _text("K=V,...", "set: project, provider, owner, account, instance. By default all.")] = "",
-    currency: Annotated[str | None, _text("CODE", "set: the currency of the amount; its rate is recorded.")] = None,
-    rate: Annotated[str | None, _text("N", "set: how much of it one USD is; by default as in config.toml.")] = None,
-    rate_date: Annotated[str | None, _text("DAY", "set: the day of that rate; by default today.")] = None,
-    thresholds: Annotated[str | None, _text("N,...", "set: alert at these percentages, or none. (50,80,100)")] = None,
-    forecast: Annotated[str | None, _text("N", "set: alert when the forecast reaches this, or none. (100)")] = None,
+    amount: Annotated[Text, text_option("N", "set: the limit, above zero, in USD or --currency.")] = None,
+    period: Annotated[Text, text_option("P", "set: day, week, month, total or rolling:30d.")] = None,
+    scope: Annotated[
+        str, text_option("K=V,...", "set: project, provider, owner, account, instance. By default all.")
+    ] = "",
+    currency: Annotated[Text, text_option("CODE", "set: the currency of the amount; its rate is recorded.")] = None,
+    rate: Annotated[Text, text_option("N", "set: how much of it one USD is; by default as in config.toml.")] = None,
+    rate_date: Annotated[Text, text_option("DAY", "set: the day of that rate; by default today.")] = None,
+    thresholds: Annotated[Text, text_option("N,...", "set: alert at these percentages, or none. (50,80,100)")] = None,
+    forecast: Annotated[Text, text_option("N", "set: alert when the forecast reaches this, or none. (100)")] = None,
     does: Annotated[
         str | None, typer.Option("--action", metavar="A,...", help="set: notify, refuse, stop. (notify,refuse)")
     ] = None,
-    tz: Annotated[str | None, _text("ZONE", "set: the time zone of its periods, like Asia/Seoul.")] = None,
+    tz: Annotated[Text, text_option("ZONE", "set: the time zone of its periods, like Asia/Seoul.")] = None,
     allow_override: Annotated[
         bool, typer.Option("--allow-override/--no-override", help="set: whether --override may exceed it.")
     ] = True,
     replace: Annotated[bool, typer.Option("--replace", help="set: replace a budget of this name.")] = False,
-    every: Annotated[str, _text("TIME", "check: how often you run it, to compute the worst overshoot.")] = "15m",
+    every: Annotated[str, text_option("TIME", "check: how often you run it, to compute the worst overshoot.")] = "15m",
     yes: Yes = False,
     output: Output = Format.TEXT,
 ) -> None:
@@ -71,7 +64,7 @@ def command(
     }  # fmt: skip
     _check(action, name, set_alone)
     session = open_here()
-    if action is Action.SET:
+    if action == "set":
         asked = _asked(
             name,
             amount,
@@ -87,11 +80,11 @@ def command(
             allow_override=allow_override,
         )
         _set(session, asked, output, anew=replace)
-    elif action is Action.LS:
+    elif action == "ls":
         _ls(session, output)
-    elif action is Action.RM:
+    elif action == "rm":
         _rm(session, _named(name), output, yes=yes)
-    elif action is Action.CHECK:
+    elif action == "check":
         _judge(session, name, every, output)
     else:
         _test(session, output)
@@ -99,20 +92,16 @@ def command(
 
 def _check(action: Action, name: str | None, set_alone: dict[str, Any]) -> None:
     """Refuse what does not belong to the action, so that nothing is silently left out."""
-    from cloudgpu.errors import InvalidRequest
-
-    given = [] if action is Action.SET else [option for option, value in set_alone.items() if value]
+    given = [] if action == "set" else [option for option, value in set_alone.items() if value]
     if given:
         message = f"{given[0]} belongs to budget set, not to budget {action}."
         raise InvalidRequest(message, field=given[0], value=None, next="Run: cloudgpu budget --help")
-    if name is not None and action in (Action.LS, Action.TEST):
-        way = f"For one budget: cloudgpu budget check {name}" if action is Action.LS else "Run: cloudgpu budget test"
+    if name is not None and action in ("ls", "test"):
+        way = f"For one budget: cloudgpu budget check {name}" if action == "ls" else "Run: cloudgpu budget test"
         raise InvalidRequest(f"budget {action} takes no name.", field="NAME", value=name, next=way)
 
 
 def _named(name: str | None) -> str:
-    from cloudgpu.errors import InvalidRequest
-
     if name is None:
         raise InvalidRequest("Which budget?", field="NAME", value=None, next="Run: cloudgpu budget ls")
     return name
@@ -120,7 +109,6 @@ def _named(name: str | None) -> str:
 
 def _asked(name: str | None, amount: str | None, period: str | None, **words: Any) -> BudgetOptions:
     from cloudgpu.control.budgets.commands import BudgetOptions
-    from cloudgpu.errors import InvalidRequest
 
     example = "For example: cloudgpu budget set lab --amount 300 --period month"
     for field, value in (("NAME", name), ("--amount", amount), ("--period", period)):
@@ -130,7 +118,6 @@ def _asked(name: str | None, amount: str | None, period: str | None, **words: An
 
 
 def _set(session: Session, asked: BudgetOptions, output: Format, *, anew: bool) -> None:
-    from cloudgpu.cli.money.budget_text import set_text
     from cloudgpu.control.budgets.commands import set_value
 
     value = set_value(session, asked, anew=anew)
@@ -140,7 +127,6 @@ def _set(session: Session, asked: BudgetOptions, output: Format, *, anew: bool) 
 
 
 def _ls(session: Session, output: Format) -> None:
-    from cloudgpu.cli.money.budget_text import list_text
     from cloudgpu.cli.render import paragraph
     from cloudgpu.control.budgets.commands import listed
 
@@ -160,7 +146,6 @@ def _rm(session: Session, name: str, output: Format, *, yes: bool) -> None:
 
 
 def _judge(session: Session, name: str | None, every: str, output: Format) -> None:
-    from cloudgpu.cli.money.budget_text import check_text
     from cloudgpu.control.budgets.commands import EVERY, checked, is_refused
     from cloudgpu.control.inputs.launch_request import duration
 
@@ -171,7 +156,6 @@ def _judge(session: Session, name: str | None, every: str, output: Format) -> No
 
 
 def _test(session: Session, output: Format) -> None:
-    from cloudgpu.cli.money.budget_text import sent_text
     from cloudgpu.control.budgets.commands import sent_value
 
     value = sent_value(session)

@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from cloudgpu.cli.money.chart import gauge
-from cloudgpu.cli.render import paragraph, table_rows, wrapped
+from cloudgpu.cli.render import clipped, paragraph, table_rows, wrapped
 from cloudgpu.cli.terminal import columns
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import duration_text
@@ -55,7 +55,7 @@ def table_of(values: Sequence[BudgetStatus]) -> str:
         return ""
     rows = [
         [
-            _name(one["name"]),
+            clipped(one["name"], WIDEST_NAME),
             one["period"],
             _amount(one["limit_usd"]),
             _amount(one["spent_usd"]),
@@ -163,10 +163,6 @@ def _lasts(one: BudgetStatus) -> str:
     if one["exhausted"]:
         return "spent"
     return "yes" if one["exhausted_in_s"] is None else duration_text(one["exhausted_in_s"])
-
-
-def _name(text: str) -> str:
-    return text if len(text) <= WIDEST_NAME else f"{text[: WIDEST_NAME - 1]}…"
 
 
 def _hourly(text: str) -> str:

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from itertools import cycle
 from typing import NamedTuple
 
+from cloudgpu.cli.terminal import has_unicode
+
 MIN, MAX = 20, 160  # columns of a chart
 ROWS = 8  # of a chart, without its axis
 HALF = 0.5  # of a cell: from here on it is drawn
@@ -35,8 +37,7 @@ PLAIN = Cells("_.-:=+*#", " ", "#", "=", ".", "|", "+", "-")  # where the output
 
 def cells() -> Cells:
     """Return what standard output can show: blocks in Unicode, else ASCII."""
-    encoding = (getattr(sys.stdout, "encoding", None) or "").lower().replace("-", "")
-    return BLOCKS if encoding.startswith("utf") else PLAIN
+    return BLOCKS if has_unicode(sys.stdout) else PLAIN
 
 
 def sparkline(values: Sequence[float]) -> str:

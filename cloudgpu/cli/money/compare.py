@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.cli.common import Format, Output, Verbose, emit, open_here
 from cloudgpu.cli.money import options
+from cloudgpu.cli.money.calculated_text import calculated_text, desktops_text
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -86,7 +87,6 @@ def command(
     if request.rented is None:
         _from_ledger(session, request, output, verbose=verbose, sources=sources, chart=chart)
         return
-    from cloudgpu.cli.money.calculated_text import calculated_text
     from cloudgpu.control.advice.rent_or_buy import calculated
 
     document = calculated(session, request, request.rented)
@@ -105,7 +105,6 @@ def _from_ledger(
 
 
 def _list(session: Session, given: dict[str, object], output: Format) -> None:
-    from cloudgpu.cli.money.calculated_text import desktops_text
     from cloudgpu.control.advice.desktop_choice import desktops_listed
 
     for name, value in given.items():

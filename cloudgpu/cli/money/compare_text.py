@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Literal
 
 from cloudgpu.cli.money.calculated_text import more_text
-from cloudgpu.cli.render import Amounts, paragraph, table, wrapped
+from cloudgpu.cli.render import Amounts, clipped, paragraph, table, wrapped
 from cloudgpu.cli.terminal import columns
 from cloudgpu.core.values.times import from_iso
 
@@ -160,7 +160,7 @@ def _own(document: CompareDocument, shown: Amounts) -> str:
         return ""
     rows = [
         [
-            one["name"] if len(one["name"]) <= NAME else f"{one['name'][: NAME - 1]}…",
+            clipped(one["name"], NAME),
             one["gpu"] or "no GPU",
             f"{Decimal(one['hours']):,.1f}",
             "?" if one["kwh"] is None else f"{Decimal(one['kwh']):,.2f}",

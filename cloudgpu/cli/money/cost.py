@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import os
 import sys
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from cloudgpu.cli.common import Format, Verbose, Yes, confirm, emit, open_here, shown, tell
 from cloudgpu.cli.money.options import Currency, Rate, RateDate, Since, Tz, Until
 from cloudgpu.cli.terminal import is_terminal
+from cloudgpu.errors import InvalidRequest, ProviderUnavailable
 
 if TYPE_CHECKING:
     from cloudgpu.control.inputs.periods import CostRequest
@@ -20,12 +20,7 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.setup.ledger import VerifyDocument
 
 
-class CostFormat(StrEnum):
-    """How `cost` prints its answer."""
-
-    TEXT = "text"
-    JSON = "json"
-    CSV = "csv"
+CostFormat = Literal["text", "json", "csv"]
 
 
 By = Annotated[
@@ -59,7 +54,7 @@ def command(
     yes: Yes = False,
     output: Annotated[
         CostFormat, typer.Option("-o", "--output", help="text; json: exactly one document; csv: the groups.")
-    ] = CostFormat.TEXT,
+    ] = "text",
 ) -> None:
     """Show what machines, disks, addresses and images have cost so far, and what still costs money.
 
@@ -75,12 +70,10 @@ def command(
     from cloudgpu.control.reaper.reaper import collected_seldom
 
     asked = {name: typed[name] for name in CostOptions.__annotations__}
-    if chart and (verify or output is not CostFormat.TEXT):
+    if chart and (verify or output != "text"):
         _refuse_chart("--verify" if verify else f"-o {output}")
     if verify:
-        _check_alone(
-            asked | {"by": "" if by == "instance" else by, "output": "csv" if output is CostFormat.CSV else ""}
-        )
+        _check_alone(asked | {"by": "" if by == "instance" else by, "output": "csv" if output == "csv" else ""})
     with collected_seldom():
         session = open_here()
         if verify:
@@ -92,8 +85,6 @@ def command(
 
 
 def _refuse_chart(beside: str) -> None:
-    from cloudgpu.errors import InvalidRequest
-
     way = "Leave one of them out; -o json has the same days as numbers, under days."
     raise InvalidRequest(
         f"--chart draws in the terminal, and {beside} is given too.", field="--chart", value=None, next=way
@@ -102,8 +93,6 @@ def _refuse_chart(beside: str) -> None:
 
 def _check_alone(given: dict[str, str | None]) -> None:
     """Refuse what --verify would leave out silently: it is about the whole ledger."""
-    from cloudgpu.errors import InvalidRequest
-
     for name, value in given.items():
         if not value:
             continue
@@ -118,11 +107,11 @@ def _costs(session: Session, request: CostRequest, output: CostFormat, *, verbos
     from cloudgpu.views.cost import to_csv
 
     # The last days are read where they are shown: a pipe's table takes no time for a long history.
-    days = output is CostFormat.JSON or (output is CostFormat.TEXT and (verbose or chart or is_terminal(sys.stdout)))
+    days = output == "json" or (output == "text" and (verbose or chart or is_terminal(sys.stdout)))
     document = costs(session, request, days=days)
-    if output is CostFormat.JSON:
+    if output == "json":
         sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
-    elif output is CostFormat.CSV:
+    elif output == "csv":
         sys.stdout.buffer.write(to_csv(document).encode())  # its line ends are not the terminal's
     else:
         text = cost_text(document, request.currency, verbose=verbose, chart=chart)
@@ -132,7 +121,6 @@ def _costs(session: Session, request: CostRequest, output: CostFormat, *, verbos
 
 def _verify(session: Session, output: CostFormat, *, yes: bool) -> None:
     from cloudgpu.control.setup.ledger_admin import verified
-    from cloudgpu.errors import ProviderUnavailable
 
     def agree(problem: str) -> None:
         tell(problem)
@@ -144,7 +132,7 @@ def _verify(session: Session, output: CostFormat, *, yes: bool) -> None:
 
     value = verified(session, agree=agree)
     whole = f"The ledger is whole: {value['lines']} lines, every hash right."
-    shown = Format.JSON if output is CostFormat.JSON else Format.TEXT
+    shown = Format.JSON if output == "json" else Format.TEXT
     emit(shown, value, _settled(value) if value["settled"] else whole)
     if value.get("unanswered"):
         raise typer.Exit(ProviderUnavailable.exit_code)

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Literal
 
-from cloudgpu.cli.render import Amounts, credit_text, paragraph, rate_text, rounded, table
+from cloudgpu.cli.render import Amounts, clipped, credit_text, paragraph, rate_text, rounded, table
+from cloudgpu.core.values.naming import counted, few
 from cloudgpu.core.values.times import from_iso
 
 if TYPE_CHECKING:
@@ -151,7 +152,7 @@ def _dearest(groups: Sequence[CostGroup]) -> Sequence[CostGroup]:
 def _aligned(head: str, names: list[str], heads: list[str], columns: list[list[str]]) -> str:
     """Return the table of names, as long as they may be, and of numbers."""
     width = max(NARROWEST, _space(heads, columns))
-    rows = [[_short(name, width), *row] for name, row in zip(names, zip(*columns, strict=True), strict=True)]
+    rows = [[clipped(name, width), *row] for name, row in zip(names, zip(*columns, strict=True), strict=True)]
     return table(rows, [head, *heads], right=range(1, len(heads) + 1))
 
 
@@ -187,10 +188,6 @@ def _ranges(document: CostDocument, shown: Amounts) -> str:
         return ""
     columns = [[shown(one[name]) for _, one in found] for name in ("low_usd", "high_usd")]
     return _aligned("* BETWEEN", [name for name, _ in found], ["AT LEAST", "AT MOST"], columns)
-
-
-def _short(name: str, width: int) -> str:
-    return name if len(name) <= width else f"{name[: width - 1]}…"
 
 
 def _notes(document: CostDocument, shown: Amounts, *, verbose: bool, chart: bool) -> Iterator[str]:
@@ -239,14 +236,9 @@ def _moment(text: str, tz: str) -> str:
     return text[:10] if tz == "UTC" and text[11:19] == "00:00:00" else f"{text[:16]}Z"
 
 
-def _few(names: list[str]) -> str:
-    more = f" and {len(names) - FEW} more" if len(names) > FEW else ""
-    return f"{', '.join(names[:FEW])}{more}"
-
-
 def _missing(document: CostDocument) -> str:
     number = document["total"]["without_price"]
-    return f"+ {number} without a price, in no sum: {_few(document['unpriced'])}." if number else ""
+    return f"+ {number} without a price, in no sum: {few(document['unpriced'], FEW)}." if number else ""
 
 
 def _uncounted(document: CostDocument) -> str:
@@ -254,7 +246,7 @@ def _uncounted(document: CostDocument) -> str:
     now = document["as_of"]
     long = (one for one in document["unmetered"] if _minutes(one["since"], one["until"] or now) >= UNREAD_MINUTES)
     names = [one["name"] for one in long]
-    return f"Not in it: bytes out that nobody has read, of {_few(names)}; -o json says since when." if names else ""
+    return f"Not in it: bytes out that nobody has read, of {few(names, FEW)}; -o json says since when." if names else ""
 
 
 def _minutes(since: str, until: str) -> float:
@@ -294,7 +286,7 @@ def _uncompared(document: CostDocument) -> str:
     number = total["without_on_demand"]
     if not number or total["on_demand_usd"] is None:
         return ""
-    return f"ON DEMAND and SAVED leave out {number} run{'s'[: number != 1]} whose on-demand price is not known."
+    return f"ON DEMAND and SAVED leave out {counted(number, 'run')} whose on-demand price is not known."
 
 
 def _is_going_on(document: CostDocument) -> bool:

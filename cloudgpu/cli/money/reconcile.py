@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from cloudgpu.cli.common import Format, emit, open_here
+from cloudgpu.cli.render import clipped, dollars, paragraph, table
 
 if TYPE_CHECKING:
     from cloudgpu.views.documents.money.reconcile import OtherLedgers, ReconcileDocument, ReconciledResource
@@ -17,12 +17,7 @@ if TYPE_CHECKING:
 WIDEST = 24  # characters of a name in the table
 
 
-class Form(StrEnum):
-    """How the comparison is printed."""
-
-    TEXT = "text"
-    JSON = "json"
-    CSV = "csv"
+Form = Literal["text", "json", "csv"]
 
 
 def command(
@@ -31,7 +26,7 @@ def command(
     provider: Annotated[
         str | None, typer.Option(metavar="NAME", help="Only rows of this provider: aws, gcp or azure.")
     ] = None,
-    output: Annotated[Form, typer.Option("-o", "--output", help="text, json or csv.")] = Form.TEXT,
+    output: Annotated[Form, typer.Option("-o", "--output", help="text, json or csv.")] = "text",
 ) -> None:
     """Compare the ledger with a cloud's own bill, resource by resource, and show why they differ.
 
@@ -42,18 +37,16 @@ def command(
     from cloudgpu.control.cost.reconcile import reconcile
 
     value = reconcile(open_here(), file, provider)
-    if output is Form.CSV:
+    if output == "csv":
         _write_csv(value)
     else:
         emit(Format(output), value, _text(value))
 
 
 def _text(value: ReconcileDocument) -> str:
-    from cloudgpu.cli.render import dollars, paragraph, table
-
     rows = [
         [
-            _short(one["name"] or one["id"]),
+            clipped(one["name"] or one["id"], WIDEST),
             "?" if one["unpriced"] and one["ledger_usd"] == "0" else dollars(one["ledger_usd"]),
             dollars(one["bill_usd"]),
             _signed(one["discrepancy_usd"]),
@@ -68,7 +61,6 @@ def _text(value: ReconcileDocument) -> str:
 
 
 def _head(value: ReconcileDocument) -> str:
-    from cloudgpu.cli.render import paragraph
     from cloudgpu.core.values.times import minute
 
     if value["since"] is None or value["until"] is None:
@@ -90,8 +82,6 @@ def _reasons(value: ReconcileDocument) -> list[str]:
 
 
 def _rest(value: ReconcileDocument) -> list[str]:
-    from cloudgpu.cli.render import dollars
-
     said = []
     if value["unmatched"]["rows"]:
         parts = ", ".join(f"{part} {dollars(usd)}" for part, usd in value["unmatched"]["parts"].items())
@@ -107,14 +97,8 @@ def _rows(value: OtherLedgers) -> str:
 
 
 def _signed(text: str) -> str:
-    from cloudgpu.cli.render import dollars
-
     shown = dollars(text)
     return shown if text == "0" or shown.startswith("-") else f"+{shown}"
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= WIDEST else f"{name[: WIDEST - 1]}…"
 
 
 def _write_csv(value: ReconcileDocument) -> None:

@@ -10,6 +10,7 @@ import typer
 
 from cloudgpu.cli.common import Format, Output, emit, open_here
 from cloudgpu.cli.money import options
+from cloudgpu.cli.render import paragraph
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -99,7 +100,6 @@ def _check_sent(form: Form, to: str | None) -> None:
 
 def _send(session: Session, document: ReportDocument, output: Format) -> None:
     from cloudgpu.cli.money.budget_text import sent_text
-    from cloudgpu.cli.render import paragraph
     from cloudgpu.control.cost.report_delivery import sent_report
 
     value = sent_report(session, document)
@@ -125,7 +125,5 @@ def _written(document: ReportDocument, form: Form, to: str | None, output: Forma
 
 
 def _said(document: ReportDocument, file: Path | None) -> str:
-    from cloudgpu.cli.render import paragraph
-
     written = f"Written to {file}, readable for you alone."
     return "\n".join([written, "", *(paragraph(one) for one in document["summary"])])

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.cli import interrupt
 from cloudgpu.cli.common import Format, Output, emit
+from cloudgpu.cli.render import dollars, price, wrapped
 from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.errors import CloudgpuError, StopUnproved
 
@@ -94,8 +95,6 @@ class _Story:
         self.say(f"\n{self._step}. {sentence}")
 
     def detail(self, sentence: str) -> None:
-        from cloudgpu.cli.render import wrapped
-
         at = f"   {time.monotonic() - self._began:5.1f}s  "
         self.say(wrapped(sentence, at, " " * len(at)))
 
@@ -182,7 +181,6 @@ def _until_active(look: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 
 def _cost(session: Session, story: _Story) -> tuple[str, DesktopLine | None]:
-    from cloudgpu.cli.render import dollars, price
     from cloudgpu.control.cost.cost import costs
     from cloudgpu.views.machines import machine_value
 

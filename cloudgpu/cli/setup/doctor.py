@@ -10,13 +10,15 @@ import typer
 
 from cloudgpu.cli import progress
 from cloudgpu.cli.common import PLACE, Format, Output, Verbose, Yes, confirm, emit, kind_option, open_here, shown, tell
+from cloudgpu.cli.render import dollars, facts, paragraph
+from cloudgpu.core.model.checks import Verdict, gravest
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from cloudgpu.control.setup.live_check import Trial
-    from cloudgpu.core.model.checks import Check, Verdict
+    from cloudgpu.core.model.checks import Check
     from cloudgpu.views.documents.setup.doctor import LiveCheck
 
 MARKS = {"ok": "ok  ", "note": "note", "warn": "warn", "fail": "FAIL"}
@@ -47,7 +49,6 @@ def command(
     SSH, stops it, starts it and ends it. Last it proves that nothing is left, and shows what it cost.
     """
     from cloudgpu.control.setup.doctor import examine, examined
-    from cloudgpu.core.model.checks import Verdict, gravest
 
     if gpu is not None and not live:
         raise InvalidRequest("--gpu is for --live.", field="--gpu", value=gpu, next=f"Add --live, with --gpu {gpu}.")
@@ -97,9 +98,6 @@ def _checks_text(checks: Sequence[Check], *, live: bool, verbose: bool) -> str:
 
     `verbose`: every note with what to do, and what is well. Without it notes take a few lines, and the rest is counted.
     """
-    from cloudgpu.cli.render import facts, paragraph
-    from cloudgpu.core.model.checks import Verdict
-
     found = {verdict: [check for check in checks if check.verdict is verdict] for verdict in Verdict}
     trouble = [*found[Verdict.FAIL], *found[Verdict.WARN]]
     notes = found[Verdict.NOTE]
@@ -129,8 +127,6 @@ def _checks_text(checks: Sequence[Check], *, live: bool, verbose: bool) -> str:
 
 def _answer(found: Mapping[Verdict, Sequence[Check]], *, live: bool) -> str:
     """Return how the checks ended, in a sentence."""
-    from cloudgpu.core.model.checks import Verdict
-
     checks = sum(map(len, found.values()))
     failed, warned, noted = (len(found[one]) for one in (Verdict.FAIL, Verdict.WARN, Verdict.NOTE))
     counted = [(warned, "a warning"), (noted, "a note")]
@@ -142,8 +138,6 @@ def _answer(found: Mapping[Verdict, Sequence[Check]], *, live: bool) -> str:
 
 
 def _live_text(document: LiveCheck) -> str:
-    from cloudgpu.cli.render import dollars, facts
-
     lines = [_outcome(document)]
     for one in document["machines"]:
         lines.append(f"{one['instance_type']} in {one['zone']}" + (f": {one['name']}" if one["name"] else ""))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -14,6 +14,7 @@ from cloudgpu.cli.common import (
     PLACE,
     Format,
     Output,
+    Yes,
     answered,
     complete_kind,
     confirm,
@@ -23,6 +24,7 @@ from cloudgpu.cli.common import (
     tell,
     warn_here,
 )
+from cloudgpu.cli.launch.options import Text, Texts, text_option
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -42,19 +44,9 @@ QUESTIONS = {
 }
 UNWRITTEN = "Nothing was written."
 EACH_CLOUD = "aws, azure, gcp, lambda, runpod or vast"
-CLOUD_ALONE = (
-    ("--account", "--profile", "--subscription", "--region", "--budget", "--email", "--ssh-from", "--remove"),
-    f"is for a cloud: cloudgpu init {EACH_CLOUD}.",
-)
-CLOUD_TAKES_NONE = (
-    ("--owner", "--provider", "--lease", "--watts", "--usd-per-kwh", "--host", "--fingerprint", "--key"),
-    "is not about a cloud account: run cloudgpu init without one for it.",
-)
-FORGET_ALONE = (("CLOUD", *CLOUD_ALONE[0]), "does not go with --forget.")
-FORGET_TAKES_NONE = (("--owner", "--project", *CLOUD_TAKES_NONE[0][1:]), "does not go with --forget.")
-
-RENAME_ALONE = (FORGET_ALONE[0], "does not go with --rename.")
-RENAME_TAKES_NONE = (("--forget", *FORGET_TAKES_NONE[0]), "does not go with --rename.")
+OF_CLOUD = ("--account", "--profile", "--subscription", "--region", "--budget", "--email", "--ssh-from", "--remove")
+OF_SETTINGS = ("--provider", "--lease", "--watts", "--usd-per-kwh", "--host", "--fingerprint", "--key")
+NO_CLOUD = "is not about a cloud account: run cloudgpu init without one for it."
 
 
 # The parts of --help, the common options first.
@@ -71,54 +63,35 @@ GROUPS = {
 
 
 def command(
-    cloud: Annotated[str | None, typer.Argument(metavar="CLOUD", help=f"{EACH_CLOUD}: prepare that account.")] = None,
+    cloud: Annotated[Text, typer.Argument(metavar="CLOUD", help=f"{EACH_CLOUD}: prepare that account.")] = None,
     *,
-    account: Annotated[str | None, typer.Option(metavar="NAME", help="CLOUD: its name in config.toml.")] = None,
-    profile: Annotated[str | None, typer.Option(metavar="NAME", help="CLOUD: the profile of the AWS settings.")] = None,
-    subscription: Annotated[
-        str | None, typer.Option(metavar="ID", help="CLOUD: the subscription of the Azure account.")
-    ] = None,
-    region: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="CLOUD: use only these; the first is home. Repeatable.")
-    ] = None,
-    budget: Annotated[
-        str | None, typer.Option(metavar="USD", help="CLOUD: mail --email when a month's cost nears this.")
-    ] = None,
-    email: Annotated[str | None, typer.Option(metavar="ADDRESS", help="CLOUD: who gets that mail.")] = None,
+    account: Annotated[Text, text_option("NAME", "CLOUD: its name in config.toml.")] = None,
+    profile: Annotated[Text, text_option("NAME", "CLOUD: the profile of the AWS settings.")] = None,
+    subscription: Annotated[Text, text_option("ID", "CLOUD: the subscription of the Azure account.")] = None,
+    region: Annotated[Texts, text_option("NAME", "CLOUD: use only these; the first is home. Repeatable.")] = None,
+    budget: Annotated[Text, text_option("USD", "CLOUD: mail --email when a month's cost nears this.")] = None,
+    email: Annotated[Text, text_option("ADDRESS", "CLOUD: who gets that mail.")] = None,
     ssh_from: Annotated[
-        list[str] | None,
-        typer.Option(metavar="CIDR", help="CLOUD lambda: open SSH on all machines to these alone. Repeatable."),
+        Texts, text_option("CIDR", "CLOUD lambda: open SSH on all machines to these alone. Repeatable.")
     ] = None,
     remove: Annotated[bool, typer.Option("--remove", help="CLOUD: remove what init created there.")] = False,
-    owner: Annotated[str | None, typer.Option(metavar="TEXT", help="Who machines are for.")] = None,
-    project: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="The project they are charged to; with gcp, Google's.")
-    ] = None,
-    provider: Annotated[str | None, kind_option(f"Where `up` launches: {PLACE}, or any.")] = None,
-    lease: Annotated[
-        str | None, typer.Option(metavar="TIME", help="How long a machine lives unless renewed, like 8h.")
-    ] = None,
-    watts: Annotated[
-        str | None, typer.Option(metavar="WATTS", help="Watts of this computer under load, without GPUs.")
-    ] = None,
-    usd_per_kwh: Annotated[str | None, typer.Option(metavar="USD", help="Your electricity price.")] = None,
-    host: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=USER@HOST[:PORT]", help="A machine of your own. Repeatable.")
-    ] = None,
-    fingerprint: Annotated[
-        list[str] | None, typer.Option(metavar="SHA256:...", help="The host key you expect. Repeatable.")
-    ] = None,
-    key: Annotated[
-        str | None, typer.Option(metavar="PATH", help="The private key for --host; empty: your usual ones.")
-    ] = None,
+    owner: Annotated[Text, text_option("TEXT", "Who machines are for.")] = None,
+    project: Annotated[Text, text_option("TEXT", "The project they are charged to; with gcp, Google's.")] = None,
+    provider: Annotated[Text, kind_option(f"Where `up` launches: {PLACE}, or any.")] = None,
+    lease: Annotated[Text, text_option("TIME", "How long a machine lives unless renewed, like 8h.")] = None,
+    watts: Annotated[Text, text_option("WATTS", "Watts of this computer under load, without GPUs.")] = None,
+    usd_per_kwh: Annotated[Text, text_option("USD", "Your electricity price.")] = None,
+    host: Annotated[Texts, text_option("NAME=USER@HOST[:PORT]", "A machine of your own. Repeatable.")] = None,
+    fingerprint: Annotated[Texts, text_option("SHA256:...", "The host key you expect. Repeatable.")] = None,
+    key: Annotated[Text, text_option("PATH", "The private key for --host; empty: your usual ones.")] = None,
     forget: Annotated[
-        str | None, typer.Option("--forget", metavar="NAME", help="Remove an account or host; see above.")
+        Text, typer.Option("--forget", metavar="NAME", help="Remove an account or host; see above.")
     ] = None,
     rename: Annotated[
         tuple[str, str] | None,
         typer.Option("--rename", metavar="OLD NEW", help="Rename an account or host; see above."),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask. Needed without a terminal.")] = False,
+    yes: Yes = False,
     output: Output = Format.TEXT,
 ) -> None:
     """Make or change config.toml.
@@ -140,42 +113,43 @@ def command(
     count as gone. Refused while cloudgpu can still reach a machine or a retained resource there. Add the account again
     to use it again.
     """
+    given = locals()  # before anything else is one
     warn_here()
     if rename is not None:
-        from cloudgpu.cli.setup.init_rename import rename_place
+        from cloudgpu.cli.setup.init_account import rename_place
 
-        _check_none_of(
-            RENAME_ALONE, cloud, account, profile, subscription, region, budget, email, ssh_from, remove or None
+        _refuse(
+            given, ("CLOUD", *OF_CLOUD, "--forget", "--owner", "--project", *OF_SETTINGS), "does not go with --rename."
         )
-        _check_none_of(RENAME_TAKES_NONE, forget, owner, project, provider, lease, watts, usd_per_kwh, host,
-                       fingerprint, key)  # fmt: skip
         rename_place(*rename, yes=yes, output=output)
         return
     if forget is not None:
-        from cloudgpu.cli.setup.init_forget import retire
+        from cloudgpu.cli.setup.init_account import retire
 
-        _check_none_of(
-            FORGET_ALONE, cloud, account, profile, subscription, region, budget, email, ssh_from, remove or None
-        )
-        _check_none_of(FORGET_TAKES_NONE, owner, project, provider, lease, watts, usd_per_kwh, host, fingerprint, key)
+        _refuse(given, ("CLOUD", *OF_CLOUD, "--owner", "--project", *OF_SETTINGS), "does not go with --forget.")
         retire(forget, yes=yes, output=output)
         return
     if cloud is not None:
         from cloudgpu.cli.setup.init_cloud import prepare
 
-        _check_none_of(CLOUD_TAKES_NONE, owner, provider, lease, watts, usd_per_kwh, host, fingerprint, key)
+        _refuse(given, ("--owner", *OF_SETTINGS), NO_CLOUD)
         prepare(
             cloud, account=account, regions=region or (), remove=remove, yes=yes, output=output, budget=(budget, email),
-            ssh_from=ssh_from or (),
-            named={"profile": profile, "subscription": subscription, "project": project},
+            ssh_from=ssh_from or (), named={"profile": profile, "subscription": subscription, "project": project},
         )  # fmt: skip
         return
-    _check_none_of(CLOUD_ALONE, account, profile, subscription, region, budget, email, ssh_from, remove or None)
+    _refuse(given, OF_CLOUD, f"is for a cloud: cloudgpu init {EACH_CLOUD}.")
+    _change(given, host or [], fingerprint or [], key, yes=yes, output=output)
+
+
+def _change(
+    given: dict[str, Any], hosts: list[str], fingerprints: list[str], key: str | None, *, yes: bool, output: Format
+) -> None:
+    """Ask for what was not `given`, and write the settings."""
     from cloudgpu.control.setup.init import checked, draft, login_of, look, read_host
 
-    named = dict(zip(QUESTIONS, (owner, project, provider, lease, watts, usd_per_kwh), strict=True))
-    values = {name: checked(name, text) for name, text in named.items() if text is not None}
-    wanted = [read_host(text) for text in host or ()]
+    values = {name: checked(name, given[name]) for name in QUESTIONS if given[name] is not None}
+    wanted = [read_host(text) for text in hosts]
     logs_in = None if key is None else login_of(key, wanted)
     ask = _may_ask(yes=yes)
     found = look(os.environ)
@@ -184,7 +158,7 @@ def command(
         wanted = _asked_hosts()
     elif found.text is None and not ask and "owner" not in values and not wanted:
         raise _without("--owner", "There is no config.toml yet, and no terminal to ask who machines are for.")
-    keys = [(one, _key(found, one, fingerprint or [], ask=ask)) for one in wanted]
+    keys = [(one, _key(found, one, fingerprints, ask=ask)) for one in wanted]
     _write(draft(found, values, keys, login=logs_in), ask=ask, output=output)
 
 
@@ -200,12 +174,11 @@ def _write(made: Draft, *, ask: bool, output: Format) -> None:
     emit(output, value, _text(value))
 
 
-def _check_none_of(options: tuple[tuple[str, ...], str], *given: object) -> None:
+def _refuse(given: dict[str, object], options: Sequence[str], says: str) -> None:
     """Raise InvalidRequest for the first of these options that was given."""
-    names, says = options
-    for name, value in zip(names, given, strict=True):
-        if value is not None:
-            raise InvalidRequest(f"{name} {says}", field=name, value=None, next="Run: cloudgpu init --help")
+    for option in options:
+        if given[option.lstrip("-").replace("-", "_").lower()] not in (None, False):
+            raise InvalidRequest(f"{option} {says}", field=option, value=None, next="Run: cloudgpu init --help")
 
 
 def _may_ask(*, yes: bool) -> bool:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -15,12 +14,7 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.setup.ledger import LedgerMoveDocument, RestoreDocument
 
 
-class Action(StrEnum):
-    """What to do with the ledger."""
-
-    BACKUP = "backup"
-    RESTORE = "restore"
-    MOVE = "move"
+Action = Literal["backup", "restore", "move"]
 
 
 def command(
@@ -58,10 +52,10 @@ def command(
     In every other home, run `move --follow`. If the old place is gone, name the new one: move URL --follow.
     """
     _check(action, place, follow=follow, even_if_older=even_if_older)
-    session = open_here(warn=action is not Action.MOVE)
-    if action is Action.MOVE:
+    session = open_here(warn=action != "move")
+    if action == "move":
         _move(session, place, output, follow=follow, yes=yes)
-    elif action is Action.BACKUP:
+    elif action == "backup":
         _back_up(session, place or "", output)
     else:
         _restore(session, place or "", even_if_older=even_if_older, yes=yes, output=output)
@@ -71,14 +65,14 @@ def _check(action: Action, place: str | None, *, follow: bool, even_if_older: bo
     """Refuse what does not belong to the action, so that nothing is silently left out."""
     from cloudgpu.errors import InvalidRequest
 
-    way = f"cloudgpu ledger {action} {'URL' if action is Action.MOVE else 'FILE'}"
-    if follow and action is not Action.MOVE:
+    way = f"cloudgpu ledger {action} {'URL' if action == 'move' else 'FILE'}"
+    if follow and action != "move":
         raise InvalidRequest("--follow belongs to ledger move.", field="--follow", value=None, next=f"Run: {way}")
-    if even_if_older and action is not Action.RESTORE:
+    if even_if_older and action != "restore":
         message = "--even-if-older belongs to ledger restore."
         raise InvalidRequest(message, field="--even-if-older", value=None, next=f"Run: {way}")
     if place is None and not follow:
-        field = "URL" if action is Action.MOVE else "FILE"
+        field = "URL" if action == "move" else "FILE"
         raise InvalidRequest(f"ledger {action} needs a {field}.", field=field, value=None, next=f"Run: {way}")
 
 

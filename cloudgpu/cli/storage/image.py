@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -15,12 +14,7 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.machines.storage import NamedResource
 
 
-class Action(StrEnum):
-    """What to do with images."""
-
-    SAVE = "save"
-    LS = "ls"
-    RM = "rm"
+Action = Literal["save", "ls", "rm"]
 
 
 def command(
@@ -48,11 +42,11 @@ def command(
     account or region did not answer.
     """
     session = open_here()
-    if action is Action.LS:
+    if action == "ls":
         from cloudgpu.cli.storage.retained import listing
 
         listing(session, "image", output)
-    elif action is Action.RM:
+    elif action == "rm":
         from cloudgpu.cli.storage.retained import removal
 
         removal(session, "image", name, region, yes=yes, output=output)

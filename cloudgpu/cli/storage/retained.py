@@ -5,13 +5,11 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-import typer
-
-from cloudgpu.cli.common import Format, confirm, emit, tell
-from cloudgpu.cli.render import dollars, paragraph, table
-from cloudgpu.core.model.identity import gap_text
+from cloudgpu.cli.common import Format, confirm, emit, leave_where_unanswered
+from cloudgpu.cli.render import a_month, dollars, paragraph, table
 from cloudgpu.core.model.resources import Kind
-from cloudgpu.errors import InvalidRequest, ProviderUnavailable
+from cloudgpu.core.values.naming import counted
+from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
@@ -25,10 +23,7 @@ def listing(session: Session, word: str, output: Format) -> None:
     found = named(session, Kind(word))
     document = images_value(found) if Kind(word) is Kind.IMAGE else volumes_value(found)
     emit(output, document, _table([leftover_value(one) for one in found.items], word, session))
-    for gap in document["unanswered"]:
-        tell(gap_text(gap["scope"], gap["why"]))
-    if document["unanswered"]:
-        raise typer.Exit(ProviderUnavailable.exit_code)
+    leave_where_unanswered(document["unanswered"])
 
 
 def removal(session: Session, word: str, name: str | None, region: str | None, *, yes: bool, output: Format) -> None:
@@ -47,10 +42,7 @@ def removal(session: Session, word: str, name: str | None, region: str | None, *
 
 def monthly(value: NamedResource) -> str:
     """Return what something kept costs a month, in words; `at most` for what is billed by what is used of it."""
-    if value["usd_per_month"] is None:
-        return "price not known"
-    at_most = "at most " if value["kind"] in (Kind.IMAGE, Kind.SNAPSHOT) else ""
-    return f"{at_most}{dollars(value['usd_per_month'])} a month"
+    return a_month(value["usd_per_month"], at_most=value["kind"] in (Kind.IMAGE, Kind.SNAPSHOT))
 
 
 def _table(values: list[NamedResource], word: str, session: Session) -> str:
@@ -78,10 +70,9 @@ def _total(values: list[NamedResource], word: str) -> str:
     known = [Decimal(one["usd_per_month"]) for one in values if one["usd_per_month"] is not None]
     at_most = "at most " if any(monthly(one).startswith("at most") for one in values) else ""
     unknown = f", and {len(values) - len(known)} without a known price" if len(known) < len(values) else ""
-    many = f"1 {word}" if len(values) == 1 else f"{len(values)} {word}s"
     costs = f"{at_most}{dollars(f'{sum(known, Decimal())}')} a month{unknown}" if known else "the price is not known"
     remove = "it is" if len(values) == 1 else "they are"
-    return f"{many}: {costs}, until {remove} removed."
+    return f"{counted(len(values), word)}: {costs}, until {remove} removed."
 
 
 def _used_by(value: NamedResource, names: dict[str, str]) -> str:

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from cloudgpu.cli.common import Format, Output, Yes, open_here
 
-
-class Action(StrEnum):
-    """What to do with volumes."""
-
-    LS = "ls"
-    RM = "rm"
+Action = Literal["ls", "rm"]
 
 
 def command(
@@ -33,7 +27,7 @@ def command(
     from cloudgpu.cli.storage.retained import listing, removal
 
     session = open_here()
-    if action is Action.LS:
+    if action == "ls":
         listing(session, "volume", output)
     else:
         removal(session, "volume", name, region, yes=yes, output=output)

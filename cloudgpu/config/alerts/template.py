@@ -14,6 +14,7 @@ from cloudgpu.config.alerts.alerts import Alerts
 from cloudgpu.config.files.paths import Home, data_dir
 from cloudgpu.config.files.text import read_text, shown
 from cloudgpu.core.alerts.alerts import News
+from cloudgpu.core.values.printable import one_line
 from cloudgpu.core.values.times import duration_text
 from cloudgpu.errors import InvalidRequest
 
@@ -51,7 +52,7 @@ def message(news: Sequence[News], now: datetime, template: str) -> Message:
 
     Raises InvalidRequest for a template that is no jinja2, or uses a name that there is not.
     """
-    first = _line(news[0].finding.title)
+    first = one_line(news[0].finding.title)
     rest = f", and {len(news) - 1} more" if len(news) > 1 else ""
     cut = WIDEST - len("cloudgpu: ") - len(rest)
     subject = f"cloudgpu: {first if len(first) <= cut else first[: cut - 3] + '...'}{rest}"
@@ -79,20 +80,15 @@ def _value(one: News, now: datetime) -> dict[str, Any]:
     age = now - one.raised_at
     finding = one.finding
     return {
-        "title": _line(finding.title),
-        "text": _line(finding.text),
-        "facts": {_line(name): _line(value) for name, value in finding.facts.items()},
+        "title": one_line(finding.title),
+        "text": one_line(finding.text),
+        "facts": {one_line(name): one_line(value) for name, value in finding.facts.items()},
         "kind": finding.kind,
         "urgent": finding.urgent,
         "since": f"{one.raised_at:%Y-%m-%d %H:%M} UTC",
         "age": duration_text(age) if age > FRESH else "",
         "over": one.cleared_at is not None,
     }
-
-
-def _line(text: str) -> str:
-    """Return the text on one line: what a tag or a cloud's own words hold can start no header and no escape."""
-    return " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())
 
 
 def _rendered(template: str, news: list[dict[str, Any]]) -> str:

@@ -6,7 +6,7 @@ from datetime import date, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from cloudgpu.config.money.currencies import rate_of
+from cloudgpu.config.money.currencies import MAX_PER_USD, rate_of
 from cloudgpu.core.values.currency import CODES, Currency
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import did_you_mean, near
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 RATE = ("per_usd", "rate_as_of", "rate_source")
 MAX_USD = 10_000_000
-MAX_PER_USD = Decimal(10) ** 12  # of a currency for a dollar; no currency has come near
 
 
 def currency_in(table: Table, settings: Settings | None) -> Currency | None:

@@ -9,6 +9,7 @@ from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
 
+from cloudgpu.config.desktops.figures import day_in
 from cloudgpu.config.files.paths import data_dir
 from cloudgpu.config.files.yaml import Table, read_yaml
 from cloudgpu.core.advice.workloads import Figure, Figures, Ground, Kind, Note, Rules, Source
@@ -68,10 +69,7 @@ def _inner(table: Table, key: str) -> Table:
 
 def _text_of(table: Table) -> tuple[str, date]:
     table.check_keys(("text", "as_of"), required=("text", "as_of"))
-    try:
-        return table.line("text"), date.fromisoformat(table.line("as_of"))
-    except ValueError:
-        raise table.fault("as_of", "has to be a day", next="Write it as 2026-11-20.") from None
+    return table.line("text"), day_in(table, "as_of")
 
 
 def _source(table: Table, texts: Texts) -> Source:

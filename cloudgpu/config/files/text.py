@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Collection
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,17 @@ def settings_table(key: str, value: object, known: Collection[str] | None = None
             says = f"is not a setting{did_you_mean(near(str(name), known))}"
             raise setting_fault(f"{key}.{shown(name)}", name, says, next or f"Settings: {', '.join(known)}.")
     return value
+
+
+def number_of(value: object) -> Decimal | None:
+    """Return a finite number, written as one or as text; None for none. A binary float is taken as it was written."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float | Decimal):
+        return None
+    try:
+        number = Decimal(str(value))
+    except InvalidOperation:
+        return None
+    return number if number.is_finite() else None
 
 
 def shown(value: object) -> str | None:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import date, datetime
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from functools import partial
 from types import MappingProxyType
 
-from cloudgpu.config.files.text import setting_fault, settings_table, shown
+from cloudgpu.config.files.text import number_of, setting_fault, settings_table, shown
 from cloudgpu.core.values.currency import Currency, check_code
 from cloudgpu.errors import InvalidRequest
 
 KEYS = ("per_usd", "as_of", "source")
-MAX = Decimal(10) ** 12  # of a currency for a dollar; no currency has come near
+MAX_PER_USD = Decimal(10) ** 12  # of a currency for a dollar; no currency has come near
 _EXAMPLE = 'Write it like KRW = { per_usd = "1385.2", as_of = 2026-11-20, source = "Bank of Korea" }.'
 _fault = partial(setting_fault, next=_EXAMPLE)
 
@@ -78,11 +78,8 @@ def _currency(code: str, entry: object) -> Currency:
 
 def _rate(value: object, field: str, way_out: str) -> Decimal:
     """Return how many of a currency a dollar is: a finite number above zero."""
-    try:
-        rate = Decimal(str(value)) if isinstance(value, str | int | float | Decimal) else Decimal("NaN")
-    except InvalidOperation:
-        rate = Decimal("NaN")
-    if isinstance(value, bool) or not rate.is_finite() or not 1 / MAX <= rate <= MAX:
+    rate = number_of(value)
+    if rate is None or not 1 / MAX_PER_USD <= rate <= MAX_PER_USD:
         raise InvalidRequest(
             f"{field} is {shown(value)!r}, which is not a rate of exchange.",
             field=field,

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-from cloudgpu.config.files.text import setting_fault, settings_table, shown
+from cloudgpu.config.files.text import number_of, setting_fault, settings_table, shown
 from cloudgpu.core.billing.discounts import ANY, Credit, Discount
 from cloudgpu.core.model.offers import Market
 from cloudgpu.core.values.money import Money
@@ -102,12 +102,8 @@ def _pattern(key: str, value: object) -> str:
 
 
 def _figure(key: str, value: object, way: str) -> Decimal:
-    """Return a number, written as one or as text; a binary float is taken as it was written."""
-    try:
-        figure = Decimal(str(value)) if isinstance(value, int | float | str) and not isinstance(value, bool) else None
-    except InvalidOperation:
-        figure = None
-    if figure is None or not figure.is_finite():
+    figure = number_of(value)
+    if figure is None:
         says = "is missing." if value is None else f"is {shown(value)!r}, which is not a number."
         raise setting_fault(key, value, says, way)
     return figure

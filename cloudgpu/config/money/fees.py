@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from fractions import Fraction
 
-from cloudgpu.config.files.text import setting_fault, settings_table
+from cloudgpu.config.files.text import number_of, setting_fault, settings_table
 
 KEYS = ("tax_percent", "support_percent", "label")
 _EXAMPLE = 'Write it like: [fees] tax_percent = "10", support_percent = "3", label = "VAT in Korea".'
@@ -51,13 +51,9 @@ def fees_from(table: object) -> Fees:
 def _percent(key: str, table: dict[str, object]) -> Decimal | None:
     if key not in table:
         return None
-    value = table[key]
-    try:
-        percent = Decimal(str(value)) if isinstance(value, str | int | float) else Decimal("NaN")
-    except InvalidOperation:
-        percent = Decimal("NaN")
-    if isinstance(value, bool) or not percent.is_finite() or not 0 <= percent <= _MAX:
-        raise setting_fault(f"fees.{key}", value, f"has to be a number from 0 to {_MAX}", _EXAMPLE)
+    percent = number_of(table[key])
+    if percent is None or not 0 <= percent <= _MAX:
+        raise setting_fault(f"fees.{key}", table[key], f"has to be a number from 0 to {_MAX}", _EXAMPLE)
     return percent
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.access.keys import ClientKey
 from cloudgpu.access.keys import client_key as make_client_key
 from cloudgpu.access.ssh.connection import Connection, connect, passing
-from cloudgpu.access.ssh.dial import knock
+from cloudgpu.access.ssh.jump import knock
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.network import authorized_keys as guest
 from cloudgpu.control.network.host_keys import pin_confirmed, pin_known_key, wait_for_key

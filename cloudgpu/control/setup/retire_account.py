@@ -153,7 +153,7 @@ def forget(session: Session, farewell: Farewell) -> str:
     account, at = farewell.account, iso(session.clock())
 
     def decide(view: Any) -> list[Any]:
-        machines = _rows_of(session, view.bills(), account, farewell.whose)
+        machines = _rows_of(session, view.billable_machines(), account, farewell.whose)
         _check_costs_nothing(account, machines)
         return [account_forgotten(account, farewell.provider, machines, platform.node(), session.clock())]
 

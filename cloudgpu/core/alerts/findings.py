@@ -16,6 +16,7 @@ from cloudgpu.core.model.facts import RefusedAction
 from cloudgpu.core.model.machine import Machine, command_name, not_none
 from cloudgpu.core.model.offers import Basis
 from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.naming import few
 from cloudgpu.core.values.periods import Period, period
 from cloudgpu.core.values.times import duration_text, from_iso, minute
 
@@ -163,12 +164,11 @@ def price_finding(place: str, before: Money, after: Money, *, who: str = "") -> 
 def held_finding(provider: str, names: Sequence[str]) -> Finding:
     """Return what is told of prices of a list that moved too far to be taken over unseen."""
     number = f"{len(names)} prices" if len(names) > 1 else "A price"
-    few = ", ".join(names[:FEW]) + (f" and {len(names) - FEW} more" if len(names) > FEW else "")
     return Finding(
         key=f"price:list:{provider}",
         kind="price moved",
         title=f"{number} of {provider} changed too much at the last refresh",
-        text=f"The earlier prices remain in use: {few}. Run: cloudgpu catalog diff; to use the new ones: "
+        text=f"The earlier prices remain in use: {few(names, FEW)}. Run: cloudgpu catalog diff; to use the new ones: "
         "cloudgpu catalog refresh --accept",
         facts={"provider": provider, "prices": str(len(names))},
     )

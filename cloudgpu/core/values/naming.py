@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 from cloudgpu.errors import InvalidRequest
 
@@ -59,6 +59,17 @@ def token(ledger: str, key: str, attempt: int) -> str:
 def tag_value(text: str) -> str:
     """Return `text` as a tag may carry it, `[a-z0-9_-]{0,63}`; the full text stands in the ledger."""
     return re.sub(r"[^a-z0-9_-]+", "-", text.lower()).strip("-")[:63]
+
+
+def counted(number: int, what: str) -> str:
+    """Return how many there are of what has an ordinary plural: `1 machine`, `3 machines`."""
+    return f"{number} {what}" + "s" * (number != 1)
+
+
+def few(names: Sequence[str], most: int = 4) -> str:
+    """Return the first names, and how many more there are than `most`."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more}"
 
 
 def near(word: str, known: Iterable[str]) -> str | None:

@@ -14,6 +14,11 @@ def printable(text: str) -> str:
     return text if text.isprintable() else f"$'{''.join(map(_escaped, text))}'"
 
 
+def one_line(text: str) -> str:
+    """Return it on one line, without what a terminal or a mail's header would obey: names come from tags."""
+    return " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())
+
+
 def _escaped(character: str) -> str:
     code = ord(character)
     if character in _ESCAPES:

@@ -30,19 +30,15 @@ class Credentials(Protocol):
 
     def client(self, service: str, region: str) -> Any:
         """Return the client of a service in a region."""
-        ...
 
     def said(self, action: str, region: str) -> AbstractContextManager[None]:
         """Let the errors of a call out in our own words."""
-        ...
 
     def access_key(self) -> str:
         """Return the public part of the credentials."""
-        ...
 
     def number(self) -> str:
         """Return the number of the account, asked once."""
-        ...
 
 
 def number(aws: Credentials) -> str:

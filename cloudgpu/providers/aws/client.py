@@ -333,3 +333,24 @@ def call_unless(
 def pages(client: Any, operation: str, **context: Any) -> Iterator[Mapping[str, Any]]:
     """Yield the pages of a paginated call."""
     yield from client.get_paginator(operation).paginate(**context)
+
+
+def look(aws: Aws, action: str, region: str, *, value: str | None = None, **asked: Any) -> list[Mapping[str, Any]]:
+    """Return what EC2 answers to `DescribeVolumes`, or another question of its kind. One call."""
+    client = aws.ec2(region)  # first: it says so where the SDK is not installed
+    from botocore import xform_name
+
+    with aws.said(action, region, value=value):
+        return list(getattr(client, xform_name(action))(**asked)[action.removeprefix("Describe")])
+
+
+def look_through(
+    aws: Aws, action: str, region: str, *, value: str | None = None, **asked: Any
+) -> list[Mapping[str, Any]]:
+    """Return the same of all pages. A call for each."""
+    client = aws.ec2(region)
+    from botocore import xform_name
+
+    with aws.said(action, region, value=value):
+        found = pages(client, xform_name(action), **asked)
+        return [one for page in found for one in page[action.removeprefix("Describe")]]

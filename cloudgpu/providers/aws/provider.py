@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from cloudgpu.core.model.account import BudgetAlert, MachineRole, Permission, Quota, Region
 from cloudgpu.core.model.identity import AccountIdentity
@@ -15,8 +16,29 @@ from cloudgpu.core.policies.guards import Agent, Safeguards, Timer
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.providers.abilities import PlacementConstraint, Resolved, TimerAction
 from cloudgpu.providers.account_abilities import Finding, Login
+from cloudgpu.providers.aws import ids
 from cloudgpu.providers.aws.client import KIND, Aws
 from cloudgpu.providers.base import ProviderSettings, TokenRule
+from cloudgpu.providers.registry import lazily
+
+if TYPE_CHECKING:
+    from cloudgpu.providers.aws.account import budget_alert, findings, login, machine_role, permissions, timer_role
+    from cloudgpu.providers.aws.compute import bulk, launch, listing, placement, power, resolve, schedules, together
+    from cloudgpu.providers.aws.market import availability, prices, quotas, scores
+    from cloudgpu.providers.aws.network import security_group, shared
+    from cloudgpu.providers.aws.storage import create_image, disks, orphans, volumes
+else:  # each is loaded by the first method that uses it
+    budget_alert, findings, login, machine_role, permissions, timer_role = lazily(
+        "cloudgpu.providers.aws.account", "budget_alert findings login machine_role permissions timer_role"
+    )
+    bulk, launch, listing, placement, power, resolve, schedules, together = lazily(
+        "cloudgpu.providers.aws.compute", "bulk launch listing placement power resolve schedules together"
+    )
+    availability, prices, quotas, scores = lazily("cloudgpu.providers.aws.market", "availability prices quotas scores")
+    security_group, shared = lazily("cloudgpu.providers.aws.network", "security_group shared")
+    create_image, disks, orphans, volumes = lazily(
+        "cloudgpu.providers.aws.storage", "create_image disks orphans volumes"
+    )
 
 
 def make(settings: ProviderSettings) -> AwsProvider:
@@ -57,290 +79,194 @@ class AwsProvider:
 
     def available(self, requirements: Requirements) -> Availability:
         """Return what AWS offers of what fits, by zone and market, and the regions that did not answer."""
-        from cloudgpu.providers.aws.market import availability as stock
-
-        return stock.available(self._aws, requirements)
+        return availability.available(self._aws, requirements)
 
     def prices(self, offers: Sequence[Available]) -> Sequence[Price | None]:
         """Return one price per offer: spot asked per zone, on demand by the dated list."""
-        from cloudgpu.providers.aws.market import prices
-
         return prices.prices(self._aws, offers)
 
     def price_history(self, items: Sequence[Available], since: datetime) -> Sequence[Sequence[Price]]:
         """Return what each spot item cost since then, oldest first."""
-        from cloudgpu.providers.aws.market import prices as spot_history
-
-        return spot_history.price_history(self._aws, items, since)
+        return prices.price_history(self._aws, items, since)
 
     def placement_scores(self, items: Sequence[Available]) -> Sequence[int | None]:
         """Return how likely spot machines of a type can be had in each zone."""
-        from cloudgpu.providers.aws.market import scores
-
         return scores.placement_scores(self._aws, items)
 
     def placement_constraint(self, setup: Setup, requirements: Requirements) -> PlacementConstraint:
         """Return where an own image, a volume or a subnet ties a launch to."""
-        from cloudgpu.providers.aws.compute import placement
-
         return placement.constraint(self._aws, setup, requirements)
 
     def resolve(self, request: LaunchRequest, item: Available) -> Resolved:
         """Look up what the exact call needs: image, network, quota, volume. Reads only."""
-        from cloudgpu.providers.aws.compute import resolve
-
         return resolve.resolve(self._aws, request, item)
 
     def launch(self, attempt: Attempt, *, deadline: datetime) -> Instance:
         """Launch the machine of an attempt, or return the one that its token has made already."""
-        from cloudgpu.providers.aws.compute import launch
-
         return launch.launch(self._aws, attempt, deadline=deadline)
 
     def launch_together(self, attempts: Sequence[Attempt], *, deadline: datetime) -> Sequence[Instance]:
         """Launch the nodes of a cluster in one call, all or none, or return those that it has made already."""
-        from cloudgpu.providers.aws.compute import together
-
         return together.launch_together(self._aws, attempts, deadline=deadline)
 
     def clear_shared(self, cluster: str, region: str) -> bool:
         """Ask to delete the placement group and the security group of a cluster; say whether neither is there."""
-        from cloudgpu.providers.aws.network import shared
-
         return shared.clear_shared(self._aws, cluster, region)
 
     def get(self, id: str) -> Instance:  # noqa: A002
         """Return the machine now; raise InstanceNotFound when AWS has none."""
-        from cloudgpu.providers.aws.compute import listing
-
         return listing.get(self._aws, id)
 
     def list(self) -> Listing:
         """Return every machine with a cloudgpu-id tag, and the regions that did not answer."""
-        from cloudgpu.providers.aws.compute import listing
-
         return listing.listed(self._aws)
 
     def terminate(self, id: str) -> None:  # noqa: A002
         """Ask to end the machine, its spot request and its system disk; an unknown id is no error."""
-        from cloudgpu.providers.aws.compute import power
-
         power.terminate(self._aws, id)
 
     def end_keeping_disk(self, id: str) -> None:  # noqa: A002
         """Ask to end the machine and its spot request while its system disk stays."""
-        from cloudgpu.providers.aws.compute import power
-
         power.end_keeping_disk(self._aws, id)
 
     def stop(self, id: str) -> None:  # noqa: A002
         """Ask to stop the machine; InvalidRequest for a one-time spot machine, which AWS cannot stop."""
-        from cloudgpu.providers.aws.compute import power
-
         power.stop(self._aws, id)
 
     def stop_many(self, ids: Sequence[str]) -> Mapping[str, CloudgpuError]:
         """Ask to stop these machines, a call per region; return those that AWS refused."""
-        from cloudgpu.providers.aws.compute import bulk as many
-
-        return many.stop_many(self._aws, ids)
+        return bulk.stop_many(self._aws, ids)
 
     def get_many(self, ids: Sequence[str]) -> Mapping[str, Instance | CloudgpuError]:
         """Return each machine now, or why not: a call per region."""
-        from cloudgpu.providers.aws.compute import bulk as many
-
-        return many.get_many(self._aws, ids)
+        return bulk.get_many(self._aws, ids)
 
     def start(self, id: str) -> None:  # noqa: A002
         """Ask to start a stopped machine; one that runs is left alone."""
-        from cloudgpu.providers.aws.compute import power
-
         power.start(self._aws, id)
 
     def tag(self, id: str, tags: Mapping[str, str]) -> None:  # noqa: A002
         """Set these tags on the machine and leave every other alone."""
-        from cloudgpu.providers.aws.compute import power
-
         power.tag(self._aws, id, tags)
 
     def findings(self, region: str | None = None) -> Sequence[Finding]:
         """Return whether somebody has opened our own security groups to everybody."""
-        from cloudgpu.providers.aws.account import findings
-
         return findings.findings(self._aws, region)
 
     def resources(self, region: str | None = None) -> ResourceListing:
         """Return the disks, snapshots and images with our tags, in use or not, and the regions that did not answer."""
-        from cloudgpu.providers.aws.storage import disks as storage
-
-        return storage.resources(self._aws, region)
+        return disks.resources(self._aws, region)
 
     def remove(self, resource: ProviderResource) -> None:
         """Delete it, an image with its snapshots; InvalidRequest while a machine uses it."""
-        from cloudgpu.providers.aws.storage import disks as storage
-
-        storage.remove(self._aws, resource)
+        disks.remove(self._aws, resource)
 
     def orphans(self, region: str | None = None) -> ResourceListing:
         """Return the addresses, interfaces, groups, key pairs and spot requests with our tags, in use or not."""
-        from cloudgpu.providers.aws.storage import orphans
-
         return orphans.orphans(self._aws, region)
 
     def remove_orphan(self, orphan: ProviderResource) -> None:
         """Ask to delete one of these; InvalidRequest while something uses it."""
-        from cloudgpu.providers.aws.storage import orphans
-
         orphans.remove(self._aws, orphan)
 
     def save_image(self, source: str, name: str, tags: Mapping[str, str], *, restart: bool = True) -> ProviderResource:
         """Take the next step to the image `name` of a machine or a disk; `ready` says that it is there."""
-        from cloudgpu.providers.aws.storage import create_image as imaging
-
-        return imaging.save_image(self._aws, source, name, tags, restart=restart)
+        return create_image.save_image(self._aws, source, name, tags, restart=restart)
 
     def attach(self, id: str, volume: Volume, tags: Mapping[str, str]) -> ProviderResource:  # noqa: A002
         """Make sure that the volume is there, in the machine's zone, and attached to it."""
-        from cloudgpu.providers.aws.storage import volumes
-
         return volumes.attach(self._aws, id, volume, tags)
 
     def quotas(self, region: str) -> Sequence[Quota]:
         """Return the limits on running GPU machines in a region, and how much of each is used."""
-        from cloudgpu.providers.aws.market import quotas
-
         return quotas.quotas(self._aws, region)
 
     def quota_page(self, region: str, code: str) -> str:
         """Return where a person asks for a higher limit: the page of Service Quotas."""
-        from cloudgpu.providers.aws.market import quotas
-
         return quotas.page(region, code)
 
     def request_quota(self, region: str, code: str, limit: float) -> str:
         """Ask AWS for a higher limit; return the request's id."""
-        from cloudgpu.providers.aws.market import quotas
-
         return quotas.request(self._aws, region, code, limit)
 
     def regions(self) -> Sequence[Region]:
         """Return the regions that this account uses, each with the host of its EC2 endpoint."""
-        from cloudgpu.providers.aws.market import availability as places
-
-        return places.endpoints(self._aws)
+        return availability.endpoints(self._aws)
 
     def allowed(self, id: str) -> Mapping[str, str]:  # noqa: A002
         """Return the CIDR per label that may reach SSH; empty where somebody else's security group decides."""
-        from cloudgpu.providers.aws.network import security_group as access
-
-        return access.allowed(self._aws, id)
+        return security_group.allowed(self._aws, id)
 
     def allow(self, id: str, label: str, cidr: str | None) -> None:  # noqa: A002
         """Let this CIDR in under this label in place of the one before; None takes it out."""
-        from cloudgpu.providers.aws.network import security_group as access
-
-        access.allow(self._aws, id, label, cidr)
+        security_group.allow(self._aws, id, label, cidr)
 
     def machine_role(self, document: str) -> MachineRole:
         """Return what there is of the IAM role and instance profile `cloudgpu-machine`."""
-        from cloudgpu.providers.aws.account import machine_role as role
-
-        return role.look(self._aws, document)
+        return machine_role.look(self._aws, document)
 
     def make_machine_role(self, document: str) -> None:
         """Make the role, its policy and the profile, tagged; what is there already stays."""
-        from cloudgpu.providers.aws.account import machine_role as role
-
-        role.make(self._aws, document)
+        machine_role.make(self._aws, document)
 
     def remove_machine_role(self) -> None:
         """Take the role, its policy and the profile away, where they bear our tag."""
-        from cloudgpu.providers.aws.account import machine_role as role
-
-        role.remove(self._aws)
+        machine_role.remove(self._aws)
 
     def timer_role(self, document: str) -> MachineRole:
         """Return what there is of the IAM role `cloudgpu-timer`."""
-        from cloudgpu.providers.aws.account import timer_role
-
         return timer_role.look(self._aws, document)
 
     def make_timer_role(self, document: str) -> None:
         """Make that role and its policy, tagged; what is there already stays."""
-        from cloudgpu.providers.aws.account import timer_role
-
         timer_role.make(self._aws, document)
 
     def remove_timer_role(self) -> None:
         """Take that role and its policy away, where they bear our tag."""
-        from cloudgpu.providers.aws.account import timer_role
-
         timer_role.remove(self._aws)
 
     def no_timer(self) -> str:
         """Return why this account has no timers in the cloud; empty where it has."""
-        from cloudgpu.providers.aws.compute import schedules as timer
-
-        return timer.no_timer(self._aws)
+        return schedules.no_timer(self._aws)
 
     def timer(self, id: str) -> datetime | None:  # noqa: A002
         """Return when the machine's schedule fires; None for none."""
-        from cloudgpu.providers.aws.compute import schedules as timer
-
-        return timer.timer(self._aws, id)
+        return schedules.timer(self._aws, id)
 
     def timer_limit(self, id: str) -> datetime | None:  # noqa: A002
         """Return None: a schedule can be moved as far as anybody likes."""
-        from cloudgpu.providers.aws import ids
-
         ids.machine(id)
         return None
 
     def set_timer(self, id: str, at: datetime, *, does: TimerAction | None = None) -> bool:  # noqa: A002
         """Make or move the machine's EventBridge schedule, which stops or ends it."""
-        from cloudgpu.providers.aws.compute import schedules as timer
-
-        timer.set_timer(self._aws, id, at, does)
+        schedules.set_timer(self._aws, id, at, does)
         return True
 
     def drop_timer(self, id: str) -> None:  # noqa: A002
         """Delete the machine's schedule."""
-        from cloudgpu.providers.aws.compute import schedules as timer
-
-        timer.drop_timer(self._aws, id)
+        schedules.drop_timer(self._aws, id)
 
     def timers(self, region: str | None = None, *, of: Collection[str] | None = None) -> Mapping[str, datetime]:
         """Return when each schedule of this ledger fires, by the machine's id."""
-        from cloudgpu.providers.aws.compute import schedules as timer
-
-        return timer.timers(self._aws, region, of)
+        return schedules.timers(self._aws, region, of)
 
     def budget_alert(self) -> BudgetAlert | None:
         """Return what there is of the account's budget `cloudgpu-backstop`."""
-        from cloudgpu.providers.aws.account import budget_alert as backstop
-
-        return backstop.look(self._aws)
+        return budget_alert.look(self._aws)
 
     def set_budget_alert(self, alert: BudgetAlert) -> None:
         """Make the budget `cloudgpu-backstop` so: AWS mails at 80 and 100 %, and when the forecast passes it."""
-        from cloudgpu.providers.aws.account import budget_alert as backstop
-
-        backstop.make(self._aws, alert)
+        budget_alert.make(self._aws, alert)
 
     def remove_budget_alert(self) -> None:
         """Take the budget `cloudgpu-backstop` away."""
-        from cloudgpu.providers.aws.account import budget_alert as backstop
-
-        backstop.remove(self._aws)
+        budget_alert.remove(self._aws)
 
     def login(self) -> Login:
         """Return what the credential is and how long it lasts, by what botocore finds. Asks nobody."""
-        from cloudgpu.providers.aws.account import login
-
         return login.login(self._aws)
 
     def permissions(self, region: str | None = None) -> Sequence[Permission]:
         """Return every action that cloudgpu uses at AWS and whether it is allowed; changes are sent as dry runs."""
-        from cloudgpu.providers.aws.account import permissions
-
         return permissions.permissions(self._aws, region)

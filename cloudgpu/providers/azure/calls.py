@@ -4,17 +4,22 @@ What is not there is told from all other errors. A wait goes by the clock that i
 ended or a deadline has passed. The SDK follows the operation (Azure-AsyncOperation, Location, or the resource itself:
 Azure's page "Track asynchronous Azure operations"); here is said how long. A failed one is an error with the
 operation's own code.
+
+A lock that keeps something from its end lies on a thing, its group or the subscription, and holds for all below
+(Microsoft's page "Lock your Azure resources to protect your infrastructure"). The error tells the locked scopes; what
+lies there is looked up, and named with the command that lifts it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cloudgpu.errors import AuthFailed, CloudgpuError, EndRefused, ProviderUnavailable
-from cloudgpu.providers.azure import locks
-from cloudgpu.providers.azure.client import POLL_S
+from cloudgpu.providers.azure.client import POLL_S, pages
 from cloudgpu.providers.azure.error_codes import NOT_FOUND
 from cloudgpu.providers.azure.errors import code_of, said
 from cloudgpu.providers.shared.calls import Waiting
@@ -25,6 +30,11 @@ if TYPE_CHECKING:
 ABSENT = 404
 GONE = NOT_FOUND | frozenset({"RoleAssignmentNotFound", "RoleDefinitionDoesNotExist", "ResourceGroupBeingDeleted"})
 Answer = TypeVar("Answer")
+Raw = Mapping[str, Any]
+_READ_LOCKS, _LOCKS_VERSION = "Microsoft.Authorization/locks/read", "2016-09-01"  # Management Locks - List By Scope
+_SCOPE = re.compile(r"'(/subscriptions/[^']+)'")
+_LOCKS = "/providers/microsoft.authorization/locks/"
+_LOOK = "az lock list --output table"
 
 
 def ask(azure: Azure, action: str, call: Callable[[], Answer], *, region: str = "", value: str | None = None) -> Answer:
@@ -36,7 +46,7 @@ def ask(azure: Azure, action: str, call: Callable[[], Answer], *, region: str = 
         with azure.said(action, region, value=value):
             return call()
     except EndRefused as error:
-        locks.name_them(azure, error)
+        _name_locks(azure, error)
         raise
 
 
@@ -122,3 +132,33 @@ def _unread(action: str, error: Exception) -> Unread:
     why = f"{sentence.rstrip('. ')} ({code})" if code else f"{type(error).__name__}"
     message = f"Azure took {action}, and then did not say how it ended: {why}."
     return Unread(message, field="provider", next="Run the same again in a minute.")
+
+
+def _name_locks(azure: Azure, error: EndRefused) -> None:
+    """Let a refusal say which locks it is about, and what lifts them; where they cannot be read, how they are found."""
+    scopes = _SCOPE.findall(said(error.__cause__)[1].partition("locked")[2]) if error.__cause__ else []
+    found = [one for scope in scopes for one in _locks_at(azure, scope)]
+    if not found:
+        error.next = f"Find the lock: {_LOOK}; then run: az lock delete --ids ID"
+        return
+    named = ", ".join(f"{one['name']} ({_level(one)}) on {_place(str(one['id']))}" for one in found)
+    error.message += f" Locked by: {named}."
+    error.lifts = f"az lock delete --ids {' '.join(str(one['id']) for one in found)}"
+    error.next = f"Run: {error.lifts}"
+
+
+def _locks_at(azure: Azure, scope: str) -> Iterator[Raw]:
+    """Yield the locks that lie on a scope itself; none where they cannot be read."""
+    with suppress(CloudgpuError):
+        for one in pages(azure, _READ_LOCKS, f"{scope}/providers/Microsoft.Authorization/locks", _LOCKS_VERSION):
+            if str(one.get("id") or "").lower().startswith(f"{scope.lower()}{_LOCKS}"):
+                yield one
+
+
+def _level(lock: Raw) -> str:
+    return str((lock.get("properties") or {}).get("level") or "a lock")
+
+
+def _place(lock: str) -> str:
+    """Return the last two parts of the scope that a lock lies on: `resourceGroups/cloudgpu-1a2b`."""
+    return "/".join(lock[: lock.lower().index(_LOCKS)].split("/")[-2:])

@@ -157,11 +157,9 @@ class Azure(CloudAccount):
         `value` is what the user named. `field` is the option that named it, where that is no machine: what Azure does
         not find is then an InvalidRequest of that field.
         """
-
-        def context() -> CallContext:
-            return CallContext(action, region, self.account, self.clock(), value, field)
-
-        return translating(lambda error: translated(error, context()))
+        return translating(
+            lambda error: translated(error, CallContext(action, region, self.account, self.clock(), value, field))
+        )
 
 
 def _missing(error: ModuleNotFoundError) -> MissingExtra:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from cloudgpu.core.model.account import BudgetAlert, MachineRole, Permission, Quota, Region
 from cloudgpu.core.model.identity import AccountIdentity
@@ -17,6 +18,26 @@ from cloudgpu.providers.abilities import PlacementConstraint, Resolved, TimerAct
 from cloudgpu.providers.account_abilities import Finding, Login
 from cloudgpu.providers.azure.client import KIND, Azure
 from cloudgpu.providers.base import ProviderSettings, TokenRule
+from cloudgpu.providers.registry import lazily
+
+if TYPE_CHECKING:
+    from cloudgpu.providers.azure.account import budget_alert, findings, login, machine_role, permissions
+    from cloudgpu.providers.azure.compute import bulk, launch, listing, placement, power, resolve, schedules
+    from cloudgpu.providers.azure.market import availability, prices, quotas
+    from cloudgpu.providers.azure.network import security_group, shared
+    from cloudgpu.providers.azure.storage import create_image, disks, orphans, volumes
+else:  # each is loaded by the first method that uses it
+    budget_alert, findings, login, machine_role, permissions = lazily(
+        "cloudgpu.providers.azure.account", "budget_alert findings login machine_role permissions"
+    )
+    bulk, launch, listing, placement, power, resolve, schedules = lazily(
+        "cloudgpu.providers.azure.compute", "bulk launch listing placement power resolve schedules"
+    )
+    availability, prices, quotas = lazily("cloudgpu.providers.azure.market", "availability prices quotas")
+    security_group, shared = lazily("cloudgpu.providers.azure.network", "security_group shared")
+    create_image, disks, orphans, volumes = lazily(
+        "cloudgpu.providers.azure.storage", "create_image disks orphans volumes"
+    )
 
 
 def make(settings: ProviderSettings) -> AzureProvider:
@@ -61,214 +82,144 @@ class AzureProvider:
 
     def available(self, requirements: Requirements) -> Availability:
         """Return what Azure offers of what fits, by region and market, and the regions that did not answer."""
-        from cloudgpu.providers.azure.market import availability as stock
-
-        return stock.available(self._azure, requirements)
+        return availability.available(self._azure, requirements)
 
     def prices(self, offers: Sequence[Available]) -> Sequence[Price | None]:
         """Return one price per offer, by the dated list; asked for what that lacks."""
-        from cloudgpu.providers.azure.market import prices
-
         return prices.prices(self._azure, offers)
 
     def resolve(self, request: LaunchRequest, item: Available) -> Resolved:
         """Look up what the exact call needs: image, network, quota, volume. Reads only."""
-        from cloudgpu.providers.azure.compute import resolve
-
         return resolve.resolve(self._azure, request, item)
 
     def launch(self, attempt: Attempt, *, deadline: datetime) -> Instance:
         """Launch the machine of an attempt in a group of its own, or return the one that its token has made already."""
-        from cloudgpu.providers.azure.compute import launch
-
         return launch.launch(self._azure, attempt, deadline=deadline)
 
     def clear_shared(self, cluster: str, region: str) -> bool:
         """Ask to delete the network that the machines of a cluster share, with its group."""
-        from cloudgpu.providers.azure.network import shared
-
         return shared.clear_shared(self._azure, cluster, region)
 
     def get(self, id: str) -> Instance:  # noqa: A002
         """Return the machine now; raise InstanceNotFound when Azure has neither it nor its group."""
-        from cloudgpu.providers.azure.compute import listing
-
         return listing.get(self._azure, id)
 
     def list(self) -> Listing:
         """Return every machine with a cloudgpu-id tag in the subscription."""
-        from cloudgpu.providers.azure.compute import listing
-
         return listing.listed(self._azure)
 
     def terminate(self, id: str) -> None:  # noqa: A002
         """Ask to delete the machine with its whole group; an unknown id is no error."""
-        from cloudgpu.providers.azure.compute import power
-
         power.terminate(self._azure, id)
 
     def stop(self, id: str) -> None:  # noqa: A002
         """Ask to deallocate the machine: to shut it down alone does not end what it costs."""
-        from cloudgpu.providers.azure.compute import power
-
         power.stop(self._azure, id)
 
     def stop_many(self, ids: Sequence[str]) -> Mapping[str, CloudgpuError]:
         """Ask to deallocate these machines, side by side; return those that Azure refused."""
-        from cloudgpu.providers.azure.compute import bulk as many
-
-        return many.stop_many(self._azure, ids)
+        return bulk.stop_many(self._azure, ids)
 
     def get_many(self, ids: Sequence[str]) -> Mapping[str, Instance | CloudgpuError]:
         """Return each machine now, or why not: by the two listings."""
-        from cloudgpu.providers.azure.compute import bulk as many
-
-        return many.get_many(self._azure, ids)
+        return bulk.get_many(self._azure, ids)
 
     def start(self, id: str) -> None:  # noqa: A002
         """Ask to start a machine, and wait until Azure has found the capacity; one that runs is left alone."""
-        from cloudgpu.providers.azure.compute import power
-
         power.start(self._azure, id)
 
     def tag(self, id: str, tags: Mapping[str, str]) -> None:  # noqa: A002
         """Set these tags on the machine and leave every other alone."""
-        from cloudgpu.providers.azure.compute import power
-
         power.tag(self._azure, id, tags)
 
     def allowed(self, id: str) -> Mapping[str, str]:  # noqa: A002
         """Return the CIDR per label that may reach SSH; empty where somebody else's security group decides."""
-        from cloudgpu.providers.azure.network import security_group as access
-
-        return access.allowed(self._azure, id)
+        return security_group.allowed(self._azure, id)
 
     def allow(self, id: str, label: str, cidr: str | None) -> None:  # noqa: A002
         """Let this CIDR in under this label in place of the one before; None takes it out."""
-        from cloudgpu.providers.azure.network import security_group as access
-
-        access.allow(self._azure, id, label, cidr)
+        security_group.allow(self._azure, id, label, cidr)
 
     def placement_constraint(self, setup: Setup, requirements: Requirements) -> PlacementConstraint:
         """Return where an own image, a volume or a subnet ties a launch to."""
-        from cloudgpu.providers.azure.compute import placement
-
         return placement.constraint(self._azure, setup, requirements)
 
     def interrupt(self, id: str) -> datetime:  # noqa: A002
         """Let Azure simulate the eviction of a spot machine; return when it is taken at the earliest."""
-        from cloudgpu.providers.azure.compute import bulk as rehearse
-
-        return rehearse.interrupt(self._azure, id)
+        return bulk.interrupt(self._azure, id)
 
     def resources(self, region: str | None = None) -> ResourceListing:
         """Return the disks, snapshots and images of ours, in use or not."""
-        from cloudgpu.providers.azure.storage import disks as storage
-
-        return storage.resources(self._azure, region)
+        return disks.resources(self._azure, region)
 
     def remove(self, resource: ProviderResource) -> None:
         """Delete it, and a launch's group with its last disk; InvalidRequest while a machine uses it."""
-        from cloudgpu.providers.azure.storage import disks as storage
-
-        storage.remove(self._azure, resource)
+        disks.remove(self._azure, resource)
 
     def orphans(self, region: str | None = None) -> ResourceListing:
         """Return the groups of launches, interfaces, addresses and roles of machines, in use or not."""
-        from cloudgpu.providers.azure.storage import orphans
-
         return orphans.orphans(self._azure, region)
 
     def remove_orphan(self, orphan: ProviderResource) -> None:
         """Delete one of these; InvalidRequest while something uses it."""
-        from cloudgpu.providers.azure.storage import orphans
-
         orphans.remove(self._azure, orphan)
 
     def save_image(self, source: str, name: str, tags: Mapping[str, str], *, restart: bool = True) -> ProviderResource:
         """Go on making the image `name` of a machine or a disk; nothing is restarted for it."""
         del restart  # a snapshot is of one moment, whether the machine runs or not
-        from cloudgpu.providers.azure.storage import create_image as imaging
-
-        return imaging.save_image(self._azure, source, name, tags)
+        return create_image.save_image(self._azure, source, name, tags)
 
     def end_keeping_disk(self, id: str) -> None:  # noqa: A002
         """Ask to end the machine while its system disk stays."""
-        from cloudgpu.providers.azure.compute import keep_disk as keeping
-
-        keeping.end_keeping_disk(self._azure, id)
+        power.end_keeping_disk(self._azure, id)
 
     def attach(self, id: str, volume: Volume, tags: Mapping[str, str]) -> ProviderResource:  # noqa: A002
         """Make sure that the volume exists where the machine lies, and is attached to it."""
-        from cloudgpu.providers.azure.storage import volumes
-
         return volumes.attach(self._azure, id, volume, tags)
 
     def regions(self) -> Sequence[Region]:
         """Return the regions of the account with the host of each one's Resource Manager."""
-        from cloudgpu.providers.azure.market import availability as places
-
-        return places.endpoints(self._azure)
+        return availability.endpoints(self._azure)
 
     def quotas(self, region: str) -> Sequence[Quota]:
         """Return the limits on vCPUs of GPU machines in a region, with what is used."""
-        from cloudgpu.providers.azure.market import quotas
-
         return quotas.quotas(self._azure, region)
 
     def quota_page(self, region: str, code: str) -> str:
         """Return where a person asks for a higher limit: the portal's page of quotas."""
-        from cloudgpu.providers.azure.market import quotas
-
         return quotas.page(region, code)
 
     def request_quota(self, region: str, code: str, limit: float) -> str:
         """Ask Azure for a higher limit; return the request's id."""
-        from cloudgpu.providers.azure.market import quotas
-
         return quotas.request(self._azure, region, code, limit)
 
     def permissions(self, region: str | None = None) -> Sequence[Permission]:
         """Return every action that cloudgpu uses and whether it is allowed, by one call."""
-        from cloudgpu.providers.azure.account import permissions
-
         return permissions.permissions(self._azure, region)
 
     def login(self) -> Login:
         """Return what the credential is and how long it lasts; asks nobody."""
-        from cloudgpu.providers.azure.account import login
-
         return login.login(self._azure)
 
     def findings(self, region: str | None = None) -> Sequence[Finding]:
         """Return how it stands with the subscription, its services, the role of machines and timers."""
-        from cloudgpu.providers.azure.account import findings
-
         return findings.findings(self._azure, region)
 
     def machine_role(self, document: str) -> MachineRole:
         """Return what there is of the role under which machines deallocate and tag themselves."""
-        from cloudgpu.providers.azure.account import machine_role as role
-
-        return role.look(self._azure, document)
+        return machine_role.look(self._azure, document)
 
     def make_machine_role(self, document: str) -> None:
         """Make it, or put it right, and switch the service of timers on."""
-        from cloudgpu.providers.azure.account import machine_role as role
-
-        role.make(self._azure, document)
+        machine_role.make(self._azure, document)
 
     def remove_machine_role(self) -> None:
         """Take it away, where it is ours, from whoever has it first."""
-        from cloudgpu.providers.azure.account import machine_role as role
-
-        role.remove(self._azure)
+        machine_role.remove(self._azure)
 
     def no_timer(self) -> str:
         """Return why this account has no timers in the cloud; empty where it has."""
-        from cloudgpu.providers.azure.compute import schedules as timer
-
-        return timer.no_timer(self._azure)
+        return schedules.no_timer(self._azure)
 
     def timer_limit(self, id: str) -> datetime | None:  # noqa: A002
         """Return None: timers can be moved as far as Azure takes them."""
@@ -277,43 +228,29 @@ class AzureProvider:
 
     def timer(self, id: str) -> datetime | None:  # noqa: A002
         """Return when Azure deallocates the machine; None for never."""
-        from cloudgpu.providers.azure.compute import schedules as timer
-
-        return timer.timer(self._azure, id)
+        return schedules.timer(self._azure, id)
 
     def set_timer(self, id: str, at: datetime, *, does: TimerAction | None = None) -> bool:  # noqa: A002
         """Let Azure deallocate the machine at that time, whatever `does` says: that is all that its timers can do."""
         del does
-        from cloudgpu.providers.azure.compute import schedules as timer
-
-        return timer.set_timer(self._azure, id, at)
+        return schedules.set_timer(self._azure, id, at)
 
     def drop_timer(self, id: str) -> None:  # noqa: A002
         """Take the machine's timer away; none is no error."""
-        from cloudgpu.providers.azure.compute import schedules as timer
-
-        timer.drop_timer(self._azure, id)
+        schedules.drop_timer(self._azure, id)
 
     def timers(self, region: str | None = None, *, of: Collection[str] | None = None) -> Mapping[str, datetime]:  # noqa: ARG002
         """Return when each machine of this ledger is deallocated."""
-        from cloudgpu.providers.azure.compute import schedules as timer
-
-        return timer.timers(self._azure, region)
+        return schedules.timers(self._azure, region)
 
     def budget_alert(self) -> BudgetAlert | None:
         """Return Azure's own budget as we have made it; None for none."""
-        from cloudgpu.providers.azure.account import budget_alert as backstop
-
-        return backstop.look(self._azure)
+        return budget_alert.look(self._azure)
 
     def set_budget_alert(self, alert: BudgetAlert) -> None:
         """Make Azure's own budget so."""
-        from cloudgpu.providers.azure.account import budget_alert as backstop
-
-        backstop.make(self._azure, alert)
+        budget_alert.make(self._azure, alert)
 
     def remove_budget_alert(self) -> None:
         """Take Azure's own budget away."""
-        from cloudgpu.providers.azure.account import budget_alert as backstop
-
-        backstop.remove(self._azure)
+        budget_alert.remove(self._azure)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from cloudgpu.core.model.account import Permission, Quota, Region
 from cloudgpu.core.model.identity import AccountIdentity
@@ -16,7 +17,35 @@ from cloudgpu.errors import CloudgpuError
 from cloudgpu.providers.abilities import PlacementConstraint, Resolved, TimerAction
 from cloudgpu.providers.account_abilities import Finding, Login
 from cloudgpu.providers.base import ProviderSettings, TokenRule
+from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.client import KIND, Gcp
+from cloudgpu.providers.registry import lazily
+
+if TYPE_CHECKING:
+    from cloudgpu.providers.gcp.account import findings, login, permissions
+    from cloudgpu.providers.gcp.compute import (
+        bulk,
+        guest_attributes,
+        launch,
+        listing,
+        placement,
+        power,
+        resolve,
+        schedules,
+    )
+    from cloudgpu.providers.gcp.market import availability, pricelist, quotas
+    from cloudgpu.providers.gcp.network import firewall, shared
+    from cloudgpu.providers.gcp.storage import create_image, disks, orphans, volumes
+else:  # each is loaded by the first method that uses it
+    findings, login, permissions = lazily("cloudgpu.providers.gcp.account", "findings login permissions")
+    bulk, guest_attributes, launch, listing, placement, power, resolve, schedules = lazily(
+        "cloudgpu.providers.gcp.compute", "bulk guest_attributes launch listing placement power resolve schedules"
+    )
+    availability, pricelist, quotas = lazily("cloudgpu.providers.gcp.market", "availability pricelist quotas")
+    firewall, shared = lazily("cloudgpu.providers.gcp.network", "firewall shared")
+    create_image, disks, orphans, volumes = lazily(
+        "cloudgpu.providers.gcp.storage", "create_image disks orphans volumes"
+    )
 
 
 def make(settings: ProviderSettings) -> GcpProvider:
@@ -61,105 +90,71 @@ class GcpProvider:
 
     def available(self, requirements: Requirements) -> Availability:
         """Return what Google offers of what fits, by zone and market, and what did not answer."""
-        from cloudgpu.providers.gcp.market import availability as stock
-
-        return stock.available(self._gcp, requirements)
+        return availability.available(self._gcp, requirements)
 
     def prices(self, offers: Sequence[Available]) -> Sequence[Price | None]:
         """Return one price per offer, by the dated list."""
-        from cloudgpu.providers.gcp.market import pricelist as prices
-
-        return prices.prices(offers)
+        return pricelist.prices(offers)
 
     def placement_constraint(self, setup: Setup, requirements: Requirements) -> PlacementConstraint:
         """Return where a volume or a subnet ties a launch to; an image of Google's ties to no region."""
-        from cloudgpu.providers.gcp.compute import placement
-
         return placement.constraint(self._gcp, setup, requirements)
 
     def resolve(self, request: LaunchRequest, item: Available) -> Resolved:
         """Look up what the exact call needs: image, network, quota, volume. Reads only."""
-        from cloudgpu.providers.gcp.compute import resolve
-
         return resolve.resolve(self._gcp, request, item)
 
     def launch(self, attempt: Attempt, *, deadline: datetime) -> Instance:
         """Launch the machine of an attempt, or return the one that its token has made already."""
-        from cloudgpu.providers.gcp.compute import launch
-
         return launch.launch(self._gcp, attempt, deadline=deadline)
 
     def clear_shared(self, cluster: str, region: str) -> bool:
         """Ask to take away the firewall rule by which the machines of a cluster reach each other."""
-        from cloudgpu.providers.gcp.network import shared
-
         return shared.clear_shared(self._gcp, cluster, region)
 
     def get(self, id: str) -> Instance:  # noqa: A002
         """Return the machine now; raise InstanceNotFound when Google has none."""
-        from cloudgpu.providers.gcp.compute import listing
-
         return listing.get(self._gcp, id)
 
     def list(self) -> Listing:
         """Return every machine with a cloudgpu-id label, and the zones that did not answer."""
-        from cloudgpu.providers.gcp.compute import listing
-
         return listing.listed(self._gcp)
 
     def terminate(self, id: str) -> None:  # noqa: A002
         """Ask to delete the machine, its system disk and its firewall rules; an unknown id is no error."""
-        from cloudgpu.providers.gcp.compute import power
-
         power.terminate(self._gcp, id)
 
     def stop(self, id: str) -> None:  # noqa: A002
         """Ask to stop the machine; what is on its local SSD is lost."""
-        from cloudgpu.providers.gcp.compute import power
-
         power.stop(self._gcp, id)
 
     def interrupt(self, id: str) -> datetime:  # noqa: A002
         """Simulate a maintenance event, which preempts a spot machine; return when it is taken."""
-        from cloudgpu.providers.gcp.compute import power
-
         return power.interrupt(self._gcp, id)
 
     def stop_many(self, ids: Sequence[str]) -> Mapping[str, CloudgpuError]:
         """Ask to stop these machines, a call for each; return those that Google refused."""
-        from cloudgpu.providers.gcp.compute import bulk as many
-
-        return many.stop_many(self._gcp, ids)
+        return bulk.stop_many(self._gcp, ids)
 
     def get_many(self, ids: Sequence[str]) -> Mapping[str, Instance | CloudgpuError]:
         """Return each machine now, or why not, from one listing."""
-        from cloudgpu.providers.gcp.compute import bulk as many
-
-        return many.get_many(self._gcp, ids)
+        return bulk.get_many(self._gcp, ids)
 
     def start(self, id: str) -> None:  # noqa: A002
         """Ask to start a stopped machine, its timer set to its renew-until before; one that runs is left alone."""
-        from cloudgpu.providers.gcp.compute import power
-
         power.start(self._gcp, id)
 
     def tag(self, id: str, tags: Mapping[str, str]) -> None:  # noqa: A002
         """Set these labels on the machine, and what it reads of them in its metadata; leave every other alone."""
-        from cloudgpu.providers.gcp.compute import power as labels
-
-        labels.tag(self._gcp, id, tags)
+        power.tag(self._gcp, id, tags)
 
     def allowed(self, id: str) -> Mapping[str, str]:  # noqa: A002
         """Return the CIDR per label that may reach SSH; empty where somebody else's firewall rules decide."""
-        from cloudgpu.providers.gcp.network import firewall as access
-
-        return access.allowed(self._gcp, id)
+        return firewall.allowed(self._gcp, id)
 
     def allow(self, id: str, label: str, cidr: str | None) -> None:  # noqa: A002
         """Let this CIDR in under this label in place of the one before; None takes it out."""
-        from cloudgpu.providers.gcp.network import firewall as access
-
-        access.allow(self._gcp, id, label, cidr)
+        firewall.allow(self._gcp, id, label, cidr)
 
     def no_timer(self) -> str:
         """Return nothing: every machine of Google's takes a timer at its launch."""
@@ -167,120 +162,80 @@ class GcpProvider:
 
     def timer(self, id: str) -> datetime | None:  # noqa: A002
         """Return when Google stops the machine by its `maxRunDuration`; None for none."""
-        from cloudgpu.providers.gcp.compute import schedules as timer
-
-        return timer.timer(self._gcp, id)
+        return schedules.timer(self._gcp, id)
 
     def timer_limit(self, id: str) -> datetime | None:  # noqa: A002
         """Return when the timer fires that was fixed when the machine was started; None where it can be set anew."""
-        from cloudgpu.providers.gcp.compute import schedules as timer
-
-        return timer.timer_limit(self._gcp, id)
+        return schedules.timer_limit(self._gcp, id)
 
     def set_timer(self, id: str, at: datetime, *, does: TimerAction | None = None) -> bool:  # noqa: A002, ARG002
         """Set the timer of a stopped machine; that of one that runs was fixed at its start."""
-        from cloudgpu.providers.gcp.compute import schedules as timer
-
-        return timer.set_timer(self._gcp, id, at)
+        return schedules.set_timer(self._gcp, id, at)
 
     def drop_timer(self, id: str) -> None:  # noqa: A002
         """Leave it: the timer is a part of the machine, and goes with it."""
-        from cloudgpu.providers.gcp import ids
-
         ids.machine(id)
 
     def timers(self, region: str | None = None, *, of: Collection[str] | None = None) -> Mapping[str, datetime]:  # noqa: ARG002
         """Return when the timer of each running machine of this ledger fires, from one listing."""
-        from cloudgpu.providers.gcp.compute import schedules as timer
-
-        return timer.timers(self._gcp, region)
+        return schedules.timers(self._gcp, region)
 
     def quotas(self, region: str) -> Sequence[Quota]:
         """Return the limits on GPUs in a region and in all of them, and how much of each is used."""
-        from cloudgpu.providers.gcp.market import quotas
-
         return quotas.quotas(self._gcp, region)
 
     def quota_page(self, region: str, code: str) -> str:
         """Return the address of the console's page where a person asks for more."""
-        from cloudgpu.providers.gcp.market import quotas
-
         return quotas.page(self._gcp, region, code)
 
     def regions(self) -> Sequence[Region]:
         """Return the regions that this account uses, each with a host of Google's that answers there."""
-        from cloudgpu.providers.gcp.market import availability as places
-
-        return places.endpoints(self._gcp)
+        return availability.endpoints(self._gcp)
 
     def activity(self, ids: Sequence[str]) -> Mapping[str, datetime | CloudgpuError | None]:
         """Return when each machine was last in use by its guest attribute: a call for each, side by side."""
-        from cloudgpu.providers.gcp.compute import guest_attributes as activity
-
-        return activity.activity(self._gcp, ids)
+        return guest_attributes.activity(self._gcp, ids)
 
     def host_keys(self, id: str) -> Sequence[str]:  # noqa: A002
         """Return the host keys that the machine has said by its guest attributes; none yet while it boots."""
-        from cloudgpu.providers.gcp.compute import guest_attributes as hostkeys
-
-        return hostkeys.host_keys(self._gcp, id)
+        return guest_attributes.host_keys(self._gcp, id)
 
     def login(self) -> Login:
         """Return what the credential is and how long it lasts, by what Google's library finds. Asks nobody else."""
-        from cloudgpu.providers.gcp.account import login
-
         return login.login(self._gcp)
 
     def permissions(self, region: str | None = None) -> Sequence[Permission]:
         """Return every permission that cloudgpu uses in the project and whether this credential has it. Tries none."""
-        from cloudgpu.providers.gcp.account import permissions
-
         return permissions.permissions(self._gcp, region)
 
     def findings(self, region: str | None = None) -> Sequence[Finding]:
         """Return what was looked at in the project: OS Login, the GPU quota, the network and who may connect."""
-        from cloudgpu.providers.gcp.account import findings
-
         return findings.findings(self._gcp, region)
 
     def resources(self, region: str | None = None) -> ResourceListing:
         """Return the disks, snapshots and images with our labels, in use or not, and what did not answer."""
-        from cloudgpu.providers.gcp.storage import disks as storage
-
-        return storage.resources(self._gcp, region)
+        return disks.resources(self._gcp, region)
 
     def remove(self, resource: ProviderResource) -> None:
         """Delete it; InvalidRequest while a machine uses it."""
-        from cloudgpu.providers.gcp.storage import disks as storage
-
-        storage.remove(self._gcp, resource)
+        disks.remove(self._gcp, resource)
 
     def orphans(self, region: str | None = None) -> ResourceListing:
         """Return the firewall rules of our machines and the addresses with our labels, in use or not."""
-        from cloudgpu.providers.gcp.storage import orphans
-
         return orphans.orphans(self._gcp, region)
 
     def remove_orphan(self, orphan: ProviderResource) -> None:
         """Delete one of these; InvalidRequest while something uses it."""
-        from cloudgpu.providers.gcp.storage import orphans
-
         orphans.remove(self._gcp, orphan)
 
     def save_image(self, source: str, name: str, tags: Mapping[str, str], *, restart: bool = True) -> ProviderResource:  # noqa: ARG002
         """Take the next step to the image `name` of a machine or a disk; a machine goes on running meanwhile."""
-        from cloudgpu.providers.gcp.storage import create_image as imaging
-
-        return imaging.save_image(self._gcp, source, name, tags)
+        return create_image.save_image(self._gcp, source, name, tags)
 
     def end_keeping_disk(self, id: str) -> None:  # noqa: A002
         """Ask to delete the machine while its system disk stays."""
-        from cloudgpu.providers.gcp.storage import create_image as imaging
-
-        imaging.end_keeping_disk(self._gcp, id)
+        create_image.end_keeping_disk(self._gcp, id)
 
     def attach(self, id: str, volume: Volume, tags: Mapping[str, str]) -> ProviderResource:  # noqa: A002
         """Make sure that the volume is there, in the machine's zone, and attached to it."""
-        from cloudgpu.providers.gcp.storage import volumes
-
         return volumes.attach(self._gcp, id, volume, tags)

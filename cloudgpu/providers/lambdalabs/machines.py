@@ -1,4 +1,4 @@
-"""Machines at Lambda: sent once, looked at, ended. What an answer says of one becomes an `Instance`.
+"""Machines at Lambda: sent once, looked at, ended, priced. What an answer says of one becomes an `Instance`.
 
 Nothing here can be asked twice without harm but a look and an end: Lambda knows no token. So a launch is looked for
 before and after it is sent, and one whose answer was lost is settled by the listing.
@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.model.instances import TAG_ID, Address, Instance, Listing, State
 from cloudgpu.core.model.launch import Attempt
-from cloudgpu.core.model.offers import Market
+from cloudgpu.core.model.offers import Available, Basis, Market, Price
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, ProviderUnavailable, RateLimited
 from cloudgpu.providers.lambdalabs import errors
 from cloudgpu.providers.lambdalabs.client import CLOUD, KEY_NAME, TOKEN_RULE
-from cloudgpu.providers.lambdalabs.offers import accelerators, per_hour
+from cloudgpu.providers.lambdalabs.offers import SOURCE, accelerators, per_hour
 from cloudgpu.providers.lambdalabs.options import KIND
 from cloudgpu.providers.machine.files import USER, Given
 from cloudgpu.providers.machine.user_data import too_large, user_data
@@ -27,12 +27,14 @@ from cloudgpu.providers.rest.once import not_known_yet
 from cloudgpu.providers.shared.account import write_file
 
 if TYPE_CHECKING:
+    from cloudgpu.core.values.money import Money
     from cloudgpu.providers.lambdalabs.client import Lambda
 
 Raw = Mapping[str, Any]
 MAX_BYTES = 1 << 20  # of user data
 LONGEST_NAME = 64
 TAG_PREFIX = "cloudgpu-"
+OWN_SOURCE = "Lambda Cloud's own word of this machine"
 _ID = re.compile(r"[0-9A-Za-z_-]{8,64}")
 _STATES = {
     "booting": State.PENDING,
@@ -238,3 +240,24 @@ def _instance(lam: Lambda, found: Raw) -> Instance:
 def _address(lam: Lambda, found: Raw) -> Address | None:
     ip = found.get("ip")
     return Address(str(ip), lam.options.ssh_port, USER) if ip else None
+
+
+def prices(lam: Lambda, offers: Sequence[Available]) -> list[Price | None]:
+    """Return one price per item, in order: of a machine its own, of an offer that of its type, the same in all regions.
+
+    One call for the machines that were not looked at yet, and one for the types where they are asked for.
+    """
+    if any(item.machine is not None and item.machine not in lam.paid for item in offers):
+        listed(lam)
+    return [_price(lam, item) for item in offers]
+
+
+def _price(lam: Lambda, item: Available) -> Price | None:
+    own = lam.paid.get(item.machine or "")
+    costs, source = (own, OWN_SOURCE) if own is not None else (_of_type(lam, item.instance_type), SOURCE)
+    return None if costs is None else Price(costs, source, lam.clock(), Basis.ASKED)
+
+
+def _of_type(lam: Lambda, name: str) -> Money | None:
+    found = lam.types().get(name) or {}
+    return per_hour(found.get("instance_type") or {})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from cloudgpu.core.model.account import Region
 from cloudgpu.core.model.identity import AccountIdentity
@@ -15,6 +16,13 @@ from cloudgpu.providers.account_abilities import Finding, Login
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.lambdalabs.client import TOKEN_RULE, Lambda
 from cloudgpu.providers.lambdalabs.options import KIND
+from cloudgpu.providers.registry import lazily
+
+if TYPE_CHECKING:
+    from cloudgpu.providers.lambdalabs import account, machines
+    from cloudgpu.providers.lambdalabs import offers as market
+else:  # each is loaded by the first method that uses it
+    account, machines, market = lazily("cloudgpu.providers.lambdalabs", "account machines offers")
 
 
 def make(settings: ProviderSettings) -> LambdaProvider:
@@ -57,66 +65,44 @@ class LambdaProvider:
 
     def available(self, requirements: Requirements) -> Availability:
         """Return what Lambda has in stock of what fits, by region."""
-        from cloudgpu.providers.lambdalabs import offers
-
-        return offers.available(self._lambda, requirements)
+        return market.available(self._lambda, requirements)
 
     def prices(self, offers: Sequence[Available]) -> Sequence[Price | None]:
         """Return one price per offer, or per machine its own, as Lambda says it now."""
-        from cloudgpu.providers.lambdalabs import prices
-
-        return prices.prices(self._lambda, offers)
+        return machines.prices(self._lambda, offers)
 
     def regions(self) -> Sequence[Region]:
         """Return the regions that this account uses; one address answers for all."""
-        from cloudgpu.providers.lambdalabs import offers
-
-        return offers.regions(self._lambda)
+        return market.regions(self._lambda)
 
     def launch(self, attempt: Attempt, *, deadline: datetime) -> Instance:  # noqa: ARG002  (one call, and it is brief)
         """Launch the machine of an attempt, or return the one that was made for it already."""
-        from cloudgpu.providers.lambdalabs import machines
-
         return machines.launch(self._lambda, attempt)
 
     def get(self, id: str) -> Instance:  # noqa: A002
         """Return the machine now; raise InstanceNotFound when Lambda has none."""
-        from cloudgpu.providers.lambdalabs import machines
-
         return machines.get(self._lambda, id)
 
     def list(self) -> Listing:
         """Return every machine with a cloudgpu-id tag, from one call."""
-        from cloudgpu.providers.lambdalabs import machines
-
         return machines.listed(self._lambda)
 
     def terminate(self, id: str) -> None:  # noqa: A002
         """Ask to end the machine and its disk; an unknown id is no error."""
-        from cloudgpu.providers.lambdalabs import machines
-
         machines.terminate(self._lambda, id)
 
     def login(self) -> Login:
         """Return where the key is. Asks nobody."""
-        from cloudgpu.providers.lambdalabs import account
-
         return account.login(self._lambda)
 
     def ssh_sources(self) -> Sequence[str]:
         """Return the networks from which the account's global rules open port 22."""
-        from cloudgpu.providers.lambdalabs import account
-
         return account.ssh_sources(self._lambda)
 
     def narrow_ssh(self, cidrs: Sequence[str]) -> None:
         """Open port 22 to these networks alone, by the account's global rules; every other rule stays."""
-        from cloudgpu.providers.lambdalabs import account
-
         account.narrow(self._lambda, cidrs)
 
     def findings(self, region: str | None = None) -> Sequence[Finding]:  # noqa: ARG002  (the rules are the account's)
         """Return what was looked at in the account: who may reach SSH, and what ends a machine."""
-        from cloudgpu.providers.lambdalabs import account
-
         return account.findings(self._lambda)

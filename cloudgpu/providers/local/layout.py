@@ -27,86 +27,37 @@ BLOCK = 4096  # bytes of a disk that a small file has to itself
 LAST_LINE = 200  # characters of a log's last line that a reason may hold
 
 
+class _Below:
+    """A path below a machine's directory, by its parts."""
+
+    def __init__(self, *parts: str) -> None:
+        self._parts = parts
+
+    def __get__(self, layout: Layout, _kind: object = None) -> Path:
+        return layout.root.joinpath(*self._parts)
+
+
 @dataclass(frozen=True, slots=True)
 class Layout:
     """The paths inside one machine's directory."""
 
     root: Path
 
-    @property
-    def record(self) -> Path:
-        """What was accepted and is wanted."""
-        return self.root / RECORD
-
-    @property
-    def run(self) -> Path:
-        """What the machine process says."""
-        return self.root / "run.json"
-
-    @property
-    def lifetime_lock(self) -> Path:
-        """The machine process's lock; touched every second."""
-        return self.root / "alive"
-
-    @property
-    def tags(self) -> Path:
-        """The tags: the only copy."""
-        return self.root / "metadata" / "tags.json"
-
-    @property
-    def spot(self) -> Path:
-        """The interruption notice, when there is one."""
-        return self.root / "metadata" / "spot.json"
-
-    @property
-    def power_off(self) -> Path:
-        """Why the machine was asked from inside to end."""
-        return self.root / "metadata" / "power-off.json"
-
-    @property
-    def host_key(self) -> Path:
-        """The SSH server's private key."""
-        return self.root / "ssh" / "host_key"
-
-    @property
-    def authorized_keys(self) -> Path:
-        """The public keys that may log in."""
-        return self.root / "ssh" / "authorized_keys"
-
-    @property
-    def on_start(self) -> Path:
-        """The template's script, when it has one."""
-        return self.root / "on_start.sh"
-
-    @property
-    def on_start_status(self) -> Path:
-        """Where the machine says how far that script is: `running`, or the status it ended with."""
-        return self.agent / "on_start.status"
-
-    @property
-    def logs(self) -> Path:
-        """Where machine, on_start and agent write."""
-        return self.root / "log"
-
-    @property
-    def scratch(self) -> Path:
-        """The machine's own TMPDIR."""
-        return self.root / "tmp"
-
-    @property
-    def home(self) -> Path:
-        """HOME and working directory of its sessions."""
-        return self.root / "home"
-
-    @property
-    def python(self) -> Path:
-        """The machine's own Python environment."""
-        return self.root / "python"
-
-    @property
-    def agent(self) -> Path:
-        """The agent's directory."""
-        return self.home / ".cloudgpu"
+    record = _Below(RECORD)  # what was accepted and is wanted
+    run = _Below("run.json")  # what the machine process says
+    lifetime_lock = _Below("alive")  # the machine process's lock; touched every second
+    tags = _Below("metadata", "tags.json")  # the only copy
+    spot = _Below("metadata", "spot.json")  # the interruption notice, when there is one
+    power_off = _Below("metadata", "power-off.json")  # why the machine was asked from inside to end
+    host_key = _Below("ssh", "host_key")  # the SSH server's private key
+    authorized_keys = _Below("ssh", "authorized_keys")  # the public keys that may log in
+    on_start = _Below("on_start.sh")  # the template's script, when it has one
+    logs = _Below("log")  # where machine, on_start and agent write
+    scratch = _Below("tmp")  # the machine's own TMPDIR
+    home = _Below("home")  # HOME and working directory of its sessions
+    python = _Below("python")  # the machine's own Python environment
+    agent = _Below("home", ".cloudgpu")  # the agent's directory
+    on_start_status = _Below("home", ".cloudgpu", "on_start.status")  # `running`, or what that script ended with
 
 
 def write_file(path: Path, text: str, mode: int = 0o600) -> None:

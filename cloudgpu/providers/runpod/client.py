@@ -15,11 +15,11 @@ from cloudgpu.core.values.money import Money
 from cloudgpu.errors import CloudgpuError, ProviderUnavailable
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.machine.container_start import TAGS
-from cloudgpu.providers.patience import Patience
 from cloudgpu.providers.rest.client import Place, RestClient
 from cloudgpu.providers.rest.once import SendOnce
 from cloudgpu.providers.runpod import errors
 from cloudgpu.providers.runpod.options import KIND, endpoint, login, runpod_options
+from cloudgpu.providers.shared.account import CloudAccount
 
 STOCK_AGE = timedelta(minutes=1)
 LOG_S, LOG_LINES = 2.0, 1000  # a log never ends: it is read for so long
@@ -49,19 +49,17 @@ class Pod(TypedDict):
     startedAt: str | None
 
 
-class Runpod:
+class Runpod(CloudAccount):
     """One account. Makes no network call until it is asked."""
 
     def __init__(self, settings: ProviderSettings) -> None:
-        self.account, self.home = settings.account, settings.home
-        self.clock, self.pause, self.notify = settings.clock, settings.pause, settings.notify
+        super().__init__(settings)
         self.options = runpod_options(settings.account, settings.options)
         self.once = SendOnce(settings.home, settings.clock)
         self.paid: dict[str, Decimal] = {}  # what each pod costs an hour by the last answer; 0 for a stopped one
         self.made: dict[str, str] = {}  # the pods that this process has launched, by token
         self.lock = threading.Lock()
         self.sending: dict[str, threading.Lock] = {}  # by token
-        self._patience, self._settings_pause = Patience(settings.patience), settings.pause
         self._rest: RestClient | None = None
         self._stock: dict[tuple[str, int], tuple[datetime, Sequence[Mapping[str, Any]]]] = {}
         self._identity: AccountIdentity | None = None
@@ -71,7 +69,7 @@ class Runpod:
         """What sends the calls."""
         if self._rest is None:
             place = Place("RunPod", KIND, endpoint(), login, errors.refused)
-            self._rest = RestClient(place, self._patience, self._settings_pause)
+            self._rest = RestClient(place, self.patience, self.pause)
         return self._rest
 
     def identity(self) -> AccountIdentity:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from cloudgpu.core.model.account import Credit, Region
 from cloudgpu.core.model.identity import AccountIdentity
@@ -14,8 +15,18 @@ from cloudgpu.core.policies.guards import Agent, Safeguards
 from cloudgpu.providers.abilities import PlacementConstraint, Resolved
 from cloudgpu.providers.account_abilities import Finding, Login
 from cloudgpu.providers.base import ProviderSettings, TokenRule
+from cloudgpu.providers.registry import lazily
 from cloudgpu.providers.runpod.client import Runpod
 from cloudgpu.providers.runpod.options import KIND
+
+if TYPE_CHECKING:
+    from cloudgpu.providers.runpod import launch, machines, options, pod_key
+    from cloudgpu.providers.runpod import offers as market
+    from cloudgpu.providers.runpod import request as calls
+else:  # each is loaded by the first method that uses it
+    launch, machines, market, options, pod_key, calls = lazily(
+        "cloudgpu.providers.runpod", "launch machines offers options pod_key request"
+    )
 
 
 def make(settings: ProviderSettings) -> RunpodProvider:
@@ -56,80 +67,54 @@ class RunpodProvider:
 
     def available(self, requirements: Requirements) -> Availability:
         """Return what RunPod has now, by data centre: one call."""
-        from cloudgpu.providers.runpod import offers
-
-        return offers.available(self._runpod, requirements)
+        return market.available(self._runpod, requirements)
 
     def prices(self, offers: Sequence[Available]) -> Sequence[Price | None]:
         """Return one price per offer, by the same answer of RunPod's catalogue."""
-        from cloudgpu.providers.runpod import offers as market
-
         return market.prices(self._runpod, offers)
 
     def regions(self) -> Sequence[Region]:
         """Return the data centres that this account uses; one address answers for all."""
-        from cloudgpu.providers.runpod import offers
-
-        return offers.regions(self._runpod)
+        return market.regions(self._runpod)
 
     def placement_constraint(self, setup: Setup, requirements: Requirements) -> PlacementConstraint:
         """Return that a setup ties a launch to no place. Raises InvalidRequest for an image or a volume."""
-        from cloudgpu.providers.runpod import request as requests
-
-        return requests.constraint(setup, requirements)
+        return calls.constraint(setup, requirements)
 
     def resolve(self, request: LaunchRequest, item: Available) -> Resolved:
         """Make the call exact: GPU, image, disks. Reads only."""
-        from cloudgpu.providers.runpod import request as requests
-
-        return requests.resolve(self._runpod, request, item)
+        return calls.resolve(self._runpod, request, item)
 
     def launch(self, attempt: Attempt, *, deadline: datetime) -> Instance:
         """Launch the pod of an attempt, or return the one that its token has made already."""
-        from cloudgpu.providers.runpod import launch
-
         return launch.launch(self._runpod, attempt, deadline=deadline)
 
     def get(self, id: str) -> Instance:  # noqa: A002
         """Return the pod now; raise InstanceNotFound when RunPod has none."""
-        from cloudgpu.providers.runpod import machines
-
         return machines.get(self._runpod, id)
 
     def list(self) -> Listing:
         """Return every pod with our tags: one call."""
-        from cloudgpu.providers.runpod import machines
-
         return machines.listed(self._runpod)
 
     def terminate(self, id: str) -> None:  # noqa: A002
         """Ask to end the pod and its /workspace; an unknown id is no error."""
-        from cloudgpu.providers.runpod import machines
-
         machines.terminate(self._runpod, id)
 
     def stop(self, id: str) -> None:  # noqa: A002
         """Ask to stop the pod: all but /workspace is erased, and that costs twice as much."""
-        from cloudgpu.providers.runpod import machines
-
         machines.stop(self._runpod, id)
 
     def start(self, id: str) -> None:  # noqa: A002
         """Ask to start a stopped pod on its own host. Raises NoCapacity where that has no free GPU."""
-        from cloudgpu.providers.runpod import machines
-
         machines.start(self._runpod, id)
 
     def host_keys(self, id: str) -> Sequence[str]:  # noqa: A002
         """Return the host key that the pod has written into its log; none yet while it boots."""
-        from cloudgpu.providers.runpod import machines
-
         return machines.host_keys(self._runpod, id)
 
     def login(self) -> Login:
         """Return where the key is from. Asks nobody; raises AuthFailed for none."""
-        from cloudgpu.providers.runpod import options
-
         options.login()
         return Login(f"the API key of {options.key_from()}", None, lasts=True)
 
@@ -139,6 +124,4 @@ class RunpodProvider:
 
     def findings(self, region: str | None = None) -> Sequence[Finding]:  # noqa: ARG002
         """Return what was looked at: whose the key is, and what a pod's own key may do. Asks who the account is."""
-        from cloudgpu.providers.runpod import pod_key
-
         return (pod_key.account(self._runpod), pod_key.finding(self._runpod))

@@ -45,10 +45,6 @@ class Call:
     ends: bool = False
     host_key: str = "reads"
 
-    def to_json(self) -> dict[str, Any]:
-        """Return it as an attempt carries it."""
-        return asdict(self)
-
 
 def constraint(setup: Setup, requirements: Requirements) -> PlacementConstraint:
     """Return that a setup ties to no place. Raises InvalidRequest for what a pod cannot have."""
@@ -82,7 +78,7 @@ def resolve(runpod: Runpod, request: LaunchRequest, item: Available) -> Resolved
         ends=ends,
     )
     return Resolved(
-        call=call.to_json(),
+        call=asdict(call),
         attached=_attached(call),
         guards=(pod_key.ENDS,) if ends else (),
         remarks=(*_apart(request), *_remarks(call, item)),

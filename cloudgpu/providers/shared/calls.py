@@ -3,7 +3,7 @@
 Side by side, what did not answer is named, and a silent part keeps no other one's answer. A part that says nothing for
 too long is waited for no more: its thread is left alone, and sends nothing after that. Retries count, for the clouds
 count them. Credentials fail by a wrong clock. A wait tells what it waits for at once or after some seconds, then ever
-more seldom.
+more seldom. The sends of a launch are counted, and spaced out.
 
 A cloud refuses a call about forty machines whole when one of them cannot be stopped. Halved, one at fault costs at most
 2 x ceil(log2 n) calls more, and the others are stopped.
@@ -13,16 +13,27 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from math import ceil, log2
 from typing import TypeVar
 
 from cloudgpu.core.model.identity import Unanswered
-from cloudgpu.errors import AuthFailed, CloudgpuError, EndRefused, InstanceNotFound, InvalidRequest, Silent
+from cloudgpu.errors import (
+    AuthFailed,
+    CloudgpuError,
+    EndRefused,
+    InstanceNotFound,
+    InvalidRequest,
+    LaunchUncertain,
+    ProviderUnavailable,
+    RateLimited,
+    Silent,
+)
 from cloudgpu.parallel import Pool, go_on
 from cloudgpu.providers.patience import patience_s
+from cloudgpu.providers.shared.account import CloudAccount
 
 AT_ONCE = 32
 GRACE_S = 1.0  # that whoever waits for a read gives it beyond its own time: it says better what was silent
@@ -32,6 +43,7 @@ ACCOUNTS_GRACE_S = (
 MAX = 40  # times as long, in all, for a part that goes on answering: 5 minutes, against one that never comes to an end
 Answer = TypeVar("Answer")
 Item = TypeVar("Item")
+Key = TypeVar("Key", bound=Hashable)
 
 
 def each(
@@ -74,6 +86,13 @@ def gather(
         return [one.result() if one.listen(seconds, MAX * seconds) else late(seconds) for one in sent]
 
 
+def by_item(items: Iterable[Key], ask: Callable[[Key], Answer], at_once: int = AT_ONCE) -> dict[Key, Answer]:
+    """Return what `ask` answers for each of these, side by side; raise what it raises first."""
+    each_once = list(dict.fromkeys(items))
+    with Pool(at_once) as pool:
+        return dict(zip(each_once, pool.map(ask, each_once), strict=True))
+
+
 def late(seconds: float) -> Silent:
     """Return the error for who said nothing for so many seconds."""
     return Silent(f"No answer within {seconds:g} seconds.", field="provider", next="Try again in a minute.")
@@ -85,6 +104,27 @@ def tried(ask: Callable[..., Answer], *of: object) -> Answer | CloudgpuError:
         return ask(*of)
     except CloudgpuError as error:
         return error
+
+
+def again(
+    call: Callable[[], Answer],
+    tries: int,
+    *,
+    after: Callable[[CloudgpuError], bool],
+    pause: Callable[[int], object] = int,
+) -> Answer:
+    """Return what a call answers, which is made again `after` errors that may be over soon, so many times in all.
+
+    `pause` waits, and is told how many tries there were; none is the usual.
+    """
+    for number in range(1, tries):
+        try:
+            return call()
+        except CloudgpuError as error:
+            if not after(error):
+                raise
+        pause(number)
+    return call()
 
 
 _LOCK = threading.Lock()
@@ -220,3 +260,46 @@ class Waiting:
         self._next, self._pause = now + timedelta(seconds=self._pause), 2 * self._pause
         tries = "1 try" if self._tries == 1 else f"{self._tries} tries"
         self._tell(f"{self._what} after {tries} ({last.rstrip('.')}). Trying until {self._until:%H:%M:%S} UTC.")
+
+
+SILENT_SENDS = 2  # after so many a launch is left uncertain: whoever settles it sends it again
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 20.0
+
+
+class Sends:
+    """The sends of one launch's call, until a time (aware UTC), to a cloud that knows a second one for the same.
+
+    `what` is the beginning of a sentence, as in `Waiting`; `uncertain` returns the error of a launch of which nobody
+    knows whether it made the machine.
+    """
+
+    def __init__(
+        self, account: CloudAccount, what: str, until: datetime, uncertain: Callable[[CloudgpuError], LaunchUncertain]
+    ) -> None:
+        self._account, self._until, self._uncertain = account, until, uncertain
+        self._waiting = Waiting(account.notify, account.clock, what, until, after=0)
+        self._pause, self._silent = FIRST_PAUSE_S, 0
+        self.unsure = False  # one was not answered: it may have made the machine
+
+    def unanswered(self, error: ProviderUnavailable) -> None:
+        """Wait for the next send after one that says nothing of the launch; raise LaunchUncertain for too many."""
+        self.unsure |= not isinstance(error, RateLimited)
+        self._silent += isinstance(error, Silent)
+        if self._silent == SILENT_SENDS:
+            raise self._uncertain(error) from error
+        self.wait(error, error.retry_after if isinstance(error, RateLimited) else None)
+
+    def wait(self, error: CloudgpuError, seconds: float | None = None) -> None:
+        """Wait so many seconds; None is twice as long as the last time.
+
+        Raises what the last send was answered where that would end too late, LaunchUncertain where one was not.
+        """
+        seconds = seconds or self._pause
+        self._pause = min(2 * self._pause, LONGEST_PAUSE_S)
+        if seconds < (self._until - self._account.clock()).total_seconds():
+            self._waiting.on(error.message)
+            self._account.pause(seconds)
+            return
+        if not self.unsure:
+            raise error
+        raise self._uncertain(error) from error

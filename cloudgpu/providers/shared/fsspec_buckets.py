@@ -27,11 +27,9 @@ class FileSystem(Protocol):
 
     def find(self, path: str, *, detail: bool) -> Mapping[str, Mapping[str, Any]]:
         """Return the files below a path, with what is known of each."""
-        ...
 
     def sign(self, path: str, expiration: int) -> str:
         """Return an address at which a file can be read for so many seconds."""
-        ...
 
 
 def open_bucket(address: BucketAddress, settings: ProviderSettings) -> FsspecBucket:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.model.launch import Setup, Volume
@@ -11,6 +12,8 @@ from cloudgpu.core.model.offers import Requirements
 from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.abilities import AttachedResource
+
+Raw = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +117,28 @@ def attached(
     if wanted and size:
         kind = volume_kind(size)
         yield AttachedResource(f"volume {wanted.name} of {size} GB", kind, size, while_stopped=True, named=True)
+
+
+def lying_in(zone: str, there: Sequence[Raw], zone_of: Callable[[Raw], str], id: str, volume: Volume) -> Raw | None:  # noqa: A002
+    """Return which of the disks with a volume's name lies in a machine's zone; None where there is none at all.
+
+    `id` is the key under which the cloud tells its own name of a disk. Raises InvalidRequest where all lie elsewhere.
+    """
+    here = [one for one in there if zone_of(one) == zone]
+    if there and not here:
+        place = zone_of(there[0])
+        message = f"The volume {volume.name} is in {place}, and the machine is in {zone}."
+        raise InvalidRequest(message, field="--volume", value=volume.name, next=f"Launch with --zone {place}.")
+    return min(here, key=lambda one: str(one[id]), default=None)
+
+
+def size_to_make(volume: Volume, zone: str) -> int:
+    """Return the size in GB of a volume that is to be made; raise InvalidRequest where nobody has said it."""
+    if volume.size_gb is None:
+        message = f"There is no volume {volume.name} in {zone}; to create it, give its size."
+        way = f"Give its size in GB: --volume {volume.name}:100"
+        raise InvalidRequest(message, field="--volume", value=volume.name, next=way)
+    return volume.size_gb
 
 
 def used(volume: Volume, machine: str) -> InvalidRequest:

@@ -14,6 +14,7 @@ from decimal import Decimal
 from threading import Event, Lock
 from typing import Any, TypeVar
 
+from cloudgpu.access.ssh.target import LoginRefused
 from cloudgpu.core.catalog.matching import fits, same_gpu
 from cloudgpu.core.model.identity import AccountIdentity, Unanswered
 from cloudgpu.core.model.instances import Instance, Listing, Process
@@ -36,8 +37,7 @@ from cloudgpu.providers.abilities import Remains
 from cloudgpu.providers.base import ProviderSettings, TokenRule
 from cloudgpu.providers.patience import Patience
 from cloudgpu.providers.shared.calls import gather
-from cloudgpu.providers.ssh import translate
-from cloudgpu.providers.ssh.client import LoginUnsure
+from cloudgpu.providers.ssh import client, translate
 from cloudgpu.providers.ssh.options import EXAMPLE, Host, ssh_hosts
 from cloudgpu.providers.ssh.request import launch_body
 
@@ -126,17 +126,15 @@ class SshProvider:
         return may and fits(guess, replace(requirements, gpu=None))
 
     def _offer(self, host: Host, requirements: Requirements) -> Available:
-        from cloudgpu.access.ssh.target import LoginRefused
-        from cloudgpu.providers.ssh.client import SWITCH_ON, ask, settled_later
-
         self._check_silent(host)
         try:
             with self._waiting(host):
-                said = ask(host, "facts", {}, timeout=self._patience.changes)  # longer than a GPU driver takes to load
+                seconds = self._patience.changes  # longer than a GPU driver takes to load
+                said = client.ask(host, "facts", {}, timeout=seconds)
         except LoginRefused as error:
-            raise settled_later(error) from error
+            raise client.settled_later(error) from error
         except Unreachable as error:
-            error.next = SWITCH_ON if type(error) is Unreachable else error.next
+            error.next = client.SWITCH_ON if type(error) is Unreachable else error.next
             raise
         self._heard(host, said)
         return translate.available(self.account, host, said, requirements)
@@ -157,10 +155,8 @@ class SshProvider:
 
     def host_key(self, item: Available) -> str:
         """Return the host's own key, from the settings or known_hosts. Raises InvalidRequest when it is not known."""
-        from cloudgpu.providers.ssh.client import host_key
-
         known = self._other_names.get(item.zone) or self._hosts.get(self._called.get(item.zone, item.zone))
-        return host_key(known or self._offered(item))
+        return client.host_key(known or self._offered(item))
 
     def launch(self, attempt: Attempt, *, deadline: datetime) -> Instance:
         """Make the machine on the host and start its agent; the same token returns the same machine.
@@ -172,7 +168,7 @@ class SshProvider:
         left = (deadline - self._clock()).total_seconds()
         try:
             answer = self._ask(host, "launch", launch_body(host, attempt), timeout=max(1.0, min(75.0, left)))
-        except (LoginUnsure, ProviderUnavailable) as error:
+        except (client.LoginUnsure, ProviderUnavailable) as error:
             raise LaunchUncertain(error.message, field=error.field, value=error.value, next=error.next) from error
         return self._instance(host, answer["machine"])
 
@@ -260,14 +256,12 @@ class SshProvider:
     @contextmanager
     def _waiting(self, host: Host) -> Iterator[None]:
         """Remember a host that is waited for in vain; one that refuses at once costs nobody time."""
-        from cloudgpu.providers.ssh.client import settled_later
-
         begun = self._patience.now()
         try:
             yield
         except CloudgpuError as error:
             if self._patience.now() - begun >= self._patience.connect:
-                self._remember(host, settled_later(error))
+                self._remember(host, client.settled_later(error))
             raise
         self._silent.pop(host.name, None)
 
@@ -307,9 +301,7 @@ class SshProvider:
         return translate.writes(name, template=template)
 
     def _instance(self, host: Host, said: Mapping[str, Any], gpus_now: tuple[str, ...] = ()) -> Instance:
-        from cloudgpu.providers.ssh.client import address
-
-        return translate.instance(self.account, host, address(host), said, gpus_now)
+        return translate.instance(self.account, host, client.address(host), said, gpus_now)
 
     def _offered(self, item: Available) -> Host:
         host = self._hosts.get(item.zone)
@@ -345,12 +337,10 @@ class SshProvider:
         return host
 
     def _ask(self, host: Host, verb: str, body: dict[str, Any], *, timeout: float = 75.0) -> dict[str, Any]:
-        from cloudgpu.providers.ssh.client import ask, settled_later
-
         try:
-            answer = ask(host, verb, body, timeout=timeout)
+            answer = client.ask(host, verb, body, timeout=timeout)
         except Unreachable as error:
-            raise settled_later(error) from error
+            raise client.settled_later(error) from error
         self._heard(host, answer)
         return answer
 
@@ -359,9 +349,7 @@ class SshProvider:
 
         Raises ProviderUnavailable where that is another one than before: what it says is not about the same machines.
         """
-        from cloudgpu.providers.ssh.client import address, host_key
-
-        found = translate.identity(host, address(host).user, host_key(host), answer["here"])
+        found = translate.identity(host, client.address(host).user, client.host_key(host), answer["here"])
         before = self._identities.get(host.name)
         self._identities[host.name] = found
         if before is not None and before.id != found.id:

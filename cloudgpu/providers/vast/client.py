@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
 from cloudgpu.errors import CloudgpuError, ProviderUnavailable
-from cloudgpu.providers.patience import Patience
 from cloudgpu.providers.rest.client import Answer, Place, RestClient
 from cloudgpu.providers.rest.once import SendOnce
+from cloudgpu.providers.shared.account import CloudAccount
 from cloudgpu.providers.vast.errors import refusal_of
 from cloudgpu.providers.vast.options import API, VARIABLE, api_key, endpoint, key_place, vast_options
 
@@ -36,20 +36,18 @@ class Paid(NamedTuple):
     per_hour: str
 
 
-class Vast:
+class Vast(CloudAccount):
     """One account. `asked` are prices an hour of offers that were seen, in decimal text; `paid` those of contracts."""
 
     def __init__(self, settings: ProviderSettings) -> None:
-        self.account = settings.account
+        super().__init__(settings)
         self.options = vast_options(settings.account, settings.options)
-        self.clock, self.notify, self.pause = settings.clock, settings.notify, settings.pause
         self.base = endpoint()
         self.once = SendOnce(settings.home, settings.clock)
         self.asked: dict[Key, str] = {}
         self.paid: dict[str, Paid] = {}  # by the contract's id
         self.ends: dict[str, datetime | None] = {}  # when its host leaves, by the contract's id
         self.identity: AccountIdentity | None = None
-        self.patience = Patience(settings.patience)
         place = Place(
             cloud=CLOUD,
             kind=KIND,
@@ -75,8 +73,7 @@ class Vast:
         """Send a call and return the object that it answers. Raises as `RestClient.call`."""
         answer = self.client.call(method, path, action=action, query=query, body=body, again=again)
         if not isinstance(answer.data, dict):
-            message = f"{CLOUD} answered {action} with something that is not an object."
-            raise ProviderUnavailable(message, field="provider", value=KIND, next="Try again in a minute.")
+            raise unreadable(f"answered {action} with something that is not an object")
         if answer.data.get("success") is False:  # a refusal under a status that says otherwise
             raise self._refused(Answer(answer.status, answer.headers, answer.data))
         return answer.data
@@ -108,3 +105,8 @@ class Vast:
 
 def _not_there(status: int) -> ProviderUnavailable:
     return ProviderUnavailable(f"The log is not there yet ({status}).", field="provider", next="Try again in a minute.")
+
+
+def unreadable(says: str) -> ProviderUnavailable:
+    """Return the error for an answer that is not what vast.ai's OpenAPI files say; `says` is what vast.ai did."""
+    return ProviderUnavailable(f"{CLOUD} {says}.", field="provider", value=KIND, next="Try again in a minute.")

@@ -1,21 +1,24 @@
-"""Looks at contracts, and stops, starts, tags and destroys them. A contract's id is its number at vast.ai."""
+"""Looks at contracts, and stops, starts, tags, prices and destroys them. A contract's id is its number at vast.ai.
+
+A contract costs what it was made at, whatever its host asks now.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.model.instances import NEVER_RAN, TAG_ID, TAG_RENEW_UNTIL, Address, Instance, Listing, State
-from cloudgpu.core.model.offers import Market
+from cloudgpu.core.model.offers import Available, Basis, Market, Price
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InstanceNotFound, InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.machine.container_start import TAGS
 from cloudgpu.providers.vast import market, request
-from cloudgpu.providers.vast.client import CLOUD, KIND, Paid
+from cloudgpu.providers.vast.client import CLOUD, KIND, Paid, unreadable
 from cloudgpu.providers.vast.gpus import accelerator, type_name
 from cloudgpu.providers.vast.request import LABEL
 
@@ -41,8 +44,7 @@ def raw(vast: Vast, id: str) -> Raw:  # noqa: A002
     number = number_of(id)
     said = vast.ask("GET", f"/api/v0/instances/{number}/", "get")
     if "instances" not in said:
-        message = f"{CLOUD} answered a look at {id} without saying whether it exists."
-        raise ProviderUnavailable(message, field="provider", value=KIND, next="Try again in a minute.")
+        raise unreadable(f"answered a look at {id} without saying whether it exists")
     found = said["instances"]
     if found is None:
         raise InstanceNotFound(f"{CLOUD} has no contract {id}.", field="instance", value=id)
@@ -68,8 +70,7 @@ def pages(vast: Vast, filters: Mapping[str, Any] | None = None) -> Iterator[Raw]
         said = vast.ask("GET", "/api/v1/instances/", "list", query=query)
         found = said.get("instances")
         if not isinstance(found, list):
-            message = f"{CLOUD} answered a listing without contracts in it."
-            raise ProviderUnavailable(message, field="provider", value=KIND, next="Try again in a minute.")
+            raise unreadable("answered a listing without contracts in it")
         yield from (_identified(one) for one in found)
         token = said.get("next_token")
         if token is None:
@@ -266,8 +267,7 @@ def _identified(found: Any) -> Raw:
     """Return what a listing has of a contract; raise ProviderUnavailable where that is none."""
     if isinstance(found, dict) and found.get("id") is not None:
         return found
-    message = f"{CLOUD} answered a listing with something that is not a contract."
-    raise ProviderUnavailable(message, field="provider", value=KIND, next="Try again in a minute.")
+    raise unreadable("answered a listing with something that is not a contract")
 
 
 def _checked(found: Any, id: str | None = None) -> Raw:  # noqa: A002
@@ -275,9 +275,52 @@ def _checked(found: Any, id: str | None = None) -> Raw:  # noqa: A002
     whole = isinstance(found, dict) and all(found.get(name) is not None for name in ("id", "machine_id", "gpu_name"))
     if whole and id in (None, str(found["id"])):
         return dict(found)
-    message = f"{CLOUD} answered with a contract that is not whole, or another one than was asked for."
-    raise ProviderUnavailable(message, field="provider", value=KIND, next="Try again in a minute.")
+    raise unreadable("answered with a contract that is not whole, or another one than was asked for")
 
 
 def _time(seconds: object) -> datetime | None:
     return datetime.fromtimestamp(float(seconds), UTC) if isinstance(seconds, int | float) and seconds > 0 else None
+
+
+def prices(vast: Vast, offers: Sequence[Available]) -> list[Price | None]:
+    """Return one price an hour per item, without its storage: of a contract its own, of an offer what is asked.
+
+    One call per contract that was not looked at yet, and one per market for offers that were not seen.
+    """
+    for item in offers:
+        if item.machine is not None and item.machine not in vast.paid:
+            _look_at(vast, item.machine)
+    missing = [item for item in offers if _paid(vast, item) is None and _key(item) not in vast.asked]
+    for where in dict.fromkeys(item.market for item in missing):
+        hosts = sorted({market.machine_of(item.zone) for item in missing if item.market is where})
+        market.search(vast, where, {"machine_id": {"in": hosts}})
+    return [_price(vast, item) for item in offers]
+
+
+def _look_at(vast: Vast, contract: str) -> None:
+    """Look at a contract, so that its price is known; one that is gone has none."""
+    try:
+        get(vast, contract)
+    except InstanceNotFound:
+        return
+
+
+def _key(item: Available) -> tuple[str, str, str]:
+    return item.zone, item.instance_type, str(item.market)
+
+
+def _paid(vast: Vast, item: Available) -> str | None:
+    """Return what the contract of an item costs; None for an offer, and for another market than the contract's."""
+    found = vast.paid.get(item.machine or "")
+    return None if found is None or found.market is not item.market else found.per_hour
+
+
+def _price(vast: Vast, item: Available) -> Price | None:
+    paid = _paid(vast, item)
+    found = paid or vast.asked.get(_key(item))
+    if found is None:
+        return None
+    whose = "offer" if paid is None else "contract"
+    says = "what is bid for it" if item.market is Market.SPOT else "dph_base"
+    source = f"vast.ai's own {whose} ({says}), without storage and traffic"
+    return Price(Money.usd(found), source, vast.clock(), Basis.ASKED)

@@ -20,13 +20,13 @@ from cloudgpu.core.model.account import Region
 from cloudgpu.core.model.offers import Availability, Available, Basis, Market, Requirements, TrafficPrices, Trust
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.providers.vast.client import CLOUD, KIND
+from cloudgpu.providers.vast.client import CLOUD, KIND, Vast
 from cloudgpu.providers.vast.gpus import accelerator, names_of, type_name
 from cloudgpu.providers.vast.options import API, COUNTRY
 
 if TYPE_CHECKING:
     from cloudgpu.providers.base import ProviderSettings
-    from cloudgpu.providers.vast.client import Key, Vast
+    from cloudgpu.providers.vast.client import Key
 
 Ask = Mapping[str, Any]
 LIMIT = 1000  # offers of one search: the market has a few thousand
@@ -74,7 +74,6 @@ def price_list(settings: ProviderSettings) -> PriceList:
     Apart for all of them, and for those in data centres. Raises what the calls raise.
     """
     from cloudgpu.catalog import types
-    from cloudgpu.providers.vast.client import Vast
 
     vast, known = Vast(settings), types(KIND)
     found: dict[RowKey, list[Decimal]] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from cloudgpu.core.model.account import Credit, Region
 from cloudgpu.core.model.identity import AccountIdentity
@@ -14,7 +15,16 @@ from cloudgpu.core.policies.guards import Agent, Safeguards
 from cloudgpu.providers.abilities import PlacementConstraint, Resolved
 from cloudgpu.providers.account_abilities import Finding, Login
 from cloudgpu.providers.base import ProviderSettings, TokenRule
+from cloudgpu.providers.registry import lazily
 from cloudgpu.providers.vast.client import KIND, Vast
+
+if TYPE_CHECKING:
+    from cloudgpu.providers.vast import account, launch, machines, market
+    from cloudgpu.providers.vast import request as calls
+else:  # each is loaded by the first method that uses it
+    account, launch, machines, market, calls = lazily(
+        "cloudgpu.providers.vast", "account launch machines market request"
+    )
 
 
 def make(settings: ProviderSettings) -> VastProvider:
@@ -47,108 +57,72 @@ class VastProvider:
 
     def identity(self, region: str | None = None) -> AccountIdentity:  # noqa: ARG002  (one account, all its hosts)
         """Return the user's number at vast.ai. Asked once, and kept."""
-        from cloudgpu.providers.vast import account
-
         return account.identity(self._vast)
 
     def available(self, requirements: Requirements) -> Availability:
         """Return what hosts offer now of what fits, the cheapest of each machine and number of GPUs."""
-        from cloudgpu.providers.vast import market
-
         return market.available(self._vast, requirements)
 
     def prices(self, offers: Sequence[Available]) -> Sequence[Price | None]:
         """Return one price per offer, or per machine its own, without storage and traffic, which are priced apart."""
-        from cloudgpu.providers.vast import prices
-
-        return prices.prices(self._vast, offers)
+        return machines.prices(self._vast, offers)
 
     def leaves_at(self, id: str) -> datetime | None:  # noqa: A002
         """Return when the contract's host leaves vast.ai, by the last look at it."""
-        from cloudgpu.providers.vast import machines
-
         return machines.leaves_at(self._vast, id)
 
     def regions(self) -> Sequence[Region]:
         """Return the countries in which hosts offer something now; one address answers for all."""
-        from cloudgpu.providers.vast import market
-
         return market.regions(self._vast)
 
     def placement_constraint(self, setup: Setup, requirements: Requirements) -> PlacementConstraint:
         """Return that nothing ties a launch to a place; refuse an image without its tag, and volumes."""
-        from cloudgpu.providers.vast import request
-
-        return request.constraint(self._vast, setup, requirements)
+        return calls.constraint(self._vast, setup, requirements)
 
     def resolve(self, request: LaunchRequest, item: Available) -> Resolved:
         """Look up the offer again: its number, its prices, when it ends. Reads only."""
-        from cloudgpu.providers.vast import request as calls
-
         return calls.resolve(self._vast, request, item)
 
     def launch(self, attempt: Attempt, *, deadline: datetime) -> Instance:
         """Rent the offer of an attempt, or return the machine that its token has made already."""
-        from cloudgpu.providers.vast import launch
-
         return launch.launch(self._vast, attempt, deadline=deadline)
 
     def get(self, id: str) -> Instance:  # noqa: A002
         """Return the machine now; raise InstanceNotFound when vast.ai has none."""
-        from cloudgpu.providers.vast import machines
-
         return machines.get(self._vast, id)
 
     def list(self) -> Listing:
         """Return every contract with a cloudgpu-id tag, page by page."""
-        from cloudgpu.providers.vast import machines
-
         return machines.listed(self._vast)
 
     def terminate(self, id: str) -> None:  # noqa: A002
         """Ask to destroy the contract and its disk; an unknown id is no error."""
-        from cloudgpu.providers.vast import machines
-
         machines.terminate(self._vast, id)
 
     def stop(self, id: str) -> None:  # noqa: A002
         """Ask to stop the container; its disk stays on its host, and costs on."""
-        from cloudgpu.providers.vast import machines
-
         machines.stop(self._vast, id)
 
     def start(self, id: str) -> None:  # noqa: A002
         """Ask to start a stopped container, which waits until GPUs of its host are free."""
-        from cloudgpu.providers.vast import machines
-
         machines.start(self._vast, id)
 
     def tag(self, id: str, tags: Mapping[str, str]) -> None:  # noqa: A002
         """Set these tags in the contract's label; leave every other alone."""
-        from cloudgpu.providers.vast import machines
-
         machines.tag(self._vast, id, tags)
 
     def host_keys(self, id: str) -> Sequence[str]:  # noqa: A002
         """Return the host key that the container has said in its log; none yet while it starts."""
-        from cloudgpu.providers.vast import account
-
         return account.host_keys(self._vast, id)
 
     def login(self) -> Login:
         """Return what the credential is: an API key, which lasts until it is taken back. Asks nobody."""
-        from cloudgpu.providers.vast import account
-
         return account.login(self._vast)
 
     def credit(self) -> Credit:
         """Return what is left of what was paid in."""
-        from cloudgpu.providers.vast import account
-
         return account.credit(self._vast)
 
     def findings(self, region: str | None = None) -> Sequence[Finding]:  # noqa: ARG002  (one account, all its hosts)
         """Return what was looked at in the account: whose the key is."""
-        from cloudgpu.providers.vast import account
-
         return account.findings(self._vast)

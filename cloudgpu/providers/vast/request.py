@@ -57,10 +57,6 @@ class Call:
     base: str
     host_key: str = "reads"
 
-    def to_json(self) -> dict[str, Any]:
-        """Return it as it is saved."""
-        return asdict(self)
-
 
 def constraint(vast: Vast, setup: Setup, requirements: Requirements) -> PlacementConstraint:
     """Return that a setup pins a launch to no place. Raises InvalidRequest for what vast.ai does not have."""
@@ -105,7 +101,7 @@ def resolve(vast: Vast, request: LaunchRequest, item: Available) -> Resolved:
     stored = AttachedResource(
         f"disk of {disk} GB on its host", STORED_AS, disk, while_stopped=True, rate=_rate(vast, ask, disk)
     )
-    return Resolved(call.to_json(), (stored,), (), (*said, *_remarks(vast, request, item, ask)))
+    return Resolved(asdict(call), (stored,), (), (*said, *_remarks(vast, request, item, ask)))
 
 
 def _check_place(request: LaunchRequest) -> None:

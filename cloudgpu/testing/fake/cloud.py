@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import Concatenate, ParamSpec, TypeVar
 
 from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.model.instances import TAG_RENEW_UNTIL, Address, State
@@ -28,6 +29,9 @@ from cloudgpu.testing.fake.settings import read_options
 from cloudgpu.testing.fake.store import Cloud, Fault, FileStore, MemoryStore, Store
 
 Ordered = CloudgpuError | Callable[[], CloudgpuError | None]
+Asked = ParamSpec("Asked")
+Answer = TypeVar("Answer")
+Fake = TypeVar("Fake", bound="FaultyCloud")
 
 
 class FaultyCloud:
@@ -196,6 +200,17 @@ class FaultyCloud:
     def _forgotten(self, machine: FakeMachine) -> bool:
         now = phase(machine, self.clock(), self.options.pace)
         return now.state is State.TERMINATED and self.clock() >= now.since + timedelta(seconds=self.options.keep_s)
+
+
+def counted(method: Callable[Concatenate[Fake, Cloud, Asked], Answer]) -> Callable[Concatenate[Fake, Asked], Answer]:
+    """Return a method as callers see it, who give no cloud: each call is counted, and fails where that was ordered."""
+
+    def called(self: Fake, /, *args: Asked.args, **more: Asked.kwargs) -> Answer:
+        with self._call(method.__name__) as cloud:
+            return method(self, cloud, *args, **more)
+
+    called.__name__, called.__doc__ = method.__name__, method.__doc__
+    return called
 
 
 def refused(field: str, value: str, message: str, hint: str | None = None) -> InvalidRequest:

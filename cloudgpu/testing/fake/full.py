@@ -19,6 +19,7 @@ from cloudgpu.providers.abilities import Remains, Resolved
 from cloudgpu.providers.account_abilities import Finding
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.testing.fake import limits
+from cloudgpu.testing.fake.cloud import counted
 from cloudgpu.testing.fake.machines import FakeMachine
 from cloudgpu.testing.fake.market import offered
 from cloudgpu.testing.fake.provider import FakeProvider, ReachableFakeProvider
@@ -56,50 +57,50 @@ class FullFakeProvider(ReachableFakeProvider):
         source = f"{item.instance_type} drew {watts} W on average over {duration_text(over)}"
         return Price(Money.usd(watts / 10_000), source, self.clock(), Basis.MEASURED)
 
-    def placement_scores(self, items: Sequence[Available]) -> Sequence[int | None]:
+    @counted
+    def placement_scores(self, cloud: Cloud, items: Sequence[Available]) -> Sequence[int | None]:
         """Return 9 for a spot item that can be had now, and 1 for one without capacity."""
-        with self._call("placement_scores") as cloud:
-            kinds = [item.instance_type for item in items][:1]
-            meant = [item.market is Market.SPOT and item.instance_type in kinds for item in items]
-            scores = [1 if item.zone in cloud.exhausted else 9 for item in items]
-            return [score if known else None for score, known in zip(scores, meant, strict=True)]
+        kinds = [item.instance_type for item in items][:1]
+        meant = [item.market is Market.SPOT and item.instance_type in kinds for item in items]
+        scores = [1 if item.zone in cloud.exhausted else 9 for item in items]
+        return [score if known else None for score, known in zip(scores, meant, strict=True)]
 
-    def host_keys(self, id: str) -> Sequence[str]:  # noqa: A002
+    @counted
+    def host_keys(self, cloud: Cloud, id: str) -> Sequence[str]:  # noqa: A002
         """Return what the machine has said of its host keys (`say_host_key`)."""
-        with self._call("host_keys") as cloud:
-            machine = self._living(cloud, id)
-            runs = self._state(machine) is State.RUNNING
-            return tuple(cloud.host_keys.get(machine.id, ())) if runs else ()
+        machine = self._living(cloud, id)
+        runs = self._state(machine) is State.RUNNING
+        return tuple(cloud.host_keys.get(machine.id, ())) if runs else ()
 
     def say_host_key(self, id: str, line: str) -> None:  # noqa: A002
         """Let a machine say one of its host keys, as its image does at the first boot."""
         with self._store.open() as cloud:
             cloud.host_keys.setdefault(self._living(cloud, id).id, []).append(line)
 
-    def leaves_at(self, id: str) -> datetime | None:  # noqa: A002
+    @counted
+    def leaves_at(self, cloud: Cloud, id: str) -> datetime | None:  # noqa: A002
         """Return when the machine's computer leaves (`let_leave`)."""
-        with self._call("leaves_at") as cloud:
-            return dict(self._leaves).get(self._found(cloud, id).id)
+        return dict(self._leaves).get(self._found(cloud, id).id)
 
     def let_leave(self, id: str, at: datetime) -> None:  # noqa: A002
         """Let the machine's computer leave at this time, as long as this value lives."""
         self._leaves = (*self._leaves, (id, at))
 
-    def findings(self, region: str | None = None) -> Sequence[Finding]:
+    @counted
+    def findings(self, cloud: Cloud, region: str | None = None) -> Sequence[Finding]:
         """Return how many methods the credential may not call."""
-        with self._call("findings") as cloud:
-            if region is not None:
-                limits.check_region(region)
-            return (_denials(cloud),)
+        if region is not None:
+            limits.check_region(region)
+        return (_denials(cloud),)
 
     def ssh_sources(self) -> Sequence[str]:
         """Return the networks that were named last; at first everybody's."""
         return self._ssh_sources
 
-    def narrow_ssh(self, cidrs: Sequence[str]) -> None:
+    @counted
+    def narrow_ssh(self, _cloud: Cloud, cidrs: Sequence[str]) -> None:
         """Keep these networks in place of those before, as long as this value lives."""
-        with self._call("narrow_ssh"):
-            self._ssh_sources = tuple(cidrs)
+        self._ssh_sources = tuple(cidrs)
 
     def is_registered(self) -> bool:
         """Return true: the account is known by what the cloud itself calls it."""
@@ -117,11 +118,11 @@ class FullFakeProvider(ReachableFakeProvider):
         """Return nothing: nobody works on these machines."""
         return None
 
-    def processes(self, id: str) -> Sequence[Process] | None:  # noqa: A002
+    @counted
+    def processes(self, cloud: Cloud, id: str) -> Sequence[Process] | None:  # noqa: A002
         """Return nothing: these machines have none."""
-        with self._call("processes") as cloud:
-            self._living(cloud, id)
-            return ()
+        self._living(cloud, id)
+        return ()
 
     def _shown(self, machine: FakeMachine) -> Instance:
         return replace(super()._shown(machine), last_active=None)
@@ -130,11 +131,11 @@ class FullFakeProvider(ReachableFakeProvider):
 class PrepaidFakeProvider(FakeProvider):
     """Its credit is that of the setting `credit` until `set_credit`; it says what its running machines cost an hour."""
 
-    def credit(self) -> Credit:
+    @counted
+    def credit(self, cloud: Cloud) -> Credit:
         """Return what is left; nothing is taken from it as time goes by."""
-        with self._call("credit") as cloud:
-            left = Money(cloud.credit) if cloud.credit is not None else Money.usd(str(self.options.credit))
-            return Credit(left, self.clock(), self._spends(cloud), PAGE)
+        left = Money(cloud.credit) if cloud.credit is not None else Money.usd(str(self.options.credit))
+        return Credit(left, self.clock(), self._spends(cloud), PAGE)
 
     def set_credit(self, usd: str) -> None:
         """Let so much be left."""

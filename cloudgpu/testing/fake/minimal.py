@@ -15,7 +15,7 @@ from cloudgpu.core.policies.guards import Agent, Safeguards
 from cloudgpu.core.values.naming import digest
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.base import ProviderSettings, TokenRule
-from cloudgpu.testing.fake.cloud import FaultyCloud, check_tags, no_capacity, refused
+from cloudgpu.testing.fake.cloud import FaultyCloud, check_tags, counted, no_capacity, refused
 from cloudgpu.testing.fake.machines import ALLOCATED, FakeMachine, phase
 from cloudgpu.testing.fake.market import offered
 from cloudgpu.testing.fake.store import Cloud
@@ -50,40 +50,40 @@ class MinimalFakeProvider(FaultyCloud):
                 self._identity = AccountIdentity("fake account", self.place, f"fake account {Path(self.place).stem}")
         return self._identity
 
-    def available(self, requirements: Requirements) -> Availability:
+    @counted
+    def available(self, cloud: Cloud, requirements: Requirements) -> Availability:
         """Return what the fake cloud sells of it, where there is capacity."""
-        with self._call("available") as cloud:
-            sold = offered(self.account, requirements, self.options.trust)
-            there = (item for item in sold if item.zone not in cloud.exhausted)
-            return Availability(tuple(replace(item, traffic=self.options.traffic) for item in there))
+        sold = offered(self.account, requirements, self.options.trust)
+        there = (item for item in sold if item.zone not in cloud.exhausted)
+        return Availability(tuple(replace(item, traffic=self.options.traffic) for item in there))
 
-    def launch(self, attempt: Attempt, *, deadline: datetime) -> Instance:  # noqa: ARG002  (it answers at once)
+    @counted
+    def launch(self, cloud: Cloud, attempt: Attempt, *, deadline: datetime) -> Instance:  # noqa: ARG002  (it answers at once)
         """Make the machine, or return the one that this token has made."""
-        with self._call("launch") as cloud:
-            machine = self._made_before(cloud, attempt)
-            if machine is None:
-                self._check(cloud, attempt)
-                machine = self._make(cloud, attempt)
-            return self._shown(machine)
+        machine = self._made_before(cloud, attempt)
+        if machine is None:
+            self._check(cloud, attempt)
+            machine = self._make(cloud, attempt)
+        return self._shown(machine)
 
-    def get(self, id: str) -> Instance:  # noqa: A002
+    @counted
+    def get(self, cloud: Cloud, id: str) -> Instance:  # noqa: A002
         """Return the machine now."""
-        with self._call("get") as cloud:
-            return self._shown(self._found(cloud, id))
+        return self._shown(self._found(cloud, id))
 
-    def list(self) -> Listing:
+    @counted
+    def list(self, cloud: Cloud) -> Listing:
         """Return every machine of the scopes that answer."""
-        with self._call("list") as cloud:
-            hidden = self._hidden(cloud)
-            seen = (machine for machine in cloud.machines.values() if self._listed(machine, hidden))
-            return Listing(tuple(self._shown(machine) for machine in seen), self._silent(cloud))
+        hidden = self._hidden(cloud)
+        seen = (machine for machine in cloud.machines.values() if self._listed(machine, hidden))
+        return Listing(tuple(self._shown(machine) for machine in seen), self._silent(cloud))
 
-    def terminate(self, id: str) -> None:  # noqa: A002
+    @counted
+    def terminate(self, cloud: Cloud, id: str) -> None:  # noqa: A002
         """Ask to end the machine."""
-        with self._call("terminate") as cloud:
-            machine = cloud.machines.get(id)
-            if machine and machine.requested is not State.TERMINATED and self._state(machine) is not State.TERMINATED:
-                self._set(cloud, machine, requested=State.TERMINATED)
+        machine = cloud.machines.get(id)
+        if machine and machine.requested is not State.TERMINATED and self._state(machine) is not State.TERMINATED:
+            self._set(cloud, machine, requested=State.TERMINATED)
 
     def _listed(self, machine: FakeMachine, hidden: set[str]) -> bool:
         lag = timedelta(seconds=self.options.lag_s)

@@ -22,7 +22,7 @@ from cloudgpu.testing.fake import disks, images, limits, timers
 from cloudgpu.testing.fake import limits as spot
 from cloudgpu.testing.fake import lookups as looks
 from cloudgpu.testing.fake import lookups as orphans
-from cloudgpu.testing.fake.cloud import check_tags, no_capacity, refused
+from cloudgpu.testing.fake.cloud import check_tags, counted, no_capacity, refused
 from cloudgpu.testing.fake.machines import ALLOCATED, FakeMachine, timer
 from cloudgpu.testing.fake.market import REGIONS, usd_per_hour
 from cloudgpu.testing.fake.resources import FakeResource, shown
@@ -44,15 +44,15 @@ class FakeProvider(TogetherFakeProvider):
         lacks = "HasTimer" in self.options.lacks
         return Safeguards(Agent(self.options.agent), Timer.NONE if lacks else Timer.CLOUD)
 
-    def terminate(self, id: str) -> None:  # noqa: A002
+    @counted
+    def terminate(self, cloud: Cloud, id: str) -> None:  # noqa: A002
         """Ask to end the machine, and its system disk with it."""
-        with self._call("terminate") as cloud:
-            self._end(cloud, id, disk_stays=False)
+        self._end(cloud, id, disk_stays=False)
 
-    def stop(self, id: str) -> None:  # noqa: A002
+    @counted
+    def stop(self, cloud: Cloud, id: str) -> None:  # noqa: A002
         """Ask to stop; a one-time spot machine cannot be stopped."""
-        with self._call("stop") as cloud:
-            self._stop(cloud, id)
+        self._stop(cloud, id)
 
     def stop_many(self, ids: Sequence[str]) -> Mapping[str, CloudgpuError]:
         """Ask to stop these; return why not, for those that cannot be."""
@@ -63,48 +63,48 @@ class FakeProvider(TogetherFakeProvider):
         found, faults = self._many("get_many", ids, lambda cloud, id_: self._shown(self._found(cloud, id_)))
         return {**found, **faults}
 
-    def start(self, id: str) -> None:  # noqa: A002
+    @counted
+    def start(self, cloud: Cloud, id: str) -> None:  # noqa: A002
         """Ask to start a stopped machine."""
-        with self._call("start") as cloud:
-            machine = self._living(cloud, id)
-            if machine.requested is State.RUNNING:
-                return
-            if self._state(machine) is State.STOPPING:
-                raise refused("id", id, f"the machine {id} is still stopping", "start it when it has stopped")
-            if machine.zone in cloud.exhausted or self._left(cloud, machine.zone) < 1:
-                raise no_capacity(machine.instance_type, machine.zone)
-            self._set(cloud, machine, requested=State.RUNNING)
-            if self.options.timer == timers.FIXED:
-                timers.fix(cloud, machine, self.clock())
+        machine = self._living(cloud, id)
+        if machine.requested is State.RUNNING:
+            return
+        if self._state(machine) is State.STOPPING:
+            raise refused("id", id, f"the machine {id} is still stopping", "start it when it has stopped")
+        if machine.zone in cloud.exhausted or self._left(cloud, machine.zone) < 1:
+            raise no_capacity(machine.instance_type, machine.zone)
+        self._set(cloud, machine, requested=State.RUNNING)
+        if self.options.timer == timers.FIXED:
+            timers.fix(cloud, machine, self.clock())
 
-    def tag(self, id: str, tags: Mapping[str, str]) -> None:  # noqa: A002
+    @counted
+    def tag(self, cloud: Cloud, id: str, tags: Mapping[str, str]) -> None:  # noqa: A002
         """Set these tags and leave the others alone."""
-        with self._call("tag") as cloud:
-            machine = self._living(cloud, id)
-            check_tags(tags)
-            self._set(cloud, machine, tags={**machine.tags, **tags})
+        machine = self._living(cloud, id)
+        check_tags(tags)
+        self._set(cloud, machine, tags={**machine.tags, **tags})
 
-    def prices(self, offers: Sequence[Available]) -> Sequence[Price | None]:
+    @counted
+    def prices(self, cloud: Cloud, offers: Sequence[Available]) -> Sequence[Price | None]:
         """Return the made-up prices."""
-        with self._call("prices") as cloud:
-            return [self._price(cloud, item) for item in offers]
+        return [self._price(cloud, item) for item in offers]
 
-    def price_history(self, items: Sequence[Available], since: datetime) -> Sequence[Sequence[Price]]:
+    @counted
+    def price_history(self, cloud: Cloud, items: Sequence[Available], since: datetime) -> Sequence[Sequence[Price]]:
         """Return the made-up spot prices since then."""
-        with self._call("price_history") as cloud:
-            prices, now = self.options.prices or {}, self.clock()
-            return [spot.since(spot.history(cloud, item, prices, now), since) for item in items]
+        prices, now = self.options.prices or {}, self.clock()
+        return [spot.since(spot.history(cloud, item, prices, now), since) for item in items]
 
     def set_spot_price(self, instance_type: str, zone: str, usd: str, at: datetime | None = None) -> None:
         """Let a spot machine of this type cost so many USD an hour in this zone, from `at` (now, for None) on."""
         with self._store.open() as cloud:
             spot.set_price(cloud, instance_type, zone, usd, at or self.clock())
 
-    def timer(self, id: str) -> datetime | None:  # noqa: A002
+    @counted
+    def timer(self, cloud: Cloud, id: str) -> datetime | None:  # noqa: A002
         """Return when the cloud ends the machine by itself: its renew-until tag, or a timer of its own."""
-        with self._call("timer") as cloud:
-            machine = self._living(cloud, id)
-            return timer(machine) if machine.by_tag else timers.fires(cloud, id)
+        machine = self._living(cloud, id)
+        return timer(machine) if machine.by_tag else timers.fires(cloud, id)
 
     def no_timer(self) -> str:
         """Return why there are no timers of their own, where `timer` of the settings says so."""
@@ -117,197 +117,201 @@ class FakeProvider(TogetherFakeProvider):
         with self._call("timer_limit") as cloud:
             return timers.fires(cloud, self._living(cloud, id).id)
 
-    def set_timer(self, id: str, at: datetime, *, does: TimerAction | None = None) -> bool:  # noqa: A002
+    @counted
+    def set_timer(self, cloud: Cloud, id: str, at: datetime, *, does: TimerAction | None = None) -> bool:  # noqa: A002
         """Set or move a timer of its own; one that was fixed at launch stays where it is."""
-        with self._call("set_timer") as cloud:
-            machine = self._living(cloud, id)
-            if self.no_timer():
-                raise refused("timer", id, self.no_timer(), "set timer = 'moves' for the account")
-            if self.options.timer == timers.FIXED:
-                timers.check_fixed(cloud, machine, at)
-                return False
-            timers.set_timer(cloud, machine, at, self.clock(), does)
-            return True
+        machine = self._living(cloud, id)
+        if self.no_timer():
+            raise refused("timer", id, self.no_timer(), "set timer = 'moves' for the account")
+        if self.options.timer == timers.FIXED:
+            timers.check_fixed(cloud, machine, at)
+            return False
+        timers.set_timer(cloud, machine, at, self.clock(), does)
+        return True
 
-    def drop_timer(self, id: str) -> None:  # noqa: A002
+    @counted
+    def drop_timer(self, cloud: Cloud, id: str) -> None:  # noqa: A002
         """Take a timer away that is a thing of its own."""
-        with self._call("drop_timer") as cloud:
-            if self.options.timer != timers.FIXED:
-                cloud.timers.pop(id, None)
+        if self.options.timer != timers.FIXED:
+            cloud.timers.pop(id, None)
 
-    def timers(self, region: str | None = None, *, of: Collection[str] | None = None) -> Mapping[str, datetime]:
+    @counted
+    def timers(
+        self, cloud: Cloud, region: str | None = None, *, of: Collection[str] | None = None
+    ) -> Mapping[str, datetime]:
         """Return when each timer fires."""
-        with self._call("timers") as cloud:
-            asked = {region} if region else set(REGIONS)
-            silent = asked & self._hidden(cloud)
-            if silent:
-                message = f"{min(silent)} did not answer: it was hidden by the test"
-                raise ProviderUnavailable(message, field="provider", value=min(silent))
-            wanted = cloud.timers if of is None else of
-            there = {id_ for id_ in cloud.timers if id_ in wanted and cloud.machines[id_].region in asked}
-            return {id_: from_iso(cloud.timers[id_][0]) for id_ in there}
+        asked = {region} if region else set(REGIONS)
+        silent = asked & self._hidden(cloud)
+        if silent:
+            message = f"{min(silent)} did not answer: it was hidden by the test"
+            raise ProviderUnavailable(message, field="provider", value=min(silent))
+        wanted = cloud.timers if of is None else of
+        there = {id_ for id_ in cloud.timers if id_ in wanted and cloud.machines[id_].region in asked}
+        return {id_: from_iso(cloud.timers[id_][0]) for id_ in there}
 
-    def interrupt(self, id: str) -> datetime:  # noqa: A002
+    @counted
+    def interrupt(self, cloud: Cloud, id: str) -> datetime:  # noqa: A002
         """Give a spot machine its notice; return when it is taken."""
-        with self._call("interrupt") as cloud:
-            machine = self._living(cloud, id)
-            if machine.market is not Market.SPOT:
-                raise refused("id", id, "only a spot machine can be interrupted")
-            at = machine.taken_at or self.clock() + timedelta(seconds=self.options.notice_s)
-            self._set(cloud, machine, taken_at=at)
-            return at
+        machine = self._living(cloud, id)
+        if machine.market is not Market.SPOT:
+            raise refused("id", id, "only a spot machine can be interrupted")
+        at = machine.taken_at or self.clock() + timedelta(seconds=self.options.notice_s)
+        self._set(cloud, machine, taken_at=at)
+        return at
 
     def host_key(self, item: Available) -> str | None:  # noqa: ARG002  (all machines of this cloud alike)
         """Return the key that the settings give every machine; without one, machines take the launch's."""
         return self.options.host_key
 
-    def placement_constraint(self, setup: Setup, requirements: Requirements) -> PlacementConstraint:
+    @counted
+    def placement_constraint(self, cloud: Cloud, setup: Setup, requirements: Requirements) -> PlacementConstraint:
         """Return where the image or the volume of a setup lies."""
-        with self._call("placement_constraint") as cloud:
-            return looks.placement_constraint(cloud, setup, requirements, self.ledger)
+        return looks.placement_constraint(cloud, setup, requirements, self.ledger)
 
-    def resolve(self, request: LaunchRequest, item: Available) -> Resolved:
+    @counted
+    def resolve(self, cloud: Cloud, request: LaunchRequest, item: Available) -> Resolved:
         """Look up the image, and whether the quota allows the machine."""
-        with self._call("resolve") as cloud:
-            self._check_quota(cloud, item, request.cluster.nodes if request.cluster else 1)
-            return looks.resolved(cloud, request, item, self.clock())
+        self._check_quota(cloud, item, request.cluster.nodes if request.cluster else 1)
+        return looks.resolved(cloud, request, item, self.clock())
 
-    def resources(self, region: str | None = None) -> ResourceListing:
+    @counted
+    def resources(self, cloud: Cloud, region: str | None = None) -> ResourceListing:
         """Return all disks, volumes, snapshots and images of the regions that answer."""
-        with self._call("resources") as cloud:
-            return self._kept(cloud, region, lambda resource: not orphans.is_one(resource))
+        return self._kept(cloud, region, lambda resource: not orphans.is_one(resource))
 
-    def remove(self, resource: ProviderResource) -> None:
+    @counted
+    def remove(self, cloud: Cloud, resource: ProviderResource) -> None:
         """Delete a thing that no machine uses."""
-        with self._call("remove") as cloud:
-            self._let_go(cloud)
-            disks.remove(cloud, resource)
+        self._let_go(cloud)
+        disks.remove(cloud, resource)
 
-    def orphans(self, region: str | None = None) -> ResourceListing:
+    @counted
+    def orphans(self, cloud: Cloud, region: str | None = None) -> ResourceListing:
         """Return all key pairs, addresses and requests of the regions that answer."""
-        with self._call("orphans") as cloud:
-            return self._kept(cloud, region, orphans.is_one)
+        return self._kept(cloud, region, orphans.is_one)
 
-    def remove_orphan(self, resource: ProviderResource) -> None:
+    @counted
+    def remove_orphan(self, cloud: Cloud, resource: ProviderResource) -> None:
         """Delete one of these that nothing uses."""
-        with self._call("remove_orphan") as cloud:
-            self._let_go(cloud)
-            disks.remove(cloud, resource)
+        self._let_go(cloud)
+        disks.remove(cloud, resource)
 
     def leave(self, kind: Kind, region: str, tags: Mapping[str, str], *, attached_to: str | None = None) -> str:
         """Let something of this kind be there, as a launch would have left it; return its id."""
         with self._store.open() as cloud:
             return orphans.leave(cloud, kind, region, tags, self.clock(), attached_to).id
 
-    def save_image(self, source: str, name: str, tags: Mapping[str, str], *, restart: bool = True) -> ProviderResource:
+    @counted
+    def save_image(
+        self, cloud: Cloud, source: str, name: str, tags: Mapping[str, str], *, restart: bool = True
+    ) -> ProviderResource:
         """Go on making the image of this name; a running machine is restarted for it once."""
-        with self._call("save_image") as cloud:
-            self._let_go(cloud)
-            image = images.go_on(cloud, source, name, self.clock())
-            if image is None:
-                image = self._begin_image(cloud, source, name, tags, restart=restart)
-            return shown(image, self.account, self.clock())
+        self._let_go(cloud)
+        image = images.go_on(cloud, source, name, self.clock())
+        if image is None:
+            image = self._begin_image(cloud, source, name, tags, restart=restart)
+        return shown(image, self.account, self.clock())
 
-    def end_keeping_disk(self, id: str) -> None:  # noqa: A002
+    @counted
+    def end_keeping_disk(self, cloud: Cloud, id: str) -> None:  # noqa: A002
         """Ask to end the machine while its system disk stays."""
-        with self._call("end_keeping_disk") as cloud:
-            self._end(cloud, id, disk_stays=True)
+        self._end(cloud, id, disk_stays=True)
 
-    def attach(self, id: str, volume: Volume, tags: Mapping[str, str]) -> ProviderResource:  # noqa: A002
+    @counted
+    def attach(self, cloud: Cloud, id: str, volume: Volume, tags: Mapping[str, str]) -> ProviderResource:  # noqa: A002
         """Make sure that the volume is there and attached to this running machine."""
-        with self._call("attach") as cloud:
-            self._let_go(cloud)
-            machine = self._living(cloud, id)
-            if self._state(machine) is not State.RUNNING:
-                raise refused("id", id, f"the machine {id} is not running", "attach the volume when it runs")
-            check_tags({**tags, TAG_VOLUME: volume.name})
-            made = disks.attach(cloud, machine, volume, tags, self.clock())
-            return shown(made, self.account, self.clock())
+        self._let_go(cloud)
+        machine = self._living(cloud, id)
+        if self._state(machine) is not State.RUNNING:
+            raise refused("id", id, f"the machine {id} is not running", "attach the volume when it runs")
+        check_tags({**tags, TAG_VOLUME: volume.name})
+        made = disks.attach(cloud, machine, volume, tags, self.clock())
+        return shown(made, self.account, self.clock())
 
-    def quotas(self, region: str) -> Sequence[Quota]:
+    @counted
+    def quotas(self, cloud: Cloud, region: str) -> Sequence[Quota]:
         """Return how many GPUs may run in a region, and how many do."""
-        with self._call("quotas") as cloud:
-            return limits.quotas(cloud, self.account, region, self._all_living(cloud))
+        return limits.quotas(cloud, self.account, region, self._all_living(cloud))
 
-    def quota_page(self, region: str, code: str) -> str:
+    @counted
+    def quota_page(self, _cloud: Cloud, region: str, code: str) -> str:
         """Return an address that is nobody's."""
-        with self._call("quota_page"):
-            return limits.page(region, code)
+        return limits.page(region, code)
 
-    def request_quota(self, region: str, code: str, limit: float) -> str:
+    @counted
+    def request_quota(self, cloud: Cloud, region: str, code: str, limit: float) -> str:
         """Keep the request: nobody grants it but `set_quota`."""
-        with self._call("request_quota") as cloud:
-            return limits.request(cloud, region, code, limit)
+        return limits.request(cloud, region, code, limit)
 
     def set_quota(self, region: str, market: Market, limit: float) -> None:
         """Set how many GPUs may run in a region on a market."""
         with self._store.open() as cloud:
             cloud.quotas[f"{region}/{limits.CODES[market]}"] = limit
 
-    def regions(self) -> Sequence[Region]:
+    @counted
+    def regions(self, _cloud: Cloud) -> Sequence[Region]:
         """Return the regions, all at the endpoint of the settings."""
-        with self._call("regions"):
-            host, _, port = self.options.endpoint.rpartition(":")
-            return [Region(name, host, int(port)) for name in REGIONS]
+        host, _, port = self.options.endpoint.rpartition(":")
+        return [Region(name, host, int(port)) for name in REGIONS]
 
-    def permissions(self, region: str | None = None) -> Sequence[Permission]:
+    @counted
+    def permissions(self, cloud: Cloud, region: str | None = None) -> Sequence[Permission]:
         """Return what the credential may do: all that no test has denied."""
-        with self._call("permissions") as cloud:
-            if region is not None:
-                limits.check_region(region)
-            return limits.permissions(cloud)
+        if region is not None:
+            limits.check_region(region)
+        return limits.permissions(cloud)
 
-    def login(self) -> Login:
+    @counted
+    def login(self, _cloud: Cloud) -> Login:
         """Return that the made-up key of this account lasts."""
-        with self._call("login"):
-            return Login(f"the made-up key of {self.account}", None, lasts=True)
+        return Login(f"the made-up key of {self.account}", None, lasts=True)
 
-    def machine_role(self, document: str) -> MachineRole:
+    @counted
+    def machine_role(self, cloud: Cloud, document: str) -> MachineRole:
         """Return whether the role is there, with this document."""
-        with self._call("machine_role") as cloud:
-            there = cloud.role == document
-            return MachineRole("the fake cloud", (RolePart("role", "cloudgpu-machine", there, ours=True),), {})
+        there = cloud.role == document
+        return MachineRole("the fake cloud", (RolePart("role", "cloudgpu-machine", there, ours=True),), {})
 
-    def make_machine_role(self, document: str) -> None:
+    @counted
+    def make_machine_role(self, cloud: Cloud, document: str) -> None:
         """Make the role."""
-        with self._call("make_machine_role") as cloud:
-            cloud.role = document
+        cloud.role = document
 
-    def remove_machine_role(self) -> None:
+    @counted
+    def remove_machine_role(self, cloud: Cloud) -> None:
         """Take the role away."""
-        with self._call("remove_machine_role") as cloud:
-            cloud.role = None
+        cloud.role = None
 
-    def timer_role(self, document: str) -> MachineRole:
+    @counted
+    def timer_role(self, cloud: Cloud, document: str) -> MachineRole:
         """Return whether the timers' role is there, with this document."""
-        with self._call("timer_role") as cloud:
-            there = cloud.timer_role == document
-            return MachineRole("the fake cloud", (RolePart("role", "cloudgpu-timer", there, ours=True),), {})
+        there = cloud.timer_role == document
+        return MachineRole("the fake cloud", (RolePart("role", "cloudgpu-timer", there, ours=True),), {})
 
-    def make_timer_role(self, document: str) -> None:
+    @counted
+    def make_timer_role(self, cloud: Cloud, document: str) -> None:
         """Make the timers' role."""
-        with self._call("make_timer_role") as cloud:
-            cloud.timer_role = document
+        cloud.timer_role = document
 
-    def remove_timer_role(self) -> None:
+    @counted
+    def remove_timer_role(self, cloud: Cloud) -> None:
         """Take the timers' role away."""
-        with self._call("remove_timer_role") as cloud:
-            cloud.timer_role = None
+        cloud.timer_role = None
 
-    def budget_alert(self) -> BudgetAlert | None:
+    @counted
+    def budget_alert(self, cloud: Cloud) -> BudgetAlert | None:
         """Return the account's own budget."""
-        with self._call("budget_alert") as cloud:
-            return None if cloud.budget is None else BudgetAlert(Money(cloud.budget[0]), cloud.budget[1])
+        return None if cloud.budget is None else BudgetAlert(Money(cloud.budget[0]), cloud.budget[1])
 
-    def set_budget_alert(self, alert: BudgetAlert) -> None:
+    @counted
+    def set_budget_alert(self, cloud: Cloud, alert: BudgetAlert) -> None:
         """Set it."""
-        with self._call("set_budget_alert") as cloud:
-            cloud.budget = (alert.per_month.nanos, alert.emails)
+        cloud.budget = (alert.per_month.nanos, alert.emails)
 
-    def remove_budget_alert(self) -> None:
+    @counted
+    def remove_budget_alert(self, cloud: Cloud) -> None:
         """Forget it."""
-        with self._call("remove_budget_alert") as cloud:
-            cloud.budget = None
+        cloud.budget = None
 
     def _settle(self, cloud: Cloud) -> None:
         timers.fire(cloud, self.clock())
@@ -405,21 +409,21 @@ class FakeProvider(TogetherFakeProvider):
 class ReachableFakeProvider(FakeProvider):
     """The fake cloud that says who may connect, too, so whoever launches has to have an address."""
 
-    def allowed(self, id: str) -> Mapping[str, str]:  # noqa: A002
+    @counted
+    def allowed(self, cloud: Cloud, id: str) -> Mapping[str, str]:  # noqa: A002
         """Return who may connect, by label."""
-        with self._call("allowed") as cloud:
-            return dict(cloud.firewalls.get(self._living(cloud, id).id, {}))
+        return dict(cloud.firewalls.get(self._living(cloud, id).id, {}))
 
-    def allow(self, id: str, label: str, cidr: str | None) -> None:  # noqa: A002
+    @counted
+    def allow(self, cloud: Cloud, id: str, label: str, cidr: str | None) -> None:  # noqa: A002
         """Let this CIDR in under this label, or nobody any more."""
-        with self._call("allow") as cloud:
-            firewall = cloud.firewalls.get(self._living(cloud, id).id)
-            if firewall is None:
-                message = f"somebody else's security group decides who may connect to {id}"
-                raise refused("--security-group", id, message, "ask whoever keeps that group")
-            firewall.pop(label, None)
-            if cidr is not None:
-                firewall[label] = cidr
+        firewall = cloud.firewalls.get(self._living(cloud, id).id)
+        if firewall is None:
+            message = f"somebody else's security group decides who may connect to {id}"
+            raise refused("--security-group", id, message, "ask whoever keeps that group")
+        firewall.pop(label, None)
+        if cidr is not None:
+            firewall[label] = cidr
 
     def _make(self, cloud: Cloud, attempt: Attempt) -> FakeMachine:
         machine, network = super()._make(cloud, attempt), attempt.request.setup.network

@@ -82,7 +82,6 @@ class Store(Protocol):
 
     def open(self) -> AbstractContextManager[Cloud]:
         """Return a context manager that gives the Cloud alone and keeps every change."""
-        ...
 
 
 class MemoryStore:

@@ -15,7 +15,7 @@ from cloudgpu.core.model.launch import Attempt
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.core.values.naming import digest
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.testing.fake.cloud import no_capacity
+from cloudgpu.testing.fake.cloud import counted, no_capacity
 from cloudgpu.testing.fake.disks import add
 from cloudgpu.testing.fake.machines import FakeMachine
 from cloudgpu.testing.fake.minimal import MinimalFakeProvider, fingerprint
@@ -26,23 +26,23 @@ from cloudgpu.testing.fake.store import Cloud
 class TogetherFakeProvider(MinimalFakeProvider):
     """The fake cloud with what every provider can do, and one call for the nodes of a cluster."""
 
-    def launch_together(self, attempts: Sequence[Attempt], *, deadline: datetime) -> Sequence[Instance]:  # noqa: ARG002
+    @counted
+    def launch_together(self, cloud: Cloud, attempts: Sequence[Attempt], *, deadline: datetime) -> Sequence[Instance]:  # noqa: ARG002
         """Make all machines, or return those that the first one's token has made."""
-        with self._call("launch_together") as cloud:
-            made = self._all_made_before(cloud, attempts)
-            if not made:
-                self._check_together(cloud, attempts)
-                made = [self._make_node(cloud, attempts, node) for node in range(len(attempts))]
-            return [self._shown(machine) for machine in made]
+        made = self._all_made_before(cloud, attempts)
+        if not made:
+            self._check_together(cloud, attempts)
+            made = [self._make_node(cloud, attempts, node) for node in range(len(attempts))]
+        return [self._shown(machine) for machine in made]
 
-    def clear_shared(self, cluster: str, region: str) -> bool:
+    @counted
+    def clear_shared(self, cloud: Cloud, cluster: str, region: str) -> bool:
         """Take the cluster's placement group away, unless a machine uses it; say whether there was none."""
-        with self._call("clear_shared") as cloud:
-            found = [one for one in _groups(cloud) if one.tags.get(TAG_ID) == node_name(cluster, 0)]
-            for one in found:
-                if one.region == region and not self._users(cloud, one):
-                    del cloud.resources[one.id]
-            return not found
+        found = [one for one in _groups(cloud) if one.tags.get(TAG_ID) == node_name(cluster, 0)]
+        for one in found:
+            if one.region == region and not self._users(cloud, one):
+                del cloud.resources[one.id]
+        return not found
 
     def share(self, attempt: Attempt) -> None:
         """Let a launch have made what the nodes of this attempt's cluster share, and no machine: it broke off there."""

@@ -14,7 +14,8 @@ from cloudgpu.core.advice.compare import Case, work
 from cloudgpu.core.advice.desktop import YEAR, Depreciation
 from cloudgpu.core.catalog.gpus import Rests
 from cloudgpu.core.values.money import usd
-from cloudgpu.views.advice.compare_sentences import count, few, hours_text, pace_name
+from cloudgpu.core.values.naming import few
+from cloudgpu.views.advice.compare_sentences import count, hours_text, pace_name
 
 if TYPE_CHECKING:
     from cloudgpu.core.advice.compare import Compared

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from fractions import Fraction
@@ -13,13 +13,13 @@ from cloudgpu.core.advice.compare import Case, History, Own, Side
 from cloudgpu.core.advice.desktop import Depreciation, Desktop, Owned
 from cloudgpu.core.catalog.gpus import Work
 from cloudgpu.core.values.money import ZERO, Money, usd
+from cloudgpu.core.values.naming import counted
 
 if TYPE_CHECKING:
     from cloudgpu.core.values.currency import Currency
     from cloudgpu.views.documents.parts import DesktopLine
 
 HOUR = 3600
-FEW = 4  # names that are told one by one
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 
 
@@ -107,23 +107,19 @@ def _period(story: Story, before: str = "until") -> str:
 
 def _so_far(story: Story, shown: Shown) -> str:
     side, period = story.usual, _period(story)
-    start = f"{period[0].upper()}{period[1:]}" if period else "So far"
+    start = capital(period) if period else "So far"
     cost = side.owned
     owned = f"{desktops(story.desktop, cost.number)} doing the same work would have cost {shown(cost.total)}"
-    first = shown(story.desktop.purchase.scaled(_times(cost.number)))
+    first = shown(story.desktop.purchase.scaled(Fraction(cost.number)))
     aside = f" ({first} on the first day)" if first != shown(cost.total) else ", all of it on the first day"
     if story.has_no_price:
-        return f"{start}, what the cloud has cost is not known: none of it has a price. {_capital(owned)}{aside}."
+        return f"{start}, what the cloud has cost is not known: none of it has a price. {capital(owned)}{aside}."
     least = "at least " if story.unpriced else ""
     if not side.worked:
         owned = f"{desktops(story.desktop, cost.number)} would have cost {shown(cost.total)}"
         idle = f", for {hours_text(_billed(story))} in which no GPU is known to have worked"
         return f"{start} the cloud has cost {least}{shown(side.cloud)}{idle}; {owned}{aside}."
     return f"{start} the cloud has cost {least}{shown(side.cloud)}; {owned}{aside}."
-
-
-def _times(number: int) -> Fraction:
-    return Fraction(number)
 
 
 def _meeting(story: Story, shown: Shown) -> str:
@@ -140,7 +136,8 @@ def _meeting(story: Story, shown: Shown) -> str:
     early, late = story.sides[Case.HIGH], story.sides[Case.LOW]
     soon = "now" if early.is_dearer else _day(story, early.meets)
     if side.meets is None:
-        maybe = "" if soon == "never" else f"; taking all that is not known for the desktop, {_on(soon)}"
+        they = "they have met" if soon == "now" else f"they meet on {soon}"
+        maybe = "" if soon == "never" else f"; taking all that is not known for the desktop, {they}"
         return f"At {pace} they never meet: the cloud stays the cheaper one{maybe}."
     found, last = _day(story, side.meets), _day(story, late.meets)
     between = "" if (soon, last) == (found, found) else f" (between {soon} and {last})"
@@ -154,10 +151,6 @@ def _again(story: Story) -> str:
     since, until = story.usual.again
     long = f"until {_day(story, until)}" if until else "from then on"
     return f" Replaced on {_day(story, since)}, the desktop is more expensive again {long}."
-
-
-def _on(soon: str) -> str:
-    return "they have met" if soon == "now" else f"they meet on {soon}"
 
 
 def _met(story: Story) -> str:
@@ -188,8 +181,9 @@ def _end_day(story: Story, at: datetime | None) -> str:
     return _day(story, None if at is None else at - timedelta(microseconds=1))
 
 
-def _capital(text: str) -> str:
-    return f"{text[0].upper()}{text[1:]}"
+def capital(text: str) -> str:
+    """Return a text as a sentence begins."""
+    return f"{text[:1].upper()}{text[1:]}"
 
 
 def desktops(desktop: Desktop, number: int) -> str:
@@ -207,7 +201,7 @@ def hours_text(seconds: float) -> str:
     """Return `30.0 hours`, `12 minutes`."""
     if seconds < HOUR:
         minutes = round(seconds / 60)
-        return f"{minutes} minute{'s'[: minutes != 1]}" if minutes else "less than a minute"
+        return counted(minutes, "minute") if minutes else "less than a minute"
     return f"{seconds / HOUR:,.1f} hour{'s'[: round(seconds / 360) != 10]}"  # noqa: PLR2004  (one hour)
 
 
@@ -225,22 +219,12 @@ def own_sentence(own: Sequence[Own], shown: Shown) -> str:
     text = f"{who} worked for {hours_text(seconds)}"
     if power:
         least = "" if len(power) == len(own) else "at least "
-        text += f", with {least}{shown(_sum(power))} of electricity"
+        text += f", with {least}{shown(sum(power, ZERO))} of electricity"
     clouds = [one.cloud for one in own if one.cloud is not None]
     if clouds and any(clouds):
         least = "" if len(clouds) == len(own) else "at least "
-        text += f"; the same work would have cost {least}{shown(_sum(clouds))} at the cheapest on-demand price"
+        text += f"; the same work would have cost {least}{shown(sum(clouds, ZERO))} at the cheapest on-demand price"
     return f"{text}; of {hours_text(unknown)} nobody knows." if unknown >= _SOME else f"{text}."
-
-
-def _sum(amounts: Iterable[Money]) -> Money:
-    return sum(amounts, ZERO)
-
-
-def few(names: Sequence[str]) -> str:
-    """Return the first names, and how many more there are."""
-    more = f" and {len(names) - FEW} more" if len(names) > FEW else ""
-    return f"{', '.join(names[:FEW])}{more}"
 
 
 def desktop_value(desktop: Desktop, cost: Owned, when: str) -> DesktopLine:
@@ -265,7 +249,7 @@ def _would_have_cost(desktop: Desktop, cost: Owned, when: str) -> str:
     first, more = shown(desktop.purchase.scaled(Fraction(cost.number))), "cloudgpu compare says more"
     if not cost.worked:
         paid = "all of it" if first == shown(cost.total) else f"{first} of it"
-        message = f"{which[0].upper()}{which[1:]} would have cost {shown(cost.total)} {when}"
+        message = f"{capital(which)} would have cost {shown(cost.total)} {when}"
         return f"{message}, {paid} on the first day; {more}."
     message = f"If every billed hour was work, {which} doing the same would have cost {shown(cost.total)} {when}"
     return f"{message}, {first} of it on the first day; {more}."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -189,11 +189,7 @@ def _supply(supply: PowerSupply) -> PowerSupplyPart:
 
 
 def _step(step: Step) -> StepPart:
-    return {"title": step.title, "text": step.says, "sources": [_source(one) for one in _once(step.sources)]}
-
-
-def _once(sources: Iterable[Source]) -> list[Source]:
-    return list(dict.fromkeys(sources))
+    return {"title": step.title, "text": step.says, "sources": [_source(one) for one in dict.fromkeys(step.sources)]}
 
 
 def _days(span: timedelta | None) -> float | None:

@@ -14,7 +14,7 @@ from cloudgpu.core.advice.break_even import FIRST_HOUR, FURTHEST
 from cloudgpu.core.advice.desktop import USED_LOSS, USED_SHARE, Depreciation
 from cloudgpu.core.advice.rent_or_buy import Bound, Over, answered, over
 from cloudgpu.core.values.money import ZERO, Money
-from cloudgpu.views.advice.compare_sentences import count
+from cloudgpu.views.advice.compare_sentences import capital, count
 from cloudgpu.views.advice.rent_or_buy_sentences import days, life, named, percent, shown
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def sentence(found: Calculation, made: Sequence[Choice], currency: Currency | No
     if not made[-1].answer.question.use:
         desktop = _desktop(found, made)
         return (
-            f"Rent: a machine that is not used costs nothing. {_capital(desktop)} {_costs(desktop)} "
+            f"Rent: a machine that is not used costs nothing. {capital(desktop)} {_costs(desktop)} "
             f"{amount(made[-1].over.mark.owned.total, currency)} over {_years(found)} all the same."
         )
     return _one(found, made[0], currency) if len(made) == 1 else _both(found, made, currency)
@@ -92,8 +92,8 @@ def _one(found: Calculation, one: Choice, currency: Currency | None) -> str:
     if not one.over.difference:
         return f"Buy or rent: over {years} {desktop} and {rent} cost the same, {owned}."
     if one.over.desktop_is_cheaper:
-        return f"Buy: over {years} {desktop} {_costs(desktop)} {owned}. {_capital(rent)} costs {cloud}, {more} more."
-    return f"Rent: over {years} {rent} costs {cloud}. {_capital(desktop)} {_costs(desktop)} {owned}, {more} more."
+        return f"Buy: over {years} {desktop} {_costs(desktop)} {owned}. {capital(rent)} costs {cloud}, {more} more."
+    return f"Rent: over {years} {rent} costs {cloud}. {capital(desktop)} {_costs(desktop)} {owned}, {more} more."
 
 
 def _costs(desktop: str) -> str:
@@ -103,9 +103,9 @@ def _costs(desktop: str) -> str:
 def _both(found: Calculation, made: Sequence[Choice], currency: Currency | None) -> str:
     ways = ["buy" if one.over.desktop_is_cheaper else "rent" for one in made]
     uses = [percent(one.answer.question.use) for one in made]
-    lead = _capital(ways[0])
+    lead = capital(ways[0])
     if ways[0] != ways[1]:
-        lead = f"{_capital(ways[0])} at {uses[0]} of the time, {ways[1]} at {uses[1]}"
+        lead = f"{capital(ways[0])} at {uses[0]} of the time, {ways[1]} at {uses[1]}"
     cloud = " to ".join(amount(one.over.mark.cloud, currency) for one in made)
     owned = " to ".join(amount(one.over.mark.owned.total, currency) for one in made)
     return (
@@ -177,7 +177,7 @@ def _notes(found: Calculation) -> Iterator[str]:
         )
     elif found.chosen_for is not None:
         yield (
-            f"{_capital(an(rent.spec.name))} has {rent.spec.memory_gib:g} GiB, so the desktop has a card with "
+            f"{capital(an(rent.spec.name))} has {rent.spec.memory_gib:g} GiB, so the desktop has a card with "
             f"{own.memory_gib:g} GiB."
         )
     elif own.memory_gib < rent.spec.memory_gib:
@@ -243,7 +243,3 @@ def _renting(found: Calculation) -> str:
 
 def _years(found: Calculation) -> str:
     return life(found.rent.horizon)
-
-
-def _capital(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}"

@@ -170,13 +170,17 @@ class DesktopLine(TypedDict):
     """The comparison in words."""
 
 
-class AccountAnswer(TypedDict):
-    """An account that was queried."""
+class OfAccount(TypedDict):
+    """A configured account; a part of documents, not one of its own."""
 
-    account: str
-    """The account that was queried."""
     provider: str
-    """Its kind of provider."""
+    """The kind of provider."""
+    account: str
+    """The configured account."""
+
+
+class AccountAnswer(OfAccount):
+    """An account that was queried."""
 
 
 class Gap(TypedDict):
@@ -213,3 +217,96 @@ class AccountAnswers(TypedDict):
     """The accounts that were queried."""
     not_queried: list[Gap]
     """Clouds that config.toml does not name: credentials were found here, and do not open them."""
+
+
+class RentedOffer(TypedDict):
+    """A machine that can be rented; a part of documents, not one of its own."""
+
+    provider: str
+    """Who rents it out: `aws`, `gcp`, `azure`, `lambda`, `runpod` or `vast`."""
+    region: str
+    """The cheapest region, or the requested one."""
+    instance_type: str
+    """Its name there."""
+    market: Market
+    """`on_demand` or `spot`."""
+    trust: Trust
+    """Whose computer it is: `cloud`, `datacenter` or `community`, whose owner can read everything on it."""
+    gpu: str
+    """Its GPU."""
+    count: int
+    """How many of it."""
+    share: float
+    """Below 1: a fraction of one."""
+    price: Price
+    """The listed price of one machine."""
+    old: bool
+    """That is more than 180 days old."""
+
+
+class ListedOffer(RentedOffer):
+    """The same, with what the catalogue knows of its type."""
+
+    gpu_memory_gib: float | None
+    """Memory per GPU, or of the fraction."""
+    vcpus: int | None
+    """Virtual CPUs; null where no list says."""
+    memory_gib: float | None
+    """Main memory; null where no list says."""
+    price_dated: str
+    """The date of the price as the source gives it."""
+    legacy: str | None
+    """Why the type can probably not be launched."""
+    spot_only: bool
+    """It has a list price, but is not sold on demand."""
+    recalled: list[str]
+    """Which facts of the type are from memory."""
+
+
+class MachineOfPass(TypedDict):
+    """Which machine is meant; a part of documents, not one of its own."""
+
+    machine: str
+    """Its cloudgpu-id."""
+    name: str
+    """Its name."""
+
+
+class CostBounds(TypedDict):
+    """What something cost, and between what that lies; a part of documents, not one of its own."""
+
+    usd: Usd
+    """What it cost."""
+    low_usd: Usd
+    """At least."""
+    high_usd: Usd
+    """At most."""
+
+
+class CountedPeriod(TypedDict):
+    """The period that amounts are of; a part of documents, not one of its own."""
+
+    since: Time | None
+    """The begin of the period; null: since ever."""
+    until: Time | None
+    """Its end, which is not in it; null: up to now."""
+    as_of: Time
+    """Up to when what runs is counted."""
+
+
+class CountedDays(CountedPeriod):
+    """The period whose amounts are counted by day; a part of documents, not one of its own."""
+
+    tz: str
+    """The time zone in which days begin."""
+
+
+class SpeedBounds(TypedDict):
+    """Between what a ratio of speeds lies; a part of documents, not one of its own."""
+
+    low: float
+    """At least."""
+    high: float
+    """At most."""
+    basis: str
+    """What that rests on."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from cloudgpu.core.billing.charges import money
 from cloudgpu.core.billing.daily import NOTHING, Sums, added
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from cloudgpu.core.resources.idle_costs import Left
     from cloudgpu.core.values.money import Money
     from cloudgpu.views.documents.money.report import (
+        BilledTimes,
+        EndSavings,
         IdleCost,
         IdleResource,
         ProjectSum,
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
         SpotSavings,
         StopSavings,
     )
+    from cloudgpu.views.documents.parts import CostBounds
 
 MAX_DAYS = 400  # a chart has no room for more: beyond it, months
 MAX_MACHINES = 200
@@ -65,20 +68,6 @@ class MachinesOfReport(NamedTuple):
     left_out: int
     rest: ReportRest
     named: RetainedSum
-
-
-class _Cost(TypedDict):
-    usd: str
-    low_usd: str
-    high_usd: str
-
-
-class _Times(TypedDict):
-    billed_s: int
-    gpu_s: int
-    used_s: int
-    idle_s: int
-    unknown_s: int
 
 
 def days_value(found: Daily, last: date) -> DaysOfReport:
@@ -218,7 +207,7 @@ def _gpu(name: str, count: int, share: float) -> str:
     return part if count == 1 else f"{count} x {part}"
 
 
-def _times(found: Sequence[MachineSummary]) -> _Times:
+def _times(found: Sequence[MachineSummary]) -> BilledTimes:
     """Return whole seconds: what was billed, and what of that was GPU work, other use, idle and not known."""
     billed = round(sum(one.tally.billed_us for one in found) / _SECOND)
     gpu = used = idle = 0.0
@@ -259,14 +248,7 @@ def stops_value(found: Sequence[Stop]) -> StopSavings:
     return {**_stopped(found), "by_rule": rules, "rule": RULE}
 
 
-class _Stopped(TypedDict):
-    usd: str | None
-    hours: str
-    number: int
-    without_price: int
-
-
-def _stopped(found: Sequence[Stop]) -> _Stopped:
+def _stopped(found: Sequence[Stop]) -> EndSavings:
     span = sum((one.span for one in found), timedelta())
     priced = [one.exact for one in found if one.exact is not None]
     return {
@@ -310,7 +292,7 @@ def _sums(tally: CostTotals) -> Sums:
     return Sums(tally.low, tally.amount, tally.high)
 
 
-def _cost(sums: Sums, amount: Money) -> _Cost:
+def _cost(sums: Sums, amount: Money) -> CostBounds:
     """Return an amount and its bounds; where one is no other than the amount, the amount as it is shown."""
     low, high = (amount if side == sums.amount else money(side) for side in (sums.low, sums.high))
     return {"usd": usd(amount), "low_usd": usd(low), "high_usd": usd(high)}

@@ -42,7 +42,7 @@ class Amounts:
         rate = document["currency"]
         self.code = "USD" if rate is None else rate["code"]
         self.per_usd = 1.0 if rate is None else float(rate["per_usd"])
-        self._currency = _currency(rate)
+        self._currency = currency_of(rate)
         self._more = 2 if Decimal(document["total"]["high_usd"] or 0) < FINE else 0
         self._known: dict[tuple[str, int | None], str] = {}
 
@@ -80,7 +80,8 @@ class Amounts:
         return self.unit if self.code == "USD" else f"{self.code}, at {self._currency}"
 
 
-def _currency(rate: ExchangeRate | None) -> Currency:
+def currency_of(rate: ExchangeRate | None) -> Currency:
+    """Return the currency that a document has its amounts in; None: US dollars."""
     if rate is None:
         return Currency("USD", Decimal(1), date.min)
     return Currency(rate["code"], Decimal(rate["per_usd"]), date.fromisoformat(rate["as_of"]), rate["source"])

@@ -14,11 +14,20 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.alerts.findings import month_name, whole_month
-from cloudgpu.core.values.currency import Currency
 from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.printable import one_line
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.views.report import page
-from cloudgpu.views.report.formatting import NOT_KNOWN, Amounts, Clock, hours_text, job_rows, number_text, visible
+from cloudgpu.views.report.formatting import (
+    NOT_KNOWN,
+    Amounts,
+    Clock,
+    currency_of,
+    hours_text,
+    job_rows,
+    number_text,
+    visible,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -131,7 +140,7 @@ def letter(document: ReportDocument, zone: tzinfo) -> Letter:
     as_of = from_iso(document["as_of"]).astimezone(zone).date()
     file = file_name(document, zone)
     subject = f"cloudgpu: report {_span(since, until, as_of, zone)}: {amount_text(document)}"
-    said = [_line(one) for one in document["summary"]]
+    said = [one_line(one) for one in document["summary"]]
     beside = f"The whole report is in the file {file}, which a browser shows, where this service takes files."
     command = f"cloudgpu report{_options(since, until, zone)}"
     return Letter(
@@ -159,8 +168,7 @@ def amount_text(document: ReportDocument) -> str:
     at_least = "at least " if total["without_price"] else ""
     if rate is None:
         return at_least + amount.text(2 if amount >= Money.usd(LARGE) or not amount else 4)
-    currency = Currency(rate["code"], Decimal(rate["per_usd"]), date.fromisoformat(rate["as_of"]), rate["source"])
-    return f"{at_least}{currency.text(amount)} {currency.code}"
+    return f"{at_least}{currency_of(rate).text(amount)} {rate['code']}"
 
 
 def _span(since: datetime | None, until: datetime | None, as_of: date, zone: tzinfo) -> str:
@@ -185,8 +193,3 @@ def _day(at: datetime | None, zone: tzinfo) -> date | None:
 
 def _last_day(until: datetime | None, zone: tzinfo) -> date | None:
     return None if until is None else _day(until - timedelta(microseconds=1), zone)
-
-
-def _line(text: str) -> str:
-    """Return it on one line, without what a terminal or a mail's header would obey: names come from tags."""
-    return " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())

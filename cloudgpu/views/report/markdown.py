@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Literal
 
+from cloudgpu.core.values.naming import counted
 from cloudgpu.views.report.formatting import NOT_KNOWN, Amounts, Clock, hours_text, job_rows, number_text, visible
 
 if TYPE_CHECKING:
@@ -193,16 +194,12 @@ def _idle_and_saved(document: ReportDocument, shown: Amounts) -> Iterator[str]:
     rows = [
         ["went into idle time", shown(idle["usd"]), f"{number_text(idle['hours'])} hours"],
         ["the same, were all that is not known idle", shown(idle["high_usd"]), _hours(idle["unknown_hours"])],
-        ["saved at most by ends by rules", shown(stops["usd"]), _ends(stops["number"])],
+        ["saved at most by ends by rules", shown(stops["usd"]), counted(stops["number"], "end")],
     ]
     if spot["usd"] is not None:
         rows.append(["spot machines, less than on demand", shown(spot["usd"]), shown(spot["on_demand_usd"])])
     yield _table(["", "amount", "of"], rows, right=2)
     yield escaped(stops["rule"]) if stops["number"] else ""
-
-
-def _ends(number: int) -> str:
-    return "1 end" if number == 1 else f"{number} ends"
 
 
 def _hours(text: str) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.core.alerts.findings import whole_month
 from cloudgpu.core.catalog.catalog import OLD_AFTER
 from cloudgpu.core.model.machine import not_none
+from cloudgpu.core.values.naming import few
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.views.report.formatting import Amounts, Clock, visible
 from cloudgpu.views.report.svg import MONTHS
@@ -99,9 +100,8 @@ def _missing(document: ReportDocument) -> Iterator[str]:
     number = document["total"]["without_price"]
     if number:
         names = document["unpriced"]
-        more = f" and {len(names) - FEW} more" if len(names) > FEW else ""
         have = "charge has no known price and is" if number == 1 else "charges have no known price and are"
-        yield f"{number} {have} in no sum: {', '.join(names[:FEW])}{more}."
+        yield f"{number} {have} in no sum: {few(names, FEW)}."
 
 
 def _going_on(document: ReportDocument, shown: Amounts) -> Iterator[str]:

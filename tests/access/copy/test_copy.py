@@ -184,6 +184,7 @@ def test_progress_ends_at_the_total(move, sides, upload):
     assert len(seen) > 5
 
 
+@pytest.mark.soak
 @BOTH_WAYS
 def test_a_hundred_megabytes_arrive_whole(move, sides, upload):
     source, target = sides(upload)

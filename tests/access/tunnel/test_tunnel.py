@@ -91,6 +91,7 @@ def test_fifty_connections_at_once_each_get_their_own_bytes_and_none_ends_the_ot
     assert kinds(events) == ["connected"]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("direction", ["up", "down"])
 def test_a_hundred_megabytes_arrive_whole(tunnelled, direction):
     wanted = hashlib.sha256(MEGABYTE * 100).hexdigest()

@@ -41,6 +41,7 @@ def gets_in(gcp, *addresses):
     return [gcp.allows(id_, address, gcp.ssh_port) for address in addresses]
 
 
+@pytest.mark.soak
 def test_a_machine_is_reached_by_its_own_host_key_and_a_caller_who_moves_moves_the_rule(line, gcp, service, tmp_path):
     made = line(UP)
     assert made.code == 0, made.err

@@ -9,6 +9,7 @@ from tests.soak.lab_small import small
 SEED, STEPS = 5, 40
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(300)
 def test_the_ledgers_word_is_the_clouds_truth_whoever_does_what(postgres, tmp_path):
     lab = small(SEED, "ada ben", tmp_path, postgres.schema()).live(STEPS)

@@ -96,6 +96,7 @@ class Lab:
         assert self.bob("ls --refresh").code == 0
 
 
+@pytest.mark.soak
 def test_two_accounts_of_aws_with_one_name(own_home, capsys, aws, tmp_path, monkeypatch):
     line = aws_line.Line(own_home, capsys, aws)
     up = f"up --gpu v100 --no-wait --yes {FROM}"

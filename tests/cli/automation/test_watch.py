@@ -141,7 +141,7 @@ def check_metrics(url):
     assert refused.value.code == 403
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+@pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgresql", marks=pytest.mark.soak)])
 def test_the_second_watch_goes_on_where_the_first_was_killed_and_no_pass_is_made_twice(home, kind, request):
     if kind == "postgresql":
         home.cloudgpu.environ["CLOUDGPU_LEDGER"] = request.getfixturevalue("postgres").schema()

@@ -250,6 +250,7 @@ def test_a_size_that_is_never_sold_as_spot_says_so_and_no_later_try_helps(line):
     assert line(f"{wish} --or-on-demand").json["plan"]["market"] == "on_demand"
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("more", "says"),
     [

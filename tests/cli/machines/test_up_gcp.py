@@ -79,6 +79,7 @@ def test_the_same_command_again_returns_the_same_machine(line, gcp):
     assert len(gcp.called("compute.instances.insert")) == 1
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("words", "kind", "gpu"),
     [
@@ -211,6 +212,7 @@ def by_hand(gcp, **more):
     Plain(gcp)("Firewalls", "insert_unary", at="", firewall_resource={**usual, **more})
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("more", "says"),
     [

@@ -69,6 +69,7 @@ def test_a_running_machine_answers_with_its_own_key_until_it_stops(aws, machines
         assert connection.capture("ls kept", timeout=10).stdout == b"kept\n"
 
 
+@pytest.mark.soak
 def test_it_runs_as_a_program(tmp_path):
     environ = {**os.environ, "AWS_EC2_METADATA_DISABLED": "true"}
     command = [sys.executable, "-m", "tests.clouds.aws", "--ssh-port", "0"]

@@ -9,6 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from zoneinfo import ZoneInfo
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -106,6 +107,7 @@ def test_whatever_happens_to_machines_of_any_provider(lab, chance, ahead):
         check(ledger, lines, ahead)
 
 
+@pytest.mark.soak
 @settings(max_examples=some(20), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(lab=labs(), chance=st.randoms(), ahead=st.integers(0, FOR_EVER))
 def test_a_database_stores_it_as_a_file_does(postgres, lab, chance, ahead):

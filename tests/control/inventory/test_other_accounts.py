@@ -105,6 +105,7 @@ def test_a_look_at_another_account_of_the_same_name_calls_nothing_gone(two):
     assert sync_all(two.ada).unanswered == []
 
 
+@pytest.mark.soak
 def test_on_a_server_of_postgresql_too_each_member_tells_of_the_own_machines_alone(tmp_path, monkeypatch, postgres):
     two = Two(tmp_path, monkeypatch, postgres.schema())
     two.up(two.ada)

@@ -255,7 +255,7 @@ def moved(world):
     return job
 
 
-@pytest.mark.parametrize("seed", [0, 1, pytest.param(2, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in (1, 2))])
 def test_watchers_that_are_killed_while_a_job_is_moved_make_no_second_machine(world, seed):
     job = moved(world)
     world.hold()

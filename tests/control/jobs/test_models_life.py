@@ -39,6 +39,7 @@ def again(world, job, times=1):
     return found
 
 
+@pytest.mark.soak
 def test_a_restart_waits_for_capacity_and_then_goes_on_with_the_rights_of_a_watcher(world):
     job = world.asked(pause=3)
     world.child(job, until=runs)

@@ -84,6 +84,7 @@ class All(set):
         return moment != self.one or super().__contains__(moment)
 
 
+@pytest.mark.soak
 def test_watchers_that_are_killed_between_the_end_of_one_machine_and_the_launch_of_the_next_make_one_move(make):
     world = make("aws")
     job = due(world)

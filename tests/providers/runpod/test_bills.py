@@ -66,7 +66,7 @@ def test_an_account_that_is_invoiced_has_no_credit_and_nothing_is_said_of_one(la
     runpod.model.mode = "POSTPAID"
     runpod.model.balance = 0
     said = []
-    lab._session.tell = said.append
+    lab._session.report = said.append
     plan = lab.machines.plan(gpu="h100", no_guard=True)["plan"]
     up(lab)
     lab.automation.reap()

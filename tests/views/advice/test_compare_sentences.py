@@ -11,9 +11,10 @@ import pytest
 from cloudgpu.core.advice.compare import Case, compared
 from cloudgpu.core.advice.desktop import Depreciation
 from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.naming import few
 from cloudgpu.views.advice.compare import MAX_POINTS, curve
 from cloudgpu.views.advice.compare_basis import assumptions
-from cloudgpu.views.advice.compare_sentences import Shown, count, few, hours_text, own_sentence, pace_name, sentence
+from cloudgpu.views.advice.compare_sentences import Shown, count, hours_text, own_sentence, pace_name, sentence
 from tests.views.a_comparison import BEGIN, DESKTOP, NOW, WON, a_comparison, a_story
 
 DAY = timedelta(days=1)

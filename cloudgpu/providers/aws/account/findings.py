@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.model.instances import TAG_LEDGER
 from cloudgpu.providers.account_abilities import Finding
-from cloudgpu.providers.aws.client import pages
+from cloudgpu.providers.aws.client import look_through
 from cloudgpu.providers.aws.network import security_group as rules
 from cloudgpu.providers.shared.rules import WHAT, finding
 
@@ -30,6 +30,4 @@ def findings(aws: Aws, region: str | None) -> Sequence[Finding]:
 
 def _groups(aws: Aws, region: str) -> list[Mapping[str, Any]]:
     ours = [{"Name": f"tag:{TAG_LEDGER}", "Values": [aws.ledger]}]
-    with aws.said("DescribeSecurityGroups", region):
-        found = pages(aws.ec2(region), "describe_security_groups", Filters=ours)
-        return [group for page in found for group in page["SecurityGroups"]]
+    return look_through(aws, "DescribeSecurityGroups", region, Filters=ours)

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from cloudgpu.core.model.instances import Instance
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, Silent
-from cloudgpu.parallel import Pool
 from cloudgpu.providers.aws import ids
 from cloudgpu.providers.aws.client import AT_ONCE, Aws, pages
 from cloudgpu.providers.aws.compute import interruption as spot_end
 from cloudgpu.providers.aws.compute.listing import instances
-from cloudgpu.providers.shared.calls import gather, halved
+from cloudgpu.providers.shared.calls import by_item, gather, halved
 
 MAX = 1000  # machines in a call: an answer has no more (DescribeInstances), and no call about them is better longer
 VALUES = 200  # of a filter: the most that EC2 takes
-Of = TypeVar("Of")
 Found = dict[str, Instance | CloudgpuError]
 
 
@@ -27,7 +25,7 @@ def stop_many(aws: Aws, many: Sequence[str]) -> dict[str, CloudgpuError]:
     halved. None is looked at before.
     """
     known, refused = _by_region(many)
-    for of_region in _each(known, lambda region: _stopped(aws, region, known[region])):
+    for of_region in by_item(known, lambda region: _stopped(aws, region, known[region])).values():
         refused |= of_region
     return refused
 
@@ -110,12 +108,6 @@ def _by_region(many: Sequence[str]) -> tuple[dict[str, list[str]], dict[str, Clo
         else:
             known.setdefault(region, []).append(own)
     return known, wrong
-
-
-def _each(regions: Iterable[str], ask: Callable[[str], Of]) -> list[Of]:
-    names = list(regions)
-    with Pool(AT_ONCE) as pool:
-        return list(pool.map(ask, names))
 
 
 def _parts(own: Sequence[str], size: int) -> Iterator[list[str]]:

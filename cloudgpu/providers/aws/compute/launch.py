@@ -16,22 +16,18 @@ from cloudgpu.errors import (
     NoCapacity,
     ProviderUnavailable,
     QuotaExceeded,
-    RateLimited,
-    Silent,
 )
 from cloudgpu.parallel import Pool
-from cloudgpu.providers.aws.compute.request import Call, call_of, run_instances, user_data
+from cloudgpu.providers.aws.compute.request import Call, run_instances, user_data
 from cloudgpu.providers.aws.compute.translate import instance
 from cloudgpu.providers.aws.network import network
 from cloudgpu.providers.aws.storage.disks import code_of
-from cloudgpu.providers.shared.calls import Waiting
+from cloudgpu.providers.shared.calls import Sends
 
 if TYPE_CHECKING:
     from cloudgpu.providers.aws.client import Aws
 
 ONCE = 1  # send per call: a hidden second one of the SDK's could not be told from ours
-SILENT_SENDS = 2  # after so many the attempt is left uncertain: whoever settles it sends it again
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 20.0
 # What was just made is not known everywhere at once.
 NOT_YET = ("InvalidGroup.NotFound", "InvalidKeyPair.NotFound", "InvalidPlacementGroup.Unknown")
 NOT_YET_TIMES = 5
@@ -43,7 +39,7 @@ def launch(aws: Aws, attempt: Attempt, *, deadline: datetime) -> Instance:
     Raises NoCapacity, QuotaExceeded, AuthFailed, InvalidRequest when it was surely not made; LaunchUncertain or
     another ProviderUnavailable when that is not known.
     """
-    call = call_of(attempt)
+    call = Call(**attempt.call)
     parameters = _asked(aws, attempt, call)
     (found,) = Sender(aws, attempt, call.region, deadline).send(parameters)
     return instance(found, account=aws.account, region=call.region, ssh_port=aws.options.ssh_port)
@@ -63,38 +59,28 @@ class Sender:
     """Sends one RunInstances until it is answered, and knows whether a machine, or `count`, may have been made."""
 
     def __init__(self, aws: Aws, attempt: Attempt, region: str, deadline: datetime, *, count: int = 1) -> None:
-        self._aws, self._region, self._deadline, self._count = aws, region, deadline, count
+        self._aws, self._region, self._count = aws, region, count
         self._token, self._zone = attempt.token, attempt.offer.available.zone
-        self._unsure = False  # a send was not answered: it may have made the machine
-        self._silent = 0  # sends that were taken and not answered in time
         self._not_yet = NOT_YET_TIMES
-        what = f"AWS has not accepted RunInstances in {self._zone}"
-        self._waiting = Waiting(aws.notify, aws.clock, what, deadline, after=0)
+        self._sends = Sends(aws, f"AWS has not accepted RunInstances in {self._zone}", deadline, self._uncertain)
 
     def send(self, parameters: dict[str, Any]) -> list[dict[str, Any]]:
         """Return the machines as AWS says them, by their launch index."""
-        pause = FIRST_PAUSE_S
         while True:
             try:
                 return self._sent(parameters)
             except LaunchUncertain as error:  # the token is known, with other parameters
                 return self._made_before(error)
             except ProviderUnavailable as error:
-                self._unsure |= not isinstance(error, RateLimited)
-                self._silent += isinstance(error, Silent)
-                if self._silent == SILENT_SENDS:
-                    raise self._uncertain(error) from error
-                wait = (error.retry_after if isinstance(error, RateLimited) else None) or pause
-                self._wait(wait, error)
+                self._sends.unanswered(error)
             except CloudgpuError as error:
                 if code_of(error) in NOT_YET and self._not_yet:
                     self._not_yet -= 1
-                    self._wait(pause, error)
-                elif self._unsure:
+                    self._sends.wait(error)
+                elif self._sends.unsure:
                     return self._made_before(error)
                 else:
                     raise self._explained(error, parameters) from error
-            pause = min(2 * pause, LONGEST_PAUSE_S)
 
     def _sent(self, parameters: dict[str, Any]) -> list[dict[str, Any]]:
         with self._aws.said("RunInstances", self._region, value=self._zone):
@@ -104,17 +90,6 @@ class Sender:
             with suppress(KeyError, OSError):  # a full disk, say: the machine is there all the same
                 self._aws.launched_in.remember(one["InstanceId"], answer["OwnerId"])
         return self._all(found, None)
-
-    def _wait(self, seconds: float, error: CloudgpuError) -> None:
-        """Wait as told, unless that would end after the deadline."""
-        left = (self._deadline - self._aws.clock()).total_seconds()
-        if seconds < left:
-            self._waiting.on(error.message)
-            self._aws.pause(seconds)
-            return
-        if not self._unsure:
-            raise error
-        raise self._uncertain(error) from error
 
     def _made_before(self, error: CloudgpuError) -> list[dict[str, Any]]:
         """Return the machines that this token has made; raise the refusal where it is certain that there are none.

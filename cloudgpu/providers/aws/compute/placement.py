@@ -11,7 +11,7 @@ from cloudgpu.core.model.offers import Available, Requirements
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.abilities import PlacementConstraint
 from cloudgpu.providers.aws import ids
-from cloudgpu.providers.aws.client import Aws, pages
+from cloudgpu.providers.aws.client import Aws, look, look_through
 from cloudgpu.providers.aws.compute.translate import tags_of
 from cloudgpu.providers.aws.market.availability import named_region
 from cloudgpu.providers.aws.storage.disks import LARGEST_GB
@@ -123,10 +123,7 @@ def _check_size(wanted: Volume) -> None:
 def _volumes(aws: Aws, region: str) -> list[Data]:
     """Return the data volumes of a region: those of this ledger, since another's are not attached either."""
     mine = [{"Name": f"tag:{TAG_LEDGER}", "Values": [aws.ledger]}] if aws.ledger else []
-    with aws.said("DescribeVolumes", region):
-        answers = pages(aws.ec2(region), "describe_volumes", Filters=[_STATES, _NAMED, *mine])
-        found = [one for page in answers for one in page["Volumes"]]
-    return [_data(one) for one in found]
+    return [_data(one) for one in look_through(aws, "DescribeVolumes", region, Filters=[_STATES, _NAMED, *mine])]
 
 
 def _data(found: Mapping[str, Any]) -> Data:
@@ -152,14 +149,12 @@ def _subnet_zone(aws: Aws, id_: str, requirements: Requirements, region: str | N
 
 
 def _zone_in(aws: Aws, region: str, id_: str) -> str | None:
-    with aws.said("DescribeSubnets", region, value=id_):
-        parameters = [{"Name": "subnet-id", "Values": [id_]}]  # by a filter one that is not there is no error
-        found = aws.ec2(region).describe_subnets(Filters=parameters)["Subnets"]
+    parameters = [{"Name": "subnet-id", "Values": [id_]}]  # by a filter one that is not there is no error
+    found = look(aws, "DescribeSubnets", region, value=id_, Filters=parameters)
     return str(found[0]["AvailabilityZone"]) if found else None
 
 
 def is_placeable(aws: Aws, region: str, name: str) -> bool:
     """Say whether machines of a type can be in a cluster placement group. One call."""
-    with aws.said("DescribeInstanceTypes", region, value=name):
-        found = aws.ec2(region).describe_instance_types(InstanceTypes=[name])["InstanceTypes"]
+    found = look(aws, "DescribeInstanceTypes", region, value=name, InstanceTypes=[name])
     return any("cluster" in one.get("PlacementGroupInfo", {}).get("SupportedStrategies", ()) for one in found)

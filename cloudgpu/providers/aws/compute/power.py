@@ -9,7 +9,7 @@ from typing import Any
 from cloudgpu.core.model.instances import TAG_NAME
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
 from cloudgpu.providers.aws import ids
-from cloudgpu.providers.aws.client import Aws
+from cloudgpu.providers.aws.client import Aws, look
 from cloudgpu.providers.aws.compute.listing import raw
 from cloudgpu.providers.aws.compute.translate import TAG_PREFIX, root_disk, tags_of, tags_of_machine
 from cloudgpu.providers.aws.storage.disks import is_shared
@@ -89,9 +89,7 @@ def _cancel(aws: Aws, region: str, request: str | None) -> None:
 def _cancel_of(aws: Aws, region: str, own: str) -> None:
     """Cancel the spot request of a machine that a read did not find: a persistent one would launch the next machine."""
     of = [{"Name": "instance-id", "Values": [own]}]
-    with aws.said("DescribeSpotInstanceRequests", region, value=own):
-        answer = aws.ec2(region).describe_spot_instance_requests(Filters=of)
-    for one in answer["SpotInstanceRequests"]:
+    for one in look(aws, "DescribeSpotInstanceRequests", region, value=own, Filters=of):
         with suppress(InvalidRequest):
             _cancel(aws, region, one["SpotInstanceRequestId"])
 
@@ -131,9 +129,8 @@ def is_one_time(aws: Aws, region: str, found: Mapping[str, Any]) -> bool:
     request = found.get("SpotInstanceRequestId")
     if request is None:
         return False
-    with aws.said("DescribeSpotInstanceRequests", region, value=request):
-        answer = aws.ec2(region).describe_spot_instance_requests(SpotInstanceRequestIds=[request])
-    return all(one["Type"] != "persistent" for one in answer["SpotInstanceRequests"])
+    requests = look(aws, "DescribeSpotInstanceRequests", region, value=request, SpotInstanceRequestIds=[request])
+    return all(one["Type"] != "persistent" for one in requests)
 
 
 def start(aws: Aws, id: str) -> None:  # noqa: A002

@@ -9,7 +9,7 @@ from __future__ import annotations
 import gzip
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from cloudgpu.core.model.launch import Attempt
@@ -72,15 +72,6 @@ class Call:
     boot: str = ""
     placement: bool = False
 
-    def to_json(self) -> dict[str, Any]:
-        """Return it as plain JSON values."""
-        return asdict(self)
-
-
-def call_of(attempt: Attempt) -> Call:
-    """Return what was looked up for an attempt."""
-    return Call(**attempt.call)
-
 
 def run_instances(attempt: Attempt, *, key_name: str, group: str, user_data: bytes) -> dict[str, Any]:
     """Return the parameters of RunInstances, the same for the same attempt, whenever they are made.
@@ -88,7 +79,7 @@ def run_instances(attempt: Attempt, *, key_name: str, group: str, user_data: byt
     IMDSv2 is required and one hop far, so that no container reads the machine's credentials; the machine's tags are
     readable there. Source: the EC2 API reference, RunInstances.
     """
-    call, available = call_of(attempt), attempt.offer.available
+    call, available = Call(**attempt.call), attempt.offer.available
     parameters: dict[str, Any] = {
         "MinCount": 1,
         "MaxCount": 1,
@@ -174,7 +165,7 @@ LIMIT = 16_384  # bytes before they are encoded: EC2's user guide, "Run commands
 
 def given_of(attempt: Attempt) -> bootdata.Given:
     """Return what EC2 says of the attempt's machine: it reports by an instance profile."""
-    call = call_of(attempt)
+    call = Call(**attempt.call)
     reports = bool(call.profile)
     return bootdata.Given("aws", ssh_port=call.ssh_port, reports=reports, volume=call.volume or "", user=USER)
 

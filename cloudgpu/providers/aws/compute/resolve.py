@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 from cloudgpu.catalog.read import listed_price
@@ -68,7 +68,7 @@ def resolve(aws: Aws, request: LaunchRequest, item: Available) -> Resolved:
         placement=found.placement,
     )
     return Resolved(
-        call=call.to_json(),
+        call=asdict(call),
         attached=tuple(_attached(request, item, disk_gb, found.volume)),
         guards=_guards(aws, request, item),
         remarks=tuple(_remarks(aws, request, item, found, call)),

@@ -19,7 +19,7 @@ from cloudgpu.core.model.launch import Attempt
 from cloudgpu.errors import AuthFailed, CloudgpuError, InvalidRequest, NoCapacity, QuotaExceeded
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.aws.compute.launch import Sender
-from cloudgpu.providers.aws.compute.request import Call, call_of, run_instances, user_data
+from cloudgpu.providers.aws.compute.request import Call, run_instances, user_data
 from cloudgpu.providers.aws.compute.translate import instance
 from cloudgpu.providers.aws.network import network
 from cloudgpu.providers.aws.network.shared import Shared, clear_shared, make_shared
@@ -36,7 +36,7 @@ def launch_together(aws: Aws, attempts: Sequence[Attempt], *, deadline: datetime
     Raises as `launch.launch` does; what the nodes would have shared is taken away again where surely none was made.
     """
     first = attempts[0]
-    call = call_of(first)
+    call = Call(**first.call)
     try:
         parameters = _asked(aws, attempts, call)
         found = Sender(aws, first, call.region, deadline, count=len(attempts)).send(parameters)

@@ -6,7 +6,7 @@ types that fit, and the zones in which AWS offers them. A price is no such proof
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -19,7 +19,7 @@ from cloudgpu.core.model.offers import Accelerator, Availability, Available, Mar
 from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.aws import ids
-from cloudgpu.providers.aws.client import KIND, Aws, pages
+from cloudgpu.providers.aws.client import KIND, Aws, look, look_through
 from cloudgpu.providers.shared.rules import is_meant
 from cloudgpu.providers.shared.rules import region as wished_region
 
@@ -74,9 +74,7 @@ def check_region(aws: Aws, region: str) -> None:
 def check_zone(aws: Aws, zone: str) -> None:
     """Raise InvalidRequest, with those that there are, for a zone that its region does not have. One call."""
     region = ids.region_of(zone) or aws.options.home_region
-    with aws.said("DescribeAvailabilityZones", region, value=zone):
-        answer = aws.ec2(region).describe_availability_zones()
-    there = sorted(one["ZoneName"] for one in answer["AvailabilityZones"])
+    there = sorted(one["ZoneName"] for one in look(aws, "DescribeAvailabilityZones", region, value=zone))
     if zone not in there:
         message = f"{region} has no zone {zone!r}."
         raise InvalidRequest(message, field="--zone", value=zone, next=f"Use one of: {', '.join(there)}.")
@@ -158,8 +156,7 @@ def described(aws: Aws, name: str, requirements: Requirements) -> Shape:
     """
     region = named_region(aws, requirements) or aws.options.home_region
     try:
-        with aws.said("DescribeInstanceTypes", region, value=name):
-            (found,) = aws.ec2(region).describe_instance_types(InstanceTypes=[name])["InstanceTypes"]
+        (found,) = look(aws, "DescribeInstanceTypes", region, value=name, InstanceTypes=[name])
     except InvalidRequest as error:
         raise _unknown_type(name, region) from error
     return _of_answer(found)
@@ -192,15 +189,9 @@ def _offered(aws: Aws, region: str, names: Sequence[str], zone: str | None) -> l
     filters = [{"Name": "instance-type", "Values": list(names)}]
     if zone is not None:
         filters.append({"Name": "location", "Values": [zone]})
-    with aws.said("DescribeInstanceTypeOfferings", region):
-        found = pages(
-            aws.ec2(region), "describe_instance_type_offerings", LocationType="availability-zone", Filters=filters
-        )
-        return sorted({pair for page in found for pair in _pairs(page)})
-
-
-def _pairs(page: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    return ((one["InstanceType"], one["Location"]) for one in page["InstanceTypeOfferings"])
+    where: dict[str, Any] = {"LocationType": "availability-zone", "Filters": filters}
+    found = look_through(aws, "DescribeInstanceTypeOfferings", region, **where)
+    return sorted({(one["InstanceType"], one["Location"]) for one in found})
 
 
 def _item(aws: Aws, shape: Shape, region: str, zone: str, market: Market, *, persistent: bool) -> Available:

@@ -13,10 +13,12 @@ from cloudgpu.core.model.instances import TAG_LEDGER, TAG_OWNER
 from cloudgpu.core.model.launch import Attempt, Network
 from cloudgpu.core.values.naming import digest, tag_value
 from cloudgpu.errors import InvalidRequest
+from cloudgpu.providers.aws.client import look
 from cloudgpu.providers.aws.compute.request import Call
 from cloudgpu.providers.aws.network import security_group as access
 from cloudgpu.providers.aws.network import security_group as rules
 from cloudgpu.providers.aws.storage.disks import code_of
+from cloudgpu.providers.shared.calls import again
 from cloudgpu.providers.shared.rules import Opening
 from cloudgpu.providers.shared.rules import callers as callers_of
 
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from cloudgpu.providers.aws.client import Aws
 
 KEY_PREFIX = "cloudgpu-"
-NOT_YET_PAUSES_S = (1.0, 2.0, 4.0, 0.0)
+NOT_YET_PAUSES_S = (1.0, 2.0, 4.0)
 _TRIES = 2  # what another process makes at the same moment is found the second time
 
 
@@ -44,8 +46,7 @@ def subnet(aws: Aws, region: str, zone: str, network: Network) -> Subnet:
     Raises InvalidRequest for one that is not there or lies in another zone, and where there is no default VPC.
     """
     parameters: dict[str, Any] = {"SubnetIds": [network.subnet]} if network.subnet else {"Filters": _default_in(zone)}
-    with aws.said("DescribeSubnets", region, value=network.subnet):
-        found = aws.ec2(region).describe_subnets(**parameters)["Subnets"]
+    found = look(aws, "DescribeSubnets", region, value=network.subnet, **parameters)
     if not found:
         raise _no_default(region, zone)
     chosen = Subnet(found[0]["SubnetId"], found[0]["VpcId"], found[0]["AvailabilityZone"])
@@ -63,8 +64,7 @@ def callers(aws: Aws, region: str, there: Subnet, network: Network) -> Mapping[s
     """Return who may open SSH, by label; where nobody is named it is the VPC itself, whose network is looked up."""
     if network.ssh_from:
         return callers_of(network, "")
-    with aws.said("DescribeVpcs", region):
-        (vpc,) = aws.ec2(region).describe_vpcs(VpcIds=[there.vpc])["Vpcs"]
+    (vpc,) = look(aws, "DescribeVpcs", region, VpcIds=[there.vpc])
     return callers_of(network, vpc["CidrBlock"])
 
 
@@ -143,8 +143,7 @@ def _blob(public_line: str) -> bytes:
 
 def check_group(aws: Aws, region: str, there: Subnet, id: str) -> None:  # noqa: A002
     """Raise InvalidRequest for somebody else's group that is not there, or lies in another VPC than the subnet."""
-    with aws.said("DescribeSecurityGroups", region, value=id):
-        found = aws.ec2(region).describe_security_groups(GroupIds=[id])["SecurityGroups"]
+    found = look(aws, "DescribeSecurityGroups", region, value=id, GroupIds=[id])
     if found and found[0]["VpcId"] != there.vpc:
         raise InvalidRequest(
             f"The security group {id} belongs to {found[0]['VpcId']}, the subnet {there.id} to {there.vpc}.",
@@ -180,11 +179,7 @@ def openings(aws: Aws, region: str, vpc: str, owner: str) -> tuple[Opening, ...]
 
 def _named(aws: Aws, region: str, vpc: str, name: str) -> Sequence[Mapping[str, Any]]:
     parameters = [{"Name": "vpc-id", "Values": [vpc]}, {"Name": "group-name", "Values": [name]}]
-    with aws.said("DescribeSecurityGroups", region, value=name):
-        found: Sequence[Mapping[str, Any]] = aws.ec2(region).describe_security_groups(Filters=parameters)[
-            "SecurityGroups"
-        ]
-    return found
+    return look(aws, "DescribeSecurityGroups", region, value=name, Filters=parameters)
 
 
 def group(aws: Aws, attempt: Attempt, call: Call) -> str:
@@ -208,15 +203,12 @@ def group(aws: Aws, attempt: Attempt, call: Call) -> str:
 
 def _open(aws: Aws, call: Call, found: Mapping[str, Any]) -> None:
     """Let the callers in; a group that was just made is not known everywhere at once."""
-    for pause in NOT_YET_PAUSES_S:
-        try:
-            access.admit(aws, call.region, found, dict(call.callers))
-        except InvalidRequest as error:
-            if code_of(error) != "InvalidGroup.NotFound" or not pause:
-                raise
-            aws.pause(pause)
-        else:
-            return
+    again(
+        lambda: access.admit(aws, call.region, found, dict(call.callers)),
+        len(NOT_YET_PAUSES_S) + 1,
+        after=lambda error: code_of(error) == "InvalidGroup.NotFound",
+        pause=lambda tries: aws.pause(NOT_YET_PAUSES_S[tries - 1]),
+    )
 
 
 def _found(aws: Aws, attempt: Attempt, call: Call) -> Mapping[str, Any] | None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.core.model.instances import TAG_CLUSTER, TAG_OWNER
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
 from cloudgpu.providers.aws import ids
+from cloudgpu.providers.aws.client import look
 from cloudgpu.providers.shared.rules import CALLER, INSIDE, Opening, is_wide
 
 if TYPE_CHECKING:
@@ -225,9 +226,7 @@ def _machine(aws: Aws, region: str, own: str) -> Mapping[str, Any]:
 
 
 def _groups(aws: Aws, region: str, ids: Sequence[str]) -> list[Mapping[str, Any]]:
-    with aws.said("DescribeSecurityGroups", region):
-        found: list[Mapping[str, Any]] = aws.ec2(region).describe_security_groups(GroupIds=list(ids))["SecurityGroups"]
-    return found
+    return look(aws, "DescribeSecurityGroups", region, GroupIds=list(ids))
 
 
 def _carried_out(aws: Aws, region: str, group: str, planned: Changes) -> bool:

@@ -14,7 +14,7 @@ from cloudgpu.core.model.cluster import node_name
 from cloudgpu.core.model.instances import TAG_CLUSTER, TAG_ID, TAG_LEDGER, TAG_OWNER
 from cloudgpu.core.model.launch import Attempt
 from cloudgpu.errors import CloudgpuError, InvalidRequest
-from cloudgpu.providers.aws.client import pages
+from cloudgpu.providers.aws.client import look, look_through
 from cloudgpu.providers.aws.compute.request import Call
 from cloudgpu.providers.aws.compute.translate import tags_of
 from cloudgpu.providers.aws.storage.disks import code_of
@@ -52,7 +52,7 @@ def make_shared(aws: Aws, first: Attempt, call: Call) -> Shared:
 
 def clear_shared(aws: Aws, cluster: str, region: str) -> bool:
     """Ask to delete both; return whether a look found neither. What machines still use stays, and is no error."""
-    placements, groups = list(_placements(aws, region, cluster)), list(_groups(aws, region, cluster))
+    placements, groups = list(_placements(aws, region, cluster)), _groups(aws, region, cluster)
     ec2 = aws.ec2(region)
     for one in placements:
         if one.get("State") != "deleting":
@@ -77,15 +77,12 @@ def _of_cluster(cluster: str) -> list[dict[str, Any]]:
 
 
 def _placements(aws: Aws, region: str, cluster: str) -> Iterator[Raw]:
-    with aws.said("DescribePlacementGroups", region, value=cluster):
-        found = aws.ec2(region).describe_placement_groups(Filters=_of_cluster(cluster))["PlacementGroups"]
+    found = look(aws, "DescribePlacementGroups", region, value=cluster, Filters=_of_cluster(cluster))
     yield from (one for one in found if one.get("State") != "deleted")
 
 
-def _groups(aws: Aws, region: str, cluster: str) -> Iterator[Raw]:
-    with aws.said("DescribeSecurityGroups", region, value=cluster):
-        for page in pages(aws.ec2(region), "describe_security_groups", Filters=_of_cluster(cluster)):
-            yield from page["SecurityGroups"]
+def _groups(aws: Aws, region: str, cluster: str) -> list[Raw]:
+    return look_through(aws, "DescribeSecurityGroups", region, value=cluster, Filters=_of_cluster(cluster))
 
 
 def _tags(first: Attempt, kind: str) -> list[dict[str, Any]]:
@@ -120,8 +117,7 @@ def _security_group(aws: Aws, first: Attempt, call: Call) -> str:
 def _group_there(aws: Aws, first: Attempt, call: Call) -> str | None:
     name = shared_name(first)
     asked = [{"Name": "vpc-id", "Values": [call.vpc]}, {"Name": "group-name", "Values": [name]}]
-    with aws.said("DescribeSecurityGroups", call.region, value=name):
-        found = aws.ec2(call.region).describe_security_groups(Filters=asked)["SecurityGroups"]
+    found = look(aws, "DescribeSecurityGroups", call.region, value=name, Filters=asked)
     if not found:
         return None
     return str(_own(found[0], first, call, "security group")["GroupId"])
@@ -158,9 +154,8 @@ def _placement_group(aws: Aws, first: Attempt, call: Call) -> str:
     except InvalidRequest as error:
         if code_of(error) != "InvalidPlacementGroup.Duplicate":
             raise
-        with aws.said("DescribePlacementGroups", call.region, value=name):
-            asked = [{"Name": "group-name", "Values": [name]}]
-            found = aws.ec2(call.region).describe_placement_groups(Filters=asked)["PlacementGroups"]
+        asked = [{"Name": "group-name", "Values": [name]}]
+        found = look(aws, "DescribePlacementGroups", call.region, value=name, Filters=asked)
         if found:
             _own(found[0], first, call, "placement group")
     return name

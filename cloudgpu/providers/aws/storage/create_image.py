@@ -10,7 +10,7 @@ from cloudgpu.core.model.instances import TAG_LEDGER, TAG_VOLUME
 from cloudgpu.core.model.resources import ProviderResource
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.aws import ids
-from cloudgpu.providers.aws.client import Aws
+from cloudgpu.providers.aws.client import Aws, look
 from cloudgpu.providers.aws.compute.request import TAG_BOOT, boot_tag, register_as
 from cloudgpu.providers.aws.compute.translate import tags_of
 from cloudgpu.providers.aws.storage.disks import code_of, image, remove, snapshot, tag_specifications
@@ -44,10 +44,9 @@ def save_image(aws: Aws, source: str, name: str, tags: Mapping[str, str], *, res
 
 
 def _image_named(aws: Aws, region: str, name: str) -> Raw | None:
-    with aws.said("DescribeImages", region, value=name):
-        found: list[Raw] = aws.ec2(region).describe_images(
-            Owners=["self"], Filters=[{"Name": "name", "Values": [name]}]
-        )["Images"]
+    found = look(
+        aws, "DescribeImages", region, value=name, Owners=["self"], Filters=[{"Name": "name", "Values": [name]}]
+    )
     return found[0] if found else None
 
 
@@ -106,10 +105,14 @@ def _now(aws: Aws, region: str, name: str, tags: Mapping[str, str]) -> ProviderR
 
 def _snapshot_named(aws: Aws, region: str, name: str) -> Raw | None:
     """Return the first snapshot that was begun under this name, if there is one."""
-    with aws.said("DescribeSnapshots", region, value=name):
-        found: list[Raw] = aws.ec2(region).describe_snapshots(
-            OwnerIds=["self"], Filters=[{"Name": "tag:Name", "Values": [name]}]
-        )["Snapshots"]
+    found = look(
+        aws,
+        "DescribeSnapshots",
+        region,
+        value=name,
+        OwnerIds=["self"],
+        Filters=[{"Name": "tag:Name", "Values": [name]}],
+    )
     return min(found, key=lambda one: (one["StartTime"], one["SnapshotId"]), default=None)
 
 
@@ -130,9 +133,8 @@ def _begin(aws: Aws, region: str, source: str, name: str, tags: Mapping[str, str
 
 
 def _disk(aws: Aws, region: str, own: str) -> Raw:
-    with aws.said("DescribeVolumes", region):
-        asked = [{"Name": "volume-id", "Values": [own]}]
-        found: list[Raw] = aws.ec2(region).describe_volumes(Filters=asked)["Volumes"]
+    asked = [{"Name": "volume-id", "Values": [own]}]
+    found = look(aws, "DescribeVolumes", region, Filters=asked)
     if not found:
         raise _unknown(ids.joined(region, own))
     if TAG_VOLUME in tags_of(found[0]):
@@ -147,8 +149,7 @@ def _boots(aws: Aws, region: str, disk: Raw) -> str:
     if register_as(tag) is not None:
         return tag
     asked = [{"Name": "block-device-mapping.snapshot-id", "Values": [disk.get("SnapshotId") or "snap-none"]}]
-    with aws.said("DescribeImages", region):
-        found = aws.ec2(region).describe_images(Filters=asked)["Images"]
+    found = look(aws, "DescribeImages", region, Filters=asked)
     if found:
         return boot_tag(found[0])
     own = disk["VolumeId"]

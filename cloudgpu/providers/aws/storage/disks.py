@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from cloudgpu.core.model.cluster import own_tags
@@ -12,7 +13,7 @@ from cloudgpu.core.model.resources import Kind, ProviderResource, ResourceListin
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.aws import ids
-from cloudgpu.providers.aws.client import KIND, Aws, pages
+from cloudgpu.providers.aws.client import KIND, Aws, look, look_through, pages
 from cloudgpu.providers.aws.compute.translate import TAG_PREFIX, tags_of
 
 Raw = Mapping[str, Any]
@@ -39,20 +40,14 @@ def resources(aws: Aws, region: str | None) -> ResourceListing:
 
 
 def _of_region(aws: Aws, region: str) -> list[ProviderResource]:
-    ec2 = aws.ec2(region)
-    asked: list[tuple[str, str, dict[str, Any]]] = [
-        ("describe_volumes", "Volumes", {}),
-        ("describe_images", "Images", {"Owners": ["self"]}),
-        ("describe_snapshots", "Snapshots", {"OwnerIds": ["self"]}),
-    ]
-
-    def ask(one: tuple[str, str, dict[str, Any]]) -> list[Raw]:
-        operation, key, more = one
-        with aws.said(operation.title().replace("_", ""), region):
-            return [item for page in pages(ec2, operation, Filters=_OURS, **more) for item in page[key]]
-
+    asked: Mapping[str, dict[str, Any]] = {
+        "DescribeVolumes": {},
+        "DescribeImages": {"Owners": ["self"]},
+        "DescribeSnapshots": {"OwnerIds": ["self"]},
+    }
     with Pool(len(asked)) as pool:
-        volumes, images, snapshots = pool.map(ask, asked)
+        ask = partial(look_through, aws, region=region, Filters=_OURS)
+        volumes, images, snapshots = pool.map(lambda action: ask(action, **asked[action]), asked)
     volumes = _with_own_tags(aws, region, volumes)
     parts = {snapshot for one in images for snapshot, _ in snapshots_of(one)}
     return [
@@ -191,8 +186,8 @@ def _split(resource: ProviderResource) -> tuple[str, str]:
 def _remove_image(aws: Aws, region: str, own: str) -> None:
     """Take the image away, then its snapshots: used they cannot be deleted, alone they are found by their tags."""
     ec2 = aws.ec2(region)
-    with aws.said("DescribeImages", region):
-        found = ec2.describe_images(Owners=["self"], Filters=[{"Name": "image-id", "Values": [own]}])["Images"]
+    meant = [{"Name": "image-id", "Values": [own]}]
+    found = look(aws, "DescribeImages", region, Owners=["self"], Filters=meant)
     parts = [part for one in found for part, _ in snapshots_of(one)]
     _unless_gone(aws, region, "DeregisterImage", own, lambda: ec2.deregister_image(ImageId=own))
     for part in parts:

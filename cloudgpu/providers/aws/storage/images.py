@@ -12,7 +12,7 @@ from cloudgpu.core.catalog.gpus import PublicImage
 from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE
 from cloudgpu.core.model.offers import Available
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.providers.aws.client import KIND
+from cloudgpu.providers.aws.client import KIND, look
 from cloudgpu.providers.aws.compute.request import boot_tag
 from cloudgpu.providers.aws.compute.translate import tags_of
 from cloudgpu.providers.aws.storage.disks import code_of
@@ -78,9 +78,9 @@ def machine_of(aws: Aws, item: Available) -> str:
         return instance_type(KIND, item.instance_type).arch
     except InvalidRequest:
         pass
-    with aws.said("DescribeInstanceTypes", item.region, value=item.instance_type):
-        answer = aws.ec2(item.region).describe_instance_types(InstanceTypes=[item.instance_type])
-    runs = answer["InstanceTypes"][0]["ProcessorInfo"]["SupportedArchitectures"]
+    name = item.instance_type
+    found = look(aws, "DescribeInstanceTypes", item.region, value=name, InstanceTypes=[name])
+    runs = found[0]["ProcessorInfo"]["SupportedArchitectures"]
     return next((one for one in runs if one in _IN_USE), "x86_64")
 
 
@@ -119,8 +119,7 @@ def _parameters(aws: Aws, region: str, wanted: Sequence[PublicImage]) -> dict[st
 def described(aws: Aws, region: str, **asked: Any) -> list[Image]:
     """Return images as DescribeImages says them, the newest first; none for an id that there is not."""
     try:
-        with aws.said("DescribeImages", region):
-            found = aws.ec2(region).describe_images(**asked)["Images"]
+        found = look(aws, "DescribeImages", region, **asked)
     except InvalidRequest as error:
         if code_of(error).startswith("InvalidAMIID"):
             return []

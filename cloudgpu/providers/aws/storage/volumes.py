@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import itemgetter
 from typing import Any
 
 from cloudgpu.core.model.instances import TAG_LEDGER, TAG_VOLUME
@@ -11,10 +12,11 @@ from cloudgpu.core.model.resources import ProviderResource
 from cloudgpu.core.values.naming import digest
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, LaunchUncertain, ProviderUnavailable
 from cloudgpu.providers.aws import ids
-from cloudgpu.providers.aws.client import Aws
+from cloudgpu.providers.aws.client import Aws, look
 from cloudgpu.providers.aws.compute.listing import raw
 from cloudgpu.providers.aws.storage.disks import code_of, disk, tag_specifications
-from cloudgpu.providers.shared.named_volumes import used
+from cloudgpu.providers.shared.calls import again
+from cloudgpu.providers.shared.named_volumes import lying_in, size_to_make, used
 
 Raw = Mapping[str, Any]
 DEVICE = "/dev/sdf"  # the first that AWS names for data; on the machine it is an NVMe device with the volume's id
@@ -50,15 +52,9 @@ def attach(aws: Aws, id: str, volume: Volume, tags: Mapping[str, str]) -> Provid
 def _found(aws: Aws, region: str, zone: str, volume: Volume, tags: Mapping[str, str]) -> Raw | None:
     """Return the ledger's volume of this name; one that lies in another zone alone is refused."""
     asked = [{"Name": f"tag:{key}", "Values": [tags.get(key, "")]} for key in (TAG_VOLUME, TAG_LEDGER)]
-    with aws.said("DescribeVolumes", region, value=volume.name):
-        found = aws.ec2(region).describe_volumes(Filters=asked)["Volumes"]
+    found = look(aws, "DescribeVolumes", region, value=volume.name, Filters=asked)
     there = [one for one in found if one["State"] not in ("deleting", "deleted", "error")]
-    here = [one for one in there if one["AvailabilityZone"] == zone]
-    if there and not here:
-        place = there[0]["AvailabilityZone"]
-        message = f"The volume {volume.name} is in {place}, and the machine is in {zone}."
-        raise InvalidRequest(message, field="--volume", value=volume.name, next=f"Launch with --zone {place}.")
-    return min(here, key=lambda one: one["VolumeId"], default=None)
+    return lying_in(zone, there, itemgetter("AvailabilityZone"), "VolumeId", volume)
 
 
 def _made(aws: Aws, region: str, zone: str, volume: Volume, tags: Mapping[str, str]) -> Raw:
@@ -66,14 +62,11 @@ def _made(aws: Aws, region: str, zone: str, volume: Volume, tags: Mapping[str, s
 
     A token stands for the volume that it made even when that was removed since: then the next one is taken.
     """
-    if volume.size_gb is None:
-        message = f"There is no volume {volume.name} in {zone}; to create it, give its size."
-        way = f"Give its size in GB: --volume {volume.name}:100"
-        raise InvalidRequest(message, field="--volume", value=volume.name, next=way)
+    size_gb = size_to_make(volume, zone)
     for generation in range(1, _GENERATIONS):
         token = digest("volume", tags.get(TAG_LEDGER, ""), volume.name, zone, str(generation))[:48]
         try:
-            return _create(aws, region, zone, volume.size_gb, tags, token)
+            return _create(aws, region, zone, size_gb, tags, token)
         except (LaunchUncertain, InstanceNotFound):  # the token was used for one of another size, or one that is gone
             continue
     message = f"The volume {volume.name} was made and removed too often today."
@@ -95,18 +88,17 @@ def _create(aws: Aws, region: str, zone: str, size_gb: int, tags: Mapping[str, s
 
 def _seen(aws: Aws, region: str, own: str) -> Raw:
     """Return a disk as soon as AWS shows it: one that was just made, and is not shown yet, is not made again."""
-    for _ in range(SEEN_AFTER):
-        try:
-            return _look(aws, region, own)
-        except InstanceNotFound:
-            aws.pause(SETTLES_S)
-    return _look(aws, region, own)
+    return again(
+        lambda: _look(aws, region, own),
+        SEEN_AFTER + 1,
+        after=lambda error: isinstance(error, InstanceNotFound),
+        pause=lambda _tries: aws.pause(SETTLES_S),
+    )
 
 
 def _look(aws: Aws, region: str, own: str) -> Raw:
-    with aws.said("DescribeVolumes", region):
-        asked = [{"Name": "volume-id", "Values": [own]}]
-        found: list[Raw] = aws.ec2(region).describe_volumes(Filters=asked)["Volumes"]
+    asked = [{"Name": "volume-id", "Values": [own]}]
+    found = look(aws, "DescribeVolumes", region, Filters=asked)
     if not found or found[0]["State"] in ("deleting", "deleted"):
         message = f"The volume {own} is not there."
         raise InstanceNotFound(message, field="--volume", value=own, next="Run the same up again.")

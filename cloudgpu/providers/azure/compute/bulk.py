@@ -5,18 +5,18 @@ A rehearsal is Azure's own simulation of an eviction, with its notice and its en
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 
 from cloudgpu.core.model.instances import Instance
 from cloudgpu.errors import CloudgpuError, InvalidRequest, Silent
-from cloudgpu.parallel import Pool
 from cloudgpu.providers.azure import ids
 from cloudgpu.providers.azure.calls import ask
 from cloudgpu.providers.azure.client import AT_ONCE
 from cloudgpu.providers.azure.compute import listing, machine, power
-from cloudgpu.providers.shared.calls import Answer, tried
+from cloudgpu.providers.shared.calls import by_item, tried
 
 if TYPE_CHECKING:
     from cloudgpu.providers.azure.client import Azure
@@ -30,7 +30,7 @@ def stop_many(azure: Azure, many: Sequence[str]) -> dict[str, CloudgpuError]:
 
     One call each: Azure Resource Manager has none for many, so that one that is refused keeps no other one running.
     """
-    asked = _each(many, lambda id_: power.stop(azure, id_))
+    asked = by_item(many, partial(tried, power.stop, azure), AT_ONCE)
     return {id_: fault for id_, fault in asked.items() if isinstance(fault, CloudgpuError)}
 
 
@@ -41,7 +41,7 @@ def get_many(azure: Azure, many: Sequence[str]) -> Found:
     """
     wanted = list(dict.fromkeys(many))
     if len(wanted) <= FEW:
-        return _each(wanted, lambda id_: listing.get(azure, id_))
+        return by_item(wanted, partial(tried, listing.get, azure), AT_ONCE)
     try:
         seen, _ = listing.both(azure)
     except Silent:  # each may answer by itself
@@ -49,7 +49,8 @@ def get_many(azure: Azure, many: Sequence[str]) -> Found:
     except CloudgpuError as error:
         return {id_: _fault_of(id_, error) for id_ in wanted}
     found: Found = {id_: seen[id_] for id_ in wanted if id_ in seen}
-    return {**found, **_each([id_ for id_ in wanted if id_ not in seen], lambda id_: listing.get(azure, id_))}
+    others = [id_ for id_ in wanted if id_ not in seen]
+    return {**found, **by_item(others, partial(tried, listing.get, azure), AT_ONCE)}
 
 
 def _fault_of(id_: str, error: CloudgpuError) -> CloudgpuError:
@@ -59,12 +60,6 @@ def _fault_of(id_: str, error: CloudgpuError) -> CloudgpuError:
     except InvalidRequest as wrong:
         return wrong
     return error
-
-
-def _each(many: Sequence[str], call: Callable[[str], Answer]) -> dict[str, Answer | CloudgpuError]:
-    wanted = list(dict.fromkeys(many))
-    with Pool(AT_ONCE) as pool:
-        return dict(zip(wanted, pool.map(lambda id_: tried(call, id_), wanted), strict=True))
 
 
 NOTICE = timedelta(seconds=30)  # "Azure will try to provide up to 30 seconds' notice" (Use Azure Spot VMs)

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.core.model.instances import Instance, State
 from cloudgpu.core.model.offers import Market
 from cloudgpu.errors import CloudgpuError
-from cloudgpu.parallel import Pool
 from cloudgpu.providers.azure import client as plainly
 from cloudgpu.providers.azure import ids
+from cloudgpu.providers.shared.calls import by_item
 
 if TYPE_CHECKING:
     from cloudgpu.providers.azure.client import Azure
@@ -40,8 +40,7 @@ def with_causes(azure: Azure, seen: Sequence[Instance]) -> list[Instance]:
     was: how a machine is, matters more than why.
     """
     candidates = [one.id for one in seen if _is_untold(one)]
-    with Pool(AT_ONCE) as pool:
-        taken = dict(zip(candidates, pool.map(lambda one: _taken(azure, one), candidates), strict=True))
+    taken = by_item(candidates, lambda one: _taken(azure, one), AT_ONCE)
     return [_with(one, taken.get(one.id)) for one in seen]
 
 

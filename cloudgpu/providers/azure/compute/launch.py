@@ -31,17 +31,17 @@ from cloudgpu.providers.azure.account import identity
 from cloudgpu.providers.azure.calls import ask, finished, look
 from cloudgpu.providers.azure.compute import listing, request, translate
 from cloudgpu.providers.azure.compute.machine import WRITE
+from cloudgpu.providers.azure.compute.request import Call
 from cloudgpu.providers.azure.error_codes import BUSY, MEANINGS, ONLY_INSIDE
 from cloudgpu.providers.azure.errors import code_of
 from cloudgpu.providers.azure.network import security_rules as rules
 from cloudgpu.providers.azure.network.shared import make_shared
 from cloudgpu.providers.machine.user_data import too_large, user_data
-from cloudgpu.providers.shared.calls import Waiting
+from cloudgpu.providers.shared.calls import Waiting, again
 
 if TYPE_CHECKING:
     from cloudgpu.providers.azure.client import Azure
     from cloudgpu.providers.azure.compute.listing import Raw
-    from cloudgpu.providers.azure.compute.request import Call
 
 LIMIT = 65_535  # bytes of custom data, before they are encoded (REST reference, OSProfile)
 SETTLES_S = 3.0
@@ -68,7 +68,7 @@ class _Launch:
 
     def __init__(self, azure: Azure, attempt: Attempt, deadline: datetime) -> None:
         self._azure, self._attempt, self._deadline = azure, attempt, deadline
-        self._call: Call = request.call_of(attempt)
+        self._call = Call(**attempt.call)
         self._group = ids.group_of(attempt.token)
         what = f"Azure has not accepted the launch in {self._call.region}"
         self._waiting = Waiting(azure.notify, azure.clock, what, deadline, after=0)
@@ -280,16 +280,12 @@ class _Launch:
         if not principal or not self._call.role:
             return
         machine = ids.machine_id(self._azure.subscription, self._group)
-        for _ in range(ROLE_TRIES - 1):
-            try:
-                identity.assign(self._azure, machine, principal)
-            except (AuthFailed, Silent):
-                raise
-            except CloudgpuError:
-                self._azure.pause(SETTLES_S)
-            else:
-                return
-        identity.assign(self._azure, machine, principal)
+        again(
+            lambda: identity.assign(self._azure, machine, principal),
+            ROLE_TRIES,
+            after=lambda error: not isinstance(error, AuthFailed | Silent),
+            pause=lambda _tries: self._azure.pause(SETTLES_S),
+        )
 
     def _extend(self) -> None:
         """Put the extension on the machine that the size needs; it works on by itself."""

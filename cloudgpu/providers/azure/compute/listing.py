@@ -43,12 +43,14 @@ def get(azure: Azure, id: str) -> Instance:  # noqa: A002
 def raw(azure: Azure, region: str, group: str) -> Raw | None:
     """Return what Azure says of a machine, its instance view in it; None for none. One call."""
     machines = azure.compute.virtual_machines
-
-    def read() -> Raw:
-        said: Raw = machines.get(group, group, expand="instanceView").as_dict()
-        return said
-
-    return look(azure, READ, read, region=region, value=ids.joined(region, group))
+    found: Raw | None = look(
+        azure,
+        READ,
+        lambda: machines.get(group, group, expand="instanceView").as_dict(),
+        region=region,
+        value=ids.joined(region, group),
+    )
+    return found
 
 
 def described(azure: Azure, found: Raw) -> Instance:
@@ -62,16 +64,12 @@ def described(azure: Azure, found: Raw) -> Instance:
 def _going(azure: Azure, region: str, group: str) -> Instance:
     named = azure.resources.resource_groups
     found = look(azure, groups.READ, lambda: named.get(group).as_dict(), region=region, value=group)
-    if found is not None and _state(found) == "deleting":
+    if found is not None and groups.is_going(found):
         return translate.of_group(found, account=azure.account)
     azure.launched_in.check(group, lambda: azure.subscription)
     azure.launched_in.forget(group)
     message = f"Azure {region} has no machine {group}."
     raise InstanceNotFound(message, field="instance", value=ids.joined(region, group))
-
-
-def _state(found: Raw) -> str:
-    return str((found.get("properties") or {}).get("provisioningState") or "").lower()
 
 
 def _address(azure: Azure, found: Raw) -> Address | None:

@@ -21,12 +21,11 @@ def raw(azure: Azure, id: str) -> Raw:  # noqa: A002
     """Return what Azure says of a machine; raise InstanceNotFound when it has none. One call."""
     region, group = ids.machine(id)
     machines = azure.compute.virtual_machines
-    found = look(azure, READ, lambda: machines.get(group, group), region=region, value=id)
+    found: Raw | None = look(azure, READ, lambda: machines.get(group, group).as_dict(), region=region, value=id)
     if found is None:
         azure.launched_in.check(group, lambda: azure.subscription)
         raise InstanceNotFound(f"Azure {region} has no machine {group}.", field="instance", value=id)
-    said: Raw = found.as_dict()
-    return said
+    return found
 
 
 def listed(azure: Azure) -> list[Raw]:

@@ -1,27 +1,33 @@
-"""Ends, stops, starts and tags machines, so that nothing of them is billed but what is kept on purpose."""
+"""Ends, stops, starts and tags machines, so that nothing of them is billed but what is kept on purpose.
+
+Where a system disk is kept, it stays in its launch's group, with that group's tags.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.model.instances import TAG_ID
-from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest
+from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.azure import groups, ids
 from cloudgpu.providers.azure.account import identity
 from cloudgpu.providers.azure.calls import Late, ask, finished, look
-from cloudgpu.providers.azure.compute import listing, translate
+from cloudgpu.providers.azure.compute import listing, machine, translate
 from cloudgpu.providers.azure.compute.request import is_system_disk
 from cloudgpu.providers.azure.error_codes import BUSY
 from cloudgpu.providers.azure.errors import code_of
+from cloudgpu.providers.shared.calls import again
 
 if TYPE_CHECKING:
     from cloudgpu.providers.azure.client import Azure
 
 START_WITHIN = timedelta(minutes=10)
+Raw = Mapping[str, Any]
 _NOT_TOLD = (405, 501)  # a question that a server of one's own does not know
 SETTLES_S, LOOKS = 3.0, 20  # while another operation on the machine goes on, Azure refuses the next
+STAYS_SETTLES_S, STAYS_LOOKS = 2.0, 60  # until Azure has let go of a system disk that is to stay
 _MACHINE = "Microsoft.Compute/virtualMachines"
 _OURS = {  # the kinds of what a launch makes in its group
     "microsoft.compute/virtualmachines",
@@ -80,6 +86,46 @@ def is_ours(resource: Mapping[str, Any], group: str) -> bool:
     return kind in _OURS and (name.startswith(group) or TAG_ID in (resource.get("tags") or {}))
 
 
+def end_keeping_disk(azure: Azure, id: str) -> None:  # noqa: A002
+    """Let the disk stay when the machine goes, see that it is so, then ask to delete the machine; no machine, no error.
+
+    Its interface and its address go with it (`deleteOption`), and its group says by a tag that a disk in it is kept.
+    Five calls, three where the disk stays already.
+    """
+    region, group = ids.machine(id)
+    try:
+        found = machine.raw(azure, id)
+        groups.tag(azure, group, {groups.KEPT: "yes"})
+        _let_stay(azure, id, found)
+    except InstanceNotFound:
+        return
+    machines = azure.compute.virtual_machines
+    look(
+        azure, f"{_MACHINE}/delete", lambda: machines.begin_delete(group, group, polling=False), region=region, value=id
+    )
+
+
+def _let_stay(azure: Azure, id: str, found: Raw) -> None:  # noqa: A002
+    if _stays(found):
+        return
+    disk = found["properties"]["storageProfile"]["osDisk"]
+    kept = {key: disk[key] for key in ("createOption", "managedDisk") if key in disk}
+    of = {"id": machine.system_disk(found)}
+    machine.change(azure, id, {"storageProfile": {"osDisk": {**kept, "managedDisk": of, "deleteOption": "Detach"}}})
+    for _ in range(STAYS_LOOKS):
+        if _stays(machine.raw(azure, id)):
+            return
+        azure.pause(STAYS_SETTLES_S)
+    message = f"Azure has not let go of the disk of {id}, so the machine was not ended."
+    raise ProviderUnavailable(message, field="instance", value=id, next="Run it again.")
+
+
+def _stays(found: Raw) -> bool:
+    """Say whether the system disk stays when the machine goes: it does where nobody said otherwise."""
+    disk = ((found.get("properties") or {}).get("storageProfile") or {}).get("osDisk") or {}
+    return str(disk.get("deleteOption") or "Detach").lower() == "detach"
+
+
 def stop(azure: Azure, id: str) -> None:  # noqa: A002
     """Ask to deallocate the machine. Idempotent; one call, again while Azure is at work on it. Not waited for.
 
@@ -87,8 +133,7 @@ def stop(azure: Azure, id: str) -> None:  # noqa: A002
     """
     region, group = ids.machine(id)
     machines = azure.compute.virtual_machines
-    _once_free(
-        azure,
+    again(
         lambda: ask(
             azure,
             f"{_MACHINE}/deallocate/action",
@@ -96,21 +141,10 @@ def stop(azure: Azure, id: str) -> None:  # noqa: A002
             region=region,
             value=id,
         ),
+        LOOKS + 1,
+        after=lambda error: code_of(error) in BUSY,
+        pause=lambda _tries: azure.pause(SETTLES_S),
     )
-
-
-def _once_free(azure: Azure, call: Callable[[], object]) -> None:
-    """Make a call, again while Azure says that another operation goes on."""
-    for _ in range(LOOKS):
-        try:
-            call()
-        except CloudgpuError as error:
-            if code_of(error) not in BUSY:
-                raise
-            azure.pause(SETTLES_S)
-        else:
-            return
-    call()
 
 
 def start(azure: Azure, id: str) -> None:  # noqa: A002

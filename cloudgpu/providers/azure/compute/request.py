@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from cloudgpu.core.model.cluster import node_of_tags
@@ -51,15 +51,6 @@ class Call:
     role: bool = False
     host_at: bool = False
     extension: Mapping[str, Any] | None = None
-
-    def to_json(self) -> Body:
-        """Return it as plain JSON values."""
-        return asdict(self)
-
-
-def call_of(attempt: Attempt) -> Call:
-    """Return what was looked up for an attempt."""
-    return Call(**attempt.call)
 
 
 def given(attempt: Attempt, call: Call) -> Given:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 from cloudgpu.catalog.disktypes import tier
@@ -21,7 +21,7 @@ from cloudgpu.providers.azure.compute.placement import data_volume
 from cloudgpu.providers.azure.compute.request import Call
 from cloudgpu.providers.azure.compute.schedules import no_timer
 from cloudgpu.providers.azure.ids import Sku
-from cloudgpu.providers.azure.market import usage
+from cloudgpu.providers.azure.market import quotas
 from cloudgpu.providers.azure.market.skus import skus
 from cloudgpu.providers.azure.network import network
 from cloudgpu.providers.azure.storage import images
@@ -71,7 +71,7 @@ def resolve(azure: Azure, request: LaunchRequest, item: Available) -> Resolved:
     found = _looked_up(azure, request, item)
     call = _call(azure, request, item, found)
     return Resolved(
-        call=call.to_json(),
+        call=asdict(call),
         attached=tuple(_attached(request, call, found.volume)),
         guards=_guards(azure, call),
         remarks=(*said, *_remarks(azure, request, item, found)),
@@ -86,7 +86,7 @@ def _looked_up(azure: Azure, request: LaunchRequest, item: Available) -> _Found:
     with Pool(5) as pool:
         choice = pool.submit(images.chosen, azure, item, sku, setup.image, request.template)
         place = pool.submit(network.place, azure, item.region, setup.network)
-        limits = pool.submit(usage.check, azure, item.region, sku, item.market, nodes)
+        limits = pool.submit(quotas.check, azure, item.region, sku, item.market, nodes)
         volume = pool.submit(data_volume, azure, item, setup.volume)
         role = pool.submit(_gives_roles, azure)
         # the first fault in this order is said, whichever came first

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from cloudgpu.catalog import listed_price
 from cloudgpu.core.model.offers import Available, Market, Price
 from cloudgpu.errors import CloudgpuError
-from cloudgpu.parallel import Pool
 from cloudgpu.providers.azure.client import KIND
 from cloudgpu.providers.azure.market.pricelist import AT_ONCE, part_from
 from cloudgpu.providers.azure.market.retail import Retail
+from cloudgpu.providers.shared.calls import by_item
 
 if TYPE_CHECKING:
     from cloudgpu.providers.azure.client import Azure
@@ -51,8 +51,7 @@ def _asked(azure: Azure, places: Sequence[Place]) -> dict[Place, Mapping[Market,
         server = Retail(azure.patience.reads)
     except CloudgpuError:
         return {}
-    with Pool(AT_ONCE) as pool:
-        return dict(zip(places, pool.map(lambda place: _of(azure, server, place), places), strict=True))
+    return by_item(places, lambda place: _of(azure, server, place), AT_ONCE)
 
 
 def _of(azure: Azure, server: Retail, place: Place) -> Mapping[Market, Price]:

@@ -57,12 +57,10 @@ def _network(azure: Azure, region: str, subnet: str | None) -> Raw | None:
         way = "See yours: az network vnet subnet list --resource-group GROUP --vnet-name NETWORK --query [].id"
         raise InvalidRequest(f"{subnet!r} is not an id of a subnet on Azure.", field="--subnet", value=subnet, next=way)
     networks = azure.network.virtual_networks
-
-    def read() -> Raw:
-        found: Raw = networks.get(of.group, of.name).as_dict()
-        return found
-
-    found = look(azure, "Microsoft.Network/virtualNetworks/read", read, region=region, value=subnet)
+    action = "Microsoft.Network/virtualNetworks/read"
+    found: Raw | None = look(
+        azure, action, lambda: networks.get(of.group, of.name).as_dict(), region=region, value=subnet
+    )
     if found is None or _subnet(found, subnet) is None:
         way = "See what there is: az network vnet list"
         raise InvalidRequest(f"There is no subnet {subnet}.", field="--subnet", value=subnet, next=way)
@@ -102,12 +100,8 @@ def _check_group(azure: Azure, region: str, id_: str | None) -> None:
         way = "See yours: az network nsg list --query [].id"
         raise InvalidRequest(message, field="--security-group", value=id_, next=way)
     groups = azure.network.network_security_groups
-
-    def read() -> Raw:
-        found: Raw = groups.get(of.group, of.name).as_dict()
-        return found
-
-    found = look(azure, "Microsoft.Network/networkSecurityGroups/read", read, region=region, value=id_)
+    action = "Microsoft.Network/networkSecurityGroups/read"
+    found = look(azure, action, lambda: groups.get(of.group, of.name).as_dict(), region=region, value=id_)
     if found is None:
         message = f"There is no network security group {of.name} in the resource group {of.group}."
         raise InvalidRequest(

@@ -15,6 +15,7 @@ from cloudgpu.providers.azure.calls import finished, look
 from cloudgpu.providers.azure.compute import listing, translate
 from cloudgpu.providers.azure.errors import code_of
 from cloudgpu.providers.azure.network import security_rules as rules
+from cloudgpu.providers.shared.calls import again
 
 if TYPE_CHECKING:
     from cloudgpu.providers.azure.client import Azure
@@ -37,15 +38,7 @@ def allow(azure: Azure, id: str, label: str, cidr: str | None) -> None:  # noqa:
 
     Raises InstanceNotFound, InvalidRequest where somebody else's security group decides.
     """
-    for _ in range(_TRIES - 1):
-        try:
-            _allow(azure, id, label, cidr)
-        except InvalidRequest as error:
-            if code_of(error) != _TAKEN:
-                raise
-        else:
-            return
-    _allow(azure, id, label, cidr)
+    again(lambda: _allow(azure, id, label, cidr), _TRIES, after=lambda error: code_of(error) == _TAKEN)
 
 
 def _allow(azure: Azure, id: str, label: str, cidr: str | None) -> None:  # noqa: A002

@@ -14,6 +14,7 @@ what is not supported): its image is made in a gallery.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.model.instances import TAG_LEDGER, TAG_VOLUME
@@ -146,9 +147,7 @@ def _register(azure: Azure, begun: Raw, kept: ResourceRef, tags: Mapping[str, st
 
 
 def _put(azure: Azure, operations: Any, ref: ResourceRef, body: Raw) -> None:
-    def send() -> Any:
-        return operations.begin_create_or_update(ref.group, ref.name, body, polling=False)
-
+    send = partial(operations.begin_create_or_update, ref.group, ref.name, body, polling=False)
     ask(azure, f"Microsoft.Compute/{ref.kind}/write", send, region=ref.region, value=ref.name)
 
 

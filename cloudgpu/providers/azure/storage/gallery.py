@@ -36,12 +36,8 @@ def name_of(name: str, region: str) -> str:
 def read(azure: Azure, name: str) -> Raw | None:
     """Return an image (by its definition's name) as Azure describes a managed one; None for none. One call."""
     versions = azure.compute.gallery_image_versions
-
-    def read() -> Raw:
-        found: Raw = versions.get(*_AT, name, VERSION).as_dict()
-        return found
-
-    found = look(azure, f"{_HOME}/images/versions/read", read, value=name)
+    action = f"{_HOME}/images/versions/read"
+    found = look(azure, action, lambda: versions.get(*_AT, name, VERSION).as_dict(), value=name)
     return None if found is None else _as_managed(found, name)
 
 

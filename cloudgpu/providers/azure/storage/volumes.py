@@ -13,13 +13,13 @@ from cloudgpu.core.model.instances import TAG_LEDGER, TAG_VOLUME
 from cloudgpu.core.model.launch import Volume
 from cloudgpu.core.model.resources import ProviderResource
 from cloudgpu.core.values.naming import digest
-from cloudgpu.errors import CloudgpuError, InvalidRequest, ProviderUnavailable
+from cloudgpu.errors import CloudgpuError, ProviderUnavailable
 from cloudgpu.providers.azure import groups, ids
 from cloudgpu.providers.azure.calls import ask, look
 from cloudgpu.providers.azure.compute import machine
 from cloudgpu.providers.azure.storage import disks as storage
 from cloudgpu.providers.azure.storage import resources as refs
-from cloudgpu.providers.shared.named_volumes import used
+from cloudgpu.providers.shared.named_volumes import lying_in, size_to_make, used
 
 if TYPE_CHECKING:
     from cloudgpu.providers.azure.client import Azure
@@ -75,12 +75,7 @@ def name_of(volume: str, ledger: str, zone: str) -> str:
 def _found(azure: Azure, zone: str, volume: Volume, tags: Mapping[str, str]) -> Raw | None:
     """Return the ledger's volume of this name; one that lies elsewhere alone is refused."""
     found = [one for one in there(azure, "") if _is(one, volume.name, tags)]
-    here = [one for one in found if machine.zone_of(one) == zone]
-    if found and not here:
-        place = machine.zone_of(found[0])
-        message = f"The volume {volume.name} is in {place}, and the machine is in {zone}."
-        raise InvalidRequest(message, field="--volume", value=volume.name, next=f"Launch with --zone {place}.")
-    return min(here, key=lambda one: str(one["name"]), default=None)
+    return lying_in(zone, found, machine.zone_of, "name", volume)
 
 
 def _is(found: Raw, name: str, tags: Mapping[str, str]) -> bool:
@@ -91,16 +86,13 @@ def _is(found: Raw, name: str, tags: Mapping[str, str]) -> bool:
 def _made(azure: Azure, at: Raw, volume: Volume, tags: Mapping[str, str]) -> Raw:
     """Make the volume where a machine lies, and return what there is of it. Encrypted, as every managed disk is."""
     zone, region = machine.zone_of(at), str(at["location"])
-    if volume.size_gb is None:
-        message = f"There is no volume {volume.name} in {zone}; to create it, give its size."
-        way = f"Give its size in GB: --volume {volume.name}:100"
-        raise InvalidRequest(message, field="--volume", value=volume.name, next=way)
+    size_gb = size_to_make(volume, zone)
     groups.need_shared(azure, region)
     body: dict[str, Any] = {
         "location": region,
         "tags": dict(tags),
         "sku": {"name": SKU},
-        "properties": {"creationData": {"createOption": "Empty"}, "diskSizeGB": volume.size_gb},
+        "properties": {"creationData": {"createOption": "Empty"}, "diskSizeGB": size_gb},
     }
     body |= {"zones": list(at["zones"])} if at.get("zones") else {}
     name, disks = name_of(volume.name, tags.get(TAG_LEDGER, ""), zone), azure.compute.disks
@@ -133,14 +125,10 @@ def _hang(azure: Azure, id: str, disk: str) -> None:  # noqa: A002
     A cloud of Azure's kind that does not know this call (it is of 2024) is asked to change the machine's list of disks.
     """
     region, group = ids.machine(id)
-    machines = azure.compute.virtual_machines
+    send = azure.compute.virtual_machines.begin_attach_detach_data_disks
     body = {"dataDisksToAttach": [{"diskId": disk, "lun": LUN, "deleteOption": "Detach"}]}
-
-    def send() -> Any:
-        return machines.begin_attach_detach_data_disks(group, group, body, polling=False)
-
     try:
-        ask(azure, _ATTACH, send, region=region, value=id)
+        ask(azure, _ATTACH, lambda: send(group, group, body, polling=False), region=region, value=id)
     except CloudgpuError as error:
         if getattr(error.__cause__, "status_code", None) not in _UNHEARD_OF:
             raise

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.model.instances import Instance
 from cloudgpu.errors import CloudgpuError, InvalidRequest
-from cloudgpu.parallel import Pool
 from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.compute import power
 from cloudgpu.providers.gcp.compute.listing import everything, instances, raw
-from cloudgpu.providers.shared.calls import tried
+from cloudgpu.providers.shared.calls import by_item, tried
 
 if TYPE_CHECKING:
     from cloudgpu.providers.gcp.client import Gcp
 
 AT_ONCE = 16
-Of = TypeVar("Of")
 Raw = Mapping[str, Any]
 
 
@@ -29,7 +28,7 @@ def stop_many(gcp: Gcp, many: Sequence[str]) -> dict[str, CloudgpuError]:
     answers = _looked(gcp, many)
     refused = {id_: found for id_, found in answers.items() if isinstance(found, CloudgpuError)}
     there = {id_: found for id_, found in answers.items() if not isinstance(found, CloudgpuError)}
-    asked = _each(list(there), lambda id_: _stopped(gcp, id_, there[id_]))
+    asked = by_item(there, lambda id_: _stopped(gcp, id_, there[id_]), AT_ONCE)
     return refused | {id_: fault for id_, fault in asked.items() if fault is not None}
 
 
@@ -62,7 +61,7 @@ def _looked(gcp: Gcp, many: Sequence[str]) -> dict[str, Raw | CloudgpuError]:
     if len(wanted) > 1:
         answers |= _listed(gcp, wanted)
     missing = [id_ for id_ in wanted if id_ not in answers]
-    return {id_: answers[id_] for id_ in wanted if id_ in answers} | _each(missing, lambda id_: tried(raw, gcp, id_))
+    return {id_: answers[id_] for id_ in wanted if id_ in answers} | by_item(missing, partial(tried, raw, gcp), AT_ONCE)
 
 
 def _listed(gcp: Gcp, wanted: Sequence[str]) -> dict[str, Raw]:
@@ -73,8 +72,3 @@ def _listed(gcp: Gcp, wanted: Sequence[str]) -> dict[str, Raw]:
         return {}
     shown = {ids.joined(ids.last(one["zone"]), one["name"]): one for one in found}
     return {id_: shown[id_] for id_ in wanted if id_ in shown}
-
-
-def _each(many: Sequence[str], ask: Callable[[str], Of]) -> dict[str, Of]:
-    with Pool(AT_ONCE) as pool:
-        return dict(zip(many, pool.map(ask, many), strict=True))

@@ -19,10 +19,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from cloudgpu.errors import CloudgpuError
-from cloudgpu.parallel import Pool
 from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.errors import is_gone
-from cloudgpu.providers.shared.calls import AT_ONCE, tried
+from cloudgpu.providers.shared.calls import by_item, tried
 
 if TYPE_CHECKING:
     from cloudgpu.providers.gcp.client import Gcp
@@ -60,10 +59,7 @@ def activity(gcp: Gcp, ids: Sequence[str]) -> Mapping[str, datetime | CloudgpuEr
 
     One call for each, side by side.
     """
-    if not ids:
-        return {}
-    with Pool(AT_ONCE) as pool:
-        return dict(zip(ids, pool.map(partial(tried, partial(_last_active, gcp)), ids), strict=True))
+    return by_item(ids, partial(tried, _last_active, gcp))
 
 
 def _last_active(gcp: Gcp, id: str) -> datetime | None:  # noqa: A002

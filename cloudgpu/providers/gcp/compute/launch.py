@@ -21,25 +21,21 @@ from cloudgpu.errors import (
     LaunchUncertain,
     NoCapacity,
     ProviderUnavailable,
-    RateLimited,
-    Silent,
 )
 from cloudgpu.providers.gcp import errors, ids, operations
 from cloudgpu.providers.gcp.compute import listing
-from cloudgpu.providers.gcp.compute.request import Call, body, call_of, request_id
+from cloudgpu.providers.gcp.compute.request import Call, body, request_id
 from cloudgpu.providers.gcp.error_codes import THERE_ALREADY
 from cloudgpu.providers.gcp.errors import code_of
 from cloudgpu.providers.gcp.network import firewall as access
 from cloudgpu.providers.gcp.network import firewall_rules as rules
 from cloudgpu.providers.gcp.network.shared import make_shared
-from cloudgpu.providers.shared.calls import Waiting
+from cloudgpu.providers.shared.calls import Sends
 
 if TYPE_CHECKING:
     from cloudgpu.providers.gcp.client import Gcp
 
 ACTION = "compute.instances.insert"
-SILENT_SENDS = 2  # after so many the attempt is left uncertain: whoever settles it sends it again
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 20.0
 PREEMPTED_MEANWHILE = "UNSUPPORTED_OPERATION"  # what public programs saw of a spot machine that was taken at its start
 
 
@@ -49,7 +45,7 @@ def launch(gcp: Gcp, attempt: Attempt, *, deadline: datetime) -> Instance:
     Raises NoCapacity, QuotaExceeded, AuthFailed, InvalidRequest when it was surely not made; LaunchUncertain or
     another ProviderUnavailable when that is not known.
     """
-    call = call_of(attempt)
+    call = Call(**attempt.call)
     made = body(attempt)  # a fault in it is said before anything is made
     machine = ids.joined(call.zone, made["name"])
     listing.used(gcp, call.project)
@@ -100,27 +96,17 @@ class _Sender:
     def __init__(self, gcp: Gcp, attempt: Attempt, call: Call, deadline: datetime) -> None:
         self._gcp, self._attempt, self._call, self._deadline = gcp, attempt, call, deadline
         self._name = ids.machine_name(attempt.token)
-        self._unsure = False  # a send was not answered: it may have made the machine
-        self._silent = 0  # sends that were taken and not answered in time
-        what = f"Google Cloud has not accepted {ACTION} in {call.zone}"
-        self._waiting = Waiting(gcp.notify, gcp.clock, what, deadline, after=0)
+        self._sends = Sends(gcp, f"Google Cloud has not accepted {ACTION} in {call.zone}", deadline, self._uncertain)
 
     def send(self, made: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the machine as Google tells of it, once the operation has ended."""
-        pause = FIRST_PAUSE_S
         while True:
             try:
                 operation = self._sent(made)
             except ProviderUnavailable as error:
-                self._unsure |= not isinstance(error, RateLimited)
-                self._silent += isinstance(error, Silent)
-                if self._silent == SILENT_SENDS:
-                    raise self._uncertain(error) from error
-                wait = (error.retry_after if isinstance(error, RateLimited) else None) or pause
-                self._wait(wait, error)
-                pause = min(2 * pause, LONGEST_PAUSE_S)
+                self._sends.unanswered(error)
             except CloudgpuError as error:
-                if self._unsure or code_of(error) in THERE_ALREADY:
+                if self._sends.unsure or code_of(error) in THERE_ALREADY:
                     return self._made_before(error)
                 raise
             else:
@@ -184,17 +170,6 @@ class _Sender:
         where: dict[str, Any] = {"project": self._call.project, "zone": zone, "instance": self._name}
         answer = self._gcp.ask("compute.instances.get", zone, value=machine, **where)
         return {"zone": zone, "name": self._name, **answer}
-
-    def _wait(self, seconds: float, error: CloudgpuError) -> None:
-        """Wait as told, unless that would end after the deadline."""
-        left = (self._deadline - self._gcp.clock()).total_seconds()
-        if seconds < left:
-            self._waiting.on(error.message)
-            self._gcp.pause(seconds)
-            return
-        if not self._unsure:
-            raise error
-        raise self._uncertain(error) from error
 
     def _made_before(self, error: CloudgpuError) -> Mapping[str, Any]:
         """Return the machine of this name, where it is this attempt's; else it is not known whether it comes to be."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.model.instances import TAG_EXPIRES, TAG_HOLD_UNTIL, TAG_RENEW_UNTIL
 from cloudgpu.errors import AuthFailed, InstanceNotFound, InvalidRequest
-from cloudgpu.providers.gcp import errors, ids, operations
+from cloudgpu.providers.gcp import errors, ids
 from cloudgpu.providers.gcp.compute import schedules as timer
 from cloudgpu.providers.gcp.compute.interruption import is_spot
 from cloudgpu.providers.gcp.compute.listing import raw
@@ -22,6 +22,8 @@ from cloudgpu.providers.gcp.compute.translate import boot_disk, has_scratch, lab
 from cloudgpu.providers.gcp.error_codes import STALE
 from cloudgpu.providers.gcp.errors import code_of
 from cloudgpu.providers.gcp.network import firewall as access
+from cloudgpu.providers.gcp.storage.resources import changed
+from cloudgpu.providers.shared.calls import again
 
 if TYPE_CHECKING:
     from cloudgpu.providers.gcp.client import Gcp
@@ -74,8 +76,7 @@ def _mark_disk(gcp: Gcp, id: str, found: Mapping[str, Any], *, goes: bool) -> No
     disk = boot_disk(found)
     if disk is None or bool(disk.get("autoDelete")) is goes:
         return
-    operation = _ask(gcp, "setDiskAutoDelete", id, deviceName=disk["deviceName"], autoDelete=goes)
-    operations.finished(gcp, operation, action="compute.instances.setDiskAutoDelete", value=id)
+    _change(gcp, id, "setDiskAutoDelete", deviceName=disk["deviceName"], autoDelete=goes)
 
 
 def stop(gcp: Gcp, id: str) -> None:  # noqa: A002
@@ -119,8 +120,7 @@ def start(gcp: Gcp, id: str) -> None:  # noqa: A002
         raise InvalidRequest(message, field="instance", value=id, next=way)
     if status == STOPPED:
         timer.renew(gcp, id, found)
-        operation = _ask(gcp, "start", id)
-        operations.finished(gcp, operation, action="compute.instances.start", value=id)
+        _change(gcp, id, "start")
 
 
 NOTICE = timedelta(seconds=30)  # "best effort, up to 30 seconds" (Spot VMs, Preemption process)
@@ -157,15 +157,12 @@ def tag(gcp: Gcp, id: str, tags: Mapping[str, str]) -> None:  # noqa: A002
     if not tags:
         ids.machine(id)
         return
-    for attempt in range(1, TRIES + 1):
-        try:
-            _set(gcp, id, raw(gcp, id), tags)
-        except InvalidRequest as error:
-            if code_of(error) != STALE or attempt == TRIES:
-                raise
-            gcp.pause(PAUSE_S * attempt)
-        else:
-            return
+    again(
+        lambda: _set(gcp, id, raw(gcp, id), tags),
+        TRIES,
+        after=lambda error: code_of(error) == STALE,
+        pause=lambda tries: gcp.pause(PAUSE_S * tries),
+    )
 
 
 def _set(gcp: Gcp, id: str, found: Mapping[str, Any], tags: Mapping[str, str]) -> None:  # noqa: A002
@@ -181,7 +178,6 @@ def _set(gcp: Gcp, id: str, found: Mapping[str, Any], tags: Mapping[str, str]) -
 
 
 def _change(gcp: Gcp, id: str, verb: str, **fields: Any) -> None:  # noqa: A002
+    """Make a change of a machine, and wait until it is done."""
     zone, name = ids.machine(id)
-    action = f"compute.instances.{verb}"
-    operation = gcp.ask(action, zone, value=id, zone=zone, instance=name, **fields)
-    operations.finished(gcp, operation, action=action, value=id)
+    changed(gcp, f"compute.instances.{verb}", zone, value=id, zone=zone, instance=name, **fields)

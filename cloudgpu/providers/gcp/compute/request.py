@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -57,15 +57,6 @@ class Call:
     host_key: str = ""
     scratch: bool = False
 
-    def to_json(self) -> dict[str, Any]:
-        """Return it as plain JSON values."""
-        return asdict(self)
-
-
-def call_of(attempt: Attempt) -> Call:
-    """Return what was looked up for an attempt."""
-    return Call(**attempt.call)
-
 
 def request_id(attempt: Attempt) -> str:
     """Return the id by which Google knows a second send of the same launch: it follows from the token."""
@@ -78,7 +69,7 @@ def body(attempt: Attempt) -> dict[str, Any]:
     No service account unless the settings name one: what runs there can do nothing in the project. Source: the
     Compute Engine API, instances.insert.
     """
-    call, name = call_of(attempt), ids.machine_name(attempt.token)
+    call, name = Call(**attempt.call), ids.machine_name(attempt.token)
     made: dict[str, Any] = {
         "name": name,
         "description": f"cloudgpu: {attempt.request.name}",
@@ -124,7 +115,7 @@ def scheduling(attempt: Attempt) -> dict[str, Any]:
     `--discard-local-ssds-at-termination-timestamp`: "required and only allowed for VMs that have local SSDs").
     """
     spot = attempt.offer.available.market is Market.SPOT
-    discards = {"onInstanceStopAction": {"discardLocalSsd": True}} if call_of(attempt).scratch else {}
+    discards = {"onInstanceStopAction": {"discardLocalSsd": True}} if Call(**attempt.call).scratch else {}
     return {
         "provisioningModel": "SPOT" if spot else "STANDARD",
         "onHostMaintenance": "TERMINATE",

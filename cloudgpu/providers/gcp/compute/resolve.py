@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from cloudgpu.catalog.disktypes import HYPERDISK, disk_type
@@ -84,7 +84,7 @@ def resolve(gcp: Gcp, request: LaunchRequest, item: Available) -> Resolved:
     kind, address = call.disk_type, ADDRESSES[item.market]
     billed = attached(request.setup, call.disk_gb, kind, address, found.volume, lambda _size: kind)
     return Resolved(
-        call=call.to_json(),
+        call=asdict(call),
         attached=tuple(billed),
         guards=_guards(),
         remarks=(*said, *_remarks(gcp, request, item, found, call)),

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.core.model.instances import TAG_LEDGER, TAG_RENEW_UNTIL
 from cloudgpu.core.values.times import from_epoch
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable
-from cloudgpu.providers.gcp import ids, operations
+from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.compute.listing import everything, raw
 from cloudgpu.providers.gcp.compute.request import LONGEST, run_seconds
 from cloudgpu.providers.gcp.compute.translate import has_scratch, labels_of
 from cloudgpu.providers.gcp.storage.resources import at as moment
+from cloudgpu.providers.gcp.storage.resources import changed
 
 if TYPE_CHECKING:
     from cloudgpu.providers.gcp.client import Gcp
@@ -124,5 +125,4 @@ def _reschedule(gcp: Gcp, id: str, found: Mapping[str, Any], seconds: int) -> No
     if has_scratch(found):
         wanted |= {"onInstanceStopAction": {"discardLocalSsd": True}}
     action = "compute.instances.setScheduling"
-    operation = gcp.ask(action, zone, value=id, zone=zone, instance=name, schedulingResource=wanted)
-    operations.finished(gcp, operation, action=action, value=id)
+    changed(gcp, action, zone, value=id, zone=zone, instance=name, schedulingResource=wanted)

@@ -16,6 +16,7 @@ from cloudgpu.providers.gcp.errors import code_of, is_gone
 from cloudgpu.providers.gcp.network import firewall_rules as rules
 from cloudgpu.providers.gcp.network.firewall_rules import Rule
 from cloudgpu.providers.gcp.network.network import partial
+from cloudgpu.providers.shared.calls import again
 from cloudgpu.providers.shared.rules import Opening
 
 if TYPE_CHECKING:
@@ -152,16 +153,12 @@ def found(gcp: Gcp, project: str, name: str) -> Mapping[str, Any] | None:
 
 def written(gcp: Gcp, project: str, wanted: Mapping[str, Any]) -> None:
     """Make a rule; one that is there already is made so. One that somebody makes or removes just now is waited for."""
-    for left in reversed(range(TRIES)):
-        try:
-            _made_or_patched(gcp, project, wanted)
-        except InvalidRequest as error:
-            removed = is_gone(error) and "/firewalls/" in error.message
-            if not left or not (removed or code_of(error) in NOT_READY):
-                raise
-            gcp.pause(SETTLES_S)
-        else:
-            return
+    again(
+        lambda: _made_or_patched(gcp, project, wanted),
+        TRIES,
+        after=lambda error: code_of(error) in NOT_READY or (is_gone(error) and "/firewalls/" in error.message),
+        pause=lambda _tries: gcp.pause(SETTLES_S),
+    )
 
 
 def _made_or_patched(gcp: Gcp, project: str, wanted: Mapping[str, Any]) -> None:

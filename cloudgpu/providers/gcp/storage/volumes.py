@@ -10,13 +10,13 @@ from cloudgpu.core.model.instances import TAG_LEDGER, TAG_VOLUME
 from cloudgpu.core.model.launch import Volume
 from cloudgpu.core.model.resources import ProviderResource
 from cloudgpu.core.values.naming import digest
-from cloudgpu.errors import CloudgpuError, InvalidRequest, ProviderUnavailable
+from cloudgpu.errors import CloudgpuError, ProviderUnavailable
 from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.error_codes import THERE_ALREADY
 from cloudgpu.providers.gcp.errors import code_of
 from cloudgpu.providers.gcp.storage.disks import DISKS, OURS, disk
 from cloudgpu.providers.gcp.storage.resources import aggregated, changed, machine_of, missed, ours
-from cloudgpu.providers.shared.named_volumes import check_volume_size, used
+from cloudgpu.providers.shared.named_volumes import check_volume_size, lying_in, size_to_make, used
 
 if TYPE_CHECKING:
     from cloudgpu.providers.gcp.client import Gcp
@@ -64,24 +64,15 @@ def listed(gcp: Gcp, ledger: str) -> list[Raw]:
 def _found(gcp: Gcp, zone: str, volume: Volume, tags: Mapping[str, str]) -> Raw | None:
     """Return the ledger's volume of this name; one that lies in another zone alone is refused."""
     there = [one for one in listed(gcp, tags.get(TAG_LEDGER, "")) if ours(one)[TAG_VOLUME] == volume.name]
-    here = [one for one in there if ids.last(one["zone"]) == zone]
-    if there and not here:
-        place = ids.last(there[0]["zone"])
-        message = f"The volume {volume.name} is in {place}, and the machine is in {zone}."
-        raise InvalidRequest(message, field="--volume", value=volume.name, next=f"Launch with --zone {place}.")
-    return min(here, key=lambda one: str(one["name"]), default=None)
+    return lying_in(zone, there, lambda one: ids.last(one["zone"]), "name", volume)
 
 
 def _made(gcp: Gcp, zone: str, volume: Volume, tags: Mapping[str, str], kind: str) -> Raw:
     """Make the volume under a name that follows from its own: a zone has one disk of a name."""
-    if volume.size_gb is None:
-        message = f"There is no volume {volume.name} in {zone}; to create it, give its size."
-        way = f"Give its size in GB: --volume {volume.name}:100"
-        raise InvalidRequest(message, field="--volume", value=volume.name, next=way)
     name = own_name(tags.get(TAG_LEDGER, ""), volume.name)
     request = {
         "name": name,
-        "sizeGb": str(volume.size_gb),
+        "sizeGb": str(size_to_make(volume, zone)),
         "type": f"projects/{gcp.project}/zones/{zone}/diskTypes/{kind}",
         "labels": dict(tags),
     }

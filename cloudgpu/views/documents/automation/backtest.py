@@ -2,7 +2,7 @@
 
 from typing import TypedDict
 
-from cloudgpu.views.documents.parts import ReapAction, Time, Usd
+from cloudgpu.views.documents.parts import MachineOfPass, ReapAction, Time, Usd
 
 
 class Amount(TypedDict):
@@ -27,13 +27,9 @@ class TrueEnd(TypedDict):
     """Why."""
 
 
-class ReplayedMachine(TypedDict):
+class ReplayedMachine(MachineOfPass):
     """What a policy would have done with a machine."""
 
-    machine: str
-    """Its id."""
-    name: str
-    """Its name."""
     hours: float
     """How long it ran."""
     unsampled_share: float | None
@@ -63,13 +59,9 @@ class ReplayedWork(TypedDict):
     """It was going on when the machine would have been ended: it would have been killed."""
 
 
-class ReplayedStop(TypedDict):
+class ReplayedStop(MachineOfPass):
     """An end that a policy would have made."""
 
-    machine: str
-    """The machine's id."""
-    name: str
-    """Its name."""
     do: ReapAction
     """`stop`, `park` or `terminate`."""
     rule: str

@@ -37,17 +37,26 @@ class Schedule(_ScheduleKeywords):
     """Until when machines stay off: `mon 07:00`; null: an off is a moment."""
 
 
-class PolicySummary(TypedDict):
-    """A policy in a list."""
+class PolicyHead(TypedDict):
+    """What a list of policies and one policy have in common; a part of documents, not one of its own."""
 
     name: str
     """Its name."""
     description: str
     """What it is for."""
-    source: str | None
-    """Its file, `shipped`, or who published it in the ledger; null where it has a fault."""
     published: Publication | None
     """Who published it; null: it is not published."""
+    chosen_by: list[str]
+    """The keys of `config.toml` that name it."""
+    allowed: bool
+    """The limits allow a launch under it."""
+
+
+class PolicySummary(PolicyHead):
+    """A policy in a list."""
+
+    source: str | None
+    """Its file, `shipped`, or who published it in the ledger; null where it has a fault."""
     error: str | None
     """What is wrong with its file; the numbers are null then."""
     lease_s: float | None
@@ -60,10 +69,6 @@ class PolicySummary(TypedDict):
     """`stop`, `warn` or `off`."""
     schedules: list[Schedule] | None
     """At which times of day machines are ended."""
-    chosen_by: list[str]
-    """The keys of `config.toml` that name it."""
-    allowed: bool
-    """The limits allow a launch under it."""
 
 
 class PolicyLimits(TypedDict):
@@ -152,13 +157,9 @@ class RetentionRule(TypedDict):
     """`warn`, `image` or `terminate` of machines, `warn` or `remove` of images."""
 
 
-class PolicyDocument(TypedDict):
+class PolicyDocument(PolicyHead):
     """What a policy says."""
 
-    name: str
-    """Its name."""
-    description: str
-    """What it is for."""
     lease_s: float
     """The lease in seconds."""
     renew_until_s: float
@@ -181,12 +182,6 @@ class PolicyDocument(TypedDict):
     """Images that were made of machines."""
     source: str
     """Its file, `shipped`, or who published it in the ledger, and when."""
-    published: Publication | None
-    """Who published it; null: it is not published."""
-    chosen_by: list[str]
-    """The keys of `config.toml` that name it."""
-    allowed: bool
-    """The limits allow a launch under it."""
     limited_by: list[str]
     """What the limits change; the other keys have it already."""
     rules: list[RuleText]

@@ -3,7 +3,7 @@
 from typing import TypedDict
 
 from cloudgpu.views.documents.automation.activity import ReapVerdict, WhyDocument
-from cloudgpu.views.documents.parts import AccountAnswer, Gap, ReapAction, Time
+from cloudgpu.views.documents.parts import AccountAnswer, Gap, MachineOfPass, ReapAction, Time
 
 
 class MachineDecision(ReapVerdict):
@@ -25,13 +25,9 @@ class MachineDecision(ReapVerdict):
     """`ACTIVE`, `IDLE` or `UNKNOWN`."""
 
 
-class DoneEnd(TypedDict):
+class DoneEnd(MachineOfPass):
     """What was done to a machine."""
 
-    machine: str
-    """Its id."""
-    name: str
-    """Its name."""
     do: ReapAction
     """What was done: `stop`, `park`, `terminate`, `image`, `remove`."""
     rule: str
@@ -42,13 +38,9 @@ class DoneEnd(TypedDict):
     """What it is now, read back."""
 
 
-class Renewal(TypedDict):
+class Renewal(MachineOfPass):
     """A lease that was moved."""
 
-    machine: str
-    """Its id."""
-    name: str
-    """Its name."""
     do: ReapAction
     """`renew`."""
     rule: str
@@ -59,13 +51,9 @@ class Renewal(TypedDict):
     """The new end of its lease."""
 
 
-class GivenNotice(TypedDict):
+class GivenNotice(MachineOfPass):
     """A warning that was given."""
 
-    machine: str
-    """Its id."""
-    name: str
-    """Its name."""
     rule: str
     """Which rule warns."""
     why: str
@@ -76,13 +64,9 @@ class GivenNotice(TypedDict):
     """`ledger`; `alert` if there is a receiver of alerts; `terminal` if a terminal of the machine took it."""
 
 
-class UnfinishedEnd(TypedDict):
+class UnfinishedEnd(MachineOfPass):
     """What was decided and is not done."""
 
-    machine: str
-    """Its id."""
-    name: str
-    """Its name."""
     do: ReapAction
     """What was decided of it."""
     why: str

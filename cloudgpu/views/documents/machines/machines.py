@@ -3,7 +3,7 @@
 from typing import Annotated, Literal, NotRequired, TypedDict
 
 from cloudgpu.views.documents.automation.activity import WhyDocument
-from cloudgpu.views.documents.machines.plans import Plan
+from cloudgpu.views.documents.machines.plans import AttachedCost, Plan
 from cloudgpu.views.documents.money.budgets import CreditDocument
 from cloudgpu.views.documents.parts import (
     AccountAnswer,
@@ -39,21 +39,6 @@ class Guards(TypedDict):
     """What its timer is: `cloud`, `own` or `none`; null where its launch is not known."""
     waived: bool
     """Launched or started with `--no-guard`, so without a scheduled run of the reaper."""
-
-
-class AttachedCost(TypedDict):
-    """What is paid in addition to a machine."""
-
-    what: str
-    """A disk, an address, a volume, an image."""
-    at_most: bool
-    """It may cost less."""
-    while_running: bool
-    """It is paid while the machine runs."""
-    while_stopped: bool
-    """It is paid while the machine is stopped or parked."""
-    usd_per_month: Usd | None
-    """What it costs; null when no price is known."""
 
 
 class RetainedPart(TypedDict):

@@ -4,7 +4,18 @@ from typing import Annotated, Literal, TypedDict
 
 from cloudgpu.core.model.offers import NoteKind as _NoteKind
 from cloudgpu.core.policies.policy import Origin as _Origin
-from cloudgpu.views.documents.parts import AgentGuard, Gpu, Market, Price, RuleText, Time, TimerGuard, Trust, Usd
+from cloudgpu.views.documents.parts import (
+    AgentGuard,
+    Gpu,
+    Market,
+    OfAccount,
+    Price,
+    RuleText,
+    Time,
+    TimerGuard,
+    Trust,
+    Usd,
+)
 
 TermOrigin = Annotated[str, _Origin]
 NoteKind = Annotated[str, _NoteKind]
@@ -95,13 +106,9 @@ class PlannedIdle(TypedDict):
     """How long the warning is waited out, in seconds."""
 
 
-class AccountOffers(TypedDict):
+class AccountOffers(OfAccount):
     """What one account has in the offers."""
 
-    account: str
-    """The account."""
-    provider: str
-    """The provider."""
     offers: int
     """How many of the offers are this account's."""
     zone: str
@@ -153,21 +160,26 @@ class Setup(TypedDict):
     """By which way it is reached, and by whom."""
 
 
-class Extra(TypedDict):
-    """What is paid in addition to the machine."""
+class AttachedCost(TypedDict):
+    """What is paid in addition to a machine."""
 
     what: str
-    """A disk, an address, ..."""
-    usd_per_month: Usd | None
-    """What it costs a month of 730 hours; null: no price is known."""
-    low_usd_per_month: Usd | None
-    """What it costs at least, where its price is derived and may be lower; null elsewhere."""
+    """A disk, an address, a volume, an image."""
     at_most: bool
     """It may cost less: billed by the data written, a derived price, or the most expensive known of its kind."""
     while_running: bool
-    """It costs while the machine runs."""
+    """It is paid while the machine runs."""
     while_stopped: bool
-    """It still costs while the machine is stopped or parked."""
+    """It is paid while the machine is stopped or parked."""
+    usd_per_month: Usd | None
+    """What it costs a month of 730 hours; null: no price is known."""
+
+
+class Extra(AttachedCost):
+    """What is paid in addition to the machine."""
+
+    low_usd_per_month: Usd | None
+    """What it costs at least, where its price is derived and may be lower; null elsewhere."""
     source: str
     """Who says so, and when."""
     basis: str | None

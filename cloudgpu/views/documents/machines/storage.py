@@ -3,6 +3,7 @@
 from typing import Annotated, Literal, TypedDict
 
 from cloudgpu.core.resources.orphan import Do as _Do
+from cloudgpu.views.documents.machines.machines import RetainedPart
 from cloudgpu.views.documents.parts import AccountAnswer, Fault, Gap, Time, Usd
 
 OrphanAction = Annotated[str, _Do]
@@ -28,31 +29,15 @@ OrphanKind = Annotated[
 ]
 
 
-class NamedResource(TypedDict):
+class NamedResource(RetainedPart):
     """A named volume or image."""
 
-    id: str
-    """The provider's id."""
-    kind: str
-    """`volume` or `image`."""
     name: str
     """Its name."""
     provider: str
     """The kind of provider."""
     account: str
     """The configured account."""
-    region: str
-    """Where."""
-    zone: str | None
-    """Where, exactly; empty for what is not bound to one."""
-    size_gb: float
-    """What is billed at most."""
-    created_at: Time | None
-    """When it was made."""
-    ready: bool
-    """It can be used."""
-    usd_per_month: Usd | None
-    """What it costs a month, at most for images."""
     attached_to: str | None
     """The provider's id of the machine that uses it."""
 

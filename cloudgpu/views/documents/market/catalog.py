@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal, TypedDict
 
-from cloudgpu.views.documents.parts import Day, Gap, Market, Price, PriceBasis, Speed, Time, Trust, Usd
+from cloudgpu.views.documents.parts import Day, Gap, ListedOffer, Market, Price, PriceBasis, Speed, Time, Usd
 
 
 class RefreshedPart(TypedDict):
@@ -36,51 +36,17 @@ class ChangedPrice(TypedDict):
     """How far it can be trusted."""
 
 
-class GpuOffer(TypedDict):
+class GpuOffer(ListedOffer):
     """A machine that can be bought."""
 
-    provider: str
-    """`aws`, `gcp` or `azure`."""
-    region: str
-    """Where it costs this: the cheapest region, or the requested one."""
     regions: int
     """In how many regions it has a price on this market."""
-    instance_type: str
-    """The provider's name."""
-    market: Market
-    """`on_demand` or `spot`."""
-    trust: Trust
-    """Whose computer it is: `cloud`, `datacenter` or `community`, whose owner can read everything on it."""
-    gpu: str
-    """The GPU."""
-    count: int
-    """How many."""
-    share: float
-    """Below 1: a fraction of one GPU."""
-    gpu_memory_gib: float | None
-    """Per GPU, or of the share."""
-    vcpus: int | None
-    """Virtual CPUs; null where no list says."""
-    memory_gib: float | None
-    """Main memory; null where no list says."""
     local_ssd_gb: float | None
     """Disks that a stop erases; null: not known."""
     arch: str
     """`x86_64` or `arm64`."""
-    price: Price
-    """`usd_per_hour`, `source`, `as_of`, `basis` (`listed`, `derived` or `recalled`)."""
-    price_dated: str
-    """The date as the source gives it."""
     price_check: str
     """What a second source made of it, or how it was computed."""
-    old: bool
-    """More than 180 days old."""
-    legacy: str | None
-    """Why it can probably not be launched."""
-    spot_only: bool
-    """It has a list price, but is not sold on demand."""
-    recalled: list[str]
-    """Which of its facts rest on memory."""
     speed: Speed | None
     """`vs_h100` and `basis` of one whole GPU; null: not known."""
     h100_hours_per_dollar: float | None

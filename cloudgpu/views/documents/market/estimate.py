@@ -3,7 +3,15 @@
 from typing import TypedDict
 
 from cloudgpu.views.documents.market.nodes import NodesDocument
-from cloudgpu.views.documents.parts import DecimalText, ExchangeRate, Market, Price, Time, Trust, Usd
+from cloudgpu.views.documents.parts import (
+    DecimalText,
+    ExchangeRate,
+    ListedOffer,
+    Market,
+    SpeedBounds,
+    Time,
+    Usd,
+)
 
 
 class EstimateRequest(TypedDict):
@@ -97,17 +105,11 @@ class AttachedPrice(TypedDict):
     """It is old, or has no date."""
 
 
-class RelativeSpeed(TypedDict):
+class RelativeSpeed(SpeedBounds):
     """How fast one GPU is compared with another."""
 
     ratio: float
     """How many hours of the past run's GPU an hour of this one does."""
-    low: float
-    """At least."""
-    high: float
-    """At most."""
-    basis: str
-    """What that rests on."""
 
 
 class CostSplit(TypedDict):
@@ -127,45 +129,11 @@ class CostSplit(TypedDict):
     """The sum in the currency."""
 
 
-class Estimate(TypedDict):
+class Estimate(ListedOffer):
     """What one offer would cost."""
 
-    provider: str
-    """`aws`, `gcp` or `azure`."""
-    region: str
-    """The cheapest region, or the requested one."""
-    instance_type: str
-    """Its name there."""
-    market: Market
-    """`on_demand` or `spot`."""
-    trust: Trust
-    """Whose computer it is: `cloud`, `datacenter` or `community`, whose owner can read everything on it."""
     number: int
     """How many machines: all amounts are for these together."""
-    gpu: str
-    """Its GPU."""
-    count: int
-    """How many of it."""
-    share: float
-    """Below 1: a fraction of one."""
-    gpu_memory_gib: float | None
-    """Memory per GPU."""
-    vcpus: int | None
-    """Processors; null where no list says."""
-    memory_gib: float | None
-    """The machine's memory; null where no list says."""
-    price: Price
-    """The listed price of one machine."""
-    price_dated: str
-    """Its date as the source gives it."""
-    old: bool
-    """It is older than `old_after_days`."""
-    legacy: str | None
-    """Why the type can probably not be launched."""
-    spot_only: bool
-    """It has a list price, and is not sold on demand."""
-    recalled: list[str]
-    """Which facts of the type are from memory."""
     committed: bool
     """`paid_usd_per_hour` is that of a commitment, and paid for every hour."""
     paid_usd_per_hour: Usd

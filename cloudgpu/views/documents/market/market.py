@@ -2,7 +2,7 @@
 
 from typing import TypedDict
 
-from cloudgpu.views.documents.parts import Gap, Market, Price
+from cloudgpu.views.documents.parts import Gap, Market, OfAccount, Price
 
 
 class Region(TypedDict):
@@ -20,13 +20,9 @@ class Region(TypedDict):
     """Where, exactly."""
 
 
-class RegionsHead(TypedDict):
+class RegionsHead(OfAccount):
     """What was asked about an account's regions, and the regions."""
 
-    provider: str
-    """The kind of provider."""
-    account: str
-    """The configured account."""
     gpu: str | None
     """The GPU whose price was requested."""
     market: Market
@@ -82,13 +78,9 @@ class QuotaNeed(TypedDict):
     """Its processors."""
 
 
-class QuotaDocument(TypedDict):
+class QuotaDocument(OfAccount):
     """An account's limits on machines with GPUs."""
 
-    provider: str
-    """The kind of provider."""
-    account: str
-    """The configured account."""
     quotas: list[QuotaLimit]
     """The limits on machines with GPUs."""
     needs: list[QuotaNeed]
@@ -97,13 +89,9 @@ class QuotaDocument(TypedDict):
     """Regions that did not answer; exit code 8 then."""
 
 
-class RaiseValue(TypedDict):
+class RaiseValue(OfAccount):
     """A higher limit that is about to be asked for."""
 
-    provider: str
-    """The kind of provider."""
-    account: str
-    """The configured account."""
     region: str
     """Where."""
     code: str

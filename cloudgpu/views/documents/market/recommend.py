@@ -2,7 +2,7 @@
 
 from typing import Literal, TypedDict
 
-from cloudgpu.views.documents.parts import ExchangeRate, Market, Price, Speed, Time, Trust, Usd, Work
+from cloudgpu.views.documents.parts import ExchangeRate, RentedOffer, Speed, Time, Usd, Work
 
 
 class Source(TypedDict):
@@ -40,35 +40,15 @@ class OtherMethod(TypedDict):
     """What that takes."""
 
 
-class RentableMachine(TypedDict):
+class RentableMachine(RentedOffer):
     """A machine that can be rented."""
 
-    provider: str
-    """`aws`, `gcp` or `azure`."""
-    region: str
-    """The cheapest region, or the requested one."""
-    instance_type: str
-    """Its name there."""
-    market: Market
-    """`on_demand` or `spot`."""
-    trust: Trust
-    """Whose computer it is: `cloud`, `datacenter` or `community`, whose owner can read everything on it."""
-    gpu: str
-    """Its GPU."""
-    count: int
-    """How many of it."""
-    share: float
-    """Below 1: a fraction of one."""
     gpu_memory_gib: float
     """Memory per GPU."""
     gpus_needed: int
     """On how many of them the work runs."""
     gib_per_gpu: float
     """What it takes on each of these."""
-    price: Price
-    """The listed price."""
-    old: bool
-    """That is older than 180 days."""
     usd_per_month: Usd | None
     """For the given hours a week."""
     speed: Speed | None

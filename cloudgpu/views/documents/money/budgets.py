@@ -2,7 +2,7 @@
 
 from typing import TypedDict
 
-from cloudgpu.views.documents.parts import DecimalText, FailedReceiver, Time, Usd
+from cloudgpu.views.documents.parts import DecimalText, FailedReceiver, MachineOfPass, Time, Usd
 
 
 class Budget(TypedDict):
@@ -96,13 +96,9 @@ class BudgetRemovedDocument(TypedDict):
     """What it was."""
 
 
-class BudgetStop(TypedDict):
+class BudgetStop(MachineOfPass):
     """What a budget that stops would do to a machine."""
 
-    machine: str
-    """Its cloudgpu-id."""
-    name: str
-    """Its name."""
     budget: str
     """The budget that is passed."""
     do: str

@@ -2,11 +2,11 @@
 
 from typing import Annotated, Literal, TypedDict
 
-from cloudgpu.views.documents.money.rent_or_buy import DesktopProfile
-from cloudgpu.views.documents.parts import DecimalText, ExchangeRate, Price, Time, Usd, Work
+from cloudgpu.views.documents.money.rent_or_buy import DesktopProfile, OwnedParts
+from cloudgpu.views.documents.parts import DecimalText, ExchangeRate, Price, SpeedBounds, Time, Usd, Work
 
 
-class ScaledGpu(TypedDict):
+class ScaledGpu(SpeedBounds):
     """How the desktop compares with a GPU of the cloud."""
 
     gpu: str
@@ -17,12 +17,6 @@ class ScaledGpu(TypedDict):
     """Hours of work of one such GPU, as expected."""
     ratio: float
     """How many of them an hour of one of the desktop's GPUs does."""
-    low: float
-    """At least."""
-    high: float
-    """At most."""
-    basis: str
-    """What that rests on."""
     fits: bool | None
     """The desktop's GPU has as much memory; null: not known."""
 
@@ -50,7 +44,7 @@ class CloudCost(TypedDict):
     """What has no price, and is in no sum."""
 
 
-class OwnedCost(TypedDict):
+class OwnedCost(OwnedParts):
     """What desktops would have cost."""
 
     desktops: int
@@ -59,14 +53,6 @@ class OwnedCost(TypedDict):
     """For how many hours one works."""
     kwh: DecimalText
     """The energy."""
-    purchase_usd: Usd
-    """What was paid for them."""
-    electricity_usd: Usd
-    """Electricity."""
-    maintenance_usd: Usd
-    """Maintenance."""
-    worth_usd: Usd
-    """What they are still worth, where depreciation is counted."""
     total_usd: Usd
     """The first three less the last."""
     utilization_percent: float

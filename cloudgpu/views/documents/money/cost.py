@@ -3,7 +3,16 @@
 from typing import TypedDict
 
 from cloudgpu.views.documents.money.budgets import CreditDocument
-from cloudgpu.views.documents.parts import DecimalText, DesktopLine, ExchangeRate, Time, Usd
+from cloudgpu.views.documents.parts import (
+    CostBounds,
+    CountedDays,
+    DecimalText,
+    DesktopLine,
+    ExchangeRate,
+    MachineOfPass,
+    Time,
+    Usd,
+)
 
 
 class CostSum(TypedDict):
@@ -52,28 +61,18 @@ class CostGroup(CostSum, GroupName):
     empty for machines without a job."""
 
 
-class UncountedTraffic(TypedDict):
+class UncountedTraffic(MachineOfPass):
     """A machine whose bytes out are in no sum."""
 
-    machine: str
-    """Its cloudgpu-id."""
-    name: str
-    """Its name."""
     since: Time
     """Since the last count, or its launch."""
     until: Time | None
     """When it ended; null: it is there still."""
 
 
-class LostCost(TypedDict):
+class LostCost(CostBounds):
     """What was paid for nothing."""
 
-    usd: Usd
-    """What it cost."""
-    low_usd: Usd
-    """At least."""
-    high_usd: Usd
-    """At most."""
     hours: DecimalText
     """Billed hours of machines."""
     number: int
@@ -212,21 +211,13 @@ class Deductions(TypedDict):
     """What the credits of config.toml take off; null where it has none."""
 
 
-class CostHead(TypedDict):
+class CostHead(CountedDays):
     """What a cost is about."""
 
     by: str
     """What the groups are."""
     owner: str | None
     """Whose machines alone are counted; null: everybody's."""
-    since: Time | None
-    """The begin of the period; null: since ever."""
-    until: Time | None
-    """Its end, which is not in it; null: up to now."""
-    tz: str
-    """The time zone in which days begin."""
-    as_of: Time
-    """Up to when what runs is counted."""
     currency: ExchangeRate | None
     """What `amount` is in; null: US dollars alone."""
 

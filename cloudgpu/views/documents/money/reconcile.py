@@ -2,10 +2,10 @@
 
 from typing import TypedDict
 
-from cloudgpu.views.documents.parts import Time, Usd
+from cloudgpu.views.documents.parts import CountedPeriod, Time, Usd
 
 
-class ExportDocument(TypedDict):
+class ExportDocument(CountedPeriod):
     """A bill that was written.
 
     With `--out FILE`; without it, stdout has the export itself. What `--format json` writes is in [FOCUS and other
@@ -16,12 +16,6 @@ class ExportDocument(TypedDict):
     """The file that was written; null from a program that gave none."""
     format: str
     """`focus`, `csv` or `json`."""
-    since: Time | None
-    """The begin of the period; null: since ever."""
-    until: Time | None
-    """Its end, which is not in it; null: up to now."""
-    as_of: Time
-    """Up to when what runs is counted."""
     rows: int
     """Lines that were written."""
     unpriced: int

@@ -4,25 +4,17 @@ from typing import Annotated, Literal, TypedDict
 
 from cloudgpu.core.advice.desktop import Depreciation as _Depreciation
 from cloudgpu.core.advice.rent_or_buy import Bound as _Bound
-from cloudgpu.views.documents.parts import DecimalText, ExchangeRate, Market, Time, Usd, Work
+from cloudgpu.views.documents.parts import DecimalText, ExchangeRate, Market, SpeedBounds, Time, Usd, Work
 
 UseBound = Annotated[str, _Bound]
 DepreciationMethod = Annotated[str, _Depreciation]
 
 
-class QuotedPrice(TypedDict):
+class QuotedPrice(ExchangeRate):
     """A price in another currency."""
 
     amount: DecimalText
     """The price in its currency."""
-    code: str
-    """The currency."""
-    per_usd: DecimalText
-    """How many of it a dollar is."""
-    as_of: str
-    """The day of the rate."""
-    source: str
-    """Where the rate comes from."""
 
 
 class DesktopProfile(TypedDict):
@@ -119,17 +111,11 @@ class Usage(TypedDict):
     """`at`, `under`, `over` or `between`."""
 
 
-class SpeedRatio(TypedDict):
+class SpeedRatio(SpeedBounds):
     """How fast a GPU of the desktop is compared with a rented one."""
 
     ratio: float
     """How many hours of the rented GPU an hour of one of the desktop's does."""
-    low: float
-    """At least."""
-    high: float
-    """At most."""
-    basis: str
-    """What that rests on."""
 
 
 class DearerAgain(TypedDict):
@@ -141,7 +127,20 @@ class DearerAgain(TypedDict):
     """Up to this day; null: it stays so for 30 years."""
 
 
-class CurvePoint(TypedDict):
+class OwnedParts(TypedDict):
+    """What desktops cost, part by part; a part of documents, not one of its own."""
+
+    purchase_usd: Usd
+    """What was paid for them."""
+    electricity_usd: Usd
+    """Electricity."""
+    maintenance_usd: Usd
+    """Maintenance."""
+    worth_usd: Usd
+    """What they are still worth, where depreciation is counted."""
+
+
+class CurvePoint(OwnedParts):
     """What both have cost after some time."""
 
     days: float
@@ -150,14 +149,6 @@ class CurvePoint(TypedDict):
     """What the cloud has cost."""
     desktop_usd: Usd
     """What desktops have: the next three less the fourth."""
-    purchase_usd: Usd
-    """What was paid for them."""
-    electricity_usd: Usd
-    """Electricity."""
-    maintenance_usd: Usd
-    """Maintenance."""
-    worth_usd: Usd
-    """What they are still worth, as far as that is counted."""
     flat_year_usd: Usd
     """Purchase and all begun years' electricity and maintenance, as published examples count."""
     sold_for_usd: Usd

@@ -5,7 +5,17 @@ from typing import Literal, TypedDict
 from cloudgpu.views.documents.money.budgets import CreditDocument
 from cloudgpu.views.documents.money.compare import CompareDocument
 from cloudgpu.views.documents.money.cost import BudgetForecast, BurnRate, CostSum, Projections, UncountedTraffic
-from cloudgpu.views.documents.parts import Day, DecimalText, ExchangeRate, FailedReceiver, Market, Time, Usd
+from cloudgpu.views.documents.parts import (
+    CostBounds,
+    CountedDays,
+    Day,
+    DecimalText,
+    ExchangeRate,
+    FailedReceiver,
+    Market,
+    Time,
+    Usd,
+)
 
 
 class ReportBasis(TypedDict):
@@ -32,20 +42,14 @@ class ReportDay(TypedDict):
     """The same by project; "" is what has none."""
 
 
-class ProjectSum(TypedDict):
+class ProjectSum(CostBounds):
     """What a project, or an owner, cost."""
 
     name: str
     """The project, or the owner; empty for what has none."""
-    usd: Usd
-    """What it cost."""
-    low_usd: Usd
-    """At least."""
-    high_usd: Usd
-    """At most."""
 
 
-class ReportJob(TypedDict):
+class ReportJob(CostBounds):
     """What a job cost in the period, or the time of machines that no job alone had."""
 
     id: str
@@ -55,19 +59,28 @@ class ReportJob(TypedDict):
     """The job's name; of the others the same as `id`."""
     state: str | None
     """`succeeded`, `running`, ...; null for what is no job."""
-    usd: Usd
-    """What it cost."""
-    low_usd: Usd
-    """At least."""
-    high_usd: Usd
-    """At most."""
     billed_s: int
     """Seconds for which machines were billed for it."""
     without_price: int
     """Uses without a price, in no sum."""
 
 
-class ReportMachine(TypedDict):
+class BilledTimes(TypedDict):
+    """What machines were billed for, in whole seconds; a part of documents, not one of its own."""
+
+    billed_s: int
+    """Seconds for which they were billed: the four below together."""
+    gpu_s: int
+    """In which a GPU was busy."""
+    used_s: int
+    """In which they were used otherwise."""
+    idle_s: int
+    """In which nobody used them."""
+    unknown_s: int
+    """Time of unknown use."""
+
+
+class ReportMachine(BilledTimes):
     """What a machine cost, and how it was used."""
 
     id: str
@@ -98,16 +111,6 @@ class ReportMachine(TypedDict):
     """At least."""
     high_usd: Usd | None
     """At most."""
-    billed_s: int
-    """Seconds for which it was billed: the four below together."""
-    gpu_s: int
-    """In which a GPU was busy."""
-    used_s: int
-    """In which it was used otherwise."""
-    idle_s: int
-    """In which nobody used it."""
-    unknown_s: int
-    """Time of unknown use."""
     idle_usd: Usd
     """What the idle ones cost."""
     marks: str
@@ -116,40 +119,18 @@ class ReportMachine(TypedDict):
     """What of it has no price."""
 
 
-class ReportRest(TypedDict):
+class ReportRest(CostBounds, BilledTimes):
     """The machines that are not listed."""
 
     number: int
     """How many machines."""
-    usd: Usd
-    """What they cost."""
-    low_usd: Usd
-    """At least."""
-    high_usd: Usd
-    """At most."""
-    billed_s: int
-    """Seconds for which they were billed."""
-    gpu_s: int
-    """In which a GPU was busy."""
-    used_s: int
-    """In which they were used otherwise."""
-    idle_s: int
-    """In which nobody used them."""
-    unknown_s: int
-    """Time of unknown use."""
 
 
-class RetainedSum(TypedDict):
+class RetainedSum(CostBounds):
     """Volumes and images together."""
 
     number: int
     """How many things."""
-    usd: Usd
-    """What they cost."""
-    low_usd: Usd
-    """At least."""
-    high_usd: Usd
-    """At most."""
 
 
 class IdleCost(TypedDict):
@@ -167,32 +148,29 @@ class IdleCost(TypedDict):
     """For how long nobody knows."""
 
 
-class RuleSavings(TypedDict):
+class EndSavings(TypedDict):
+    """What ends by rules saved; a part of documents, not one of its own."""
+
+    usd: Usd | None
+    """What they saved at most; null: no price is known."""
+    hours: DecimalText
+    """How much longer machines would have run at most."""
+    number: int
+    """How many ends."""
+    without_price: int
+    """How many of them are in no amount."""
+
+
+class RuleSavings(EndSavings):
     """What one rule saved."""
 
     rule: str
     """`idle`, `schedule`, `lease`, `budget` or `unlabelled`."""
-    usd: Usd | None
-    """What they saved at most; null: no price is known."""
-    hours: DecimalText
-    """How much longer machines would have run at most."""
-    number: int
-    """How many ends."""
-    without_price: int
-    """How many of them are in no amount."""
 
 
-class StopSavings(TypedDict):
+class StopSavings(EndSavings):
     """What ends by rules saved."""
 
-    usd: Usd | None
-    """What they saved at most; null: no price is known."""
-    hours: DecimalText
-    """How much longer machines would have run at most."""
-    number: int
-    """How many ends."""
-    without_price: int
-    """How many of them are in no amount."""
     by_rule: list[RuleSavings]
     """The same for each rule."""
     rule: str
@@ -257,7 +235,7 @@ class PriceAges(TypedDict):
     """Prices in all."""
 
 
-class ReportDocument(TypedDict):
+class ReportDocument(CountedDays):
     """What was spent, saved and wasted; also with `--format json`.
 
     How its figures are counted: [report.md](../report.md#what-is-in-it). `usd` of the days, of the projects, and of
@@ -266,14 +244,6 @@ class ReportDocument(TypedDict):
 
     kind: Literal["cloudgpu report"]
     """`cloudgpu report`, by which a file of ours is known."""
-    as_of: Time
-    """Up to when what runs is counted."""
-    tz: str
-    """The time zone in which days begin."""
-    since: Time | None
-    """The begin of the period; null: since ever."""
-    until: Time | None
-    """Its end, which is not in it; null: up to now."""
     currency: ExchangeRate | None
     """In what the sentences and pages show amounts; null: US dollars."""
     about: ReportBasis
@@ -325,19 +295,11 @@ class ReportDocument(TypedDict):
     """The report in sentences, the most important ones first."""
 
 
-class SentReportDocument(TypedDict):
+class SentReportDocument(CountedDays):
     """A report that was sent."""
 
     subject: str
     """What the message was called."""
-    since: Time | None
-    """The begin of the report's period; null: since ever."""
-    until: Time | None
-    """Its end, which is not in it; null: up to now."""
-    tz: str
-    """The time zone in which days begin."""
-    as_of: Time
-    """Up to when what runs is counted."""
     sent: list[str]
     """The receivers that took it."""
     failed: list[FailedReceiver]

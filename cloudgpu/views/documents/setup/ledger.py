@@ -26,19 +26,24 @@ class VerifyDocument(TypedDict):
     """Accounts that this home knows and that were not queried: what runs there is unknown, and the exit code is 8."""
 
 
-class BackupDocument(TypedDict):
-    """A copy of the ledger."""
+class LedgerCopy(TypedDict):
+    """A copy of the ledger that was checked; a part of documents, not one of its own."""
 
     file: str
     """The copy's absolute path."""
-    bytes: int
-    """Its size."""
     ledger: str
     """The ledger's id."""
     lines: int
     """How many lines it holds, each with the right hash."""
     recorded_at: Time
     """When the last of them was written."""
+
+
+class BackupDocument(LedgerCopy):
+    """A copy of the ledger."""
+
+    bytes: int
+    """Its size."""
 
 
 class MissingRight(TypedDict):
@@ -77,17 +82,9 @@ class TeamLedgerDocument(TypedDict):
     """What else is to be known."""
 
 
-class RestoreDocument(TypedDict):
+class RestoreDocument(LedgerCopy):
     """A copy that is the ledger now."""
 
-    file: str
-    """The copy's absolute path."""
-    ledger: str
-    """The ledger's id."""
-    lines: int
-    """How many lines the copy holds, each with the right hash."""
-    recorded_at: Time
-    """When the last of them was written."""
     missing_lines: int
     """How many lines of the ledger before are not in it."""
     previous_ledger: str | None

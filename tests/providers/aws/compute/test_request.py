@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import random
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -39,7 +39,7 @@ ITEM = Available("aws", "lab", "us-east-1", "us-east-1b", "p3.2xlarge", Market.S
 def attempt(*parts, call=CALL, volume=None, **more):
     made = make_attempt(ITEM, parts=parts, agent_source=agent_source(), **more)
     setup = replace(USUAL, volume=volume)
-    return replace(made, call=call.to_json(), request=replace(made.request, setup=setup))
+    return replace(made, call=asdict(call), request=replace(made.request, setup=setup))
 
 
 def template_parts(name, made):

@@ -11,8 +11,7 @@ from cloudgpu.core.model.offers import Requirements
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.errors import InstanceNotFound, InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.azure import groups
-from cloudgpu.providers.azure.compute import keep_disk as keeping
-from cloudgpu.providers.azure.compute import placement
+from cloudgpu.providers.azure.compute import placement, power
 from cloudgpu.providers.azure.storage import create_image as imaging
 from cloudgpu.providers.azure.storage import disks as storage
 from cloudgpu.providers.azure.storage import volumes
@@ -28,7 +27,7 @@ def told(azure, kind=None, region=None):
 def gone_machine(azure, server, sdk):
     """Leave the disk of a machine that is gone, in a group that says so beside all that it said before."""
     launch(sdk)
-    keeping.end_keeping_disk(azure, ID)
+    power.end_keeping_disk(azure, ID)
     server.advance(600)
     assert tags().items() < groups.tags_of(azure, GROUP).items()
     return told(azure)[0]
@@ -87,7 +86,7 @@ def test_a_disk_that_is_used_stays_and_one_of_a_machine_that_is_gone_goes_with_i
     launch(sdk)
     with pytest.raises(InvalidRequest, match="in use by"):
         storage.remove(azure, told(azure)[0])
-    keeping.end_keeping_disk(azure, ID)
+    power.end_keeping_disk(azure, ID)
     azure_arm.advance(600)
     assert azure_arm.instances() == []
     (disk,) = told(azure)
@@ -111,8 +110,8 @@ def test_a_group_in_which_something_of_somebodys_lies_stays(account, azure_arm, 
 def test_to_end_a_machine_and_keep_its_disk_twice_is_fine(account, azure_arm, sdk):
     azure = account()
     gone_machine(azure, azure_arm, sdk)
-    keeping.end_keeping_disk(azure, ID)
-    keeping.end_keeping_disk(azure, f"eastus/{OTHER}")
+    power.end_keeping_disk(azure, ID)
+    power.end_keeping_disk(azure, f"eastus/{OTHER}")
     assert [kind for kind, _ in azure_arm.billable()] == ["disk"]
 
 

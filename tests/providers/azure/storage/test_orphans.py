@@ -8,7 +8,7 @@ from azure.core.exceptions import HttpResponseError
 from cloudgpu.core.model.instances import TAG_LEDGER
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable
-from cloudgpu.providers.azure.compute import keep_disk as keeping
+from cloudgpu.providers.azure.compute import power
 from cloudgpu.providers.azure.storage import orphans
 from tests.providers.azure.account.test_machine_role import give, with_role
 from tests.providers.azure.launched import GROUP, ID, IDENTITY, launch, without_machine
@@ -54,7 +54,7 @@ def test_nothing_that_a_machine_uses_goes(account, azure_arm, sdk):
 def test_a_group_with_a_kept_disk_is_that_disks_and_stays(account, azure_arm, sdk):
     azure = account()
     launch(sdk)
-    keeping.end_keeping_disk(azure, ID)
+    power.end_keeping_disk(azure, ID)
     azure_arm.advance(600)
     (group,) = told(azure).values()
     assert (group.kind, "/disks/" in group.attached_to) == (Kind.GROUP, True)

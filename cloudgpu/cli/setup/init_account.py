@@ -1,4 +1,4 @@
-"""`cloudgpu init --forget ACCOUNT`: what retiring it means, the question, and the line in the ledger."""
+"""`cloudgpu init --forget` and `--rename`: what it means for an account, the question, and the line in the ledger."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cloudgpu.cli.common import Format, confirm, emit, open_here
 
 if TYPE_CHECKING:
     from cloudgpu.control.setup.retire_account import Farewell
-    from cloudgpu.views.documents.setup.init import ForgetDocument
+    from cloudgpu.views.documents.setup.init import ForgetDocument, RenameDocument
 
 
 def retire(account: str, *, yes: bool, output: Format) -> None:
@@ -21,14 +21,14 @@ def retire(account: str, *, yes: bool, output: Format) -> None:
     farewell = plan(session, os.environ, account)
     at = farewell.forgotten
     if at is None:
-        sys.stderr.write(_shown(document(farewell, None)))
+        sys.stderr.write(_retiring(document(farewell, None)))
         confirm(f"Forget {account}?", yes=yes, why="This retires an account or a host")
         at = forget(session, farewell)
     value = document(farewell, at)
     emit(output, value, _text(value, farewell))
 
 
-def _shown(value: ForgetDocument) -> str:
+def _retiring(value: ForgetDocument) -> str:
     what = f"account {value['account']} ({value['provider']})"
     what = what if value["host"] is None else f"host {value['host']} of {what}"
     lines = [f"Forgets {what}", f"  machines in the ledger: {_machines(value)}"]
@@ -39,9 +39,7 @@ def _shown(value: ForgetDocument) -> str:
         lines.append("  nothing is sent to them: the ledger records them as gone, and counts no cost from now on")
     if value["host"] is None:
         lines.append("  kept disks, images and volumes: none")
-    if value["file"]:
-        lines.append(f"  {value['file']}")
-        lines += [f"    {line}" for line in value["diff"][2:] if not line.startswith("@@")]
+    lines += _changed(value)
     lines.append("  from then on: it is no longer queried, and its costs stay in the ledger")
     return "\n".join(lines) + "\n"
 
@@ -62,3 +60,33 @@ def _text(value: ForgetDocument, farewell: Farewell) -> str:
         return f"Account {name} was forgotten at {value['forgotten_at']}. Nothing was done."
     launch = f", or launch there (--provider {name})" if name == farewell.provider else ""
     return f"Account {name} is removed and no longer queried. To use it again, add [accounts.{name}]{launch}."
+
+
+def rename_place(old: str, new: str, *, yes: bool, output: Format) -> None:
+    """Show what will be done, ask once, write the new name down, and say so."""
+    from cloudgpu.control.setup.rename_account import document, plan, rename
+
+    session = open_here()
+    found = plan(session, os.environ, old, new)
+    value = document(found)
+    sys.stderr.write(_renaming(value, old))
+    confirm(f"Rename {old} to {new}?", yes=yes, why="This renames an account or a host")
+    rename(session, found)
+    machines = ", ".join(value["machines"])
+    emit(output, value, f"{old} is called {new} now." + (f" Found there: {machines}." if machines else ""))
+
+
+def _renaming(value: RenameDocument, old: str) -> str:
+    what = f"account {old}" if value["host"] is None else f"host {value['host']} of account {value['account']}"
+    machines = ", ".join(value["machines"]) or "none that runs or is kept"
+    lines = [f"Renames {what} to {value['new']}", f"  its machines: {machines}", *_changed(value)]
+    lines += [f"  not changed: {note}" for note in value["notes"]]
+    lines.append("  earlier costs keep the old name")
+    return "\n".join(lines) + "\n"
+
+
+def _changed(value: ForgetDocument | RenameDocument) -> list[str]:
+    """Return which lines of config.toml change, under its path; none where it stays."""
+    if not value["file"]:
+        return []
+    return [f"  {value['file']}", *(f"    {line}" for line in value["diff"][2:] if not line.startswith("@@"))]

@@ -1,0 +1,124 @@
+"""What the tables of offers have in common: their names, amounts in one currency, marks, and why nothing fits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from decimal import Decimal
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from cloudgpu.cli.render import Amounts, confidence_mark, dollars
+from cloudgpu.core.values.naming import few
+
+if TYPE_CHECKING:
+    from cloudgpu.views.documents.market.catalog import GpuOffer
+    from cloudgpu.views.documents.market.estimate import AttachedPrice, Estimate, EstimateDocument
+    from cloudgpu.views.documents.market.recommend import RentableMachine
+
+DEAR = Decimal(1000)  # dollars: from here on without cents
+CENTS = 10  # dollars an hour; from here on without more digits than cents
+_MARKS = "+<?~!"  # the first that a line has is shown
+# What stands in for a speed that was not measured.
+STAND_INS = {"memory bandwidth": "bw", "tensor TFLOPs": "tf", "dense tensor TFLOPs": "tf", "FP32 TFLOPs": "fp"}
+_WISHES = {
+    "gpu": "--gpu",
+    "gpu_count": "the number of GPUs",
+    "min_memory_gib": "--min-memory",
+    "max_price": "--max-price",
+    "provider": "--provider",
+    "region": "--region",
+    "market": "--spot",
+    "type": "--type",
+}
+_WITH = {"legacy": "With --all", "trust": "With --trust community"}
+NO_SINGLE = "No single option is the reason: leave out two. To see everything: cloudgpu gpus --all"
+AZURE_SPOT = "Azure's spot prices have moved since: many later ones equal the list price."
+
+
+class Rounded(Amounts):
+    """Shows amounts of a thousand dollars or more without cents, and no sign of the dollar in a table."""
+
+    def __call__(self, text: str | None, more: int | None = None) -> str:
+        """Return an amount of a table; a missing one is `?`, never zero."""
+        dear = self.currency is None and text is not None and Decimal(text) >= DEAR
+        return super().__call__(text, -2 if dear else more).replace("$", "")
+
+    def with_code(self, text: str | None, more: int | None = None) -> str:
+        """Return an amount as prose has it."""
+        return super().with_code(text, more) if self.currency else dollars(text)
+
+
+def finite(document: EstimateDocument) -> bool:
+    """Say whether the work ends, so that it costs something in all."""
+    return document["estimates"][0]["expected"] is not None
+
+
+def rests(one: Estimate) -> str:
+    """Return the mark of hours by a stand-in for the speed, as `gpus` has it."""
+    return "" if one["times_as_fast"] is None else STAND_INS.get(one["times_as_fast"]["basis"], "")
+
+
+def count(one: Estimate | GpuOffer | RentableMachine) -> str:
+    """Return how many GPUs there are, `2x`, or which part of one, `1/2`."""
+    return str(Fraction(one["share"]).limit_denominator(8)) if one["share"] < 1 else f"{one['count']}x"
+
+
+def short(one: Estimate | GpuOffer | RentableMachine) -> str:
+    """Return the type as people know it."""
+    return str(one["instance_type"]).removeprefix("Standard_")
+
+
+def marks(one: Estimate) -> str:
+    """Return `m` for too little memory, and the one mark that says most against the prices of an offer."""
+    every = trust(one) + "".join(mark(resource) for resource in one["attached_costs"])
+    return ("" if one["fits"] else "m") + next((mark for mark in _MARKS if mark in every), "")
+
+
+def mark(resource: AttachedPrice) -> str:
+    """Return the mark of what is paid beside a machine.
+
+    A derived price and the age of one are no mark: a sentence below the table has both.
+    """
+    if resource["usd"] is None:
+        return "+"
+    if resource["at_most"] and resource["low_usd"] is None:
+        return "<"
+    return "?" if resource["basis"] == "recalled" else ""
+
+
+def trust(one: Estimate | GpuOffer | RentableMachine) -> str:
+    """Return the mark of the machine's price."""
+    return confidence_mark(one["provider"], one["price"]["basis"], old=one["old"])
+
+
+def figure(usd: str) -> str:
+    """Return an amount of a table, as long as it needs to be, without the sign of the dollar."""
+    return dollars(usd, 2 if float(usd) >= CENTS else 4).replace("$", "")
+
+
+def work(one: GpuOffer | RentableMachine) -> str:
+    """Return the work that a dollar buys, with the mark of what stands in for its speed."""
+    hours, speed = one["h100_hours_per_dollar"], one["speed"]
+    return "?" if hours is None or speed is None else f"{hours:.3f}{STAND_INS.get(speed['basis'], '').ljust(2)}"
+
+
+def is_doubtful(one: Estimate | GpuOffer) -> bool:
+    """Say whether a type can probably not be launched."""
+    return bool(one["legacy"] or (one["spot_only"] and one["market"] != "spot"))
+
+
+def legacy(found: Iterable[Estimate] | Iterable[GpuOffer]) -> Iterator[str]:
+    """Yield why types can probably not be launched, with those of which each is true."""
+    reasons: dict[str, list[str]] = {}
+    for one in filter(is_doubtful, found):
+        reasons.setdefault(one["legacy"] or "not sold on demand, only as spot (recalled)", []).append(short(one))
+    yield from (f"legacy: {reason}: {few(names)}." for reason, names in reasons.items())
+
+
+def nothing_fits(without: Iterable[tuple[str, int, str]]) -> list[str]:
+    """Return that nothing fits, and what would without one wish each: how many types, and from which price on."""
+    lines = ["Nothing in the catalogue fits."]
+    for wish, types, usd in without:
+        what = _WITH.get(wish) or f"Without {_WISHES[wish]}"
+        lines.append(f"{what}: {types} type{'s' * (types > 1)}, from {dollars(usd, 4)} an hour.")
+    return lines
