@@ -52,7 +52,7 @@ def line(kind, clock="own", /, **body):
         (
             "resources_retained",
             {"retained": [{"kind": "disk", "id": "vol-1", "size_gb": 30}]},
-            "kept of it: disk vol-1 (30 GB)",
+            "retained: disk vol-1 (30 GB)",
         ),
         ("resources_retained", {"retained": []}, "nothing of it is retained"),
         ("price_observed", {"price": PRICE}, "it costs $0.5260 an hour: AWS price list"),

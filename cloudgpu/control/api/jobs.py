@@ -210,7 +210,7 @@ class Jobs(Capability):
         with suppress(CloudgpuError):
             if the_job(self._session, job.id).outcome is not None:
                 with JobReconciler(self._session, job.id, self._opened.environ) as carrier:
-                    carrier.carry()
+                    carrier.reconcile()
 
 
 def _plan_value(session: Session, planned: PlannedRun) -> JobPlan:

@@ -80,7 +80,7 @@ def _stopped(session: Session, machine: Machine, refusal: EndRefused) -> tuple[s
     )
     try:
         machine = prove(
-            session, machine, is_stopped, lambda: provider.stop(not_none(machine.provider_id)), seen_alive=True
+            session, machine, is_stopped, lambda: provider.stop(not_none(machine.provider_id)), seen_running=True
         )
     except LedgerUnavailable:
         raise

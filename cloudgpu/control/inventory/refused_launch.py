@@ -87,6 +87,6 @@ def end_left(session: Session, machine: Machine, instance: Instance, now: dateti
     except CloudgpuError:
         there = False
     ask = partial(provider.terminate, instance.id)
-    machine = prove(session, machine, lambda seen: bool(seen.terminated_at), ask, seen_alive=there, seen_by_get=there)
+    machine = prove(session, machine, lambda seen: bool(seen.terminated_at), ask, seen_running=there, seen_by_get=there)
     saved.forget(session.home.attempts, not_none(machine.token))
     return delete_shared_resources(session, machine)

@@ -66,15 +66,15 @@ def prove(
     done: Callable[[Machine], bool],
     ask: Callable[[], None],
     *,
-    seen_alive: bool = False,
+    seen_running: bool = False,
     seen_by_get: bool = False,
     require_repeated_404: bool = False,
 ) -> Machine:
     """Send the request (`ask`) and read the state back until `done`; send it again until it is known to have arrived.
 
     The request is sent again after 15 seconds, and then every two minutes, while the machine still runs: it may never
-    have been sent, and some clouds accept a stop and then fail. `seen_alive`: it was running a moment ago, so that its
-    end is now. `seen_by_get`: `get` has returned it, so that a 404 is the proof if the provider guarantees that
+    have been sent, and some clouds accept a stop and then fail. `seen_running`: it was running a moment ago, so that
+    its end is now. `seen_by_get`: `get` has returned it, so that a 404 is the proof if the provider guarantees that
     (`TokenRule.gone_proves_after`). `require_repeated_404`: `ask` sends nothing if it gets a 404, so one 404 is no
     proof. Raises StopUnproved when the proof did not come in time, also if the cloud accepts a request and does not
     answer: a later sync shows whether it was done.
@@ -90,11 +90,11 @@ def prove(
             machine, arrived = _read_state(
                 session,
                 machine,
-                seen_alive=seen_alive,
+                seen_running=seen_running,
                 seen_by_get=seen_by_get,
                 require_repeated_404=require_repeated_404,
             )
-            seen_alive, seen_by_get, last = True, seen_by_get or arrived, machine.state
+            seen_running, seen_by_get, last = True, seen_by_get or arrived, machine.state
             arrived = arrived and not silence.is_now
         except (LedgerUnavailable, NotReachableHere):
             raise  # it will not be read back however often we look
@@ -130,7 +130,7 @@ def _asked(ask: Callable[[], None], silence: Silence) -> None:
 
 
 def _read_state(
-    session: Session, machine: Machine, *, seen_alive: bool, seen_by_get: bool, require_repeated_404: bool
+    session: Session, machine: Machine, *, seen_running: bool, seen_by_get: bool, require_repeated_404: bool
 ) -> tuple[Machine, bool]:
     """Read one machine's state, and say whether a request to it must have arrived.
 
@@ -141,7 +141,7 @@ def _read_state(
     try:
         instance: Instance = (
             got(session, machine)
-            if require_repeated_404 or not seen_alive
+            if require_repeated_404 or not seen_running
             else provider.get(not_none(machine.provider_id))
         )
     except InstanceNotFound:
@@ -151,9 +151,9 @@ def _read_state(
             return machine, False
         proof, alive = (
             "unknown to get after the end was asked",
-            None if seen_alive else last_seen_at(session.ledger, machine),
+            None if seen_running else last_seen_at(session.ledger, machine),
         )
         news = [instance_vanished(machine.id, not_none(machine.provider_id), proof, now, alive)]
     else:
-        news = change_events(session, machine, instance, now, watched=seen_alive)
+        news = change_events(session, machine, instance, now, watched=seen_running)
     return session.ledger.append_to(machine, news), True

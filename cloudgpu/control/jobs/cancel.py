@@ -50,7 +50,7 @@ def _carried(session: Session, job: Job, environ: Mapping[str, str]) -> tuple[Jo
     until, told = session.clock() + LONGEST, ""
     with JobReconciler(session, job.id, environ) as carrier:
         while True:
-            carried = carrier.carry()
+            carried = carrier.reconcile()
             if carried.is_over:
                 return carried.job, None
             why = carried.why or f"it is {carried.job.state}"

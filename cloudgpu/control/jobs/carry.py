@@ -1,7 +1,7 @@
-"""Carries jobs on: asks what comes next for one, does it, and asks again until there is something to wait for.
+"""Reconciles jobs: observes one, decides the next step, does it, and repeats that until there is something to wait for.
 
-Any process may do it at any time, on any computer that shares the ledger: one at a time holds the job's lock. What was
-done and not written down, because a process was killed in between, is done again and has no second effect.
+Any process may do it at any time, on any computer that shares the ledger: the one that holds the job's lock. A step
+that was done and not recorded, because its process was killed in between, is repeated and has no second effect.
 """
 
 from __future__ import annotations
@@ -66,16 +66,16 @@ MAX_STEPS = 50  # in one go: more would be a circle
 
 @dataclass
 class JobReconciler(JobObserver):
-    """Carries one job on."""
+    """The controller of one job."""
 
-    def carry(self) -> ReconcileResult:
+    def reconcile(self) -> ReconcileResult:
         """Do what can be done now and return what is waited for.
 
         Raises what the launch of a job's first machine raises: the job is over then. Raises LedgerUnavailable.
         """
         try:
             with self.session.lock(f"job-{self.id}", wait=False):
-                return self._carried()
+                return self._reconcile()
         except LedgerUnavailable:
             raise
         except ProviderUnavailable as other:
@@ -83,7 +83,7 @@ class JobReconciler(JobObserver):
                 raise
             return ReconcileResult(the_job(self.session, self.id), "Another process manages this job.", SOON)
 
-    def _carried(self) -> ReconcileResult:
+    def _reconcile(self) -> ReconcileResult:
         self.remote, self.unfetched, self.sold_out = None, False, False
         if not self.compared:
             restore_missing_events(self.session, self.id)
@@ -137,7 +137,7 @@ class JobReconciler(JobObserver):
             return ReconcileResult(job, step.why, SOON if job.is_living else LATER, self.remote)
         try:
             if step.kept_until is not None:
-                return self._kept(job, step, step.kept_until)
+                return self._hold_machine(job, step, step.kept_until)
             act: Callable[[Job, Step], ReconcileResult | None] = getattr(self, f"_{step.do}")
             return act(job, step)
         except LedgerUnavailable:
@@ -152,7 +152,7 @@ class JobReconciler(JobObserver):
                 return self._not_launched(job, error)
             return ReconcileResult(job, error.message, LATER, self.remote, error)
 
-    def _kept(self, job: Job, step: Step, until: datetime) -> ReconcileResult:
+    def _hold_machine(self, job: Job, step: Step, until: datetime) -> ReconcileResult:
         """Hold the machine of a failed job, so that no idle time ends it before the look."""
         machine = self._there(job)
         if machine.hold_until is None or from_iso(machine.hold_until) < until.replace(microsecond=0):
@@ -171,15 +171,15 @@ class JobReconciler(JobObserver):
         if last is not None and there is not None and there.terminated_at is None and not _is_stopped(there):
             machine, key = there.id, last.key  # it is tried again where it was
         elif there is not None and key is not None:
-            self._given_up(job, there)
+            self._terminate_interrupted(job, there)
         market = market_of(step) if machine is None else market_there(job, there)
         self._append(lines.job_placed(job.id, number, self.session.clock(), key=key, machine=machine, market=market))
         self.remote = None  # what was seen was another attempt
 
-    def _given_up(self, job: Job, machine: Machine) -> None:
+    def _terminate_interrupted(self, job: Job, machine: Machine) -> None:
         """End an interrupted machine and what it left; the job's end removes what cannot be removed yet."""
         try:
-            self._cleared(job, machine)
+            self._terminate_gang(job, machine)
         except LedgerUnavailable:
             raise
         except CloudgpuError as error:
@@ -187,7 +187,7 @@ class JobReconciler(JobObserver):
                 raise
             self.session.report(f"{job.name}: {error.message}")
 
-    def _cleared(self, job: Job, machine: Machine) -> None:
+    def _terminate_gang(self, job: Job, machine: Machine) -> None:
         terminate(self.session, job, machine)
         self.cleared.update(one.id for one in nodes_of(self.session, machine))
 
@@ -281,11 +281,11 @@ class JobReconciler(JobObserver):
         return ReconcileResult(the_job(self.session, self.id), waiting_text(remote), SOON, remote)
 
     def _note_progress(self, job: Job, remote: RemoteState) -> None:
-        said, now = remote.progress, self.session.clock()
-        if said is None or (job.progress is not None and job.progress[:2] == said):
+        progress, now = remote.progress, self.session.clock()
+        if progress is None or (job.progress is not None and job.progress[:2] == progress):
             return
         if job.progress is None or now - job.progress[2] >= PROGRESS_EVERY:
-            self._append(lines.job_progressed(job.id, job.attempts[-1].number, *said, now))
+            self._append(lines.job_progressed(job.id, job.attempts[-1].number, *progress, now))
 
     def _cancel(self, job: Job, step: Step) -> ReconcileResult | None:
         if job.cancel is None:
@@ -332,7 +332,7 @@ class JobReconciler(JobObserver):
             for one in nodes_of(self.session, machine):
                 note_interruption(self.session, one, noticed_at(directory_of(self.session, job), attempt))
             if job.deadline is not None and machine.terminated_at is not None and attempt.key is not None:
-                self._given_up(job, machine)  # it may be long before the job gets another one
+                self._terminate_interrupted(job, machine)  # it may be long before the job gets another one
         moved = attempt.move is not None and not step.interrupted
         self._append(
             lines.job_try_ended(
@@ -351,8 +351,8 @@ class JobReconciler(JobObserver):
             self._append(*elsewhere.began_by(self.session, job, self.results))
         if remote is not None:
             self._note_engine(job, remote)
-        said = None if job.progress is None else job.progress[:2]
-        if remote is not None and remote.progress is not None and remote.progress != said:
+        recorded = None if job.progress is None else job.progress[:2]
+        if remote is not None and remote.progress is not None and remote.progress != recorded:
             self._append(lines.job_progressed(job.id, len(job.attempts), *remote.progress, self.session.clock()))
         self._append(self._ended(job, step))
         return None
@@ -365,9 +365,8 @@ class JobReconciler(JobObserver):
             at = self._at(remote, ended.ended)
         outcome = (step.outcome or State.FAILED).value
         status, signal = (None, None) if ended is None else (ended.status, ended.signal)
-        said = {"status": status, "signal": signal}
-        by = ended is not None
-        return lines.job_ended(job.id, number, outcome, at, **said, why=step.why, by_machine=by)  # type: ignore[arg-type]
+        exit_ = {"status": status, "signal": signal, "by_machine": ended is not None}
+        return lines.job_ended(job.id, number, outcome, at, **exit_, why=step.why)  # type: ignore[arg-type]
 
     def _fetch(self, job: Job, _step: Step) -> ReconcileResult | None:
         machine = self._there(job)
@@ -379,8 +378,8 @@ class JobReconciler(JobObserver):
         except LedgerUnavailable:
             raise
         except CloudgpuError as error:
-            told = job.fetched is not None and job.fetched.why == error.message
-            if isinstance(error, InvalidRequest) and not told:  # this computer cannot take them
+            is_reported = job.fetched is not None and job.fetched.why == error.message
+            if isinstance(error, InvalidRequest) and not is_reported:  # this computer cannot take them
                 self._append(not_fetched(self.session, job, error.message))
             self.unfetched = True
             if next_step(job, self._seen(job), self.session.clock()).do is not Do.STOP:
@@ -421,15 +420,14 @@ class JobReconciler(JobObserver):
 
     def _terminate(self, job: Job, _step: Step) -> ReconcileResult | None:
         self.close()
-        self._cleared(job, self._there(job))
+        self._terminate_gang(job, self._there(job))
         return None
 
     def _close(self, job: Job, step: Step) -> ReconcileResult | None:
-        machine, own = self._machine(job), job.spec["machine"] is None
-        remote = None
+        machine, own, remote = self._machine(job), job.spec["machine"] is None, None
         for one in self._own_machines(job):
             if one.terminated_at is not None and one.id not in self.cleared:  # its disk, or its timer, may be there
-                self._cleared(job, one)
+                self._terminate_gang(job, one)
         if machine is not None and not own and machine.state == "running":
             with suppress(CloudgpuError):  # the next job there cleans up, too
                 remote = self.at(job, machine)

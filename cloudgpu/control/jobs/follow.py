@@ -39,7 +39,7 @@ def follow(session: Session, job: Job, environ: Mapping[str, str], *, stdout: IO
     said = ""
     with JobReconciler(session, job.id, environ) as carrier, _Printed(session, stdout, stderr) as printed:
         while True:
-            carried = carrier.carry()
+            carried = carrier.reconcile()
             printed.update(carrier, carried)
             if carried.is_over:
                 return carried.job
@@ -210,7 +210,7 @@ def carry_until_begun(session: Session, job: Job, environ: Mapping[str, str]) ->
     said = ""
     with JobReconciler(session, job.id, environ) as carrier:
         while True:
-            carried = carrier.carry()
+            carried = carrier.reconcile()
             if carried.job.state not in _BEFORE or carried.job.slurm_id is not None:
                 return carried.job
             if carried.why and carried.why != said:

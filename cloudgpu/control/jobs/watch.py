@@ -57,7 +57,7 @@ def carry_all(session: Session, environ: Mapping[str, str]) -> list[tuple[Job, R
 def _carried(carrier: JobReconciler, job: Job) -> ReconcileResult:
     """Carry a job on; return what goes wrong with it, too. Raises LedgerUnavailable."""
     try:
-        return carrier.carry()
+        return carrier.reconcile()
     except LedgerUnavailable:
         raise
     except CloudgpuError as error:

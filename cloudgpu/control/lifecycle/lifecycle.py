@@ -132,7 +132,7 @@ def _stop(session: Session, machine: Machine, why: str) -> Machine:
     who, now = by(session, machine, "stop"), not_before(machine, session.clock())
     session.ledger.append([requested("stop", machine.id, why, now, host=platform.node(), who=who)])
     try:
-        latest = prove(session, latest, is_stopped, lambda: provider.stop(machine.provider_id), seen_alive=True)
+        latest = prove(session, latest, is_stopped, lambda: provider.stop(machine.provider_id), seen_running=True)
     except EndRefused as refusal:
         note(session, machine, "stop", refusal)
         refusal.message = f"{machine.name} was not stopped: {refusal.message} It runs on and is billed."
@@ -282,7 +282,7 @@ def _end(session: Session, machine: Machine, why: str, *, failed: bool) -> Machi
     ask = partial(provider.terminate, not_none(machine.provider_id))
     try:
         machine = prove(
-            session, machine, lambda seen: bool(seen.terminated_at), ask, seen_alive=there, seen_by_get=there
+            session, machine, lambda seen: bool(seen.terminated_at), ask, seen_running=there, seen_by_get=there
         )
     except EndRefused as refusal:
         raise stopped_instead(session, machine, refusal) from refusal.__cause__

@@ -75,7 +75,7 @@ def _proved(session: Session, machine: Machine, ask: Callable[[], None], *, keep
             machine,
             lambda seen: bool(seen.terminated_at),
             ask,
-            seen_alive=keeping_disk,
+            seen_running=keeping_disk,
             require_repeated_404=keeping_disk,
         )
     except EndRefused as refusal:

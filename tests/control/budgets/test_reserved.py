@@ -36,7 +36,7 @@ def asked(lab, tmp_path):
 
 def carry(lab, job):
     with JobReconciler(lab.session, job.id, {}) as carrier:
-        return carrier.carry()
+        return carrier.reconcile()
 
 
 def launch_for(lab, job, market):

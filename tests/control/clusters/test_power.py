@@ -45,7 +45,7 @@ def test_a_node_that_has_ended_by_itself_counts_as_stopped(lab, gang):
 
 def test_a_cluster_that_cannot_be_stopped_is_refused_before_any_node_is(lab):
     rows = [row._replace(stoppable=False, market="spot") for row in lab.gang(2)]
-    with pytest.raises(InvalidRequest, match="train cannot be stopped and started: train-0") as refused:
+    with pytest.raises(InvalidRequest, match="Cluster train cannot be stopped: node train-0") as refused:
         stop_all(lab.session, rows, why="a test")
     assert "cloudgpu down train " in refused.value.next
     assert len(lab.machines()) == 2

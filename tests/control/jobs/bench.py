@@ -98,7 +98,7 @@ class Bench:
         end = time.monotonic() + most_s
         with JobReconciler(self.session, job.id, self.environ) as carrier:
             while time.monotonic() < end:
-                found = carrier.carry()
+                found = carrier.reconcile()
                 if until(found):
                     return found
                 time.sleep(0.1)

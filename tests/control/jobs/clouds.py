@@ -252,7 +252,7 @@ def _child(world, job, at, until, steps, most_s):
 
 def _carried(carrier):
     try:
-        return carrier.carry()
+        return carrier.reconcile()
     except CloudgpuError:
         return None
 

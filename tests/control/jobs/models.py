@@ -323,7 +323,7 @@ def _child(world, job, until, most_s):
         with JobReconciler(world.session, job.id, world.environ) as carrier:
             while time.monotonic() < end:
                 try:
-                    found = carrier.carry()
+                    found = carrier.reconcile()
                 except CloudgpuError:
                     found = None
                 if found is not None and (not found.job.is_living or (until is not None and until(found))):

@@ -38,7 +38,7 @@ def job(lab, tmp_path):
 
 def carry(lab, job):
     with JobReconciler(lab.session, job.id, {}) as carrier:
-        return carrier.carry()
+        return carrier.reconcile()
 
 
 @pytest.fixture

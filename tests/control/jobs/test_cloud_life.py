@@ -70,7 +70,7 @@ def again(world, job, times=1):
     """Carry the job on so often in this process; return how far it came."""
     with JobReconciler(world.session, job.id, world.environ) as carrier:
         for _ in range(times):
-            found = carrier.carry()
+            found = carrier.reconcile()
     return found
 
 

@@ -71,7 +71,7 @@ def test_a_day_after_the_deadline_it_is_given_up_with_a_clear_sentence(lab, job)
     for zone in ZONES:
         lab.cloud.refill(zone)
     with JobReconciler(lab.session, job.id, {}) as carrier:
-        carrier.carry()
+        carrier.reconcile()
     assert lab.machines() == []
 
 

@@ -97,7 +97,7 @@ class Spot(Rented):
     def carry(self, job, times=1):
         with JobReconciler(self.session, job.id, self.environ) as carrier:
             for _ in range(times):
-                found = carrier.carry()
+                found = carrier.reconcile()
         return found
 
     def cloud_cost(self, said):
@@ -235,7 +235,7 @@ def test_a_machine_that_falls_silent_is_left_in_time(world):
     world.clock.advance(3600 * 2.5)
     with JobReconciler(world.session, job.id, world.environ) as carrier:
         for _ in range(4):
-            carrier.carry()
+            carrier.reconcile()
     assert len(world.billed()) <= 1
     world.hold(on=False)
     world.child(job)

@@ -39,7 +39,7 @@ def planned(lab, **more):
 
 def carried(lab, job):
     with JobReconciler(lab.session, job.id, {}) as carrier:
-        return carrier.carry()
+        return carrier.reconcile()
 
 
 def cut_off(lab, monkeypatch, node):

@@ -35,7 +35,7 @@ def heard(lab):
 
 def carry(lab, job):
     with JobReconciler(lab.opened(), job.id, {}) as carrier:
-        return carrier.carry()
+        return carrier.reconcile()
 
 
 def lost_its_machine(lab, tmp_path, **options):

@@ -39,7 +39,7 @@ def cut_off(lab, tmp_path, monkeypatch, request):
     with monkeypatch.context() as patched:
         patched.setattr(lab.cloud, "launch", dies)
         with JobReconciler(lab.session, job.id, {}) as carrier, pytest.raises(KeyboardInterrupt):
-            carrier.carry()
+            carrier.reconcile()
     assert the_job(lab.session, job.id).attempts[0].machine is None
     return job
 
@@ -66,13 +66,13 @@ def test_a_machine_that_is_known_and_not_settled_is_settled_first(lab, cut_off):
     (row,) = lab.rows()
     lab.session.ledger.append([job_machine(cut_off.id, 1, row.id, lab.clock())])
     with JobReconciler(lab.session, cut_off.id, {}) as carrier:
-        carrier.carry()
+        carrier.reconcile()
     assert settled(lab).launch_status == "made"
 
 
 def test_the_next_watcher_sends_the_same_launch_again(lab, cut_off):
     with JobReconciler(lab.session, cut_off.id, {}) as carrier:
-        carried = carrier.carry()
+        carried = carrier.reconcile()
     row = settled(lab)
     assert (row.launch_status, row.key) == ("made", f"{cut_off.id}-1")
     assert len(carried.job.attempts) == 1
@@ -85,7 +85,7 @@ def test_what_a_machine_has_cost_before_a_job_came_counts_not_against_its_max_co
     words = {"argv": ["true"], "environ": {}, "on": "fox", "max_cost": "10"}
     job = begin(lab.session, plan_run(lab.session, parse_run(workdir=tmp_path / "work", **words), {}))
     with JobReconciler(lab.session, job.id, {}) as carrier:
-        carrier.carry()
+        carrier.reconcile()
         lab.later(minutes=6)
         spent = carrier._spent(the_job(lab.session, job.id))
     (row,) = lab.session.ledger.machines()
@@ -100,6 +100,6 @@ def test_a_computer_that_has_not_the_files_of_a_job_launches_nothing_for_it(lab,
     job = begin(lab.session, plan_run(lab.session, asked, {}))
     shutil.rmtree(lab.home / "jobs" / "snapshots")
     with JobReconciler(lab.session, job.id, {}) as carrier:
-        found = carrier.carry()
+        found = carrier.reconcile()
     assert found.why == "The files of fox are not on this computer, so it cannot be started from here."
     assert (lab.session.ledger.machines(), lab.machines()) == ([], [])

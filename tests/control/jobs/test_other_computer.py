@@ -59,7 +59,7 @@ def let_in(ada, lab, job):
 
 def once(world, job):
     with JobReconciler(world.session, job.id, world.environ) as carrier:
-        return carrier.carry()
+        return carrier.reconcile()
 
 
 def delivered(world, job):

@@ -38,7 +38,7 @@ class Past:
         for zone in ZONES:
             self.lab.cloud.exhaust(zone)
         with JobReconciler(self.lab.session, self.job.id, {}) as carrier, pytest.raises(NoCapacity):
-            carrier.carry()
+            carrier.reconcile()
         for zone in ZONES:
             self.lab.cloud.refill(zone)
 

@@ -38,7 +38,7 @@ def test_a_lost_node_is_told_with_what_the_others_cost_and_what_becomes_of_them(
     assert (one.key, one.kind, one.urgent) == (f"lost:cg-1:{at(60)}", "node lost", True)
     assert one.title == "train has lost train-0; the rest costs $7.5000/h"
     assert "Reason: interrupted." in one.text
-    assert "The other 3 machines cost $7.5000/h, and a job that needs all 4 does not go on." in one.text
+    assert "The other 3 machines cost $7.5000/h, and a job that needs all 4 cannot continue." in one.text
     assert one.text.endswith("To end them: cloudgpu stop train")
     assert (one.facts["machine"], one.facts["owner"], one.facts["lost"]) == ("train", "ada", "train-0")
     (other,) = lost_findings(rows(gone(), loss="stop"), NOW)

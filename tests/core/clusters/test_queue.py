@@ -91,5 +91,5 @@ def test_a_job_that_is_over_is_no_activity(state: str) -> None:
     ],
 )
 def test_what_is_no_queue_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="no line of squeue"):
+    with pytest.raises(ValueError, match="not a line of squeue"):
         read_queue(text)

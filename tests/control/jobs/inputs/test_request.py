@@ -137,7 +137,7 @@ COMMANDS = [
     (["bash", "tools/prepair.sh"], "did you mean 'tools/prepare.sh'?"),
     (["./train.py"], "is not executable"),
     (["./train"], "is not in the workdir"),
-    (["../other/train.py"], "is outside the workdir"),
+    (["../other/train.py"], "is outside the working directory"),
 ]
 
 
