@@ -29,7 +29,6 @@ from cloudgpu.core.model.facts import (
     UnrequestedStop,
     reader,
 )
-from cloudgpu.core.model.records import MachineRecord
 from cloudgpu.core.model.usage import Usage, usage_of_record
 from cloudgpu.core.values.naming import scope_of
 
@@ -200,7 +199,7 @@ class Machine(NamedTuple):
         return None if self.cluster is None or self.cluster.nodes == 1 else self.cluster
 
     @classmethod
-    def of(cls, record: MachineRecord) -> Self:
+    def of(cls, record: Mapping[str, Any]) -> Self:
         """Return the machine of a record. Raises KeyError for a record that lacks a key: a defect."""
         values = _values(record)
         for place, made_of in _PARTS:
