@@ -5,41 +5,34 @@ It tells the ledger's rented machines from those that are the user's own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.catalog.place import use as use_prices
 from cloudgpu.catalog.read import gpu_named, gpu_of, knows_gpus, speeds
-from cloudgpu.control.activity.utilization import own_machines, utilization_of
+from cloudgpu.control.activity.utilization import OwnMachine, own_machines, utilization_of
 from cloudgpu.control.advice.compare_gpus import own
 from cloudgpu.core.activity.utilization import Hour
-from cloudgpu.core.advice.compare import HERE, Case, Compared, History, by_day, clouds_of
+from cloudgpu.core.advice.compare import HERE, Case, Compared, History, Own, by_day, clouds_of
 from cloudgpu.core.advice.compare import compared as sides_of
 from cloudgpu.core.advice.desktop import owned, sold_by_age
 from cloudgpu.core.billing.charges import money
-from cloudgpu.core.billing.daily import added, daily
-from cloudgpu.core.catalog.gpus import EQUAL, Work
+from cloudgpu.core.billing.daily import Daily, added, daily
+from cloudgpu.core.catalog.gpus import EQUAL, Faster, Work
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.values.money import ZERO
+from cloudgpu.core.values.money import ZERO, Money
 from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.ledger.samples.store import SampleStore
 from cloudgpu.views.advice.compare import compare_value
 from cloudgpu.views.advice.compare_sentences import Story
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from cloudgpu.control.activity.utilization import OwnMachine
     from cloudgpu.control.advice.compare_request import CompareRequest
     from cloudgpu.control.session.session import Session
-    from cloudgpu.core.advice.compare import Own
     from cloudgpu.core.billing.cost_groups import Ended
-    from cloudgpu.core.billing.daily import Daily
-    from cloudgpu.core.catalog.gpus import Faster
     from cloudgpu.core.model.offers import Accelerator
-    from cloudgpu.core.values.money import Money
     from cloudgpu.views.documents.money.compare import CompareDocument
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from cloudgpu import catalog
 from cloudgpu.config.desktops.workloads import shipped_rules
 from cloudgpu.config.files.paths import find_home
-from cloudgpu.config.settings import load_settings
+from cloudgpu.config.settings import Settings, load_settings
 from cloudgpu.control.advice.estimate_inputs import (
+    Past,
     Rates,
     beside,
     offers_of,
@@ -23,7 +24,7 @@ from cloudgpu.control.advice.estimate_inputs import (
 )
 from cloudgpu.control.advice.estimate_nodes import nodes_value
 from cloudgpu.control.advice.estimate_notes import assumptions
-from cloudgpu.control.advice.estimate_request import parse_estimate
+from cloudgpu.control.advice.estimate_request import EstimateOptions, EstimateQuery, Flops, parse_estimate
 from cloudgpu.control.catalog.market import use_refreshed
 from cloudgpu.core.advice.desktop import percent_off
 from cloudgpu.core.advice.estimate import (
@@ -34,6 +35,8 @@ from cloudgpu.core.advice.estimate import (
     Estimate,
     Job,
     Precision,
+    Span,
+    Split,
     best,
     finite,
     has_bf16,
@@ -44,21 +47,22 @@ from cloudgpu.core.advice.estimate import (
     steady,
     whole_first,
 )
-from cloudgpu.core.catalog.catalog import OLD_AFTER, marketplace_notes, meant_by, spot_uncertainty
+from cloudgpu.core.catalog.catalog import (
+    OLD_AFTER,
+    CatalogOffer,
+    GpuSpec,
+    marketplace_notes,
+    meant_by,
+    spot_uncertainty,
+)
 from cloudgpu.core.catalog.gpus import faster
 from cloudgpu.core.values.times import iso
 from cloudgpu.views.advice.estimate import Shown, Speeds, estimates_value, without_value
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from datetime import datetime
 
-    from cloudgpu.config.settings import Settings
-    from cloudgpu.control.advice.estimate_inputs import Past
-    from cloudgpu.control.advice.estimate_request import EstimateOptions, EstimateQuery, Flops
     from cloudgpu.control.session.session import Session
-    from cloudgpu.core.advice.estimate import Span, Split
-    from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec
     from cloudgpu.core.model.machine import Machine
     from cloudgpu.views.documents.market.estimate import EstimateDocument, EstimateRequest
 

@@ -9,13 +9,19 @@ from cloudgpu import catalog
 from cloudgpu.catalog.read import network_of
 from cloudgpu.control.clusters.remarks import gang_loss_of, peak_of
 from cloudgpu.core.catalog.catalog import meant_by
-from cloudgpu.core.clusters.worth import GRADIENT_BYTES, USED_OF_NETWORK, speed_up, worth_sentence
+from cloudgpu.core.clusters.worth import (
+    GRADIENT_BYTES,
+    USED_OF_NETWORK,
+    GangLoss,
+    TypeNetwork,
+    speed_up,
+    worth_sentence,
+)
 from cloudgpu.core.model.offers import Market
 
 if TYPE_CHECKING:
     from cloudgpu.control.advice.estimate_request import EstimateQuery, NodesQuery
     from cloudgpu.core.advice.estimate import Estimate
-    from cloudgpu.core.clusters.worth import GangLoss, TypeNetwork
     from cloudgpu.core.model.machine import Machine
     from cloudgpu.views.documents.market.nodes import GangChance, NodesDocument, NodesWorth
 

@@ -9,7 +9,7 @@ from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from cloudgpu.control.catalog.market import Filters, parse_filters
 from cloudgpu.control.inputs.periods import CurrencyOptions, parse_currency
@@ -23,8 +23,6 @@ from cloudgpu.core.values.typed import check_keywords
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from typing import Unpack
-
     from cloudgpu.config.settings import Settings
     from cloudgpu.core.values.currency import Currency
 

@@ -5,17 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cloudgpu.core.events.job_lines import SUBJECT
-from cloudgpu.core.jobs.job import jobs_of
+from cloudgpu.core.jobs.job import Job, jobs_of
 from cloudgpu.core.jobs.reservation import is_carried, may_reserve, reservation_of
-from cloudgpu.core.model.machine import Machine
+from cloudgpu.core.model.machine import Budgeted, Machine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.budgets.exposure import Exposure
-    from cloudgpu.core.jobs.job import Job
-    from cloudgpu.core.model.machine import Budgeted
     from cloudgpu.ledger.log.base import View
 
 

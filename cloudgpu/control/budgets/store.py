@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cloudgpu.config.files.paths import data_dir
+from cloudgpu.config.files.paths import Home, data_dir
 from cloudgpu.config.files.zones import zone_of
 from cloudgpu.control.budgets.reserved import reserved
 from cloudgpu.control.session.last_run import are_made
@@ -19,16 +19,14 @@ from cloudgpu.core.budgets.commitments import Counted, Prices
 from cloudgpu.core.budgets.exposure import Exposure
 from cloudgpu.core.budgets.status import BudgetState, status_of
 from cloudgpu.core.events.lab_lines import budget_removed, budget_set
-from cloudgpu.core.model.machine import volumes_there
+from cloudgpu.core.model.machine import Machine, volumes_there
 from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from cloudgpu.config.files.paths import Home
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.events.log import Draft
-    from cloudgpu.core.model.machine import Machine
     from cloudgpu.ledger.log.base import View
 
 DIRECTORY = "budgets"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import TYPE_CHECKING, TypedDict
+from typing import TypedDict, Unpack
 
 from cloudgpu.config.files.text import shown
 from cloudgpu.config.settings import LONGEST
@@ -21,9 +21,6 @@ from cloudgpu.core.values.naming import NAME, NAME_RULE, tag_value
 from cloudgpu.core.values.times import from_iso, parse_duration
 from cloudgpu.core.values.typed import check_keywords, parse_gpu, parse_price
 from cloudgpu.errors import InvalidRequest
-
-if TYPE_CHECKING:
-    from typing import Unpack
 
 _USUAL = Setup()
 

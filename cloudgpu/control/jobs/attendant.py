@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from shlex import quote
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from cloudgpu.control.access.reach import open_connection
 from cloudgpu.control.cost.job_cost import all_jobs, job_spent
@@ -20,7 +20,7 @@ from cloudgpu.control.jobs.slurm.lines import in_slurm, read_record, recorded
 from cloudgpu.control.jobs.store import append, directory_of
 from cloudgpu.core.clusters.layout import engine_files
 from cloudgpu.core.events import job_lines as lines
-from cloudgpu.core.jobs.deadline import stored_work
+from cloudgpu.core.jobs.deadline import Choice, stored_work
 from cloudgpu.core.jobs.job import Job, State
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable, ProviderUnavailable
 
@@ -28,13 +28,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from contextlib import AbstractContextManager
     from types import TracebackType
-    from typing import Self
 
     from cloudgpu.access.jobs.remote import RemoteJob
     from cloudgpu.access.ssh.connection import Connection
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.events.log import Draft
-    from cloudgpu.core.jobs.deadline import Choice
     from cloudgpu.core.jobs.remote_state import RemoteState
     from cloudgpu.core.jobs.stored import StoredResults
     from cloudgpu.core.model.machine import Machine

@@ -36,8 +36,8 @@ from cloudgpu.control.session.guarding import NO_GUARD
 from cloudgpu.control.spot.interruptions import note_interruption
 from cloudgpu.core.events import job_lines as lines
 from cloudgpu.core.jobs.carried import LATER, SOON, Carried, waiting_text
-from cloudgpu.core.jobs.job import Job, State
-from cloudgpu.core.jobs.remote_state import Phase
+from cloudgpu.core.jobs.job import Attempt, Job, State
+from cloudgpu.core.jobs.remote_state import Phase, RemoteState
 from cloudgpu.core.jobs.steps import Do, Seen, Step, gives_up, next_step, no_machine
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import (
@@ -55,8 +55,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cloudgpu.core.events.log import Draft
-    from cloudgpu.core.jobs.job import Attempt
-    from cloudgpu.core.jobs.remote_state import RemoteState
     from cloudgpu.core.model.machine import Machine
 
 PROGRESS_EVERY = timedelta(minutes=10)  # how often progress is a line of the ledger

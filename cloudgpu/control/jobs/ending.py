@@ -14,7 +14,7 @@ from cloudgpu.control.jobs.results import copied, deliver, sync
 from cloudgpu.control.jobs.slurm.gang import ended_with, started_with, stopped_with
 from cloudgpu.control.jobs.store import directory_of, forget_copies, snapshots
 from cloudgpu.core.events import job_lines as lines
-from cloudgpu.core.model.machine import called, is_owned
+from cloudgpu.core.model.machine import Machine, called, is_owned
 from cloudgpu.errors import CloudgpuError, InvalidRequest, Unreachable
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.events.log import Draft
     from cloudgpu.core.jobs.job import Job
-    from cloudgpu.core.model.machine import Machine
 
 DAY_S = 86_400.0  # a snapshot that is younger may be of a job that is not in the ledger yet
 

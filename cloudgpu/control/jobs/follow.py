@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING, Any, Self, cast
 
 from cloudgpu.control.jobs.carry import Carrier
 from cloudgpu.control.jobs.store import directory_of, log_file
-from cloudgpu.core.jobs.job import State
+from cloudgpu.core.jobs.job import Attempt, Job, State
 from cloudgpu.core.jobs.remote_state import Phase
 from cloudgpu.errors import CloudgpuError
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from cloudgpu.access.jobs.remote import RemoteJob
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.jobs.carried import Carried
-    from cloudgpu.core.jobs.job import Attempt, Job
 
 _BEFORE = (State.PENDING, State.STARTING, State.QUEUED)
 MOST_PAUSE_S = 5.0

@@ -20,7 +20,7 @@ from cloudgpu.core.jobs.alerts import (
     stalled_since,
     waits_key,
 )
-from cloudgpu.core.jobs.job import State
+from cloudgpu.core.jobs.job import Job, State
 from cloudgpu.core.jobs.steps import waits_until
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from cloudgpu.control.session.session import Session
-    from cloudgpu.core.jobs.job import Job
 
 WAIT_S = 5.0  # for the program that shows a notice; a desktop that hangs keeps no job waiting
 LONGEST = 500  # characters of a notice

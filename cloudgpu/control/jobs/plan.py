@@ -16,25 +16,25 @@ from typing import TYPE_CHECKING
 from cloudgpu.access.computer import node
 from cloudgpu.access.jobs.snapshot import take
 from cloudgpu.control.cost.job_cost import all_jobs
-from cloudgpu.control.inputs.launch_request import parse_request
+from cloudgpu.control.inputs.launch_request import UpOptions, parse_request
 from cloudgpu.control.inputs.trust import check_exposure_on
 from cloudgpu.control.jobs.buckets.data import BucketData, bucket_data, settings_of, traffic_text
 from cloudgpu.control.jobs.deadline.plan import PlannedDeadline, plan_deadline
 from cloudgpu.control.jobs.elsewhere import check_there
 from cloudgpu.control.jobs.inputs.env_file import secret_values
-from cloudgpu.control.jobs.inputs.request import shown_to_its_owner
+from cloudgpu.control.jobs.inputs.request import RunRequest, shown_to_its_owner
 from cloudgpu.control.jobs.slurm.place import slurm_of, slurm_of_gang
 from cloudgpu.control.jobs.store import PREFIX, append, check_free, directory_of, measured_of, snapshots, the_job
 from cloudgpu.control.launch.budget_preview import look_for_budgets
 from cloudgpu.control.launch.plan import Prepared, prepare
 from cloudgpu.control.pricing.attached_costs import egress_rate
-from cloudgpu.core.events.job_lines import job_requested
-from cloudgpu.core.jobs.job import living_named
+from cloudgpu.core.events.job_lines import JobSpec, SlurmRecord, job_requested
+from cloudgpu.core.jobs.job import Job, living_named
 from cloudgpu.core.jobs.notice import Fit, fit_of
 from cloudgpu.core.jobs.stored import VOLUME, bucket_of
 from cloudgpu.core.launch.traffic import JobTraffic, job_traffic
-from cloudgpu.core.model.machine import is_owned
-from cloudgpu.core.model.offers import USUAL_TRUST, Market, TrafficPrices
+from cloudgpu.core.model.machine import Machine, is_owned
+from cloudgpu.core.model.offers import USUAL_TRUST, Available, Market, TrafficPrices
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.buckets import open_results_bucket
@@ -42,14 +42,8 @@ from cloudgpu.providers.buckets import open_results_bucket
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from cloudgpu.control.inputs.launch_request import UpOptions
-    from cloudgpu.control.jobs.inputs.request import RunRequest
     from cloudgpu.control.session.session import Session
-    from cloudgpu.core.events.job_lines import JobSpec, SlurmRecord
-    from cloudgpu.core.jobs.job import Job
     from cloudgpu.core.jobs.snapshot import Snapshot
-    from cloudgpu.core.model.machine import Machine
-    from cloudgpu.core.model.offers import Available
 
 LOCK = "jobs"  # under which a job's name is taken
 POLICY = "job"  # of a machine that is launched for a job, where the request names none

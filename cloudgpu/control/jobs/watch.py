@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.cost.job_cost import all_jobs
@@ -17,7 +17,6 @@ from cloudgpu.parallel import Pool, is_abandoned
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from datetime import datetime
 
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.jobs.job import Job

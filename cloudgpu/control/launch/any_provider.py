@@ -9,9 +9,9 @@ from cloudgpu.control.launch.candidates import Candidate, Candidates, Passed, pa
 from cloudgpu.control.launch.offers import offers_in, tied
 from cloudgpu.control.session.identity import by_account
 from cloudgpu.core.catalog.matching import in_order
-from cloudgpu.core.model.launch import Setup
+from cloudgpu.core.model.launch import Setup, Volume
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.model.offers import Requirements
+from cloudgpu.core.model.offers import Offer, Requirements
 from cloudgpu.errors import (
     AuthFailed,
     CloudgpuError,
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cloudgpu.control.session.session import Session
-    from cloudgpu.core.model.launch import Volume
-    from cloudgpu.core.model.offers import Offer
     from cloudgpu.providers.base import Provider
 
 _SOLD_ELSEWHERE = ("--gpu", "--instance-type", "--region", "--zone", "--spot", "--on-demand")

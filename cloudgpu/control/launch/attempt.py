@@ -26,7 +26,7 @@ from cloudgpu.core.model import instances
 from cloudgpu.core.model.cluster import cluster_name, node_id, node_key, node_name
 from cloudgpu.core.model.launch import Attempt, Boot, LaunchRequest, Part
 from cloudgpu.core.model.machine import Machine, scope_of_row, stays
-from cloudgpu.core.model.offers import Offer
+from cloudgpu.core.model.offers import Offer, Price
 from cloudgpu.core.policies.endings import is_spared, of_offer
 from cloudgpu.core.policies.policy import for_agent
 from cloudgpu.core.values.naming import derived_key, machine_id, made_name, tag_value, token
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from cloudgpu.core.events.log import Draft
     from cloudgpu.core.model.facts import AttachedCost
     from cloudgpu.core.model.identity import AccountIdentity
-    from cloudgpu.core.model.offers import Price
     from cloudgpu.core.model.records import GuardsRecord
     from cloudgpu.ledger.log.base import View
 

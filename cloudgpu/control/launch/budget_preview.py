@@ -11,13 +11,13 @@ from cloudgpu.control.budgets.admission import ask_budgets, look_first
 from cloudgpu.control.budgets.credit import credit_notes, planned_credit
 from cloudgpu.control.inventory.listing import machine
 from cloudgpu.control.pricing.price_history import on_demand_of
-from cloudgpu.core.budgets.credit import credit_refusal
+from cloudgpu.core.budgets.credit import CreditFit, credit_refusal
 from cloudgpu.core.budgets.refusal import Way, period_text, refusal, shorter_launch
 from cloudgpu.core.launch.plan_cost import beside_entry
 from cloudgpu.core.model.facts import HourlyPrice, MachineGuards, MachineSetup
 from cloudgpu.core.model.launch import setup_to_json
 from cloudgpu.core.model.machine import BudgetSubject, Machine
-from cloudgpu.core.model.offers import price_to_json
+from cloudgpu.core.model.offers import Offer, Price, price_to_json
 from cloudgpu.core.values.money import usd
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import CloudgpuError
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from cloudgpu.control.launch.plan import Prepared
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.budgets.admission import Asking, Verdict
-    from cloudgpu.core.budgets.credit import CreditFit
-    from cloudgpu.core.model.offers import Offer, Price
     from cloudgpu.views.documents.machines.machines import PlannedUpDocument, RequestDifference
     from cloudgpu.views.documents.machines.plans import BudgetFit, Plan
 

@@ -19,7 +19,7 @@ from cloudgpu.core.launch.plan import keeps_disk
 from cloudgpu.core.model.facts import ClusterNode
 from cloudgpu.core.model.launch import LaunchRequest, Setup
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.model.offers import Market, Requirements, Trust
+from cloudgpu.core.model.offers import Market, Offer, Requirements, Trust
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.core.policies.policy import Lifetime, Policy, Said
 from cloudgpu.errors import (
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from cloudgpu.config.templates.find import Template
     from cloudgpu.control.inputs.launch_request import UpRequest
     from cloudgpu.control.session.session import Session
-    from cloudgpu.core.model.offers import Offer
     from cloudgpu.providers.base import Provider
 
 _OF_THE_ACCOUNT = (AuthFailed, InvalidRequest, NoCapacity, ProviderUnavailable, QuotaExceeded)  # another may answer

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.control.inventory.settle import settle_by_listing
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.launch.together import end_part, send_all
-from cloudgpu.core.model.machine import fact, stays
+from cloudgpu.core.model.machine import Machine, fact, stays
 from cloudgpu.core.values.naming import lock_name
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import NoCapacity
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from cloudgpu.control.launch.plan import Prepared
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.model.launch import Attempt
-    from cloudgpu.core.model.machine import Machine
     from cloudgpu.core.model.offers import Offer
 
     Covered = Callable[[Machine], bool]  # whether the plan that was agreed to pays for it

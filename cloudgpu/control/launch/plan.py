@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, TypeVar
 
 from cloudgpu.config.templates.find import Template
@@ -39,7 +39,6 @@ from cloudgpu.providers.base import Provider
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
-    from datetime import datetime
 
     from cloudgpu.core.budgets.credit import CreditFit
     from cloudgpu.core.policies.runs import ScheduledRun

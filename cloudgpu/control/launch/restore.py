@@ -29,7 +29,7 @@ from cloudgpu.core.launch.plan_cost import Extra, row_until
 from cloudgpu.core.model.facts import HourlyPrice
 from cloudgpu.core.model.launch import LaunchRequest, Setup
 from cloudgpu.core.model.machine import Machine, comes_back, fact, stays
-from cloudgpu.core.model.offers import Market, Requirements, Trust, price_to_json
+from cloudgpu.core.model.offers import Market, Offer, Requirements, Trust, price_to_json
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.core.policies.policy import Lifetime, Origin
 from cloudgpu.core.resources import retention as keeping
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.launch.plan import Lease
-    from cloudgpu.core.model.offers import Offer
 
 _USUAL = Setup()
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.model.offers import Note, NoteKind, Offer, Trust
+from cloudgpu.core.model.offers import Note, NoteKind, Offer, Requirements, Trust
 from cloudgpu.errors import NoCapacity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from cloudgpu.config.templates.find import Template
-    from cloudgpu.core.model.offers import Requirements
 
 READS_ALL = (
     "with --trust community it may be a stranger's computer: its owner can read everything on it: files, memory, keys, "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.budgets.admission import decided, look_first
@@ -41,7 +41,6 @@ from cloudgpu.views.ended import gone
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from datetime import datetime
 
     from cloudgpu.ledger.log.base import View
 

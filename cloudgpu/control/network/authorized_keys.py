@@ -20,12 +20,11 @@ from cloudgpu.core.model.identity import account_text
 from cloudgpu.core.model.machine import Machine, is_behind, may_let_us_in
 from cloudgpu.core.team.rights import Role
 from cloudgpu.core.values.naming import digest
-from cloudgpu.errors import WrongHostKey
+from cloudgpu.errors import Unreachable, WrongHostKey
 from cloudgpu.ledger import saved_calls as saved
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
-    from cloudgpu.errors import Unreachable
 
 
 def own_key(session: Session) -> GuestKey:

@@ -9,9 +9,9 @@ from cloudgpu.control.pricing.price_history import history_of, item_of, list_pri
 from cloudgpu.core.events.bodies import Resized
 from cloudgpu.core.events.observations import is_news, is_resized
 from cloudgpu.core.events.observed_lines import instance_observed
-from cloudgpu.core.model.instances import State
+from cloudgpu.core.model.instances import Instance, State
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.model.offers import Market, accelerator_to_json, price_to_json
+from cloudgpu.core.model.offers import Market, Price, accelerator_to_json, price_to_json
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.ledger.last_seen import before_its_end, last_seen_at
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.events.log import Draft
-    from cloudgpu.core.model.instances import Instance
-    from cloudgpu.core.model.offers import Price
 
 
 def news_of(

@@ -9,7 +9,7 @@ from cloudgpu.control.team.law import by, named_row
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.observed_lines import resource_observed, resource_vanished, subject_of
 from cloudgpu.core.model.facts import Retained
-from cloudgpu.core.model.identity import is_hidden
+from cloudgpu.core.model.identity import AccountIdentity, is_hidden
 from cloudgpu.core.model.instances import TAG_LEDGER
 from cloudgpu.core.model.machine import Machine, fact
 from cloudgpu.core.model.resources import ProviderResource, ResourceListing
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from cloudgpu.control.session.identity import Whose
     from cloudgpu.control.session.session import Session
-    from cloudgpu.core.model.identity import AccountIdentity
     from cloudgpu.ledger.log.base import Ledger
 
 _LASTING = "size_gb stored_as ready attached_to nanos per why_at_most".split()

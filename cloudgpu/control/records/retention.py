@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import platform
 from collections.abc import Callable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.records.named_resources import retained_entry
@@ -33,8 +33,6 @@ from cloudgpu.providers.patience import Silence
 from cloudgpu.views.ended import gone
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from cloudgpu.control.session.session import Session
 
 IMAGED_WITHIN = timedelta(minutes=30)

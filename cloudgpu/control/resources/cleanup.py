@@ -17,7 +17,7 @@ from cloudgpu.control.inventory.settle import CLEANING
 from cloudgpu.control.lifecycle.lifecycle import end_all_of
 from cloudgpu.control.records import retention as kept
 from cloudgpu.control.records.named_resources import write
-from cloudgpu.control.resources.orphans import again, price_of, there
+from cloudgpu.control.resources.orphans import Survey, again, price_of, there
 from cloudgpu.control.team.law import law_of
 from cloudgpu.core.events.bodies import OrphanRemoved
 from cloudgpu.core.events.machine_lines import orphan_removed
@@ -40,7 +40,6 @@ from cloudgpu.views.machines import queried_accounts_value
 from cloudgpu.views.orphans import orphan_value, orphans_value
 
 if TYPE_CHECKING:
-    from cloudgpu.control.resources.orphans import Survey
     from cloudgpu.control.session.session import Session
     from cloudgpu.views.documents.machines.storage import Orphan as OrphanValue
     from cloudgpu.views.documents.machines.storage import OrphansDocument

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from apscheduler.executors.base import BaseExecutor, run_job
 from apscheduler.schedulers.background import BackgroundScheduler
@@ -19,13 +19,10 @@ from cloudgpu.control.outage.notices import notify_once
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.scheduler.due import slept
 from cloudgpu.control.scheduler.jobs import Job, the_jobs
-from cloudgpu.control.session.base import utc_now
+from cloudgpu.control.session.base import Tell, utc_now
 from cloudgpu.control.session.session import Session
 from cloudgpu.errors import CloudgpuError, LedgerMoved, LedgerUnavailable, ProviderUnavailable
 from cloudgpu.ledger.log.storage_errors import LedgerAway
-
-if TYPE_CHECKING:
-    from cloudgpu.control.session.base import Tell
 
 TICK_S = 1.0
 # An overdue job is run, however late, and once (APScheduler 3 drops it with a warning where a second is the grace).

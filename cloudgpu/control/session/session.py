@@ -13,14 +13,13 @@ from cloudgpu.control.session.base import SessionBase
 from cloudgpu.core.model.machine import Machine, called, stays
 from cloudgpu.core.values.naming import did_you_mean, near
 from cloudgpu.errors import InstanceNotFound, InvalidRequest, LedgerMoved, LedgerUnavailable, Unreachable
-from cloudgpu.ledger.log.base import is_a_file
+from cloudgpu.ledger.log.base import Ledger, is_a_file
 from cloudgpu.ledger.log.storage_errors import LedgerAway
 from cloudgpu.ledger.open import open_ledger
 
 if TYPE_CHECKING:
     from cloudgpu.access.ssh.target import Target
     from cloudgpu.config.templates.find import Template
-    from cloudgpu.ledger.log.base import Ledger
     from cloudgpu.providers.base import Provider
 
 _LOOKS = ("ledger_opened", "account_synced")  # the lines that looking alone writes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.spot.history import over_at, was_taken
@@ -14,8 +14,6 @@ from cloudgpu.core.model.usage import Resource
 from cloudgpu.core.values.times import duration_text, from_iso
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.events.log import Draft
     from cloudgpu.core.model.machine import Machine

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.team.rights import Role, check_payer
+from cloudgpu.core.team.rights import Law, Role, check_payer
 from cloudgpu.core.values.naming import tag_value
 from cloudgpu.core.values.times import iso
 from cloudgpu.ledger.log.base import is_a_file
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cloudgpu.control.session.session import Session
-    from cloudgpu.core.team.rights import Law
 
 MOST = 64 * 1024  # bytes
 

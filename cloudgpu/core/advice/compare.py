@@ -13,7 +13,7 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple
 
-from cloudgpu.core.activity.utilization import OWN
+from cloudgpu.core.activity.utilization import OWN, Hour
 from cloudgpu.core.advice.break_even import (
     DAY,
     MICRO,
@@ -32,13 +32,11 @@ from cloudgpu.core.billing.daily import NOTHING, Sums
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.money import ZERO, Money
 from cloudgpu.core.values.periods import midnight
-from cloudgpu.core.values.units import hours
+from cloudgpu.core.values.units import Energy, hours
 
 if TYPE_CHECKING:
-    from cloudgpu.core.activity.utilization import Hour
     from cloudgpu.core.catalog.catalog import CatalogOffer
     from cloudgpu.core.catalog.gpus import Faster
-    from cloudgpu.core.values.units import Energy
 
 HERE = "local"  # the provider that plays on this computer: no cloud, and no machine that was bought
 

@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Literal
 
 from cloudgpu.core.spot.net import Net
 from cloudgpu.core.spot.sight import APART_H, next_try_h, rather
-from cloudgpu.core.spot.situation import situation_of
+from cloudgpu.core.spot.situation import Answer, JobFacts, Policy, State, situation_of
 from cloudgpu.core.values.times import duration_text, from_iso
 
 if TYPE_CHECKING:
     from cloudgpu.core.events.job_lines import DeadlineRecord
     from cloudgpu.core.jobs.job import Attempt, Job
     from cloudgpu.core.jobs.stored import StoredState
-    from cloudgpu.core.spot.situation import Answer, JobFacts, Policy, State
 
 Mode = Literal["wait", "spot", "on_demand"]
 Sight = Literal["had", "refused", "lost"]

@@ -6,12 +6,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
 from cloudgpu.core.launch.plan_cost import Extra, RunCost, cost_between, paid_meanwhile
 from cloudgpu.core.model.instances import TAG_EXPIRES, TAG_HOLD_UNTIL, TAG_RENEW_UNTIL
-from cloudgpu.core.model.launch import LaunchRequest
-from cloudgpu.core.model.offers import Note, NoteKind, Offer
+from cloudgpu.core.model.launch import LaunchRequest, Setup
+from cloudgpu.core.model.offers import Market, Note, NoteKind, Offer
 from cloudgpu.core.policies.description import Says, off_now
 from cloudgpu.core.policies.endings import agreed, at_last, gentlest, of_offer
 from cloudgpu.core.policies.guards import Agent, Guards, Timer, guarded_offer, lease_ends
@@ -19,10 +18,6 @@ from cloudgpu.core.policies.policy import Act, Do, Origin, Policy, Unpausable
 from cloudgpu.core.policies.runs import ScheduledRun
 from cloudgpu.core.values.money import Money, charge
 from cloudgpu.core.values.times import epoch
-
-if TYPE_CHECKING:
-    from cloudgpu.core.model.launch import Setup
-    from cloudgpu.core.model.offers import Market
 
 HOUR = timedelta(hours=1)
 ALL_GUARDS = Guards(Agent.ENDS, Timer.CLOUD)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO
 
 from cloudgpu.access.jobs.copies import CopiedFile
-from cloudgpu.access.jobs.remote import Restored
+from cloudgpu.access.jobs.remote import RemoteJob, Restored
 from cloudgpu.control.jobs.buckets.data import ADDRESS_S, settings_of
 from cloudgpu.core.jobs import stored as lists
 from cloudgpu.core.jobs.transfers import Download, Transfers
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from cloudgpu.access.jobs.remote import RemoteJob
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.jobs.job import Job
     from cloudgpu.core.jobs.stored import StoredFile, StoredFiles, StoredResults, StoredState

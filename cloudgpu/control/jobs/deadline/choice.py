@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from cloudgpu.access.files import write_whole
-from cloudgpu.access.jobs.checkpoints import stored
+from cloudgpu.access.jobs.checkpoints import StoredCheckpoint, stored
 from cloudgpu.control.alerts.alerts import note_one
 from cloudgpu.control.cost.job_cost import all_jobs
 from cloudgpu.control.jobs.deadline.moves import cheaper_place
@@ -20,6 +20,7 @@ from cloudgpu.core.jobs.deadline import (
     Choice,
     Margins,
     Position,
+    Sight,
     SpotSeen,
     choose,
     fits,
@@ -27,7 +28,7 @@ from cloudgpu.core.jobs.deadline import (
     may_move,
     position_of,
 )
-from cloudgpu.core.jobs.remote_state import Phase
+from cloudgpu.core.jobs.remote_state import Phase, RemoteState
 from cloudgpu.core.jobs.stored import bucket_of
 from cloudgpu.core.spot import POLICIES
 from cloudgpu.core.values.times import from_iso
@@ -36,11 +37,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
-    from cloudgpu.access.jobs.checkpoints import StoredCheckpoint
     from cloudgpu.control.session.session import Session
-    from cloudgpu.core.jobs.deadline import Sight
     from cloudgpu.core.jobs.job import Attempt, Job
-    from cloudgpu.core.jobs.remote_state import RemoteState
     from cloudgpu.core.model.machine import Machine
     from cloudgpu.core.spot.situation import Policy
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from cloudgpu.core.jobs.deadline import RENEWS_FOR
 from cloudgpu.core.values.times import from_iso
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from cloudgpu.core.jobs.job import Attempt, Job
 
 LEASE = timedelta(hours=2)

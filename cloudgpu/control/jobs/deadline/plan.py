@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, cast
 
 from cloudgpu.control.budgets.store import counted_prices
-from cloudgpu.control.inputs.launch_request import parse_request
+from cloudgpu.control.inputs.launch_request import UpOptions, parse_request
 from cloudgpu.control.jobs.deadline.choice import measured
 from cloudgpu.control.jobs.deadline.options import lives
 from cloudgpu.control.jobs.inputs.deadline import ON_DEMAND, DeadlineRequest, check_feasible
@@ -27,7 +27,6 @@ from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from cloudgpu.control.inputs.launch_request import UpOptions
     from cloudgpu.control.jobs.inputs.request import RunRequest
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.events.job_lines import DeadlineRecord

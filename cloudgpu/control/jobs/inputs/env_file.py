@@ -6,13 +6,12 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cloudgpu.errors import InvalidRequest
+from cloudgpu.errors import CloudgpuError, InvalidRequest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from cloudgpu.core.events.job_lines import JobSpec
-    from cloudgpu.errors import CloudgpuError
 
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 RESERVED = "CLOUDGPU_"  # what the command is told by cloudgpu begins so

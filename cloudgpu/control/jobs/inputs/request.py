@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from cloudgpu.config.files.text import shown
 from cloudgpu.control.inputs.launch_request import UpOptions, duration, parse_request, validate_request
@@ -26,8 +26,6 @@ from cloudgpu.core.values.typed import MOST_USD, check_keywords
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from typing import Unpack
-
     from cloudgpu.core.events.job_lines import DataRecord
 
 MOST_PORT, MOST_TRIES = 65_535, 100

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from cloudgpu.access.ssh.connection import connect
@@ -23,7 +23,6 @@ from cloudgpu.errors import CloudgpuError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from datetime import datetime
 
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.events.log import Draft
