@@ -41,12 +41,12 @@ from cloudgpu.core.alerts.findings import (
     ended_findings,
     held_finding,
     is_wrong,
+    lost_findings,
     machine_findings,
     price_leaps,
     unguarded_finding,
     unproved_since,
 )
-from cloudgpu.core.alerts.lost_nodes import lost_findings
 from cloudgpu.core.budgets.status import BudgetState, findings
 from cloudgpu.core.events.job_lines import SUBJECT as JOBS
 from cloudgpu.core.events.lab_lines import alert_cleared, alert_sent

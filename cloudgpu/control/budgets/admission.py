@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.budgets.reserved import reserved
-from cloudgpu.control.budgets.store import budgets, counted_prices
+from cloudgpu.control.budgets.store import budgets, counted_prices, reserved
 from cloudgpu.control.inventory.sync import look_at
 from cloudgpu.control.team.law import check_override
 from cloudgpu.core.budgets.admission import Asking, Billed, asking

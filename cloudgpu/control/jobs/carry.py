@@ -33,7 +33,7 @@ from cloudgpu.control.jobs.slurm.gang import ended_with, is_living, known, nodes
 from cloudgpu.control.jobs.store import directory_of, put_back, the_job
 from cloudgpu.control.lifecycle.lease import set_hold
 from cloudgpu.control.session.guarding import NO_GUARD
-from cloudgpu.control.spot.interruptions import note_interruption
+from cloudgpu.control.spot.history import note_interruption
 from cloudgpu.core.events import job_lines as lines
 from cloudgpu.core.jobs.carried import LATER, SOON, Carried, waiting_text
 from cloudgpu.core.jobs.job import Attempt, Job, State

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.control.cost.job_cost import all_jobs
 from cloudgpu.control.jobs.carry import Carrier
 from cloudgpu.control.jobs.store import put_back_unknown
-from cloudgpu.control.spot.interruptions import note_interruptions
+from cloudgpu.control.spot.history import note_interruptions
 from cloudgpu.core.jobs.carried import LATER, Carried, sentences
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable
 from cloudgpu.parallel import Pool, is_abandoned

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from cloudgpu.config.settings import ANY
-from cloudgpu.control.inputs.cluster import ClusterRequest
+from cloudgpu.control.inputs.launch_request import ClusterRequest
 from cloudgpu.control.inputs.setup import check_setup
 from cloudgpu.control.launch.containers import check_container, with_room
 from cloudgpu.control.policies.resolve import Agreed, agreed

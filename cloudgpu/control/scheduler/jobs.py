@@ -154,7 +154,7 @@ def _jobs_due(session: Session) -> datetime:
 def carry_jobs(session: Session) -> str:
     """Carry every living job on; return what became of them."""
     from cloudgpu.control.jobs.watch import carry_all
-    from cloudgpu.control.spot.interruptions import note_interruptions
+    from cloudgpu.control.spot.history import note_interruptions
     from cloudgpu.core.jobs.carried import sentences
 
     note_interruptions(session)
