@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
+from cloudgpu.config.settings import Settings
 from cloudgpu.control.advice.estimate_inputs import AZURE, Past, disk_at
 from cloudgpu.control.advice.estimate_request import Address, EstimateQuery, Flops
 from cloudgpu.control.pricing.attached_costs import address_kind
@@ -13,9 +13,6 @@ from cloudgpu.core.advice.desktop import SOURCE, Term, percent_off
 from cloudgpu.core.advice.estimate import MONTH, WEEK, Estimate, Precision, steady
 from cloudgpu.core.model.offers import Market
 from cloudgpu.core.values.money import HOUR
-
-if TYPE_CHECKING:
-    from cloudgpu.config.settings import Settings
 
 
 def assumptions(

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from cloudgpu.config.files.paths import Home, data_dir
 from cloudgpu.config.files.zones import zone_of
 from cloudgpu.control.session.last_run import are_made
+from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.roles import payers_only
 from cloudgpu.core.budgets.admission import Billed, accounts, earliest
 from cloudgpu.core.budgets.budget import SUBJECT, Budget, budgets_of
@@ -22,18 +22,14 @@ from cloudgpu.core.budgets.exposure import Exposure
 from cloudgpu.core.budgets.status import BudgetState, status_of
 from cloudgpu.core.events import job_lines
 from cloudgpu.core.events.lab_lines import budget_removed, budget_set
+from cloudgpu.core.events.log import Draft
 from cloudgpu.core.jobs.job import Job, jobs_of
 from cloudgpu.core.jobs.reservation import is_carried, may_reserve, reservation_of
 from cloudgpu.core.model.machine import Budgeted, Machine, volumes_there
 from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest
-
-if TYPE_CHECKING:
-    from cloudgpu.control.session.session import Session
-    from cloudgpu.core.events.log import Draft
-    from cloudgpu.ledger.log.base import View
-
+from cloudgpu.ledger.log.base import View
 
 DIRECTORY = "budgets"
 _PER = {"usd_per_hour": "hour"}  # a month, whatever else a price of something that is kept is for

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 from cloudgpu.control.clusters.engine import engine_of
+from cloudgpu.control.session.session import Session
 from cloudgpu.core.clusters.layout import cluster_id, engine_of_machine
 from cloudgpu.core.clusters.members import clusters
+from cloudgpu.core.clusters.state import EngineState
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.parallel import Pool
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from cloudgpu.control.session.session import Session
-    from cloudgpu.core.clusters.state import EngineState
-    from cloudgpu.core.model.machine import Machine
 
 AT_ONCE = 16  # queues that are asked side by side
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
 from cloudgpu.access.jobs.remote import RemoteJob, RemoteSpec, Restored
 from cloudgpu.access.jobs.snapshot import load
@@ -19,24 +19,20 @@ from cloudgpu.control.jobs.slurm.place import submission
 from cloudgpu.control.jobs.store import directory_of, snapshots
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import Prepared, prepare
+from cloudgpu.control.session.session import Session
 from cloudgpu.control.spot.history import better_place
 from cloudgpu.core.events.job_lines import Market, job_placed
+from cloudgpu.core.events.log import Draft
+from cloudgpu.core.jobs.job import Attempt, Job
 from cloudgpu.core.jobs.remote_state import Phase, RemoteState
+from cloudgpu.core.jobs.snapshot import Snapshot
 from cloudgpu.core.jobs.steps import MOVED, Step
 from cloudgpu.core.jobs.stored import VOLUME, folder, volume_of
 from cloudgpu.core.jobs.transfers import Transfers
 from cloudgpu.core.model.buckets import bucket_address
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.naming import lock_name
 from cloudgpu.errors import InvalidRequest, NoCapacity
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from cloudgpu.control.session.session import Session
-    from cloudgpu.core.events.log import Draft
-    from cloudgpu.core.jobs.job import Attempt, Job
-    from cloudgpu.core.jobs.snapshot import Snapshot
-    from cloudgpu.core.model.machine import Machine
 
 WITHIN = timedelta(seconds=30)  # for a command to end whose job continues elsewhere, before its machine ends under it
 _LIVES = (Phase.CLAIMED, Phase.SETUP, Phase.RUNNING, Phase.ORPHANED)

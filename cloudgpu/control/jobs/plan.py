@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from cloudgpu.access.computer import node
 from cloudgpu.access.jobs.snapshot import take
@@ -28,9 +28,11 @@ from cloudgpu.control.jobs.store import PREFIX, append, check_free, directory_of
 from cloudgpu.control.launch.budget_preview import look_for_budgets
 from cloudgpu.control.launch.plan import Prepared, prepare
 from cloudgpu.control.pricing.attached_costs import egress_rate
+from cloudgpu.control.session.session import Session
 from cloudgpu.core.events.job_lines import JobSpec, SlurmRecord, job_requested
 from cloudgpu.core.jobs.job import Job, living_named
 from cloudgpu.core.jobs.notice import Fit, fit_of
+from cloudgpu.core.jobs.snapshot import Snapshot
 from cloudgpu.core.jobs.stored import VOLUME, bucket_of
 from cloudgpu.core.launch.traffic import JobTraffic, job_traffic
 from cloudgpu.core.model.machine import Machine, is_owned
@@ -38,12 +40,6 @@ from cloudgpu.core.model.offers import USUAL_TRUST, Available, Market, TrafficPr
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.buckets import open_results_bucket
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from cloudgpu.control.session.session import Session
-    from cloudgpu.core.jobs.snapshot import Snapshot
 
 LOCK = "jobs"  # under which a job's name is taken
 POLICY = "job"  # of a machine that is launched for a job, where the request names none

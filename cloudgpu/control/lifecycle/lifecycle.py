@@ -10,8 +10,9 @@ import platform
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cloudgpu.control.budgets.admission import carried
 from cloudgpu.control.inventory.local_files import clean_up_local_files
@@ -37,23 +38,19 @@ from cloudgpu.core.events.observations import not_before
 from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.model.instances import State
 from cloudgpu.core.model.machine import Machine, called, fact, is_owned, stays, unproved
+from cloudgpu.core.model.resources import ProviderResource
 from cloudgpu.core.policies.endings import check_stop
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import lock_name
 from cloudgpu.errors import AuthFailed, CloudgpuError, EndRefused, InvalidRequest, LedgerUnavailable, RoleNeeded
 from cloudgpu.ledger import saved_calls as saved
+from cloudgpu.ledger.log.base import View
 from cloudgpu.ledger.log.storage_errors import LedgerAway
 from cloudgpu.providers.abilities import Pausable, Remains, WritesAtHome
 from cloudgpu.providers.base import Provider
 from cloudgpu.underway import changing
 from cloudgpu.views.ended import gone
 from cloudgpu.views.machines import cloud_id
-
-if TYPE_CHECKING:
-    from datetime import datetime
-
-    from cloudgpu.core.model.resources import ProviderResource
-    from cloudgpu.ledger.log.base import View
 
 # Where a person ends a machine without cloudgpu. REGION, ZONE and ID are the machine's.
 CONSOLES = {

@@ -6,9 +6,9 @@ import contextlib
 import platform
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
 from cloudgpu.control.records.named_resources import retained_entry
+from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.law import by
 from cloudgpu.core.events.machine_lines import requested
 from cloudgpu.core.events.observations import not_before
@@ -31,9 +31,6 @@ from cloudgpu.ledger.last_seen import retained_last_seen_at
 from cloudgpu.providers.abilities import HasResources, Imageable, keeps_images
 from cloudgpu.providers.patience import Silence
 from cloudgpu.views.ended import gone
-
-if TYPE_CHECKING:
-    from cloudgpu.control.session.session import Session
 
 IMAGED_WITHIN = timedelta(minutes=30)
 REMOVED_WITHIN = timedelta(minutes=5)
