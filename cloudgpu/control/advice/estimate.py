@@ -20,6 +20,9 @@ from cloudgpu.control.advice.estimate_inputs import (
     Rates,
     beside,
     offers_of,
+    on_other,
+    past_run,
+    past_value,
     precisions,
     typed,
     wished_disks,
@@ -92,8 +95,6 @@ def estimated(session: Session, request: EstimateQuery, machines: Sequence[Machi
     """
     past = None
     if request.like is not None:
-        from cloudgpu.control.advice.estimate_inputs import past_run
-
         past = past_run(session, request.like)
     return estimate(session.settings, session.clock(), request, past, machines)
 
@@ -118,8 +119,6 @@ def estimate(
 
     Raises InvalidRequest for an unknown GPU, type, provider, region or kind of disk, with the near one.
     """
-    from cloudgpu.control.advice.estimate_inputs import past_value
-
     request, wished = typed(request), wished_disks(request.disks)
     offers, speeds = offers_of(request), Speeds()
     found = best(
@@ -247,7 +246,6 @@ def _of_flops(flops: Flops, spec: GpuSpec, gpus: Fraction, speeds: Speeds) -> Jo
 
 
 def _of_past(request: EstimateQuery, past: Past | None, spec: GpuSpec, gpus: Fraction, speeds: Speeds) -> Job | None:
-    from cloudgpu.control.advice.estimate_inputs import on_other
 
     if past is None:
         return None

@@ -126,8 +126,6 @@ class Attendant:
 
     def at(self, job: Job, machine: Machine) -> RemoteJob:
         """Return the open attempt on its machine, over a connection that stands. Raises Unreachable."""
-        from cloudgpu.access.jobs.remote import RemoteJob
-
         if self.connection is None or self.connected_to != machine.id or not self.connection.is_open:
             self.close()
             self.connection, self.connected_to = open_connection(self.session, machine), machine.id

@@ -254,7 +254,5 @@ def keeps_disk(policy: Policy, setup: Setup, market: Market, *, pausable: bool) 
 
     `pausable`: its provider can stop machines at all.
     """
-    from cloudgpu.core.model.offers import Market
-
     stoppable = pausable and (market is not Market.SPOT or setup.persistent)
     return stoppable or policy.unpausable is not Unpausable.TERMINATE
