@@ -108,15 +108,15 @@ def plan_run(session: Session, request: RunRequest, environ: Mapping[str, str]) 
         spec["deadline"] = deadline.record()
     if slurm is not None:
         spec["slurm"] = slurm
-    if prepared is not None and prepared.nodes > 1:
-        spec["gang"] = prepared.nodes
+    if prepared is not None and prepared.plan.nodes > 1:
+        spec["gang"] = prepared.plan.nodes
     secret_values(spec, environ)
     _check_cost(request, prepared, None if slurm is not None else machine)
     place = _place(prepared, machine)
     data = bucket_data(session, request.data, spec["launch"], place)
     traffic = _results_traffic(session, spec, place)
     fit, most = _fit(session, request, prepared), _money(spec["dearest"])
-    nodes = 1 if prepared is None else prepared.nodes
+    nodes = 1 if prepared is None else prepared.plan.nodes
     received = nodes * (snapshot.total_bytes + sum(one.bytes for one in data))
     costs = job_traffic(*_prices_there(prepared, machine, request), received, _last_results(session, request))
     return PlannedRun(request, spec, snapshot, prepared, machine, most, data, traffic, fit, deadline, costs)
@@ -297,7 +297,7 @@ def _check_cost(request: RunRequest, prepared: Prepared | None, machine: Machine
     """Raise InvalidRequest where the first hour of the machine, or of all of them, costs more than --max-cost."""
     price = None
     if prepared is not None:
-        price = Money(prepared.plan.dearest.nanos * prepared.nodes)
+        price = Money(prepared.plan.dearest.nanos * prepared.plan.nodes)
     elif machine is not None and machine.price is not None and not is_owned(machine.provider):
         price = Money(machine.price.nanos_per_hour)
     if price is None or request.max_cost is None or request.max_cost.nanos >= price.nanos:
@@ -311,7 +311,7 @@ def _check_cost(request: RunRequest, prepared: Prepared | None, machine: Machine
 
 
 def _whose(prepared: Prepared | None) -> str:
-    nodes = 1 if prepared is None else prepared.nodes
+    nodes = 1 if prepared is None else prepared.plan.nodes
     return "the machine" if nodes == 1 else f"{nodes} machines"
 
 

@@ -94,7 +94,7 @@ def budget_question(session: Session, prepared: Prepared) -> Asking | None:
         return None
     price = on_demand_of(session, prepared.plan.offer, prepared.offers)
     wanted = row_of_plan(prepared, on_demand=price)
-    others, name = [wanted] * (prepared.nodes - 1), prepared.name or "this cluster"
+    others, name = [wanted] * (prepared.plan.nodes - 1), prepared.name or "this cluster"
     return session.ledger.read(lambda view: ask_budgets(session, view, wanted, others=others, of_cluster=name))
 
 
@@ -122,7 +122,7 @@ def credit_of_plan(session: Session, prepared: Prepared) -> CreditFit | Cloudgpu
     if not prepared.credit:
         offer, request = prepared.plan.offer, prepared.plan.request
         provider, lease = prepared.candidates.of(offer).provider, timedelta(seconds=request.lease_s)
-        wanted = [row_of_plan(prepared)] * prepared.nodes
+        wanted = [row_of_plan(prepared)] * prepared.plan.nodes
         prepared.credit.append(planned_credit(session, provider, wanted, lease))
     return prepared.credit[0]
 

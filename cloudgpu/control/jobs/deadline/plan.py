@@ -108,7 +108,7 @@ def plan_deadline(
 def _price(prepared: Prepared) -> Money:
     price = prepared.plan.offer.price
     if price is not None:
-        return Money(price.per_hour.nanos * prepared.nodes)
+        return Money(price.per_hour.nanos * prepared.plan.nodes)
     raise InvalidRequest(
         "The price of this machine is not known, so spot and on demand cannot be weighed.",
         field="--deadline",
@@ -123,7 +123,7 @@ def _counted(session: Session, prepared: Prepared) -> int:
     found = commitments_of(row, now, counted_prices(session)).items
     end = max([stamp(fact(row.renew_until)), *(one.until for one in found if one.until is not None)])
     total = sum(amount(one.intervals(now, end), now, end) for one in found)
-    return -(-money(total).nanos * prepared.nodes * HOUR // max(1, end - now))
+    return -(-money(total).nanos * prepared.plan.nodes * HOUR // max(1, end - now))
 
 
 def _net(margins: Margins) -> Net:
