@@ -91,7 +91,7 @@ class Machines(Capability):
         """
         queues = None
         if refresh:
-            from cloudgpu.control.clusters.queues import queues_of
+            from cloudgpu.control.clusters.engine import queues_of
 
             queues = queues_of(self._session, self._session.ledger.there())
         return listed(self._session, refresh=refresh, ended=all, mine=mine, queues=queues)

@@ -13,7 +13,6 @@ from cloudgpu.control.inventory.settle import settle, settle_to_end
 from cloudgpu.control.inventory.stop_proof import PROVED_WITHIN
 from cloudgpu.control.jobs.buckets.data import transfers
 from cloudgpu.control.jobs.buckets.results import job_bucket, restored_from
-from cloudgpu.control.jobs.deadline.options import launch_options_of
 from cloudgpu.control.jobs.slurm.gang import ended_with, launched_as, nodes_of
 from cloudgpu.control.jobs.slurm.place import submission
 from cloudgpu.control.jobs.store import directory_of, snapshots
@@ -23,6 +22,7 @@ from cloudgpu.control.session.session import Session
 from cloudgpu.control.spot.history import better_place
 from cloudgpu.core.events.job_lines import Market, job_placed
 from cloudgpu.core.events.log import Draft
+from cloudgpu.core.jobs.deadline import launch_options_of
 from cloudgpu.core.jobs.job import Attempt, Job
 from cloudgpu.core.jobs.remote_state import Phase, RemoteState
 from cloudgpu.core.jobs.snapshot import Snapshot

@@ -2,7 +2,8 @@
 
 The policy proposes, within the net of `core.spot.net`. The net counts what this ledger has measured (`Margins`) and
 what a loss of the machine would undo now, so that the deadline holds as long as somebody watches, an on-demand machine
-can be had in the time kept for it, and the work is no more than was said or its progress shows.
+can be had in the time kept for it, and the work is no more than was said or its progress shows. Its machines
+are launched on that market, for as long as is left.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.jobs.job import Attempt, Job
     from cloudgpu.core.jobs.stored import StoredState
 
+
 Mode = Literal["wait", "spot", "on_demand"]
 Sight = Literal["had", "refused", "lost"]
 HOUR_S = 3600.0
@@ -33,6 +35,7 @@ ENOUGH = 3  # launches, from which on the measured times alone count
 FEW = 0.02  # of the work: before that much is done, its speed tells nothing
 AGAIN_S, MOST_AGAIN_S = 60.0, 600.0  # after a refused spot launch, while nothing runs: doubled each time
 RENEWS_FOR = timedelta(hours=1)  # after the deadline, for a job that is late: then its results have to come back
+LEASE = timedelta(hours=2)  # of a machine of a job with a deadline, which renews it
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,3 +342,35 @@ def _terms(job: Job) -> DeadlineRecord:
     if terms is None:
         raise ValueError(f"{job.name} has no deadline")
     return terms
+
+
+def launch_options_of(job: Job, attempt: Attempt, now: datetime) -> dict[str, str | bool]:
+    """Return the options of the launch of an attempt: for a job with a deadline, those of its market and time left."""
+    terms = job.deadline
+    if terms is None or attempt.market is None:
+        return job.spec["launch"]
+    left = max(timedelta(0), from_iso(terms["at"]) - now)
+    spot = attempt.market == "spot"
+    words = {**lives(left, timedelta(seconds=job.spec["results_wait_s"])), **job.spec["launch"], "spot": spot}
+    if spot:
+        words.setdefault("max_price", _dollars(terms["on_demand"] / job.gang))  # of each machine
+    else:
+        words.pop("max_price", None)
+    return words
+
+
+def lives(left: timedelta, results_wait: timedelta) -> dict[str, str | bool]:
+    """Return the options by which a machine may live: as long as is left to the deadline, and until results are here.
+
+    A job that runs renews its lease.
+    """
+    longest = left + RENEWS_FOR + results_wait
+    return {"lease": _typed(min(longest, LEASE)), "renew_until": _typed(longest)}
+
+
+def _typed(span: timedelta) -> str:
+    return f"{span // timedelta(seconds=1)}s"
+
+
+def _dollars(nanos: float) -> str:
+    return f"{nanos / 1e9:.6f}"

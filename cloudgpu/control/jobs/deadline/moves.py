@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.access.jobs.checkpoints import stored
 from cloudgpu.control.inputs.launch_request import parse_request
-from cloudgpu.control.jobs.deadline.options import launch_options_of
 from cloudgpu.control.launch.candidates import candidate
 from cloudgpu.control.launch.offers import offers_or_known, tied
 from cloudgpu.control.pricing.attached_costs import egress_rate
 from cloudgpu.control.pricing.price_history import available, history_of
 from cloudgpu.control.spot.history import first_offer, history, place_of, place_of_offer
-from cloudgpu.core.jobs.deadline import HOUR_S, Margins, Position
+from cloudgpu.core.jobs.deadline import HOUR_S, Margins, Position, launch_options_of
 from cloudgpu.core.launch.traffic import move_traffic
 from cloudgpu.core.model.offers import Offer, Price, TrafficPrices, price_from_json
 from cloudgpu.core.spot.moves import LOOKS_BACK, Priced, Running, saving

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, cast
 from cloudgpu.control.budgets.store import counted_prices
 from cloudgpu.control.inputs.launch_request import UpOptions, parse_request
 from cloudgpu.control.jobs.deadline.choice import measured
-from cloudgpu.control.jobs.deadline.options import lives
 from cloudgpu.control.jobs.inputs.deadline import ON_DEMAND, DeadlineRequest, check_feasible
 from cloudgpu.control.launch.budget_preview import row_of_plan
 from cloudgpu.control.launch.plan import Prepared, prepare
@@ -17,7 +16,7 @@ from cloudgpu.control.spot.backtest import seen_traces
 from cloudgpu.core.billing.charges import micros_of, money, stamp
 from cloudgpu.core.billing.rate_timeline import amount
 from cloudgpu.core.budgets.commitments import commitments_of
-from cloudgpu.core.jobs.deadline import TICK_S, Margins
+from cloudgpu.core.jobs.deadline import TICK_S, Margins, lives
 from cloudgpu.core.model.machine import fact
 from cloudgpu.core.spot.net import Net, latest_start
 from cloudgpu.core.spot.replay.quote import Quote, quote
