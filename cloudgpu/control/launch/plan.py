@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from cloudgpu.config.templates.find import Template
 from cloudgpu.config.templates.render import ENGINE_PACKAGES, parts_at
@@ -22,6 +23,7 @@ from cloudgpu.control.pricing.attached_costs import extras_of
 from cloudgpu.control.session.guarding import needs_guard, run_of_launch
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.law import check_override, check_owner
+from cloudgpu.core.budgets.credit import CreditFit
 from cloudgpu.core.launch.plan import LaunchPlan, launch_plan, layers_of, nodes_of
 from cloudgpu.core.launch.plan_cost import traffic_remarks
 from cloudgpu.core.launch.same_request import fingerprint_of, living_of, unsettled_of
@@ -30,18 +32,13 @@ from cloudgpu.core.model.launch import LaunchRequest, Part
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.offers import Note, NoteKind, Offer
 from cloudgpu.core.policies.policy import Lifetime
+from cloudgpu.core.policies.runs import ScheduledRun
+from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import derived_key, lock_name
 from cloudgpu.core.values.times import duration_text
+from cloudgpu.errors import CloudgpuError
 from cloudgpu.providers.abilities import WritesAtHome, guarding
 from cloudgpu.providers.base import Provider
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from cloudgpu.core.budgets.credit import CreditFit
-    from cloudgpu.core.policies.runs import ScheduledRun
-    from cloudgpu.core.values.money import Money
-    from cloudgpu.errors import CloudgpuError
 
 Planned = TypeVar("Planned")
 AGREED_WITHIN = timedelta(minutes=1)  # the longest that a plan is agreed to without a second look at its price
