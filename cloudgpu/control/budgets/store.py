@@ -23,8 +23,8 @@ from cloudgpu.core.budgets.status import BudgetState, status_of
 from cloudgpu.core.events import job_lines
 from cloudgpu.core.events.lab_lines import budget_removed, budget_set
 from cloudgpu.core.events.log import Draft
+from cloudgpu.core.jobs.deadline import is_carried, may_reserve, reservation_of
 from cloudgpu.core.jobs.job import Job, jobs_of
-from cloudgpu.core.jobs.reservation import is_carried, may_reserve, reservation_of
 from cloudgpu.core.model.machine import Budgeted, Machine, volumes_there
 from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.core.values.times import iso
