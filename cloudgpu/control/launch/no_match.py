@@ -17,7 +17,7 @@ from cloudgpu.core.catalog.gpus import nearest
 from cloudgpu.core.catalog.matching import fits, same_gpu
 from cloudgpu.core.model.machine import HERE
 from cloudgpu.core.model.offers import Accelerator, Available, Market, Offer, Requirements
-from cloudgpu.core.values.naming import did_you_mean, near
+from cloudgpu.core.values.naming import did_you_mean, first_few, near
 from cloudgpu.errors import CloudgpuError, InvalidRequest, NoCapacity
 from cloudgpu.providers.abilities import HasPriceHistory
 from cloudgpu.providers.base import Provider
@@ -329,7 +329,7 @@ def _several(words: Iterable[str], joint: str) -> str:
     """Return `a, b and c`, or the first few and how many more."""
     found = list(words)
     if len(found) > NAMED:
-        return f"{', '.join(found[:NAMED])} and {len(found) - NAMED} more"
+        return first_few(found, NAMED)
     return f" {joint} ".join(filter(None, (", ".join(found[:-1]), found[-1])))
 
 

@@ -19,6 +19,7 @@ from cloudgpu.core.model.facts import ClusterNode, RefusedAction
 from cloudgpu.core.model.machine import Machine, called, fact
 from cloudgpu.core.model.offers import Basis
 from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.naming import first_few
 from cloudgpu.core.values.periods import Period, period
 from cloudgpu.core.values.times import duration_text, from_iso, minute
 
@@ -170,8 +171,8 @@ def held_finding(provider: str, names: Sequence[str]) -> Finding:
         key=f"price:list:{provider}",
         kind="price moved",
         title=f"{number} of {provider} changed too much at the last refresh",
-        text=f"The earlier prices remain in use: {_few(names)}. Run: cloudgpu catalog diff; to use the new ones: "
-        "cloudgpu catalog refresh --accept",
+        text=f"The earlier prices remain in use: {first_few(names, FEW)}. Run: cloudgpu catalog diff; to use the new "
+        "ones: cloudgpu catalog refresh --accept",
         facts={"provider": provider, "prices": str(len(names))},
     )
 
@@ -277,10 +278,6 @@ def _facts(machine: Machine) -> dict[str, str]:
     return {name: str(value) for name, value in facts.items() if value is not None}
 
 
-def _few(names: Sequence[str]) -> str:
-    return ", ".join(names[:FEW]) + (f" and {len(names) - FEW} more" if len(names) > FEW else "")
-
-
 def _unrequested(why: str | None, at: str) -> str:
     """Return what is known of a stop or an end for which nobody had asked, in sentences."""
     known = f"Reason: {why}." if why else "The cloud gives no reason."
@@ -347,7 +344,7 @@ def lost_findings(rows: Iterable[Machine], now: datetime) -> Iterator[Finding]:
 
 
 def _nodes_lost(cluster: ClusterNode, lost: Sequence[Machine], rest: Sequence[Machine]) -> Finding:
-    names, at = _few([row.name for row in lost]), _last(lost)
+    names, at = first_few([row.name for row in lost], FEW), _last(lost)
     hourly = _hourly_sum(rest)
     others = "The other machine costs" if len(rest) == 1 else f"The other {len(rest)} machines cost"
     if cluster.on_node_loss == "stop":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 from cloudgpu.errors import InvalidRequest
 
@@ -59,6 +59,11 @@ def token(ledger: str, key: str, attempt: int) -> str:
 def tag_value(text: str) -> str:
     """Return `text` as a tag may carry it, `[a-z0-9_-]{0,63}`; the full text stands in the ledger."""
     return re.sub(r"[^a-z0-9_-]+", "-", text.lower()).strip("-")[:63]
+
+
+def first_few(names: Sequence[str], most: int) -> str:
+    """Return these names for a sentence, the first `most` of them and how many more there are: `a, b and 7 more`."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def near(word: str, known: Iterable[str]) -> str | None:
