@@ -15,7 +15,7 @@ from cloudgpu.core.policies.description import FACTS, TYPED, Chosen, choose
 from cloudgpu.core.policies.limits import NO_LIMITS, Limits, cut, joined
 from cloudgpu.core.policies.policy import Policy
 from cloudgpu.core.team.rights import Law, Published
-from cloudgpu.core.values.naming import few
+from cloudgpu.core.values.naming import first_few
 from cloudgpu.errors import InvalidRequest
 
 NAMED = 5  # machines in a sentence
@@ -57,7 +57,7 @@ def unresolved(held: Mapping[str, Held], machines: Sequence[Machine]) -> tuple[s
     for machine in machines:
         if held[machine.id].policy is None:
             names[held[machine.id].name].append(machine.name)
-    return tuple(f"{fault[name]}: only the lease counts for {few(those, NAMED)}" for name, those in names.items())
+    return tuple(f"{fault[name]}: only the lease counts for {first_few(those, NAMED)}" for name, those in names.items())
 
 
 def with_why(held: Held, why: str) -> Held:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
-from cloudgpu.control.budgets.reserved import reserved
-from cloudgpu.control.budgets.store import budgets, counted_prices
+from cloudgpu.control.budgets.store import budgets, counted_prices, reserved
 from cloudgpu.control.inventory.sync import look_at
+from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.law import check_override
 from cloudgpu.core.budgets.admission import Asking, Billed, asking
 from cloudgpu.core.budgets.budget import Budget
@@ -22,10 +21,7 @@ from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import scope_of
 from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import CloudgpuError
-
-if TYPE_CHECKING:
-    from cloudgpu.control.session.session import Session
-    from cloudgpu.ledger.log.base import View
+from cloudgpu.ledger.log.base import View
 
 Decision = Callable[["View"], Sequence[Draft]]
 FRESH_FOR = timedelta(minutes=15)

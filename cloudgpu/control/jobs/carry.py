@@ -6,10 +6,10 @@ done and not written down, because a process was killed in between, is done agai
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
 
 from cloudgpu.access.computer import node
 from cloudgpu.control.jobs import elsewhere
@@ -33,12 +33,14 @@ from cloudgpu.control.jobs.slurm.gang import ended_with, is_living, known, nodes
 from cloudgpu.control.jobs.store import directory_of, put_back, the_job
 from cloudgpu.control.lifecycle.lease import set_hold
 from cloudgpu.control.session.guarding import NO_GUARD
-from cloudgpu.control.spot.interruptions import note_interruption
+from cloudgpu.control.spot.history import note_interruption
 from cloudgpu.core.events import job_lines as lines
+from cloudgpu.core.events.log import Draft
 from cloudgpu.core.jobs.carried import LATER, SOON, Carried, waiting_text
-from cloudgpu.core.jobs.job import Job, State
-from cloudgpu.core.jobs.remote_state import Phase
+from cloudgpu.core.jobs.job import Attempt, Job, State
+from cloudgpu.core.jobs.remote_state import Phase, RemoteState
 from cloudgpu.core.jobs.steps import Do, Seen, Step, gives_up, next_step, no_machine
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import (
     BudgetRefused,
@@ -50,14 +52,6 @@ from cloudgpu.errors import (
     QuotaExceeded,
     Unreachable,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from cloudgpu.core.events.log import Draft
-    from cloudgpu.core.jobs.job import Attempt
-    from cloudgpu.core.jobs.remote_state import RemoteState
-    from cloudgpu.core.model.machine import Machine
 
 PROGRESS_EVERY = timedelta(minutes=10)  # how often progress is a line of the ledger
 NOTICED_EVERY_S = 20.0  # between two copies from a machine that is about to be taken

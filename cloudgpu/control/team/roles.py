@@ -7,23 +7,18 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
+from cloudgpu.control.session.session import Session
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.team.rights import Role, check_payer
+from cloudgpu.core.team.rights import Law, Role, check_payer
 from cloudgpu.core.values.naming import tag_value
 from cloudgpu.core.values.times import iso
 from cloudgpu.ledger.log.base import is_a_file
 from cloudgpu.ledger.log.files import open_to_write, read_own
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-    from pathlib import Path
-
-    from cloudgpu.control.session.session import Session
-    from cloudgpu.core.team.rights import Law
 
 MOST = 64 * 1024  # bytes
 

@@ -11,7 +11,7 @@ import pytest
 from cloudgpu.core.advice.compare import Case, compared
 from cloudgpu.core.advice.desktop import Depreciation
 from cloudgpu.core.values.money import Money
-from cloudgpu.core.values.naming import few
+from cloudgpu.core.values.naming import first_few
 from cloudgpu.views.advice.compare import MOST_POINTS, curve
 from cloudgpu.views.advice.compare_basis import assumptions
 from cloudgpu.views.advice.compare_sentences import Shown, count, hours_text, own_sentence, pace_name, sentence
@@ -129,7 +129,7 @@ def test_hours_are_hours_and_less_is_minutes(seconds, text):
 
 
 def test_few_names_and_small_numbers_are_words():
-    assert few(list("abcdef")) == "a, b, c, d and 2 more"
+    assert first_few(list("abcdef")) == "a, b, c, d and 2 more"
     assert [count(number) for number in (1, 12, 13, 1234)] == ["one", "twelve", "13", "1,234"]
 
 
