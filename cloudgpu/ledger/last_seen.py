@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.model.instances import State
+from cloudgpu.core.model.instances import Instance, State
 from cloudgpu.core.model.machine import Machine, scopes_of
 from cloudgpu.core.values.times import iso
 
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
     from cloudgpu.core.events.bodies import BeforeTheEnd
     from cloudgpu.core.events.log import Event
-    from cloudgpu.core.model.instances import Instance
     from cloudgpu.ledger.log.base import Ledger
 
 _ENDINGS = ("stop", "park", "terminate")

@@ -5,17 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from cloudgpu.core.launch.attempt import attempt_from_json, attempt_to_json
+from cloudgpu.core.model.launch import Attempt
 from cloudgpu.core.values.naming import lock_name
 from cloudgpu.errors import LedgerUnavailable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from cloudgpu.core.model.launch import Attempt
 
 
 def save(directory: Path, attempt: Attempt) -> None:

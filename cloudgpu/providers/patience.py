@@ -13,9 +13,11 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from typing import TypeVar
 
-from cloudgpu.errors import CloudgpuError, InvalidRequest, Silent
+from cloudgpu.errors import CloudgpuError, InvalidRequest, ProviderUnavailable, Silent
 
+T = TypeVar("T")
 VARIABLE = "CLOUDGPU_PATIENCE"
 DEFAULT_S = 7.0  # for the answer to a read, over all its attempts
 CONNECT_S = 3.0
@@ -105,3 +107,37 @@ class Silence:
         now = self._clock()
         self._since = (self._since or now) if silent else None
         return self._since is not None and now - self._since >= GIVEN_UP_AFTER
+
+
+def asked_until(
+    ask: Callable[[], T | None],
+    fault: Callable[[str], CloudgpuError],
+    within: timedelta,
+    *,
+    clock: Callable[[], datetime],
+    pause: Callable[[float], None],
+    last: str,
+    first_s: float = 0.2,
+    longest_s: float = 5.0,
+    through: tuple[type[CloudgpuError], ...] = (),
+) -> T:
+    """Return what `ask` returns once it is not None; it is asked again and again, with longer and longer pauses.
+
+    Raises what `fault` makes of the last word (`last` where none was said), once it took longer than `within` or no
+    question is answered any more; at once what is no ProviderUnavailable, and what is of `through`.
+    """
+    deadline, pause_s, silence = clock() + within, first_s, Silence(clock)
+    while True:
+        try:
+            found = ask()
+        except through:
+            raise
+        except ProviderUnavailable as error:
+            last = silence.note(error)
+        else:
+            if found is not None:
+                return found
+        if clock() >= deadline or silence.lasts():
+            raise fault(last)
+        pause(pause_s)
+        pause_s = min(longest_s, pause_s * 1.5)

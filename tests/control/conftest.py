@@ -7,8 +7,7 @@ from functools import cache
 
 import pytest
 
-from cloudgpu.control.inputs.cluster import cluster_request
-from cloudgpu.control.inputs.launch_request import UpRequest
+from cloudgpu.control.inputs.launch_request import UpRequest, cluster_request
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.outage.opening import open_session

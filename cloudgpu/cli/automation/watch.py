@@ -102,7 +102,7 @@ def _say(sentence: str) -> None:
 
 def _status(session: Session, output: Format) -> None:
     from cloudgpu.control.inputs.launch_request import duration
-    from cloudgpu.control.scheduler.status import status_value
+    from cloudgpu.control.scheduler.watch import status_value
 
     value = status_value(session, duration(EVERY, "--every") or MAX)
     emit(output, value, _status_text(value, session))

@@ -33,7 +33,7 @@ def answer(
             tell(sentence)
     queues = None
     if refresh and any(row.gang for row in session.ledger.there()):
-        from cloudgpu.control.clusters.queues import queues_of
+        from cloudgpu.control.clusters.engine import queues_of
 
         queues = queues_of(session, session.ledger.there())
     document = listed(session, refresh=refresh, ended=ended, mine=mine, queues=queues)

@@ -19,7 +19,7 @@ from cloudgpu.cli.market.offer_text import (
     short,
 )
 from cloudgpu.cli.render import paragraph, rate_text, wrapped
-from cloudgpu.core.values.naming import few
+from cloudgpu.core.values.naming import first_few
 
 if TYPE_CHECKING:
     from cloudgpu.views.documents.market.estimate import Estimate, EstimateDocument
@@ -180,7 +180,7 @@ def _unpriced(found: Sequence[Estimate]) -> str:
 def _left_out(document: EstimateDocument) -> Iterator[str]:
     yield from _meant(document)
     if document["withheld"]:
-        yield f"Old types, hardly launched any more, with --all: {few(document['withheld'])}."
+        yield f"Old types, hardly launched any more, with --all: {first_few(document['withheld'])}."
     reasons: dict[str, list[str]] = {}
     for one in document["left_out"]:
         reasons.setdefault(one["why"], []).append(one["gpu"])

@@ -19,7 +19,7 @@ from cloudgpu.cli.market.offer_text import (
     work,
 )
 from cloudgpu.cli.render import fitted, paragraph, price_briefly, table, wrapped
-from cloudgpu.core.values.naming import few
+from cloudgpu.core.values.naming import first_few
 
 if TYPE_CHECKING:
     from cloudgpu.views.documents.market.catalog import GpuOffer, GpusDocument
@@ -152,13 +152,15 @@ def _speed_marks(offers: list[GpuOffer]) -> Iterator[str]:
 
 def _withheld(names: list[str]) -> Iterator[str]:
     if names:
-        yield paragraph(f"Old types, hardly launched any more, with --all: {few(names)}. up finds them where they are.")
+        yield paragraph(
+            f"Old types, hardly launched any more, with --all: {first_few(names)}. up finds them where they are."
+        )
 
 
 def _left_out(names: Iterable[str]) -> Iterator[str]:
     found = [name.removeprefix("Standard_") for name in names]
     if found:
-        yield paragraph(f"Priced but not listed, for want of their size: {few(found)}; -o json says why.")
+        yield paragraph(f"Priced but not listed, for want of their size: {first_few(found)}; -o json says why.")
 
 
 def _note(mark: str, text: str) -> str:

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from cloudgpu.cli.render import Amounts, confidence_mark, dollars
-from cloudgpu.core.values.naming import few
+from cloudgpu.core.values.naming import first_few
 
 if TYPE_CHECKING:
     from cloudgpu.views.documents.market.catalog import GpuOffer
@@ -112,7 +112,7 @@ def legacy(found: Iterable[Estimate] | Iterable[GpuOffer]) -> Iterator[str]:
     reasons: dict[str, list[str]] = {}
     for one in filter(is_doubtful, found):
         reasons.setdefault(one["legacy"] or "not sold on demand, only as spot (recalled)", []).append(short(one))
-    yield from (f"legacy: {reason}: {few(names)}." for reason, names in reasons.items())
+    yield from (f"legacy: {reason}: {first_few(names)}." for reason, names in reasons.items())
 
 
 def nothing_fits(without: Iterable[tuple[str, int, str]]) -> list[str]:

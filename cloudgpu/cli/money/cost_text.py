@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Literal
 
 from cloudgpu.cli.render import Amounts, clipped, credit_text, paragraph, rate_text, rounded, table
-from cloudgpu.core.values.naming import counted, few
+from cloudgpu.core.values.naming import counted, first_few
 from cloudgpu.core.values.times import from_iso
 
 if TYPE_CHECKING:
@@ -238,7 +238,7 @@ def _moment(text: str, tz: str) -> str:
 
 def _missing(document: CostDocument) -> str:
     number = document["total"]["without_price"]
-    return f"+ {number} without a price, in no sum: {few(document['unpriced'], FEW)}." if number else ""
+    return f"+ {number} without a price, in no sum: {first_few(document['unpriced'], FEW)}." if number else ""
 
 
 def _uncounted(document: CostDocument) -> str:
@@ -246,7 +246,11 @@ def _uncounted(document: CostDocument) -> str:
     now = document["as_of"]
     long = (one for one in document["unmetered"] if _minutes(one["since"], one["until"] or now) >= UNREAD_MINUTES)
     names = [one["name"] for one in long]
-    return f"Not in it: bytes out that nobody has read, of {few(names, FEW)}; -o json says since when." if names else ""
+    return (
+        f"Not in it: bytes out that nobody has read, of {first_few(names, FEW)}; -o json says since when."
+        if names
+        else ""
+    )
 
 
 def _minutes(since: str, until: str) -> float:

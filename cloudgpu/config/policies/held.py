@@ -15,7 +15,7 @@ from cloudgpu.core.policies.description import FACTS, TYPED, Chosen, choose
 from cloudgpu.core.policies.limits import NO_LIMITS, Limits, cut, joined
 from cloudgpu.core.policies.policy import Policy
 from cloudgpu.core.team.rights import Authorization, Published
-from cloudgpu.core.values.naming import few
+from cloudgpu.core.values.naming import first_few
 from cloudgpu.errors import InvalidRequest
 
 NAMED = 5  # machines in a sentence
@@ -57,7 +57,7 @@ def unresolved(held: Mapping[str, Held], machines: Sequence[Machine]) -> tuple[s
     for machine in machines:
         if held[machine.id].policy is None:
             names[held[machine.id].name].append(machine.name)
-    return tuple(f"{fault[name]}: only the lease counts for {few(those, NAMED)}" for name, those in names.items())
+    return tuple(f"{fault[name]}: only the lease counts for {first_few(those, NAMED)}" for name, those in names.items())
 
 
 def with_why(held: Held, why: str) -> Held:
@@ -70,7 +70,7 @@ def with_why(held: Held, why: str) -> Held:
 def policies_held(
     machines: Iterable[Machine],
     named: str | None,
-    authorization: Authorization,
+    law: Authorization,
     published: Mapping[str, Published],
     home: HomeTerms,
 ) -> dict[str, Held]:
@@ -86,7 +86,7 @@ def policies_held(
     alike: dict[tuple[str | bool | None, ...], Held] = {}  # thousands of machines are chosen for by the same words
     found: dict[str, Held] = {}
     for machine in machines:
-        ours = not authorization.is_member or authorization.owns(machine)
+        ours = not law.is_member or law.owns(machine)
         by_terms = named is None and bool(machine.policy) and bool(machine.terms)
         facts = () if machine.policy else _facts_of(machine).values()
         words = (ours, machine.policy, machine.policy_by, repr(machine.terms) if by_terms else None, *facts)

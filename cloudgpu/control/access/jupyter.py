@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Self
 
 from cloudgpu.access.jupyter import client as jupyter
@@ -30,7 +30,6 @@ from cloudgpu.providers.abilities import Resolves
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from datetime import datetime
     from types import TracebackType
 
     from cloudgpu.access.jupyter.client import JupyterServer, NotYet

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from importlib import import_module
-from typing import TYPE_CHECKING
 
 from cloudgpu.access.keys import ClientKey
 from cloudgpu.access.keys import client_key as make_client_key
@@ -26,9 +26,6 @@ from cloudgpu.errors import (
     Unreachable,
 )
 from cloudgpu.views.ended import ended_error
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 READY_WITHIN = timedelta(minutes=10)
 DOOR_AFTER_S = 30.0  # most machines answer sooner; from then on it is looked whether they are open to us at all

@@ -21,8 +21,6 @@ from cloudgpu.errors import InvalidRequest
 from cloudgpu.underway import changing
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from cloudgpu.access.ssh.target import Target
     from cloudgpu.control.session.session import Session
     from cloudgpu.views.documents.machines.access import ShareDocument

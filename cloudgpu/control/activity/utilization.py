@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from datetime import datetime
 
+from cloudgpu.control.session.session import Session
 from cloudgpu.core.activity.utilization import HOUR, OWN, Hour, Word, hours
 from cloudgpu.core.events.observations import NEWS_OF_ACTIVITY
 from cloudgpu.core.model.machine import Machine, not_none
@@ -19,11 +20,6 @@ from cloudgpu.errors import CloudgpuError
 from cloudgpu.ledger.last_seen import last_seen_at
 from cloudgpu.ledger.samples.store import SampleStore
 from cloudgpu.providers.abilities import ReportsActivity
-
-if TYPE_CHECKING:
-    from datetime import datetime
-
-    from cloudgpu.control.session.session import Session
 
 Run = tuple[float, float]
 JOULES_OF_A_KWH = 3_600_000

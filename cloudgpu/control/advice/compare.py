@@ -1,51 +1,49 @@
 """Compares what the cloud has cost, by this ledger, with a desktop that would have done the same work.
 
-It tells the ledger's rented machines from those that are the user's own.
+It tells the ledger's rented machines from those that are the user's own, and says which GPUs they have, how fast the
+desktop's is beside them, and where the same can be rented.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
+from cloudgpu import catalog
 from cloudgpu.catalog.place import use as use_prices
 from cloudgpu.catalog.read import gpu_named, gpu_of, knows_gpus, speeds
-from cloudgpu.control.activity.utilization import own_machines, utilization_of
-from cloudgpu.control.advice.compare_gpus import own
+from cloudgpu.control.activity.utilization import OwnMachine, own_machines, utilization_of
 from cloudgpu.core.activity.utilization import Hour
-from cloudgpu.core.advice.compare import HERE, Case, Compared, History, by_day, clouds_of
+from cloudgpu.core.advice.compare import HERE, Case, Compared, History, Own, by_day, clouds_of
 from cloudgpu.core.advice.compare import compared as sides_of
 from cloudgpu.core.advice.desktop import ownership_cost, sold_by_age
 from cloudgpu.core.billing.charges import money
-from cloudgpu.core.billing.daily import added, daily
-from cloudgpu.core.catalog.gpus import EQUAL, Work
+from cloudgpu.core.billing.daily import Daily, added, daily
+from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec
+from cloudgpu.core.catalog.gpus import EQUAL, Faster, Work, faster
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.values.money import ZERO
+from cloudgpu.core.model.offers import Accelerator, Basis, Market
+from cloudgpu.core.values.money import ZERO, Money
 from cloudgpu.core.values.times import from_iso, iso
+from cloudgpu.core.values.units import Energy
 from cloudgpu.ledger.samples.store import SampleStore
 from cloudgpu.views.advice.compare import compare_value
 from cloudgpu.views.advice.compare_sentences import Story
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from cloudgpu.control.activity.utilization import OwnMachine
     from cloudgpu.control.advice.compare_request import CompareRequest
     from cloudgpu.control.session.session import Session
-    from cloudgpu.core.advice.compare import Own
     from cloudgpu.core.billing.cost_groups import Ended
-    from cloudgpu.core.billing.daily import Daily
-    from cloudgpu.core.catalog.gpus import Faster
-    from cloudgpu.core.model.offers import Accelerator
-    from cloudgpu.core.values.money import Money
     from cloudgpu.views.documents.money.compare import CompareDocument
 
 
 LOOK_BACK = 3600.0  # seconds of samples in which the use of a GPU would stand, where it is read
 NOTHING = timedelta(0)
 NO_TIME = timedelta(minutes=1)  # two clocks that differ by less agree
+_KWH = 3_600_000  # joules
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,3 +191,62 @@ def _ahead(session: Session, now: datetime) -> datetime | None:
     _, _, recorded = session.ledger.head()
     last = from_iso(recorded) if recorded else None
     return last if last is not None and last > now + NO_TIME else None
+
+
+def own(machine: Machine, found: OwnMachine, work: Work, cost: Money | None, *, read: bool) -> Own:
+    """Return what one of the user's own machines did; `cost` is what the ledger says it came to, None: not known.
+
+    Where its GPUs are not `read`, all its use counts as work.
+    """
+    gpu = gpu_of(machine)
+    hours = found.gpu_hours if read else found.hours
+    spec = None if gpu is None else catalog.spec_of(gpu.name, gpu.memory_gib)
+    offer, ratio = (None, Fraction(1)) if spec is None else cheapest(spec, work)
+    return Own(
+        id=found.id,
+        name=found.name or found.id,
+        gpu="" if gpu is None else gpu.name,
+        gpus=0.0 if gpu is None else gpu.count * gpu.share,
+        worked=timedelta(hours=hours),
+        unknown=timedelta(hours=found.unknown_hours),
+        energy=_energy(found, hours),
+        electricity=cost,
+        assumed=machine.price is not None and machine.price.basis == Basis.ASSUMED,
+        offer=offer,
+        ratio=ratio,
+        cards=timedelta(hours=found.card_hours),
+        counted=timedelta(hours=found.counted_hours),
+    )
+
+
+def _energy(found: OwnMachine, hours: float) -> Energy | None:
+    """Return what its GPUs drew, where that was measured: hours that were not are as the others' mean."""
+    if found.kwh is None or not found.measured_hours:
+        return None
+    late = max(0.0, hours - found.measured_hours)
+    return Energy(Fraction(found.kwh) + Fraction(found.watts or 0.0) * Fraction(late) / 1000)
+
+
+def cheapest(spec: GpuSpec, work: Work) -> tuple[CatalogOffer | None, Fraction]:
+    """Return the cheapest on-demand offer of this GPU and 1; where no cloud lists it, of the same work and its ratio.
+
+    That is how many hours of the offer's GPU an hour of this one does. None where nothing is known.
+    """
+    offers = [offer for offer in catalog.offers(market=Market.ON_DEMAND) if offer.type.gpu.share]
+    same = [(offer, Fraction(1)) for offer in offers if offer.type.gpu.name == spec.name]
+    found = same or [(offer, ratio) for offer in offers if (ratio := _ratio(spec, offer, work))]
+    if not found:
+        return None, Fraction(1)
+    return min(found, key=lambda one: (_per_gpu(one[0]) * one[1], one[0].type.provider, one[0].type.name))
+
+
+def _ratio(spec: GpuSpec, offer: CatalogOffer, work: Work) -> Fraction | None:
+    other = catalog.spec_of(offer.type.gpu.name, offer.type.gpu.memory_gib)
+    found = None if other is None else faster(spec, other, work)
+    return None if found is None else found.ratio
+
+
+def _per_gpu(offer: CatalogOffer) -> Fraction:
+    """Return what an hour of one whole GPU of it costs, in nano-dollars."""
+    gpu = offer.type.gpu
+    return Fraction(offer.listed.price.per_hour.nanos) / (Fraction(str(gpu.share)) * gpu.count)

@@ -7,26 +7,20 @@ from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta, tzinfo
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Unpack
 
 from cloudgpu.control.advice.desktop_choice import FACTS, command_text, is_chosen, rates_for, requested_desktop
 from cloudgpu.control.inputs.periods import PeriodOptions, parse_period_request
-from cloudgpu.core.advice.desktop import years
-from cloudgpu.core.advice.numbers import MAX_PRICE, Number, change_of, money_of, number_of, share_of, use_of
+from cloudgpu.control.session.session import Session
+from cloudgpu.core.advice.desktop import Desktop, years
+from cloudgpu.core.advice.numbers import MAX_PRICE, Number, Rates, change_of, money_of, number_of, share_of, use_of
 from cloudgpu.core.advice.present_value import NO_TERMS, Terms
+from cloudgpu.core.advice.rent_or_buy import Use
 from cloudgpu.core.catalog.gpus import Work
+from cloudgpu.core.values.currency import Currency
+from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.typed import check_keywords, member, parse_gpu
 from cloudgpu.errors import InvalidRequest
-
-if TYPE_CHECKING:
-    from typing import Unpack
-
-    from cloudgpu.control.session.session import Session
-    from cloudgpu.core.advice.desktop import Desktop
-    from cloudgpu.core.advice.numbers import Rates
-    from cloudgpu.core.advice.rent_or_buy import Use
-    from cloudgpu.core.values.currency import Currency
-    from cloudgpu.core.values.money import Money
 
 MAX_YEARS = 100
 _RENTED = ("price", "utilization", "hours_per_day")  # with one of these it is the calculator

@@ -14,8 +14,8 @@ from cloudgpu.config.desktops.desktops import MAX_PUE, MAX_WATTS, MAX_YEARS, des
 from cloudgpu.config.money.currencies import rate_of
 from cloudgpu.control.inputs.periods import parse_currency
 from cloudgpu.core.advice.desktop import Depreciation, Desktop, years
-from cloudgpu.core.advice.numbers import amount_of, money_of, number_of, share_of
-from cloudgpu.core.values.currency import check_code
+from cloudgpu.core.advice.numbers import Rates, amount_of, money_of, number_of, share_of
+from cloudgpu.core.values.currency import Currency, check_code
 from cloudgpu.core.values.typed import member
 from cloudgpu.core.values.units import Power, Tariff
 from cloudgpu.errors import InvalidRequest
@@ -23,8 +23,6 @@ from cloudgpu.views.advice.compare_basis import desktop_value
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
-    from cloudgpu.core.advice.numbers import Rates
-    from cloudgpu.core.values.currency import Currency
     from cloudgpu.views.documents.money.rent_or_buy import DesktopsDocument
 
 DEFAULT = "rtx3090"  # the desktop of the settings where nobody set one

@@ -16,11 +16,11 @@ from cloudgpu.catalog.disktypes import disk_type, takes, tier
 from cloudgpu.catalog.rules import PROVIDERS
 from cloudgpu.catalog.storage import Sort, sort_of, storage_kinds
 from cloudgpu.control.activity.utilization import utilization_of
-from cloudgpu.control.advice.estimate_request import Address
+from cloudgpu.control.advice.estimate_request import Address, EstimateQuery
 from cloudgpu.control.pricing.attached_costs import address_kind, rate
-from cloudgpu.control.session.session import find_any, one_of
+from cloudgpu.control.session.session import Session, find_any, one_of
 from cloudgpu.core.advice.estimate import AttachedCostEstimate, Job, Precision, While, peak_tflops
-from cloudgpu.core.catalog.catalog import by_price, meant_by
+from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec, by_price, meant_by
 from cloudgpu.core.model.facts import MachineGpus
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.offers import Market, Trust
@@ -28,10 +28,7 @@ from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from cloudgpu.control.advice.estimate_request import EstimateQuery
-    from cloudgpu.control.session.session import Session
     from cloudgpu.core.billing.rates import Rate
-    from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec
     from cloudgpu.core.catalog.gpus import Faster
     from cloudgpu.core.values.money import Money
     from cloudgpu.views.documents.market.estimate import PastRun

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
-from cloudgpu.control.advice.estimate_inputs import AZURE, disk_at
-from cloudgpu.control.advice.estimate_request import Address
+from cloudgpu.config.settings import Settings
+from cloudgpu.control.advice.estimate_inputs import AZURE, PastMachine, disk_at
+from cloudgpu.control.advice.estimate_request import Address, EstimateQuery, Flops
 from cloudgpu.control.pricing.attached_costs import address_kind
 from cloudgpu.core.advice.desktop import SOURCE, Term, percent_off
-from cloudgpu.core.advice.estimate import MONTH, WEEK, Precision, steady
+from cloudgpu.core.advice.estimate import MONTH, WEEK, Estimate, Precision, steady
 from cloudgpu.core.model.offers import Market
 from cloudgpu.core.values.money import HOUR
-
-if TYPE_CHECKING:
-    from cloudgpu.config.settings import Settings
-    from cloudgpu.control.advice.estimate_inputs import PastMachine
-    from cloudgpu.control.advice.estimate_request import EstimateQuery, Flops
-    from cloudgpu.core.advice.estimate import Estimate
 
 
 def assumptions(

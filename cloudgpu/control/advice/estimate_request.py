@@ -9,8 +9,9 @@ from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import Unpack
 
+from cloudgpu.config.settings import Settings
 from cloudgpu.control.catalog.market import Filters, parse_filters
 from cloudgpu.control.inputs.periods import CurrencyOptions, parse_currency
 from cloudgpu.core.advice.desktop import Committed, Term
@@ -18,15 +19,10 @@ from cloudgpu.core.advice.estimate import Hours, Precision
 from cloudgpu.core.catalog.gpus import Work
 from cloudgpu.core.clusters.worth import TOKENS, USED_OF_PEAK, Training
 from cloudgpu.core.model.cluster import MAX_NODES
+from cloudgpu.core.values.currency import Currency
 from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.core.values.typed import check_keywords
 from cloudgpu.errors import InvalidRequest
-
-if TYPE_CHECKING:
-    from typing import Unpack
-
-    from cloudgpu.config.settings import Settings
-    from cloudgpu.core.values.currency import Currency
 
 Number = int | float | Decimal | str
 MAX_MACHINES = 1000

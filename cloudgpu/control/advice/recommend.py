@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from cloudgpu import catalog
 from cloudgpu.config.desktops.workloads import shipped_rules
 from cloudgpu.control.advice.desktop_choice import DEFAULT, desktop_named, rates_for
-from cloudgpu.control.advice.recommend_request import TUNING, RecommendRequest, parse_recommend
+from cloudgpu.control.advice.recommend_request import TUNING, RecommendOptions, RecommendRequest, parse_recommend
 from cloudgpu.control.catalog.market import Filters, matching
 from cloudgpu.control.inputs.periods import parse_currency
 from cloudgpu.core.advice.desktop_build import Build, PowerSupply, break_even, builds, power_supply
@@ -23,9 +23,6 @@ from cloudgpu.core.catalog.catalog import CardPrices, CatalogOffer, GpuSpec
 from cloudgpu.views.advice.recommend import recommendation
 
 if TYPE_CHECKING:
-    from typing import Unpack
-
-    from cloudgpu.control.advice.recommend_request import RecommendOptions
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.advice.desktop import Desktop
     from cloudgpu.core.values.money import Money

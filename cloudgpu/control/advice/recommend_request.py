@@ -7,27 +7,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar, Unpack
 
 from cloudgpu import catalog
 from cloudgpu.control.catalog.market import Filters, parse_filters
 from cloudgpu.control.inputs.periods import CurrencyOptions
 from cloudgpu.core.advice.model_memory import ALLOWED, Method, Precision
-from cloudgpu.core.advice.numbers import money_of, number_of
+from cloudgpu.core.advice.numbers import Rates, money_of, number_of
 from cloudgpu.core.advice.recommendation import Bounds, Model
 from cloudgpu.core.advice.workloads import Ground, Kind, Rules, Source
 from cloudgpu.core.catalog.catalog import meant_by
 from cloudgpu.core.catalog.gpus import Work
+from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.core.values.typed import check_keywords
 from cloudgpu.core.values.units import Tariff
 from cloudgpu.errors import InvalidRequest
-
-if TYPE_CHECKING:
-    from typing import Unpack
-
-    from cloudgpu.core.advice.numbers import Rates
-    from cloudgpu.core.values.money import Money
 
 Number = str | int | float | Decimal
 Word = TypeVar("Word", Precision, Method)

@@ -11,9 +11,9 @@ from cloudgpu import catalog
 from cloudgpu.catalog.place import use as use_prices
 from cloudgpu.catalog.read import gpu_named
 from cloudgpu.control.advice.desktop_choice import all_desktops, desktop_named, requested_desktop
-from cloudgpu.core.advice.desktop import several, with_terms
+from cloudgpu.core.advice.desktop import Desktop, several, with_terms
 from cloudgpu.core.advice.rent_or_buy import Calculation, Rent
-from cloudgpu.core.catalog.catalog import CatalogOffer, by_price, meant_by, spot_uncertainty
+from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec, by_price, meant_by, spot_uncertainty
 from cloudgpu.core.catalog.gpus import EQUAL, Work, faster
 from cloudgpu.core.model.offers import Market
 from cloudgpu.errors import InvalidRequest
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from cloudgpu.control.advice.compare_request import CompareRequest, Rented
     from cloudgpu.control.session.session import Session
-    from cloudgpu.core.advice.desktop import Desktop
-    from cloudgpu.core.catalog.catalog import GpuSpec
     from cloudgpu.views.documents.money.rent_or_buy import CalculatedDocument
 
 MAX_DESKTOPS = 10_000

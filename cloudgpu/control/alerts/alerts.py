@@ -22,7 +22,7 @@ from cloudgpu.config.alerts.template import Message, message, own_template, ship
 from cloudgpu.config.policies.find import lab_limits
 from cloudgpu.control.alerts.channels import Outcome, label_of, send
 from cloudgpu.control.session.last_run import unguarded_machines
-from cloudgpu.control.session.session import living
+from cloudgpu.control.session.session import Session, living
 from cloudgpu.control.team.law import authorization_of
 from cloudgpu.core.alerts.alerts import (
     SUBJECT,
@@ -41,13 +41,13 @@ from cloudgpu.core.alerts.findings import (
     ended_findings,
     held_finding,
     is_wrong,
+    lost_findings,
     machine_findings,
     price_leaps,
     unguarded_finding,
     unproved_since,
 )
-from cloudgpu.core.alerts.lost_nodes import lost_findings
-from cloudgpu.core.budgets.status import findings
+from cloudgpu.core.budgets.status import BudgetState, findings
 from cloudgpu.core.events.job_lines import SUBJECT as JOBS
 from cloudgpu.core.events.lab_lines import alert_cleared, alert_sent
 from cloudgpu.core.jobs.alerts import job_findings
@@ -61,8 +61,6 @@ from cloudgpu.ledger.last_seen import last_seen_at
 from cloudgpu.views.machines import reason_of
 
 if TYPE_CHECKING:
-    from cloudgpu.control.session.session import Session
-    from cloudgpu.core.budgets.status import BudgetState
     from cloudgpu.core.values.money import Money
     from cloudgpu.views.documents.money.budgets import AlertRun
     from cloudgpu.views.documents.money.budgets import Delivery as DeliveryValue

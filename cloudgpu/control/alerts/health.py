@@ -13,7 +13,6 @@ import urllib.request
 from collections.abc import Iterator
 from functools import partial
 from http.client import HTTPException
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
 
 from cloudgpu.config.alerts.alerts import MONTHLY, everybody
@@ -21,12 +20,10 @@ from cloudgpu.config.alerts.template import message, own_template, shipped_templ
 from cloudgpu.control.alerts.alerts import found_at_home, note, undelivered
 from cloudgpu.control.alerts.channels import label_of, within
 from cloudgpu.control.session.last_run import unguarded_machines
+from cloudgpu.control.session.session import Session
 from cloudgpu.core.alerts.alerts import Finding, News
 from cloudgpu.core.model.checks import Check, Verdict, failed
 from cloudgpu.errors import CloudgpuError
-
-if TYPE_CHECKING:
-    from cloudgpu.control.session.session import Session
 
 
 def alert_checks(session: Session) -> Iterator[Check]:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from cloudgpu.control.api.capability import Capability
 
 if TYPE_CHECKING:
-    from typing import Unpack
-
     from cloudgpu.control.advice.compare_request import CompareOptions
     from cloudgpu.control.advice.estimate_request import EstimateOptions
     from cloudgpu.control.advice.recommend_request import RecommendOptions

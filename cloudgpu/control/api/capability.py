@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from pathlib import Path
 
 from cloudgpu.control.outage.opening import open_session
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from datetime import datetime
-    from pathlib import Path
-
-    from cloudgpu.control.session.base import Tell
-    from cloudgpu.control.session.session import Session
+from cloudgpu.control.session.base import Tell
+from cloudgpu.control.session.session import Session
 
 
 class OpenSession:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from types import TracebackType
+from typing import Self
 
 from cloudgpu.control.api.advice import Advice
 from cloudgpu.control.api.automation import Automation
@@ -13,13 +16,7 @@ from cloudgpu.control.api.jobs import Jobs
 from cloudgpu.control.api.machines import Machines
 from cloudgpu.control.api.money import Money
 from cloudgpu.control.session.base import silent, utc_now
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from datetime import datetime
-    from types import TracebackType
-
-    from cloudgpu.control.session.session import Session
+from cloudgpu.control.session.session import Session
 
 
 class Cloudgpu:

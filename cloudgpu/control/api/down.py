@@ -12,7 +12,7 @@ from cloudgpu.control.jobs.slurm.lines import keep_record
 from cloudgpu.control.lifecycle.lifecycle import Ended, terminate_with_resources
 from cloudgpu.core.clusters.layout import engine_of_machine
 from cloudgpu.core.clusters.members import node_number
-from cloudgpu.core.model.identity import Elsewhere
+from cloudgpu.core.model.identity import Elsewhere, QueriedAccount, Unanswered, account_text
 from cloudgpu.core.model.machine import Machine, command_name, may_go_on
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, ProviderUnavailable, StopUnproved
 from cloudgpu.ledger.log.marks import FOLLOW
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from cloudgpu.control.inventory.sync import SyncResult
     from cloudgpu.control.session.session import Session
-    from cloudgpu.core.model.identity import QueriedAccount, Unanswered
     from cloudgpu.providers.abilities import Remains
     from cloudgpu.views.documents.machines.ended import BusyMachine, DownDocument, RetainedFiles
     from cloudgpu.views.documents.machines.storage import NamedResource
@@ -150,8 +149,6 @@ def _look_first(session: Session) -> SyncResult:
 
 def _gaps(unanswered: Sequence[Unanswered], ours: Sequence[Machine] | None = None) -> list[CloudgpuError]:
     """Return a fault for each part that did not answer; accounts in which there is nothing of `ours` are none."""
-    from cloudgpu.core.model.identity import account_text
-
     concerned = {account_text(row) for row in ours or ()}
     return [
         ProviderUnavailable(

@@ -7,7 +7,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Unpack
 
 from cloudgpu.control.api.capability import Capability
 from cloudgpu.errors import CloudgpuError
@@ -15,7 +15,6 @@ from cloudgpu.errors import CloudgpuError
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import timedelta
-    from typing import IO, Unpack
 
     from cloudgpu.control.inputs.periods import Moment
     from cloudgpu.control.jobs.inputs.request import JobOptions, RunRequest

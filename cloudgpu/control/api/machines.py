@@ -7,26 +7,22 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from cloudgpu.control.api.capability import Capability
-from cloudgpu.control.inputs.launch_request import check_reason, duration, moment, parse_request
+from cloudgpu.control.inputs.launch_request import UpOptions, check_reason, duration, moment, parse_request
 from cloudgpu.control.inventory.listing import cluster, listed, machine
-from cloudgpu.core.model.machine import command_name
+from cloudgpu.core.model.machine import Machine, command_name
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.parallel import Pool
 
 if TYPE_CHECKING:
-    from typing import Unpack
-
     from cloudgpu.access.copy.copy import Copied
     from cloudgpu.access.ssh.connection import Completed
     from cloudgpu.control.access.jupyter import JupyterTunnel
     from cloudgpu.control.clusters.together import ClusterResult
-    from cloudgpu.control.inputs.launch_request import UpOptions
     from cloudgpu.control.session.session import Session
-    from cloudgpu.core.model.machine import Machine
     from cloudgpu.views.documents.machines.access import (
         AllowDocument,
         CopyDocument,
@@ -95,7 +91,7 @@ class Machines(Capability):
         """
         queues = None
         if refresh:
-            from cloudgpu.control.clusters.queues import queues_of
+            from cloudgpu.control.clusters.engine import queues_of
 
             queues = queues_of(self._session, self._session.ledger.there())
         return listed(self._session, refresh=refresh, ended=all, mine=mine, queues=queues)

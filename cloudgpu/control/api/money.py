@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from cloudgpu.control.api.capability import Capability
 
 if TYPE_CHECKING:
-    from typing import Unpack
-
     from cloudgpu.control.budgets.commands import BudgetChoices
     from cloudgpu.control.cost.report import ReportOptions
     from cloudgpu.control.inputs.periods import CostOptions, Moment

@@ -5,11 +5,10 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
-from cloudgpu.control.budgets.reserved import reserved
-from cloudgpu.control.budgets.store import budgets, counted_prices
+from cloudgpu.control.budgets.store import budgets, counted_prices, reserved
 from cloudgpu.control.inventory.sync import sync_accounts
+from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.law import check_override
 from cloudgpu.core.budgets.admission import AdmissionRequest, Billed, admission_request
 from cloudgpu.core.budgets.budget import Budget
@@ -22,10 +21,7 @@ from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import scope_of
 from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import CloudgpuError
-
-if TYPE_CHECKING:
-    from cloudgpu.control.session.session import Session
-    from cloudgpu.ledger.log.base import View
+from cloudgpu.ledger.log.base import View
 
 Decision = Callable[["View"], Sequence[Draft]]
 FRESH_FOR = timedelta(minutes=15)
@@ -54,9 +50,7 @@ def sync_before_admission(session: Session, accounts: Mapping[str, str], covers:
     if not old:
         return
     for gap in sync_accounts(session, old).unanswered:
-        session.report(
-            f"{gap.scope} did not answer, so its machines count as last recorded. {gap_text(gap.scope, gap.why)}"
-        )
+        session.report(f"Of {gap.scope} what the ledger knows counts. {gap_text(gap.scope, gap.why)}")
 
 
 def _spanned(session: Session, spanning: Sequence[Budget]) -> Iterable[str]:
@@ -119,8 +113,7 @@ def admit(
         raise NotAdmitted(ask)
     check_override(session, override)
     passed = [(one.budget.name, _too_much(one.tightest.total, one.budget.limit)) for one in refusals]
-    for name, amount in passed:
-        session.report(f"Budget {name} overridden: it may be exceeded by up to {amount.text()}.")
+    session.report("let past: " + ", ".join(f"{name} (by up to {amount.text()})" for name, amount in passed))
     return [budget_overridden(wanted, override, passed, session.clock(), platform.node())]
 
 

@@ -14,7 +14,7 @@ from cloudgpu.control.budgets.admission import sync_before_admission
 from cloudgpu.control.budgets.store import remove_budget, set_budget, standings, the_budgets
 from cloudgpu.control.inputs.periods import check_past
 from cloudgpu.control.session.accounts import provider_kinds
-from cloudgpu.control.session.session import living
+from cloudgpu.control.session.session import Session, living
 from cloudgpu.control.team.roles import payers_only
 from cloudgpu.core.budgets import parsing as words
 from cloudgpu.core.budgets.budget import Action, Budget, PaidIn, Scope
@@ -28,7 +28,6 @@ from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.views.budgets import budget_value, said_stops, status_value, stop_value
 
 if TYPE_CHECKING:
-    from cloudgpu.control.session.session import Session
     from cloudgpu.views.documents.money.budgets import (
         BudgetCheckDocument,
         BudgetJudgement,

@@ -1,35 +1,35 @@
-"""The budgets that hold: those of the ledger and those of files; set and removed, and how each stands."""
+"""The budgets that hold: those of the ledger and those of files; set and removed, and how each stands.
+
+To that they add what is kept for jobs with a deadline that have no machine now, as the ledger tells of them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from cloudgpu.config.files.paths import data_dir
+from cloudgpu.config.files.paths import Home, data_dir
 from cloudgpu.config.files.zones import zone_of
-from cloudgpu.control.budgets.reserved import reserved
 from cloudgpu.control.session.last_run import are_made
+from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.roles import payers_only
 from cloudgpu.core.budgets.admission import Billed, accounts, earliest
 from cloudgpu.core.budgets.budget import SUBJECT, Budget, budgets_of
 from cloudgpu.core.budgets.commitments import Counted, Prices
 from cloudgpu.core.budgets.exposure import Exposure
 from cloudgpu.core.budgets.status import BudgetState, status_of
+from cloudgpu.core.events import job_lines
 from cloudgpu.core.events.lab_lines import budget_removed, budget_set
-from cloudgpu.core.model.machine import volumes_there
+from cloudgpu.core.events.log import Draft
+from cloudgpu.core.jobs.deadline import is_carried, may_reserve, reservation_of
+from cloudgpu.core.jobs.job import Job, jobs_of
+from cloudgpu.core.model.machine import Budgeted, Machine, volumes_there
 from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest
-
-if TYPE_CHECKING:
-    from cloudgpu.config.files.paths import Home
-    from cloudgpu.control.session.session import Session
-    from cloudgpu.core.events.log import Draft
-    from cloudgpu.core.model.machine import Machine
-    from cloudgpu.ledger.log.base import View
+from cloudgpu.ledger.log.base import View
 
 DIRECTORY = "budgets"
 _PER = {"usd_per_hour": "hour"}  # a month, whatever else a price of something that is kept is for
@@ -220,3 +220,41 @@ def _beside(provider: str, region: str, kind: str, resource: str) -> Counted:
     found = counted_price(provider, region, kind, sort)
     why = found.source if found.upper_bound else ""
     return Counted(found.price.nanos, _PER.get(found.unit, "month"), why)
+
+
+def reserved(session: Session, view: View, wanted: Budgeted | None = None) -> list[Exposure]:
+    """Return what is kept for jobs that wait for a machine, but for the job that `wanted` is launched for."""
+    key = wanted.key if isinstance(wanted, Machine) else ""
+    return list(_reserved(session, view, key))
+
+
+def _reserved(session: Session, view: View, key: str) -> Iterator[Exposure]:
+    if not _may_be_any(view):
+        return
+    for job in jobs_of(session.ledger.events(job_lines.SUBJECT)).values():
+        if may_reserve(job) and not key.startswith(f"{job.id}-") and not is_carried(_machines(view, job)):
+            found = reservation_of(job, session.clock())
+            if found is not None:
+                yield found
+
+
+def _may_be_any(view: View) -> bool:
+    """Say whether a job with a deadline may not be over; most admissions read no more of jobs than this."""
+    wanted, over = set[str](), set[str]()
+    for line in view.said(("job_requested", "job_ended", "job_closed")):
+        if line.kind != "job_requested":
+            over.add(line.body["job"])
+        elif line.body["spec"].get("deadline") is not None:
+            wanted.add(line.body["job"])
+    return bool(wanted - over)
+
+
+def _machines(view: View, job: Job) -> list[Machine]:
+    """Return the machine of a job's open attempt, or what its launch may have made; empty for none."""
+    attempt = job.attempt
+    if attempt is None:
+        return []
+    if attempt.machine is None:
+        return [] if attempt.key is None else view.launched(attempt.key)
+    machine = view.machine(attempt.machine)
+    return [] if machine is None else [machine]

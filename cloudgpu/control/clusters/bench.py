@@ -12,7 +12,7 @@ from cloudgpu.control.access.reach import reached
 from cloudgpu.core.clusters.layout import engine_files, rank
 from cloudgpu.core.clusters.members import members
 from cloudgpu.core.clusters.worth import USED_OF_NETWORK
-from cloudgpu.core.model.machine import is_owned
+from cloudgpu.core.model.machine import Machine, is_owned
 from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.errors import InvalidRequest
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from cloudgpu.access.ssh.network_speed import Measured
     from cloudgpu.control.session.session import Session
-    from cloudgpu.core.model.machine import Machine
     from cloudgpu.views.documents.machines.access import NetworkBenchDocument
 
 MAX_GBIT = 10_000

@@ -1,4 +1,4 @@
-"""Sets the engine up on the nodes of a cluster, says how it is, and takes it away again.
+"""Sets the engine up on the nodes of a cluster, says how it is and what its queue has, and takes it away again.
 
 A cluster of one machine is its queue. Nothing is changed before all nodes were looked at and compared.
 """
@@ -8,26 +8,28 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from cloudgpu.access.slurm.node import EVERY, EngineNode
 from cloudgpu.control.access.reach import open_connection
+from cloudgpu.control.session.session import Session
 from cloudgpu.core.clusters.conf import Node, files_of, listens_narrowly, plan_digest
 from cloudgpu.core.clusters.fit import INSTALL, check_fit, check_people, others_of
-from cloudgpu.core.clusters.layout import cluster_id, in_order, rank
+from cloudgpu.core.clusters.layout import cluster_id, engine_of_machine, in_order, rank
+from cloudgpu.core.clusters.members import clusters
 from cloudgpu.core.clusters.state import EngineState, missing_nodes, to_resume
-from cloudgpu.core.model.machine import HERE
+from cloudgpu.core.model.machine import HERE, Machine
 from cloudgpu.errors import CloudgpuError, InvalidRequest, Unreachable
 from cloudgpu.parallel import Pool
 
 if TYPE_CHECKING:
-    from cloudgpu.control.session.session import Session
+    from cloudgpu.access.ssh.connection import Connection
     from cloudgpu.core.clusters.nodes import NodeFacts
     from cloudgpu.core.model.facts import ClusterNode
-    from cloudgpu.core.model.machine import Machine
+
 
 READY_WITHIN = timedelta(minutes=2)  # from the start of the daemons until sinfo says so for all nodes
 INSTALLED_WITHIN = timedelta(minutes=15)  # from the first look: a first boot brings drivers and environments, too
@@ -258,5 +260,38 @@ def _called(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
 
 
-if TYPE_CHECKING:
-    from cloudgpu.access.ssh.connection import Connection
+def queues_of(session: Session, machines: Sequence[Machine]) -> Mapping[str, str]:
+    """Return what the queue of each cluster has that runs, in words, by the cluster's id.
+
+    One that does not answer is said to, with why: it keeps no other one from being asked. Machines of their own, and
+    clusters without an engine, are not asked.
+    """
+    asked = [nodes for nodes in clusters(machines) if engine_of_machine(nodes[0]) == "slurm" and _runs(nodes)]
+    if not asked:
+        return {}
+
+    def ask(nodes: Sequence[Machine]) -> str:
+        with session.for_thread() as own:
+            return _queue(own, nodes)
+
+    with Pool(min(AT_ONCE, len(asked)), "queues") as pool:
+        return {cluster_id(nodes[0]): said for nodes, said in zip(asked, pool.map(ask, asked), strict=True)}
+
+
+def _runs(nodes: Sequence[Machine]) -> bool:
+    return nodes[0].gang is not None and nodes[0].terminated_at is None and nodes[0].state == "running"
+
+
+def _queue(session: Session, nodes: Sequence[Machine]) -> str:
+    try:
+        return queue_text(engine_of(session, nodes))
+    except CloudgpuError as error:
+        return f"its queue did not answer ({error.message.rstrip('.')})"
+
+
+def queue_text(state: EngineState) -> str:
+    """Return what a queue has: how many jobs run and wait, and how many nodes can run some."""
+    if not state.alive:
+        return f"its queue did not answer ({state.why.rstrip('.')})"
+    jobs = f"{state.running} job{'s' * (state.running != 1)} running, {state.waiting} waiting"
+    return f"{jobs}; {state.usable} of {len(state.nodes)} nodes can run jobs"

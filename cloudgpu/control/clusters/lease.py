@@ -6,22 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING
 
 from cloudgpu.control.budgets.admission import sync_before_admission
 from cloudgpu.control.budgets.credit import check_credit_of_hold, credit_of
 from cloudgpu.control.clusters.together import ClusterResult, each, faults_in, gravest, rows_now
 from cloudgpu.control.lifecycle import lease as single
 from cloudgpu.control.lifecycle.lifecycle import lock_machine
+from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.law import authorization_of, check_may, check_override
 from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.model.machine import Machine, command_name
 from cloudgpu.core.values.money import ZERO, Money
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.underway import changing
-
-if TYPE_CHECKING:
-    from cloudgpu.control.session.session import Session
 
 
 @dataclass(frozen=True, slots=True)

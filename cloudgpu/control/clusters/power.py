@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 from cloudgpu.control.clusters.together import (
     Act,
@@ -17,12 +16,10 @@ from cloudgpu.control.clusters.together import (
 )
 from cloudgpu.control.inventory.local_files import clean_up_local_files
 from cloudgpu.control.lifecycle.lifecycle import Ended, end_locked, lock_machine, stop_locked
+from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.law import authorization_of, check_may
 from cloudgpu.core.model.machine import Machine, command_name, has_retained_resources
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest
-
-if TYPE_CHECKING:
-    from cloudgpu.control.session.session import Session
 
 
 def check_stop_all(machines: Sequence[Machine]) -> None:

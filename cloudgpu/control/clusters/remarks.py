@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
 from cloudgpu import catalog
 from cloudgpu.catalog.read import network_of, taken_in_a_month
 from cloudgpu.core.clusters.worth import GangLoss, gang_sentence, loss_an_hour, plan_remark, spot_losses
-from cloudgpu.core.model.machine import is_owned
-from cloudgpu.core.model.offers import Market, Note, NoteKind
-
-if TYPE_CHECKING:
-    from cloudgpu.core.model.machine import Machine
-    from cloudgpu.core.model.offers import Accelerator, Available
+from cloudgpu.core.model.machine import Machine, is_owned
+from cloudgpu.core.model.offers import Accelerator, Available, Market, Note, NoteKind
 
 ONLY_PASSES_END_ALL = (
     "a cluster ends at its lease or when idle only while cloudgpu reap or watch runs; without that, it keeps running "

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 from cloudgpu.control.access.reach import wait_until_ready
 from cloudgpu.control.clusters.engine import set_up
@@ -12,14 +11,12 @@ from cloudgpu.control.clusters.power import check_stop_all, stopping
 from cloudgpu.control.clusters.together import ClusterResult, each, faults_in, gravest, rows_now, workers_first
 from cloudgpu.control.lifecycle.lifecycle import lock_machine
 from cloudgpu.control.lifecycle.start import AWAKE, admit_start, check_start, may_start, start_held, to_start
+from cloudgpu.control.session.session import Session
 from cloudgpu.core.clusters.layout import engine_of_machine
+from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.model.machine import Machine, and_billed, command_name
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, NoCapacity
 from cloudgpu.underway import changing
-
-if TYPE_CHECKING:
-    from cloudgpu.control.session.session import Session
-    from cloudgpu.core.launch.plan import Lease
 
 _WHY = "another node of its cluster did not start"
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from cloudgpu.control.outage.outage import going_on, unrecorded, without_ledger
+from cloudgpu.control.session.session import Session
 from cloudgpu.core.clusters.members import node_number
 from cloudgpu.core.model.machine import Machine, command_name, may_go_on
 from cloudgpu.errors import CloudgpuError, StopUnproved
 from cloudgpu.ledger.log.storage_errors import LedgerAway
 from cloudgpu.parallel import Pool
-
-if TYPE_CHECKING:
-    from cloudgpu.control.session.session import Session
 
 T = TypeVar("T")
 Act = Callable[["Session", Machine], T]

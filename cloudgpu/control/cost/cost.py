@@ -6,18 +6,26 @@ Beside the amounts it says credits, sustained use discounts, and how long each b
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from cloudgpu.catalog.read import gpu_of, speeds
 from cloudgpu.control.advice.desktop_choice import desktop_named
 from cloudgpu.control.cost.job_cost import all_jobs, with_tariffs
-from cloudgpu.control.inputs.periods import parse_cost
+from cloudgpu.control.inputs.periods import CostRequest, parse_cost
 from cloudgpu.control.session.last_run import last_pass
 from cloudgpu.core.advice.compare import busy, clouds_of
 from cloudgpu.core.billing.charge_notes import gaps_within
 from cloudgpu.core.billing.charges import money
-from cloudgpu.core.billing.cost_groups import By, CostQuery, billed_within, of_owner, time_owned_within
+from cloudgpu.core.billing.cost_groups import (
+    By,
+    CostQuery,
+    CostTotals,
+    Ended,
+    billed_within,
+    of_owner,
+    time_owned_within,
+)
 from cloudgpu.core.billing.cost_groups import costs as grouped
 from cloudgpu.core.billing.forecast import Horizon, burn, remaining, running
 from cloudgpu.core.catalog.gpus import Work
@@ -43,12 +51,9 @@ from cloudgpu.views.cost import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-    from datetime import datetime
 
-    from cloudgpu.control.inputs.periods import CostRequest
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.advice.desktop import Desktop
-    from cloudgpu.core.billing.cost_groups import CostTotals, Ended
     from cloudgpu.core.billing.discounts import AfterCredits
     from cloudgpu.core.values.currency import Currency
     from cloudgpu.ledger.log.base import View

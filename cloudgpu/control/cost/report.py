@@ -8,13 +8,13 @@ from __future__ import annotations
 import gc
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Unpack, cast
 
 from cloudgpu.config.settings import CLOUDS
 from cloudgpu.control.activity.utilization import utilization_of
 from cloudgpu.control.advice.compare import Read as Known
 from cloudgpu.control.advice.compare import compared
-from cloudgpu.control.advice.compare_request import parse_compare
+from cloudgpu.control.advice.compare_request import CompareOptions, CompareRequest, parse_compare
 from cloudgpu.control.cost.cost import budgets_left, to_come
 from cloudgpu.control.cost.job_cost import all_jobs, with_tariffs
 from cloudgpu.control.cost.report_files import KIND
@@ -22,10 +22,10 @@ from cloudgpu.control.inputs.periods import PeriodOptions, parse_month
 from cloudgpu.control.inventory.listing import age_of_view
 from cloudgpu.control.session.last_run import last_pass
 from cloudgpu.core.billing.charge_notes import gaps_within
-from cloudgpu.core.billing.charges import to_us
-from cloudgpu.core.billing.cost_groups import By, CostQuery, CostTotals, with_whole_names
+from cloudgpu.core.billing.charges import CostTimeline, to_us
+from cloudgpu.core.billing.cost_groups import By, CostQuery, Costs, CostTotals, Ended, with_whole_names
 from cloudgpu.core.billing.cost_groups import costs as grouped
-from cloudgpu.core.billing.daily import daily_of, timed_usages
+from cloudgpu.core.billing.daily import TimedUsage, daily_of, timed_usages
 from cloudgpu.core.jobs.shares import assigned
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import Resource
@@ -43,14 +43,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
     from pathlib import Path
-    from typing import Unpack
 
-    from cloudgpu.control.advice.compare_request import CompareOptions, CompareRequest
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.activity.utilization import Hour
-    from cloudgpu.core.billing.charges import CostTimeline
-    from cloudgpu.core.billing.cost_groups import Costs, Ended
-    from cloudgpu.core.billing.daily import TimedUsage
     from cloudgpu.core.events.log import Said
     from cloudgpu.views.documents.money.report import PriceAges, ReportBasis, ReportDocument, ReportJob
 

@@ -1,6 +1,7 @@
 """Reads what a launch request asks for, and checks it word by word before a provider is asked anything.
 
-The request is typed or passed by a program: the words of `up`, durations, moments.
+The request is typed or passed by a program: the words of `up`, durations, moments. Of several
+machines: how many nodes, which engine, what a lost node does.
 """
 
 from __future__ import annotations
@@ -8,24 +9,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import TYPE_CHECKING, TypedDict
+from typing import TypedDict, Unpack, cast, get_args
 
 from cloudgpu.config.files.text import shown
 from cloudgpu.config.settings import LONGEST
-from cloudgpu.control.inputs.cluster import ClusterRequest, check_cluster, cluster_request
 from cloudgpu.control.inputs.setup import setup_of
 from cloudgpu.control.inputs.trust import check_exposure, parse_trust
+from cloudgpu.core.model.cluster import MAX_NODES, node_key, node_name
+from cloudgpu.core.model.facts import ClusterNode, Engine, OnNodeLoss
 from cloudgpu.core.model.launch import Setup
 from cloudgpu.core.model.offers import Requirements, Trust
-from cloudgpu.core.values.naming import NAME, NAME_RULE, tag_value
+from cloudgpu.core.values.naming import NAME, NAME_RULE, tag_value, unknown_word
 from cloudgpu.core.values.times import from_iso, parse_duration
 from cloudgpu.core.values.typed import check_keywords, parse_gpu, parse_price
 from cloudgpu.errors import InvalidRequest
 
-if TYPE_CHECKING:
-    from typing import Unpack
-
 _DEFAULT = Setup()
+FURTHEST = timedelta(days=3660)  # as the longest duration
+_LONGEST_KEY = 63
+_LARGER = "AWS ParallelCluster, Google's cluster-toolkit, Azure CycleCloud, Kueue and SkyPilot"
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +129,6 @@ def check_line(option: str, text: str | None) -> None:
         value=shown(text),
         next=f"Write it in plain text, or leave {option} out.",
     )
-
-
-FURTHEST = timedelta(days=3660)  # as the longest duration
 
 
 class UpOptions(TypedDict, total=False):
@@ -259,3 +258,77 @@ def _moment(asked: datetime | timedelta | str, field: str, now: datetime) -> dat
             value=str(asked),
             next="Write it like 2h, or like 2026-11-20T19:00+01:00.",
         ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterRequest:
+    """So many machines under one name. `engine` None: as the template says, and Slurm where it says nothing."""
+
+    nodes: int
+    engine: Engine | None = None
+    on_node_loss: OnNodeLoss = "wait"
+
+    def node(self, usual: Engine | None) -> ClusterNode | None:
+        """Return what the request of a launch says of it; None for one machine without an engine.
+
+        `usual` is the engine of the template, None where that says nothing.
+        """
+        engine = self.engine or usual or ("slurm" if self.nodes > 1 else "none")
+        if self.nodes == 1 and engine == "none":
+            return None
+        return ClusterNode("", "", 0, self.nodes, engine, self.on_node_loss)
+
+
+def cluster_request(nodes: int | str | None, engine: str | None, on_node_loss: str | None) -> ClusterRequest | None:
+    """Return what was asked for; None for nothing. Raises InvalidRequest for a word that cannot be read."""
+    if nodes is None and engine is None and on_node_loss is None:
+        return None
+    return ClusterRequest(
+        1 if nodes is None else _nodes(nodes),
+        None if engine is None else cast("Engine", _word("--engine", engine, get_args(Engine))),
+        "wait"
+        if on_node_loss is None
+        else cast("OnNodeLoss", _word("--on-node-loss", on_node_loss, get_args(OnNodeLoss))),
+    )
+
+
+def _nodes(nodes: int | str) -> int:
+    text = str(nodes).strip()
+    number = int(text) if text.isascii() and text.isdigit() and len(text) < len("1000000") else 0
+    if 1 <= number <= MAX_NODES:
+        return number
+    more = text.isascii() and text.isdigit() and text.strip("0")
+    raise InvalidRequest(
+        f"{nodes} nodes are more than cloudgpu launches under one name, which is {MAX_NODES}."
+        if more
+        else f"{str(nodes)!r} is not a number of nodes, a whole number from 1 to {MAX_NODES}.",
+        field="--nodes",
+        value=str(nodes),
+        next=f"For larger clusters there are {_LARGER}." if more else "For example --nodes 4",
+    )
+
+
+def _word(option: str, word: str, known: tuple[str, ...]) -> str:
+    if word in known:
+        return word
+    raise unknown_word(f"{option} {word!r} is not known", word, known, field=option)
+
+
+def check_cluster(cluster: ClusterRequest, name: str | None, key: str | None, setup: Setup) -> None:
+    """Raise InvalidRequest for what several machines cannot share, and for names that leave no room for a number."""
+    if cluster.nodes == 1:
+        return
+    last = cluster.nodes - 1
+    if name is not None and NAME.fullmatch(name) and not NAME.fullmatch(node_name(name, last)):
+        says = f"{name!r} is too long for a cluster: its last machine would be called {node_name(name, last)}."
+        raise InvalidRequest(says, field="--name", value=name, next="Choose one of up to 37 characters.")
+    if key is not None and len(node_key(key, last)) > _LONGEST_KEY:
+        says = f"{key!r} is too long for the key of a cluster."
+        raise InvalidRequest(says, field="--key", value=key, next="Choose one of up to 59 characters.")
+    if setup.volume is not None:
+        raise InvalidRequest(
+            f"--volume {setup.volume.name} cannot be attached to {cluster.nodes} machines: a volume belongs to one.",
+            field="--volume",
+            value=setup.volume.name,
+            next="Leave it out, and copy the data to every node, or read it from a bucket.",
+        )

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta, tzinfo
 from decimal import Decimal
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from cloudgpu.config.files.zones import zone_of
 from cloudgpu.core.alerts.findings import month_before
@@ -21,8 +21,6 @@ from cloudgpu.core.values.typed import check_keywords, member
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from typing import Unpack
-
     from cloudgpu.config.settings import Settings
     from cloudgpu.core.values.currency import Currency
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from cloudgpu.config.files.text import shown
 from cloudgpu.core.model.launch import Network, Setup, Volume
@@ -12,9 +13,6 @@ from cloudgpu.core.values.network import WIDEST, parse_cidr, parse_jump
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.abilities import HasVolumes, Reachable, Resolves
 from cloudgpu.providers.base import Provider
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 MAX_GB = 65_536  # the largest disk that any cloud in the catalogue sells (64 TiB)
 ANYWHERE = "0.0.0.0/0"

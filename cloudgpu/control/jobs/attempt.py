@@ -2,46 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
-from datetime import timedelta
-from typing import TYPE_CHECKING
+from datetime import datetime, timedelta
 
-from cloudgpu.access.jobs.remote import RemoteSpec
+from cloudgpu.access.jobs.remote import RemoteJob, RemoteSpec, Restored
 from cloudgpu.access.jobs.snapshot import load
 from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.inventory.settle import settle, settle_to_end
 from cloudgpu.control.inventory.stop_proof import PROVED_WITHIN
 from cloudgpu.control.jobs.buckets.data import transfers
 from cloudgpu.control.jobs.buckets.results import job_bucket, restored_from
-from cloudgpu.control.jobs.deadline.options import launch_options_of
 from cloudgpu.control.jobs.slurm.gang import launched_as, nodes_of, terminate_gang
 from cloudgpu.control.jobs.slurm.place import submission
 from cloudgpu.control.jobs.store import directory_of, snapshots
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import Prepared, prepare
+from cloudgpu.control.session.session import Session
 from cloudgpu.control.spot.history import better_place
-from cloudgpu.core.events.job_lines import job_placed
-from cloudgpu.core.jobs.remote_state import Phase
-from cloudgpu.core.jobs.steps import MOVED
+from cloudgpu.core.events.job_lines import Market, job_placed
+from cloudgpu.core.events.log import Draft
+from cloudgpu.core.jobs.deadline import launch_options_of
+from cloudgpu.core.jobs.job import Attempt, Job
+from cloudgpu.core.jobs.remote_state import Phase, RemoteState
+from cloudgpu.core.jobs.snapshot import Snapshot
+from cloudgpu.core.jobs.steps import MOVED, Step
 from cloudgpu.core.jobs.stored import VOLUME, folder, volume_of
 from cloudgpu.core.jobs.transfers import Transfers
 from cloudgpu.core.model.buckets import bucket_address
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.naming import lock_name
 from cloudgpu.errors import InvalidRequest, NoCapacity
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from datetime import datetime
-
-    from cloudgpu.access.jobs.remote import RemoteJob, Restored
-    from cloudgpu.control.session.session import Session
-    from cloudgpu.core.events.job_lines import Market
-    from cloudgpu.core.events.log import Draft
-    from cloudgpu.core.jobs.job import Attempt, Job
-    from cloudgpu.core.jobs.remote_state import RemoteState
-    from cloudgpu.core.jobs.snapshot import Snapshot
-    from cloudgpu.core.jobs.steps import Step
-    from cloudgpu.core.model.machine import Machine
 
 WITHIN = timedelta(seconds=30)  # for a command to end whose job continues elsewhere, before its machine ends under it
 _LIVES = (Phase.CLAIMED, Phase.SETUP, Phase.RUNNING, Phase.ORPHANED)

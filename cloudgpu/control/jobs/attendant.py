@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from shlex import quote
-from typing import TYPE_CHECKING
+from types import TracebackType
+from typing import Self
 
+from cloudgpu.access.jobs.remote import RemoteJob
+from cloudgpu.access.ssh.connection import Connection
 from cloudgpu.control.access.reach import open_connection
 from cloudgpu.control.cost.job_cost import all_jobs, job_spent
 from cloudgpu.control.inventory.sync import refresh
@@ -18,28 +23,17 @@ from cloudgpu.control.jobs.deadline.choice import choice_of, noting_work
 from cloudgpu.control.jobs.slurm.gang import refresh_nodes, silent_node
 from cloudgpu.control.jobs.slurm.lines import in_slurm, read_record, recorded
 from cloudgpu.control.jobs.store import append, directory_of
+from cloudgpu.control.session.session import Session
 from cloudgpu.core.clusters.layout import engine_files
 from cloudgpu.core.events import job_lines as lines
-from cloudgpu.core.jobs.deadline import stored_work
+from cloudgpu.core.events.log import Draft
+from cloudgpu.core.jobs.deadline import Choice, stored_work
 from cloudgpu.core.jobs.job import Job, State
+from cloudgpu.core.jobs.remote_state import RemoteState
+from cloudgpu.core.jobs.stored import StoredResults
+from cloudgpu.core.model.machine import Machine
+from cloudgpu.core.values.money import Money
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable, ProviderUnavailable
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from contextlib import AbstractContextManager
-    from types import TracebackType
-    from typing import Self
-
-    from cloudgpu.access.jobs.remote import RemoteJob
-    from cloudgpu.access.ssh.connection import Connection
-    from cloudgpu.control.session.session import Session
-    from cloudgpu.core.events.log import Draft
-    from cloudgpu.core.jobs.deadline import Choice
-    from cloudgpu.core.jobs.remote_state import RemoteState
-    from cloudgpu.core.jobs.stored import StoredResults
-    from cloudgpu.core.model.machine import Machine
-    from cloudgpu.core.values.money import Money
-
 
 NODES_EVERY = timedelta(seconds=30)  # between two questions about the other nodes of a gang
 DOUBT_FOR = timedelta(minutes=3)  # that a node which does not answer is held for lost, if it is
@@ -132,8 +126,6 @@ class JobObserver:
 
     def at(self, job: Job, machine: Machine) -> RemoteJob:
         """Return the open attempt on its machine, over a connection that stands. Raises Unreachable."""
-        from cloudgpu.access.jobs.remote import RemoteJob
-
         if self.connection is None or self.connected_to != machine.id or not self.connection.is_open:
             self.close()
             self.connection, self.connected_to = open_connection(self.session, machine), machine.id

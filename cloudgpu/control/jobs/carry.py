@@ -6,10 +6,10 @@ that was done and not recorded, because its process was killed in between, is re
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
 
 from cloudgpu.access.computer import hostname
 from cloudgpu.control.jobs import elsewhere
@@ -33,12 +33,14 @@ from cloudgpu.control.jobs.slurm.gang import is_living, machine_assigned_events,
 from cloudgpu.control.jobs.store import directory_of, restore_missing_events, the_job
 from cloudgpu.control.lifecycle.lease import set_hold
 from cloudgpu.control.session.guarding import NO_SAFEGUARD
-from cloudgpu.control.spot.interruptions import note_interruption
+from cloudgpu.control.spot.history import note_interruption
 from cloudgpu.core.events import job_lines as lines
+from cloudgpu.core.events.log import Draft
 from cloudgpu.core.jobs.carried import LATER, SOON, ReconcileResult, waiting_text
-from cloudgpu.core.jobs.job import Job, State
-from cloudgpu.core.jobs.remote_state import Phase
+from cloudgpu.core.jobs.job import Attempt, Job, State
+from cloudgpu.core.jobs.remote_state import Phase, RemoteState
 from cloudgpu.core.jobs.steps import Do, Seen, Step, gives_up, next_step, no_machine
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import (
     BudgetRefused,
@@ -50,14 +52,6 @@ from cloudgpu.errors import (
     QuotaExceeded,
     Unreachable,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from cloudgpu.core.events.log import Draft
-    from cloudgpu.core.jobs.job import Attempt
-    from cloudgpu.core.jobs.remote_state import RemoteState
-    from cloudgpu.core.model.machine import Machine
 
 PROGRESS_EVERY = timedelta(minutes=10)  # how often progress is a line of the ledger
 GRACE_S, SLURM_GRACE_S = 10.0, 120.0  # that a command has to end, and that Slurm has to end a job
@@ -424,7 +418,8 @@ class JobReconciler(JobObserver):
         return None
 
     def _close(self, job: Job, step: Step) -> ReconcileResult | None:
-        machine, own, remote = self._machine(job), job.spec["machine"] is None, None
+        machine, own = self._machine(job), job.spec["machine"] is None
+        remote = None
         for one in self._own_machines(job):
             if one.terminated_at is not None and one.id not in self.cleared:  # its disk, or its timer, may be there
                 self._terminate_gang(job, one)

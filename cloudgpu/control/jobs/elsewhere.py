@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
 
+from cloudgpu.access.jobs.remote import RemoteJob
 from cloudgpu.control.jobs.buckets.results import (
     RENEWED_S,
     clear,
@@ -17,21 +18,16 @@ from cloudgpu.control.jobs.buckets.results import (
 )
 from cloudgpu.control.jobs.results import fetch_output, sync
 from cloudgpu.control.jobs.store import directory_of, last_sync, log_file, note_sync
+from cloudgpu.control.session.session import Session
 from cloudgpu.core.events import job_lines as lines
+from cloudgpu.core.events.log import Draft
 from cloudgpu.core.jobs import stored as lists
 from cloudgpu.core.jobs.deadline import END_S
+from cloudgpu.core.jobs.job import Job
+from cloudgpu.core.jobs.remote_state import RemoteState
+from cloudgpu.core.jobs.stored import StoredResults
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, Unreachable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from cloudgpu.access.jobs.remote import RemoteJob
-    from cloudgpu.control.session.session import Session
-    from cloudgpu.core.events.log import Draft
-    from cloudgpu.core.jobs.job import Job
-    from cloudgpu.core.jobs.remote_state import RemoteState
-    from cloudgpu.core.jobs.stored import StoredResults
-    from cloudgpu.core.model.machine import Machine
 
 NOTICED_EVERY_S = 20.0  # between two copies from a machine that is about to be taken
 NOWHERE = ""  # the host of results that are on no computer

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 from cloudgpu.access.computer import hostname
+from cloudgpu.access.jobs.remote import RemoteJob
 from cloudgpu.access.jobs.snapshot import remove
 from cloudgpu.control.cost.job_cost import all_jobs
 from cloudgpu.control.jobs.elsewhere import left_elsewhere, remote_results_fetched, stores_remotely
 from cloudgpu.control.jobs.results import copied, deliver, sync
 from cloudgpu.control.jobs.slurm.gang import start_gang, stop_gang, terminate_gang
 from cloudgpu.control.jobs.store import directory_of, forget_copies, snapshots
+from cloudgpu.control.session.session import Session
 from cloudgpu.core.events import job_lines as lines
-from cloudgpu.core.model.machine import command_name, is_owned
+from cloudgpu.core.events.log import Draft
+from cloudgpu.core.jobs.job import Job
+from cloudgpu.core.model.machine import Machine, command_name, is_owned
 from cloudgpu.errors import CloudgpuError, InvalidRequest, Unreachable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from cloudgpu.access.jobs.remote import RemoteJob
-    from cloudgpu.control.session.session import Session
-    from cloudgpu.core.events.log import Draft
-    from cloudgpu.core.jobs.job import Job
-    from cloudgpu.core.model.machine import Machine
 
 DAY_S = 86_400.0  # a snapshot that is younger may be of a job that is not in the ledger yet
 

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import select
 import threading
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import IO, TYPE_CHECKING, Any, Self, cast
+from types import TracebackType
+from typing import IO, Any, Self, cast
 
+from cloudgpu.access.jobs.remote import RemoteJob
 from cloudgpu.control.jobs.carry import JobReconciler
 from cloudgpu.control.jobs.store import directory_of, log_file
-from cloudgpu.core.jobs.job import State
+from cloudgpu.control.session.session import Session
+from cloudgpu.core.jobs.carried import ReconcileResult
+from cloudgpu.core.jobs.job import Attempt, Job, State
 from cloudgpu.core.jobs.remote_state import Phase
 from cloudgpu.errors import CloudgpuError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from types import TracebackType
-
-    from cloudgpu.access.jobs.remote import RemoteJob
-    from cloudgpu.control.session.session import Session
-    from cloudgpu.core.jobs.carried import ReconcileResult
-    from cloudgpu.core.jobs.job import Attempt, Job
 
 _BEFORE = (State.PENDING, State.STARTING, State.QUEUED)
 MAX_PAUSE_S = 5.0

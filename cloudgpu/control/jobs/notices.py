@@ -6,11 +6,13 @@ import os
 import shutil
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 
 from cloudgpu.config.alerts.alerts import DESKTOP
 from cloudgpu.control.alerts.alerts import note_one
 from cloudgpu.control.cost.job_cost import job_spent
+from cloudgpu.control.session.session import Session
 from cloudgpu.core.jobs.alerts import (
     ended_finding,
     machine_finding,
@@ -20,15 +22,8 @@ from cloudgpu.core.jobs.alerts import (
     stalled_since,
     waits_key,
 )
-from cloudgpu.core.jobs.job import State
+from cloudgpu.core.jobs.job import Job, State
 from cloudgpu.core.jobs.steps import waits_until
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from datetime import datetime
-
-    from cloudgpu.control.session.session import Session
-    from cloudgpu.core.jobs.job import Job
 
 WAIT_S = 5.0  # for the program that shows a notice; a desktop that hangs keeps no job waiting
 LONGEST = 500  # characters of a notice

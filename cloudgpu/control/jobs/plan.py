@@ -7,49 +7,39 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from cloudgpu.access.computer import hostname
 from cloudgpu.access.jobs.snapshot import take
 from cloudgpu.control.cost.job_cost import all_jobs
-from cloudgpu.control.inputs.launch_request import parse_request
+from cloudgpu.control.inputs.launch_request import UpOptions, parse_request
 from cloudgpu.control.inputs.trust import check_exposure_on
 from cloudgpu.control.jobs.buckets.data import BucketData, bucket_data, settings_of, traffic_text
 from cloudgpu.control.jobs.deadline.plan import PlannedDeadline, plan_deadline
 from cloudgpu.control.jobs.elsewhere import check_there
 from cloudgpu.control.jobs.inputs.env_file import secret_values
-from cloudgpu.control.jobs.inputs.request import shown_to_its_owner
+from cloudgpu.control.jobs.inputs.request import RunRequest, shown_to_its_owner
 from cloudgpu.control.jobs.slurm.place import slurm_of, slurm_of_gang
 from cloudgpu.control.jobs.store import PREFIX, append, check_free, directory_of, measured_of, snapshots, the_job
 from cloudgpu.control.launch.budget_preview import look_for_budgets
 from cloudgpu.control.launch.plan import Prepared, prepare
 from cloudgpu.control.pricing.attached_costs import egress_rate
-from cloudgpu.core.events.job_lines import job_requested
-from cloudgpu.core.jobs.job import living_named
+from cloudgpu.control.session.session import Session
+from cloudgpu.core.events.job_lines import JobSpec, SlurmRecord, job_requested
+from cloudgpu.core.jobs.job import Job, living_named
 from cloudgpu.core.jobs.notice import Fit, fit_of
+from cloudgpu.core.jobs.snapshot import Snapshot
 from cloudgpu.core.jobs.stored import VOLUME, bucket_of
 from cloudgpu.core.launch.traffic import JobTraffic, job_traffic
-from cloudgpu.core.model.machine import is_owned
-from cloudgpu.core.model.offers import DEFAULT_TRUST, Market, TrafficPrices
+from cloudgpu.core.model.machine import Machine, is_owned
+from cloudgpu.core.model.offers import DEFAULT_TRUST, Available, Market, TrafficPrices
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.buckets import open_results_bucket
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from cloudgpu.control.inputs.launch_request import UpOptions
-    from cloudgpu.control.jobs.inputs.request import RunRequest
-    from cloudgpu.control.session.session import Session
-    from cloudgpu.core.events.job_lines import JobSpec, SlurmRecord
-    from cloudgpu.core.jobs.job import Job
-    from cloudgpu.core.jobs.snapshot import Snapshot
-    from cloudgpu.core.model.machine import Machine
-    from cloudgpu.core.model.offers import Available
 
 LOCK = "jobs"  # under which a job's name is taken
 POLICY = "job"  # of a machine that is launched for a job, where the request names none
@@ -118,15 +108,15 @@ def plan_run(session: Session, request: RunRequest, environ: Mapping[str, str]) 
         spec["deadline"] = deadline.record()
     if slurm is not None:
         spec["slurm"] = slurm
-    if prepared is not None and prepared.nodes > 1:
-        spec["gang"] = prepared.nodes
+    if prepared is not None and prepared.plan.nodes > 1:
+        spec["gang"] = prepared.plan.nodes
     secret_values(spec, environ)
     _check_cost(request, prepared, None if slurm is not None else machine)
     place = _place(prepared, machine)
     data = bucket_data(session, request.data, spec["launch"], place)
     traffic = _results_traffic(session, spec, place)
     fit, most = _fit(session, request, prepared), _money(spec["dearest"])
-    nodes = 1 if prepared is None else prepared.nodes
+    nodes = 1 if prepared is None else prepared.plan.nodes
     received = nodes * (snapshot.total_bytes + sum(one.bytes for one in data))
     costs = job_traffic(*_prices_there(prepared, machine, request), received, _last_results(session, request))
     return PlannedRun(request, spec, snapshot, prepared, machine, most, data, traffic, fit, deadline, costs)
@@ -307,7 +297,7 @@ def _check_cost(request: RunRequest, prepared: Prepared | None, machine: Machine
     """Raise InvalidRequest where the first hour of the machine, or of all of them, costs more than --max-cost."""
     price = None
     if prepared is not None:
-        price = Money(prepared.plan.dearest.nanos * prepared.nodes)
+        price = Money(prepared.plan.dearest.nanos * prepared.plan.nodes)
     elif machine is not None and machine.price is not None and not is_owned(machine.provider):
         price = Money(machine.price.nanos_per_hour)
     if price is None or request.max_cost is None or request.max_cost.nanos >= price.nanos:
@@ -321,7 +311,7 @@ def _check_cost(request: RunRequest, prepared: Prepared | None, machine: Machine
 
 
 def _whose(prepared: Prepared | None) -> str:
-    nodes = 1 if prepared is None else prepared.nodes
+    nodes = 1 if prepared is None else prepared.plan.nodes
     return "the machine" if nodes == 1 else f"{nodes} machines"
 
 

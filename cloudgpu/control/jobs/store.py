@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from cloudgpu.access.files import write_whole
 from cloudgpu.access.jobs.journal import note, noted
 from cloudgpu.control.cost.job_cost import all_jobs
+from cloudgpu.control.session.session import Session
 from cloudgpu.core.events.job_lines import SUBJECT
+from cloudgpu.core.events.log import Draft
+from cloudgpu.core.jobs.job import Job
 from cloudgpu.core.jobs.notice import Measured
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from pathlib import Path
-
-    from cloudgpu.control.session.session import Session
-    from cloudgpu.core.events.log import Draft
-    from cloudgpu.core.jobs.job import Job
-    from cloudgpu.core.model.machine import Machine
 
 PREFIX = "job-"  # of the id of every job
 

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from datetime import timedelta
-from typing import TYPE_CHECKING
+from datetime import datetime, timedelta
 
 from cloudgpu.control.cost.job_cost import all_jobs
 from cloudgpu.control.jobs.carry import JobReconciler
 from cloudgpu.control.jobs.store import restore_unknown_jobs
-from cloudgpu.control.spot.interruptions import note_interruptions
+from cloudgpu.control.session.session import Session
+from cloudgpu.control.spot.history import note_interruptions
 from cloudgpu.core.jobs.carried import LATER, ReconcileResult, sentences
+from cloudgpu.core.jobs.job import Job
+from cloudgpu.core.reaper.result import Pass
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable
 from cloudgpu.parallel import Pool, is_abandoned
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from datetime import datetime
-
-    from cloudgpu.control.session.session import Session
-    from cloudgpu.core.jobs.job import Job
-    from cloudgpu.core.reaper.result import Pass
 
 AT_ONCE = 8
 EVERY = timedelta(minutes=1)  # how often `watch` carries them on while one lives

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from cloudgpu.control.launch.candidates import Candidate, Candidates, Passed, passing
 from cloudgpu.control.launch.offers import offers_in, tied
 from cloudgpu.control.session.identity import by_account
+from cloudgpu.control.session.session import Session
 from cloudgpu.core.catalog.matching import in_order
-from cloudgpu.core.model.launch import Setup
+from cloudgpu.core.model.launch import Setup, Volume
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.model.offers import Requirements
+from cloudgpu.core.model.offers import Offer, Requirements
 from cloudgpu.errors import (
     AuthFailed,
     CloudgpuError,
@@ -22,14 +23,7 @@ from cloudgpu.errors import (
 )
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import Resolves
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from cloudgpu.control.session.session import Session
-    from cloudgpu.core.model.launch import Volume
-    from cloudgpu.core.model.offers import Offer
-    from cloudgpu.providers.base import Provider
+from cloudgpu.providers.base import Provider
 
 _SOLD_ELSEWHERE = ("--gpu", "--instance-type", "--region", "--zone", "--spot", "--on-demand")
 # What is said where nobody has an offer: that somebody did not answer comes before that others have nothing.

@@ -23,10 +23,10 @@ from cloudgpu.core.events.launch_lines import launch_intended
 from cloudgpu.core.launch.plan import stop_means
 from cloudgpu.core.launch.plan_cost import beside_entry, row_of
 from cloudgpu.core.model import instances
-from cloudgpu.core.model.cluster import cluster_name, node_id, node_key, node_name
+from cloudgpu.core.model.cluster import cluster_name, node_id, node_key, node_name, request_of_node
 from cloudgpu.core.model.launch import Attempt, Boot, LaunchRequest, Part
 from cloudgpu.core.model.machine import Machine, has_retained_resources, scope_of_row
-from cloudgpu.core.model.offers import Offer
+from cloudgpu.core.model.offers import Offer, Price
 from cloudgpu.core.policies.endings import is_spared, of_offer
 from cloudgpu.core.policies.policy import for_agent
 from cloudgpu.core.values.naming import derived_key, machine_id, made_name, tag_value, token
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from cloudgpu.core.events.log import Draft
     from cloudgpu.core.model.facts import AttachedCost
     from cloudgpu.core.model.identity import AccountIdentity
-    from cloudgpu.core.model.offers import Price
     from cloudgpu.core.model.records import GuardsRecord
     from cloudgpu.ledger.log.base import View
 
@@ -133,20 +132,9 @@ def _attempts(session: Session, prepared: Prepared, each: Sequence[_Ready], view
     name = _name(prepared, key, view)
     for node, ready in enumerate(each):
         asked = prepared.candidates.of(ready.offer).request
-        request = _of_node(replace(asked, key=key, name=name), view.id, node)
+        request = request_of_node(replace(asked, key=key, name=name), view.id, node)
         attempt = _attempt(session, view, request, ready.offer, number, ready.boot)
         yield replace(attempt, call=ready.resolved.call, identity=ready.identity)
-
-
-def _of_node(request: LaunchRequest, ledger: str, node: int) -> LaunchRequest:
-    """Return the request of one node of a cluster; that of a machine of its own as it is."""
-    cluster = request.cluster
-    if cluster is None:
-        return request
-    known = cluster._replace(name=request.name, id=machine_id(ledger, request.key), node=node)
-    if cluster.nodes == 1:
-        return replace(request, cluster=known)
-    return replace(request, key=node_key(request.key, node), name=node_name(request.name, node), cluster=known)
 
 
 def _attempt(session: Session, view: View, request: LaunchRequest, offer: Offer, number: int, boot: Boot) -> Attempt:
@@ -238,9 +226,9 @@ def _key(prepared: Prepared, view: View) -> tuple[str, int]:
 
 def _launched(prepared: Prepared, key: str, view: View) -> list[Machine]:
     """Return what was launched under a key: of a cluster all nodes."""
-    if prepared.nodes == 1:
+    if prepared.plan.nodes == 1:
         return view.launched(key)
-    return [row for node in range(prepared.nodes) for row in view.launched(node_key(key, node))]
+    return [row for node in range(prepared.plan.nodes) for row in view.launched(node_key(key, node))]
 
 
 def _next_attempt(machines: list[Machine]) -> int:
@@ -249,12 +237,12 @@ def _next_attempt(machines: list[Machine]) -> int:
 
 def _name(prepared: Prepared, key: str, view: View) -> str:
     """Return what a machine or a cluster is called: neither has the name of one that is there, nor has a node."""
-    own = {key, *(node_key(key, node) for node in range(prepared.nodes))}
+    own = {key, *(node_key(key, node) for node in range(prepared.plan.nodes))}
     taken = {name for name, of in view.names() if of not in own}
     taken |= {cluster_name(name) for name, of in view.names() if of not in own and of.endswith("--0")}
     if prepared.name is None:
         return made_name(key, taken)
-    nodes = [node_name(prepared.name, node) for node in range(prepared.nodes)] if prepared.nodes > 1 else []
+    nodes = [node_name(prepared.name, node) for node in range(prepared.plan.nodes)] if prepared.plan.nodes > 1 else []
     found = next((name for name in (prepared.name, *nodes) if name in taken), None)
     if found is None:
         return prepared.name

@@ -11,13 +11,13 @@ from cloudgpu.control.budgets.admission import evaluate_budgets, sync_before_adm
 from cloudgpu.control.budgets.credit import credit_notes, planned_credit
 from cloudgpu.control.inventory.listing import machine
 from cloudgpu.control.pricing.price_history import on_demand_of
-from cloudgpu.core.budgets.credit import credit_refusal
+from cloudgpu.core.budgets.credit import CreditFit, credit_refusal
 from cloudgpu.core.budgets.refusal import Remedy, period_text, refusal, shorter_launch
 from cloudgpu.core.launch.plan_cost import beside_entry
 from cloudgpu.core.model.facts import HourlyPrice, MachineGuards, MachineSetup
 from cloudgpu.core.model.launch import setup_to_json
 from cloudgpu.core.model.machine import BudgetSubject, Machine
-from cloudgpu.core.model.offers import price_to_json
+from cloudgpu.core.model.offers import Offer, Price, price_to_json
 from cloudgpu.core.values.money import usd
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import CloudgpuError
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from cloudgpu.control.launch.plan import Prepared
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.budgets.admission import AdmissionRequest, Verdict
-    from cloudgpu.core.budgets.credit import CreditFit
-    from cloudgpu.core.model.offers import Offer, Price
     from cloudgpu.views.documents.machines.machines import PlannedUpDocument, RequestDifference
     from cloudgpu.views.documents.machines.plans import BudgetFit, Plan
 
@@ -96,7 +94,7 @@ def budget_question(session: Session, prepared: Prepared) -> AdmissionRequest | 
         return None
     price = on_demand_of(session, prepared.plan.offer, prepared.offers)
     wanted = row_of_plan(prepared, on_demand=price)
-    others, name = [wanted] * (prepared.nodes - 1), prepared.name or "this cluster"
+    others, name = [wanted] * (prepared.plan.nodes - 1), prepared.name or "this cluster"
     return session.ledger.read(lambda view: evaluate_budgets(session, view, wanted, others=others, of_cluster=name))
 
 
@@ -124,7 +122,7 @@ def credit_of_plan(session: Session, prepared: Prepared) -> CreditFit | Cloudgpu
     if not prepared.credit:
         offer, request = prepared.plan.offer, prepared.plan.request
         provider, lease = prepared.candidates.of(offer).provider, timedelta(seconds=request.lease_s)
-        wanted = [row_of_plan(prepared)] * prepared.nodes
+        wanted = [row_of_plan(prepared)] * prepared.plan.nodes
         prepared.credit.append(planned_credit(session, provider, wanted, lease))
     return prepared.credit[0]
 

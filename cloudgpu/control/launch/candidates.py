@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from cloudgpu.config.settings import ANY
-from cloudgpu.control.inputs.cluster import ClusterRequest
+from cloudgpu.config.templates.find import Template
+from cloudgpu.control.inputs.launch_request import ClusterRequest, UpRequest
 from cloudgpu.control.inputs.setup import check_setup
 from cloudgpu.control.launch.containers import check_container, with_room
 from cloudgpu.control.policies.resolve import Agreed, agreed
 from cloudgpu.control.records.named_resources import named_resources
 from cloudgpu.control.session.accounts import account_of, cloud_accounts, is_any_provider
 from cloudgpu.control.session.identity import by_account
+from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.law import check_may_use
 from cloudgpu.core.launch.plan import keeps_disk
 from cloudgpu.core.model.facts import ClusterNode
 from cloudgpu.core.model.launch import LaunchRequest, Setup
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.model.offers import Market, Requirements, Trust
+from cloudgpu.core.model.offers import Market, Offer, Requirements, Trust
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.core.policies.policy import Lifetime, Policy, Said
 from cloudgpu.errors import (
@@ -32,13 +33,7 @@ from cloudgpu.errors import (
     QuotaExceeded,
 )
 from cloudgpu.providers.abilities import Pausable
-
-if TYPE_CHECKING:
-    from cloudgpu.config.templates.find import Template
-    from cloudgpu.control.inputs.launch_request import UpRequest
-    from cloudgpu.control.session.session import Session
-    from cloudgpu.core.model.offers import Offer
-    from cloudgpu.providers.base import Provider
+from cloudgpu.providers.base import Provider
 
 _OF_THE_ACCOUNT = (AuthFailed, InvalidRequest, NoCapacity, ProviderUnavailable, QuotaExceeded)  # another may answer
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.control.inventory.settle import settle_by_listing
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.launch.together import end_part, send_all
-from cloudgpu.core.model.machine import has_retained_resources, not_none
+from cloudgpu.core.model.machine import Machine, has_retained_resources, not_none
 from cloudgpu.core.values.naming import lock_name
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import NoCapacity
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from cloudgpu.control.launch.plan import Prepared
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.model.launch import Attempt
-    from cloudgpu.core.model.machine import Machine
     from cloudgpu.core.model.offers import Offer
 
     Covered = Callable[[Machine], bool]  # whether the plan that was agreed to pays for it
@@ -32,20 +31,20 @@ def places_of(prepared: Prepared, offer: Offer) -> list[Offer]:
 
     Raises NoCapacity where fewer hosts than nodes fit.
     """
-    if prepared.nodes == 1 or offer.available.provider != "ssh":
-        return [offer] * prepared.nodes
+    if prepared.plan.nodes == 1 or offer.available.provider != "ssh":
+        return [offer] * prepared.plan.nodes
     rest = prepared.offers[prepared.offers.index(offer) :] if offer in prepared.offers else (offer,)
     hosts = {one.available.region: one for one in reversed(rest) if one.available.account == offer.available.account}
-    if len(hosts) < prepared.nodes:
+    if len(hosts) < prepared.plan.nodes:
         raise NoCapacity(
-            f"{prepared.nodes} nodes need as many machines of yours that fit, and there are {len(hosts)} from "
+            f"{prepared.plan.nodes} nodes need as many machines of yours that fit, and there are {len(hosts)} from "
             f"{offer.available.region} on.",
             field="--nodes",
-            value=str(prepared.nodes),
+            value=str(prepared.plan.nodes),
             next="Ask for fewer nodes, or add a host: cloudgpu init ssh",
         )
     return [offer, *(one for region, one in reversed(hosts.items()) if region != offer.available.region)][
-        : prepared.nodes
+        : prepared.plan.nodes
     ]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -53,12 +53,14 @@ from cloudgpu.underway import changing
 from cloudgpu.views.plans import plan_value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from cloudgpu.core.model.launch import Attempt
     from cloudgpu.views.documents.machines.machines import UpDocument
 
 
+# What a repeated `--new` does after a launch whose outcome is not known: it settles that, but only once.
+SETTLES_FIRST = "First see whether it made a machine: cloudgpu ls --refresh. After that, --new launches another one."
 SEND_WITHIN = timedelta(minutes=5)
 LOCK_WITHIN_S = 900
 
@@ -98,14 +100,17 @@ def launch(
         session.report("another cloudgpu is busy with the same request; waiting for it")
     with session.lock(prepared.lock, wait=LOCK_WITHIN_S):
         put_in_order(session)
-        machine, found = (_cluster_found if prepared.nodes > 1 else _found_or_settled)(session, prepared, agree)
+        machine, found = (_cluster_found if prepared.plan.nodes > 1 else _found_or_settled)(session, prepared, agree)
         if machine is None:
             if prepared.existing is not None:
                 look_for_budgets(session, replace(prepared, existing=None))
                 agree()
             settle_others(session)
-            with _another_each_time(prepared):
+            try:
                 machine = _launch_anew(session, prepared)
+            except ProviderUnavailable as error:
+                error.next = SETTLES_FIRST if prepared.new else error.next
+                raise
         nodes = nodes_launched(session, machine)
         with _launched(machine):
             nodes = [timers.guard(session, one, "launch") for one in nodes]
@@ -126,19 +131,6 @@ def launched(session: Session, prepared: Prepared, done: Launched, on_start: str
         "differences": differences(session, prepared, done.machine if done.found else None),
         "plan": plan_value(prepared.plan),
     }
-
-
-@contextmanager
-def _another_each_time(prepared: Prepared) -> Iterator[None]:
-    """Say what a repeated `--new` does after a launch whose outcome is not known: it settles that, but only once."""
-    try:
-        yield
-    except ProviderUnavailable as error:
-        if prepared.new:
-            error.next = (
-                "First see whether it made a machine: cloudgpu ls --refresh. After that, --new launches another one."
-            )
-        raise
 
 
 def _launched(machine: Machine) -> AbstractContextManager[None]:

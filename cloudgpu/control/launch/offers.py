@@ -288,7 +288,7 @@ def _offers(session: Session, provider: Provider, want: Requirements, less: list
     if offers:
         return offers
     if less and not stock.unanswered:
-        from cloudgpu.control.launch.trust import too_little_trust
+        from cloudgpu.core.launch.trust import too_little_trust
 
         raise too_little_trust(want, less)
     from cloudgpu.control.launch.no_match import nothing_fits  # reads the whole catalogue

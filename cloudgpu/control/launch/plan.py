@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
-from typing import TYPE_CHECKING, TypeVar
+from datetime import datetime, timedelta
+from typing import TypeVar
 
 from cloudgpu.config.templates.find import Template
 from cloudgpu.config.templates.render import ENGINE_PACKAGES, parts_at
@@ -16,45 +17,31 @@ from cloudgpu.control.launch.any_provider import Found, offers_of_any_provider, 
 from cloudgpu.control.launch.candidates import Candidate, Candidates, candidate, candidates_of, check_volume, owner_of
 from cloudgpu.control.launch.containers import container_remarks, runnable
 from cloudgpu.control.launch.offers import Exact, first_exact, offers_in, offers_or_known, open_to_caller, tied
-from cloudgpu.control.launch.trust import password_remarks, passwords_of, trust_remarks
 from cloudgpu.control.network.reachability import network_again
 from cloudgpu.control.policies.resolve import policy_of
 from cloudgpu.control.pricing.attached_costs import extras_of
 from cloudgpu.control.session.guarding import needs_guard, run_of_launch
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.law import check_override, check_owner
-from cloudgpu.core.launch.plan import LaunchPlan, launch_plan, nodes_of
+from cloudgpu.core.budgets.credit import CreditFit
+from cloudgpu.core.launch.plan import LaunchPlan, launch_plan, layers_of, nodes_of
 from cloudgpu.core.launch.plan_cost import traffic_remarks
 from cloudgpu.core.launch.same_request import fingerprint_of, living_of, unsettled_of
+from cloudgpu.core.launch.trust import password_remarks, passwords_of, trust_remarks
 from cloudgpu.core.model.launch import LaunchRequest, Part
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.offers import Note, NoteKind, Offer
-from cloudgpu.core.policies.description import Says, rules_for
-from cloudgpu.core.policies.guards import Agent, Safeguards, Timer, guarded_offer
-from cloudgpu.core.policies.policy import Lifetime, Rule
+from cloudgpu.core.policies.policy import Lifetime
+from cloudgpu.core.policies.runs import ScheduledRun
+from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import derived_key, lock_name
 from cloudgpu.core.values.times import duration_text
+from cloudgpu.errors import CloudgpuError
 from cloudgpu.providers.abilities import WritesAtHome, guarding
 from cloudgpu.providers.base import Provider
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-    from datetime import datetime
-
-    from cloudgpu.core.budgets.credit import CreditFit
-    from cloudgpu.core.policies.runs import ScheduledRun
-    from cloudgpu.core.values.money import Money
-    from cloudgpu.errors import CloudgpuError
-
-TELLS_ONLY = "the agent on the machine, which reports whether it is used, and cannot end billing"
-OWN_TIMER = "its own timer, a process on the same computer (renew-until)"
-AGENT_WORDS = "the agent on the machine (idle time, lease"
-EACH_AGENT = "the agent on each node (renew-until)"
-BY_PASSES = "cloudgpu reap or watch (idle time and lease, for all nodes at once)"
-ONLY_PASSES = "only cloudgpu reap or watch ends it"
 Planned = TypeVar("Planned")
 AGREED_WITHIN = timedelta(minutes=1)  # the longest that a plan is agreed to without a second look at its price
-_PLANNED = (Rule.BUDGET, Rule.SCHEDULE, Rule.IDLE, Rule.UNLABELLED)  # lease and renew-until have lines of their own
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +64,6 @@ class Prepared:
     no_guard: bool = False  # launched though nothing would end it
     credit: list[CreditFit | CloudgpuError | None] = field(default_factory=list, compare=False)  # read once, if at all
 
-    @property
-    def nodes(self) -> int:
-        """How many machines are launched, all or none."""
-        return self.plan.nodes
-
 
 def prepare(session: Session, request: UpRequest) -> Prepared:
     """Return the plan of a wish. Asks providers what they have; launches and writes nothing.
@@ -94,7 +76,7 @@ def prepare(session: Session, request: UpRequest) -> Prepared:
         check_override(session, request.override)
     check_owner(session, owner_of(session, request))
     template = session.find_template(request.template)
-    check_exposure(request.trust, passwords_of(template, session.settings.templates), expose=request.expose)
+    check_exposure(request.trust, _passwords(session, template), expose=request.expose)
     candidates = candidates_of(session, request, template)
     fingerprint = fingerprint_of(candidates.identity, request.name)
     existing = None if request.new else living_of(session.ledger.machines(), request.key, fingerprint)
@@ -173,6 +155,10 @@ def _per_hour(prepared: Prepared) -> Money:
     return prepared.plan.offer.price.per_hour
 
 
+def _passwords(session: Session, template: Template) -> list[str]:
+    return passwords_of(template.name, template.settings, session.settings.templates)
+
+
 def _found(session: Session, candidates: Candidates, there: Machine | None) -> Found:
     """Return the offers of these accounts; a machine that is there already, or may be, needs none."""
     if candidates.anywhere:
@@ -240,7 +226,7 @@ def _plan(
         *_written(provider, request, parts, left_out),
         *trust_remarks(offers, found.less),
         *traffic_remarks(first.offer),
-        *password_remarks(offers, passwords_of(template, session.settings.templates)),
+        *password_remarks(offers, _passwords(session, template)),
         *found.remarks,
         *unfit,
         *first.passed_over,
@@ -255,7 +241,7 @@ def _plan(
         request,
         offers,
         left_out=tuple(sorted(left_out | set(resolved.left_out))),
-        guards=_of_all((resolved.guards or _guards(guarded)) + (ONLY_PASSES,) * guarded.only_passes, request),
+        guards=layers_of(guarded, resolved.guards, nodes_of(request)),
         guarded=guarded,
         run=run,
         waived=no_guard and needs_guard(provider, first.offer, resolved),
@@ -265,7 +251,6 @@ def _plan(
         said_by=(at.spans.lease_from, at.spans.renew_from),
         licence=resolved.licence,
         volume_there=_is_billed_already(session, request),
-        rules=_rules(at, first.offer, guarded, now),
         any_provider=found.candidates.anywhere,
         policy=at.policy,
     )
@@ -321,14 +306,6 @@ def _written(
             yield f"Slurm has to be there already ({', '.join(ENGINE_PACKAGES)}); where it is missing, the launch fails"
 
 
-def _rules(at: Candidate, offer: Offer, guarded: Safeguards, now: datetime) -> tuple[Says, ...]:
-    """Return what the policy says of this machine beside lease and renew-until."""
-    if at.policy is None:
-        return ()
-    row = guarded_offer(offer.available, at.request.setup, guarded)
-    return tuple(one for one in rules_for(at.policy, now, row) if one.rule in _PLANNED)
-
-
 def _other_terms(found: Found, at: Candidate) -> Iterator[str]:
     """Yield what holds at an account that may be tried next, where that is under another policy or lives longer."""
     for one in found.candidates.each:
@@ -342,17 +319,3 @@ def _is_billed_already(session: Session, request: LaunchRequest) -> bool:
     """Say whether the volume of a launch is there, and costs what it costs with or without this machine."""
     volume = request.setup.volume
     return volume is not None and request.account in volume_accounts(session, volume.name)
-
-
-def _of_all(guards: tuple[str, ...], request: LaunchRequest) -> tuple[str, ...]:
-    """Return what ends the machines of a plan: of several no agent decides alone, it only keeps to renew-until."""
-    if nodes_of(request) == 1:
-        return guards
-    return (BY_PASSES, *(EACH_AGENT if one.startswith(AGENT_WORDS) else one for one in guards))
-
-
-def _guards(found: Safeguards) -> tuple[str, ...]:
-    """Return what ends such a machine, in words, where its provider looks nothing up."""
-    said = {Agent.ENDS: "the agent on the machine (idle time, lease)", Agent.TELLS: TELLS_ONLY}
-    timers = {Timer.CLOUD: "a timer on the provider's side (renew-until)", Timer.OWN: OWN_TIMER}
-    return tuple(filter(None, (said.get(found.agent), timers.get(found.timer))))

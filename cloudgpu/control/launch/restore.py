@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 from cloudgpu.control.access.reach import wait_until_ready
 from cloudgpu.control.budgets.admission import evaluate_budgets, sync_before_admission
@@ -22,27 +22,22 @@ from cloudgpu.control.lifecycle.timers import drop
 from cloudgpu.control.pricing.attached_costs import image_price
 from cloudgpu.control.pricing.price_history import on_demand_of
 from cloudgpu.control.records import retention as kept
+from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.law import check_may, check_override
 from cloudgpu.core.budgets.refusal import Remedy, shorter_launch
 from cloudgpu.core.launch.attempt import setup_from_json
+from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.launch.plan_cost import Extra, row_until
 from cloudgpu.core.model.facts import HourlyPrice
 from cloudgpu.core.model.launch import LaunchRequest, Setup
 from cloudgpu.core.model.machine import Machine, comes_back, has_retained_resources, not_none
-from cloudgpu.core.model.offers import Market, Requirements, Trust, price_to_json
+from cloudgpu.core.model.offers import Market, Offer, Requirements, Trust, price_to_json
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.core.policies.policy import Lifetime, Origin
 from cloudgpu.core.resources import retention as keeping
 from cloudgpu.core.resources.orphan import PAUSED
 from cloudgpu.core.values.naming import machine_id
 from cloudgpu.errors import InvalidRequest, NoCapacity
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from cloudgpu.control.session.session import Session
-    from cloudgpu.core.launch.plan import Lease
-    from cloudgpu.core.model.offers import Offer
 
 _DEFAULT = Setup()
 

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from datetime import datetime
 
 from cloudgpu.control.inventory.settle import SURELY_NOT_MADE, send, wait_while_cleaned
 from cloudgpu.control.inventory.shared import delete_unused_shared
 from cloudgpu.control.inventory.unrecorded_termination import ended_unrecorded
 from cloudgpu.control.lifecycle.lifecycle import end_locked
 from cloudgpu.control.network.host_keys import pin_given
+from cloudgpu.control.session.session import Session
+from cloudgpu.core.events.bodies import Outcome
 from cloudgpu.core.events.launch_lines import launch_settled
 from cloudgpu.core.events.observed_lines import instance_observed
+from cloudgpu.core.model.launch import Attempt
 from cloudgpu.core.values.naming import lock_name
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable, ProviderUnavailable
 from cloudgpu.ledger import saved_calls as saved
 from cloudgpu.providers.cluster_abilities import LaunchesTogether
 from cloudgpu.underway import changing
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from datetime import datetime
-
-    from cloudgpu.control.session.session import Session
-    from cloudgpu.core.events.bodies import Outcome
-    from cloudgpu.core.model.launch import Attempt
 
 Closed = tuple[type[CloudgpuError], ...]
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from cloudgpu.control.access.reach import wait_until_running
 from cloudgpu.control.records.named_resources import write
+from cloudgpu.control.session.session import Session
 from cloudgpu.core.launch.attempt import setup_from_json
 from cloudgpu.core.model.instances import TAG_LEDGER, TAG_OWNER, TAG_PROJECT
 from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.values.naming import tag_value
 from cloudgpu.providers.abilities import HasVolumes
-
-if TYPE_CHECKING:
-    from cloudgpu.control.session.session import Session
 
 
 def with_volume(session: Session, machine: Machine) -> Machine:

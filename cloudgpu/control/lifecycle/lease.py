@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
 from cloudgpu.control.budgets.admission import append_if_admitted, sync_before_admission
 from cloudgpu.control.budgets.credit import check_credit_of_hold, check_longer, credit_of
@@ -32,6 +31,7 @@ from cloudgpu.core.events.observations import not_before
 from cloudgpu.core.launch.limit_checks import check_extended, check_held
 from cloudgpu.core.launch.plan import Lease, extended, hold_tags, run_cost
 from cloudgpu.core.launch.plan_cost import row_until
+from cloudgpu.core.model.account import Credit
 from cloudgpu.core.model.instances import State
 from cloudgpu.core.model.machine import Machine, command_name, not_none
 from cloudgpu.core.policies.endings import agreed, at_last, gentlest, only_warned
@@ -41,12 +41,9 @@ from cloudgpu.core.policies.schedule import next_off
 from cloudgpu.core.values.money import ZERO, Money
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError, InvalidRequest, ProviderUnavailable
+from cloudgpu.ledger.log.base import View
 from cloudgpu.providers.abilities import SetsTimer, Taggable
 from cloudgpu.underway import changing
-
-if TYPE_CHECKING:
-    from cloudgpu.core.model.account import Credit
-    from cloudgpu.ledger.log.base import View
 
 
 def hold_loses_to(session: Session, machine: Machine, until: datetime) -> str | None:

@@ -1,12 +1,18 @@
-"""Stops and ends machines: asked in the ledger first, then carried out, then proved."""
+"""Stops and ends machines: asked in the ledger first, then carried out, then proved.
+
+Where a credential is refused, it says what goes on: the machine, its bill, and how to end it.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import platform
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cloudgpu.control.budgets.admission import admit
 from cloudgpu.control.inventory.local_files import clean_up_local_files
@@ -17,7 +23,6 @@ from cloudgpu.control.inventory.stop_proof import PROVED_WITHIN, is_stopped, pro
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.inventory.unrecorded_termination import Unrecorded, ended_unrecorded
 from cloudgpu.control.lifecycle import timers
-from cloudgpu.control.lifecycle.denied import denied
 from cloudgpu.control.lifecycle.parking import park, put_back
 from cloudgpu.control.outage.outage import without_ledger
 from cloudgpu.control.pricing.price_history import pin_to_the_end
@@ -32,28 +37,31 @@ from cloudgpu.core.events.machine_lines import lease_set, requested, start_refus
 from cloudgpu.core.events.observations import not_before
 from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.model.instances import State
-from cloudgpu.core.model.machine import Machine, command_name, has_retained_resources, not_none, unproved
+from cloudgpu.core.model.machine import Machine, command_name, has_retained_resources, is_owned, not_none, unproved
+from cloudgpu.core.model.resources import ProviderResource
 from cloudgpu.core.policies.endings import check_stop
+from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import lock_name
-from cloudgpu.errors import (
-    CloudgpuError,
-    EndRefused,
-    InvalidRequest,
-    LedgerUnavailable,
-)
+from cloudgpu.errors import AuthFailed, CloudgpuError, EndRefused, InvalidRequest, LedgerUnavailable, RoleNeeded
 from cloudgpu.ledger import saved_calls as saved
+from cloudgpu.ledger.log.base import View
 from cloudgpu.ledger.log.storage_errors import LedgerAway
 from cloudgpu.providers.abilities import Pausable, Remains, WritesAtHome
 from cloudgpu.providers.base import Provider
 from cloudgpu.underway import changing
 from cloudgpu.views.ended import ended_error
+from cloudgpu.views.machines import cloud_id
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from datetime import datetime
-
-    from cloudgpu.core.model.resources import ProviderResource
-    from cloudgpu.ledger.log.base import View
+# Where a person ends a machine without cloudgpu. REGION, ZONE and ID are the machine's.
+CONSOLES = {
+    "aws": "https://REGION.console.aws.amazon.com/ec2/home?region=REGION#InstanceDetails:instanceId=ID",
+    "azure": "https://portal.azure.com/#browse/Microsoft.Compute%2FVirtualMachines",
+    "gcp": "https://console.cloud.google.com/compute/instances",
+    "lambda": "https://cloud.lambda.ai/instances",
+    "runpod": "https://console.runpod.io/pods?id=ID",
+    "vast": "https://cloud.vast.ai/instances/",
+}
+_DONE = {"stop": "stopped", "down": "ended"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,3 +350,49 @@ def lock_machine(session: Session, machine: Machine) -> contextlib.AbstractConte
     if session.is_locked(name):
         session.waits(f"{machine.name}: another cloudgpu is at work on it; waiting for it")
     return session.lock(name, wait=900)
+
+
+@contextmanager
+def denied(session: Session, machine: Machine, verb: str) -> Iterator[None]:
+    """Let a refused credential inside say first that the machine goes on, with its price, and how it is ended by hand.
+
+    `verb` is what was asked: `stop` or `down`. A machine of the user's own, and one that is gone, is nobody's bill.
+    """
+    try:
+        yield
+    except RoleNeeded:
+        raise
+    except AuthFailed as error:
+        latest = machine
+        with suppress(LedgerUnavailable):
+            latest = session.ledger.machine(machine.id) or machine
+        if latest.terminated_at is None and not is_owned(latest.provider):
+            error.message = f"{latest.name} was not {_DONE[verb]}: {_goes_on(latest)}. {error.message}"
+            error.args = (error.message,)
+            error.next = f"{_by_hand(latest)} Or give cloudgpu a key that may do it. {_way(error, latest, verb)}"
+        raise
+
+
+def _goes_on(machine: Machine) -> str:
+    """Return what the machine does and costs, as far as the ledger knows."""
+    if machine.state in ("stopped", "deallocated") and not machine.billed:
+        return "it is stopped, and its disk is still billed"
+    price = machine.price and Money(machine.price.nanos_per_hour)
+    cost = "at a price that is not known" if price is None else f"at {price.text(2)} an hour"
+    if machine.provider_id is None:
+        return f"whether it was launched is not known, so it may run and be billed {cost}"
+    return f"it runs on and is billed {cost}"
+
+
+def _by_hand(machine: Machine) -> str:
+    id_ = cloud_id(machine.provider_id, machine.region, machine.zone)
+    page = CONSOLES.get(machine.provider)
+    where = f"in the console of {machine.provider}"
+    if page is not None:
+        where = f"at {page.replace('REGION', machine.region or '').replace('ID', id_ or '')}"
+    return f"End it by hand {where}" + (f" (there it is {id_})." if id_ else ".")
+
+
+def _way(error: AuthFailed, machine: Machine, verb: str) -> str:
+    ways = [(error.next or "").rstrip("."), f"Then run: cloudgpu {verb} {command_name(machine)}"]
+    return ". ".join(way for way in ways if way)

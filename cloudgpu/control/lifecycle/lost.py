@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from cloudgpu.control.lifecycle.lifecycle import lock_machine
 from cloudgpu.control.session.base import is_mine
+from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.law import authorization_of, check_may
 from cloudgpu.core.events.launch_lines import launch_settled
 from cloudgpu.core.events.observations import not_before
@@ -17,9 +16,6 @@ from cloudgpu.errors import AuthFailed, InvalidRequest, NotReachableHere, Provid
 from cloudgpu.ledger import saved_calls as saved
 from cloudgpu.ledger.last_seen import last_seen_at
 from cloudgpu.views.ended import ended_error
-
-if TYPE_CHECKING:
-    from cloudgpu.control.session.session import Session
 
 
 def lose(session: Session, machine: Machine, why: str) -> Machine:

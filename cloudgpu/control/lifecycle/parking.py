@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from cloudgpu.control.inventory.protection import stopped_instead
 from cloudgpu.control.inventory.stop_proof import prove
@@ -12,15 +12,11 @@ from cloudgpu.control.lifecycle import timers
 from cloudgpu.control.pricing.price_history import pin_to_the_end
 from cloudgpu.control.pricing.traffic import count_before_end
 from cloudgpu.control.records import retention as kept
+from cloudgpu.control.session.session import Session
 from cloudgpu.core.model.machine import Machine, command_name, not_none, unproved
 from cloudgpu.errors import EndRefused, InvalidRequest
 from cloudgpu.providers.abilities import Imageable
 from cloudgpu.underway import changing
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from cloudgpu.control.session.session import Session
 
 
 def park(session: Session, machine: Machine, *, why: str, finish: bool = True) -> Machine:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import platform
-from datetime import timedelta
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from datetime import datetime, timedelta
 
 from cloudgpu.control.budgets.admission import append_if_admitted, sync_before_admission
 from cloudgpu.control.budgets.credit import check_credit, read_credit
@@ -41,16 +41,11 @@ from cloudgpu.errors import (
     ProviderUnavailable,
     QuotaExceeded,
 )
+from cloudgpu.ledger.log.base import View
 from cloudgpu.providers.abilities import Taggable
 from cloudgpu.providers.base import Provider
 from cloudgpu.underway import changing
 from cloudgpu.views.ended import ended_error
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from datetime import datetime
-
-    from cloudgpu.ledger.log.base import View
 
 AWAKE = ("running", "pending")
 

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cloudgpu.control.session.identity import by_account
+from cloudgpu.control.session.session import Session
 from cloudgpu.core.events.machine_lines import timer_set
 from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.model.machine import Machine, command_name, not_none
@@ -20,9 +21,6 @@ from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, NotReachableHere, Silent
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import HostLeaves, SetsTimer, TimerAction
-
-if TYPE_CHECKING:
-    from cloudgpu.control.session.session import Session
 
 _Set = tuple[datetime | None, bool]  # when a timer fires now, None for none; and whether that was changed
 AT_ONCE = 8  # timers set side by side

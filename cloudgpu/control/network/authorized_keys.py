@@ -8,24 +8,20 @@ What this home launched itself is never replaced by it; what came with an earlie
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from cloudgpu.access import known_hosts
 from cloudgpu.access.keys import client_key
 from cloudgpu.access.ssh.authorized_keys import GuestKey, guest_key
 from cloudgpu.access.ssh.target import AccessBlocked, LoginRefused
+from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.law import authorization_of
 from cloudgpu.core.model.facts import SharedKey
 from cloudgpu.core.model.identity import account_text
 from cloudgpu.core.model.machine import Machine, is_behind, may_let_us_in
 from cloudgpu.core.team.rights import Role
 from cloudgpu.core.values.naming import digest
-from cloudgpu.errors import WrongHostKey
+from cloudgpu.errors import Unreachable, WrongHostKey
 from cloudgpu.ledger import saved_calls as saved
-
-if TYPE_CHECKING:
-    from cloudgpu.control.session.session import Session
-    from cloudgpu.errors import Unreachable
 
 
 def own_key(session: Session) -> GuestKey:

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from cloudgpu.access import known_hosts
 from cloudgpu.control.network.authorized_keys import is_launched_here, not_let_in, pin_shared
 from cloudgpu.control.pricing.price_history import available
 from cloudgpu.control.session.identity import names_of
+from cloudgpu.control.session.session import Session
 from cloudgpu.core.model.identity import BY_REGION
+from cloudgpu.core.model.launch import Attempt
 from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.errors import (
     AuthFailed,
@@ -24,10 +26,6 @@ from cloudgpu.errors import (
     Unreachable,
 )
 from cloudgpu.providers.abilities import KnowsHostKeys, ReadsHostKeys
-
-if TYPE_CHECKING:
-    from cloudgpu.control.session.session import Session
-    from cloudgpu.core.model.launch import Attempt
 
 KINDS = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521", "ssh-rsa")  # best first
 

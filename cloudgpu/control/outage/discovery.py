@@ -6,12 +6,11 @@ import json
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 from cloudgpu.control.inventory.sync_accounts import listed_all
 from cloudgpu.control.outage.outage import going_on
 from cloudgpu.control.session.accounts import used_accounts
-from cloudgpu.control.session.session import find_whole
+from cloudgpu.control.session.session import Session, find_whole
 from cloudgpu.control.team.roles import last_role
 from cloudgpu.core.events.bodies import Able
 from cloudgpu.core.events.launch_lines import launch_intended, launch_settled, machine_adopted
@@ -28,9 +27,6 @@ from cloudgpu.core.values.times import iso
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, LedgerUnavailable, NotReachableHere
 from cloudgpu.ledger.log.storage_errors import LedgerAway
 from cloudgpu.providers.abilities import Pausable, Resolved, guarding, keeps_images
-
-if TYPE_CHECKING:
-    from cloudgpu.control.session.session import Session
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,17 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
+from cloudgpu.control.session.session import Session
 from cloudgpu.core.alerts.alerts import Finding
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable
 from cloudgpu.ledger.log.storage_errors import LedgerAway
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from cloudgpu.control.session.session import Session
 
 
 @contextmanager

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from datetime import datetime
 
 from cloudgpu.catalog.place import use
 from cloudgpu.config.files.paths import find_home
@@ -10,10 +11,6 @@ from cloudgpu.config.settings import load_settings
 from cloudgpu.control.session.base import Tell, silent, utc_now
 from cloudgpu.control.session.session import Session
 from cloudgpu.ledger.open import open_ledger
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from datetime import datetime
 
 
 def open_session(

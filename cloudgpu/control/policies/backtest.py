@@ -16,7 +16,7 @@ from cloudgpu.config.policies.find import Found
 from cloudgpu.control.inputs.launch_request import duration
 from cloudgpu.control.inputs.periods import Moment, moment_of
 from cloudgpu.control.policies.resolve import limits_of, policy_named
-from cloudgpu.control.session.session import find_any
+from cloudgpu.control.session.session import Session, find_any
 from cloudgpu.core.activity.agent_status import DAY
 from cloudgpu.core.clusters.completeness import node_of
 from cloudgpu.core.model.machine import Machine
@@ -30,8 +30,6 @@ from cloudgpu.ledger.samples.store import KEPT, SampleStore
 from cloudgpu.views.advice.backtest import Test, backtest_value
 
 if TYPE_CHECKING:
-    from cloudgpu.control.session.session import Session
-    from cloudgpu.core.model.usage import Usage
     from cloudgpu.views.documents.automation.backtest import BacktestDocument
 
 SINCE, EVERY = "30d", "10m"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from cloudgpu.config.files.paths import data_dir
 from cloudgpu.config.policies.file import load_limits
@@ -20,6 +20,8 @@ from cloudgpu.config.policies.find import (
 )
 from cloudgpu.config.policies.held import Held, chosen_for, found_by_terms, policies_held
 from cloudgpu.config.policies.terms import is_from, terms_now, terms_of
+from cloudgpu.config.settings import Settings
+from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.law import authorization_of
 from cloudgpu.core.launch.limit_checks import check_allowed, check_typed
 from cloudgpu.core.model.facts import Terms
@@ -29,12 +31,6 @@ from cloudgpu.core.policies.limits import Limits, cut, cut_lifetime, joined
 from cloudgpu.core.policies.policy import Lifetime, Origin, Policy, Said, lifetime
 from cloudgpu.core.values.times import duration_text
 from cloudgpu.errors import InvalidRequest
-
-if TYPE_CHECKING:
-    from datetime import timedelta
-
-    from cloudgpu.config.settings import Settings
-    from cloudgpu.control.session.session import Session
 
 _NOTHING = Said()
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime
 from math import ceil
-from typing import TYPE_CHECKING
 
 from cloudgpu.catalog.storage import disk_price, sort_of, storage_kinds
+from cloudgpu.control.session.session import Session
 from cloudgpu.core.billing.rates import Rate
 from cloudgpu.core.catalog.catalog import DiskPrice
 from cloudgpu.core.launch.plan_cost import Extra
@@ -22,11 +23,6 @@ from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.abilities import AttachedResource, HasPrices, Resolved
 from cloudgpu.providers.base import Provider
-
-if TYPE_CHECKING:
-    from datetime import datetime
-
-    from cloudgpu.control.session.session import Session
 
 BY_CHANGED_BLOCKS = ("ebs_snapshot",)  # billed for what was ever written, not for the size of the disk
 CHANGED_BLOCKS = "snapshots are billed for the blocks that were written: from nothing to the whole size"

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
 from cloudgpu.control.pricing.attached_costs import paid_prices
+from cloudgpu.control.session.identity import AccountScope
+from cloudgpu.control.session.session import Session
 from cloudgpu.core.billing.discounts import agreed
 from cloudgpu.core.events.log import OWN, Draft
 from cloudgpu.core.events.observations import Priced, is_to_price, pins
@@ -20,10 +21,6 @@ from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.ledger.last_seen import prices_queried_at
 from cloudgpu.providers.abilities import HasMeteredPrice, HasPriceHistory
-
-if TYPE_CHECKING:
-    from cloudgpu.control.session.identity import AccountScope
-    from cloudgpu.control.session.session import Session
 
 REMEMBERED_FOR = timedelta(days=90)  # EC2 API Reference, DescribeSpotPriceHistory: up to the last 90 days
 

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from datetime import datetime
 
 from cloudgpu.control.pricing.price_history import history_of, item_of, list_price, own_price
+from cloudgpu.control.session.session import Session
 from cloudgpu.core.events.bodies import Resized
+from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.observations import is_news, is_resized
 from cloudgpu.core.events.observed_lines import instance_observed
-from cloudgpu.core.model.instances import State
+from cloudgpu.core.model.instances import Instance, State
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.model.offers import Market, accelerator_to_json, price_to_json
+from cloudgpu.core.model.offers import Market, Price, accelerator_to_json, price_to_json
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.ledger.last_seen import before_its_end, last_seen_at
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from datetime import datetime
-
-    from cloudgpu.control.session.session import Session
-    from cloudgpu.core.events.log import Draft
-    from cloudgpu.core.model.instances import Instance
-    from cloudgpu.core.model.offers import Price
 
 
 def change_events(

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from datetime import datetime
 
 from cloudgpu.control.pricing.attached_costs import rate_of_resource
+from cloudgpu.control.session.identity import AccountScope
+from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.law import by, named_row
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.observed_lines import resource_observed, resource_vanished, subject_of
 from cloudgpu.core.model.facts import Retained
-from cloudgpu.core.model.identity import is_hidden
+from cloudgpu.core.model.identity import AccountIdentity, is_hidden
 from cloudgpu.core.model.instances import TAG_LEDGER
 from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.model.resources import ProviderResource, ResourceListing
 from cloudgpu.core.resources.retention import is_on_purpose
 from cloudgpu.core.values.times import iso
 from cloudgpu.ledger.last_seen import last_seen_at
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from datetime import datetime
-
-    from cloudgpu.control.session.identity import AccountScope
-    from cloudgpu.control.session.session import Session
-    from cloudgpu.core.model.identity import AccountIdentity
-    from cloudgpu.ledger.log.base import Ledger
+from cloudgpu.ledger.log.base import Ledger
 
 _LASTING = "size_gb stored_as ready attached_to nanos per why_at_most".split()
 

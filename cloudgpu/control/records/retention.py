@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import platform
 from collections.abc import Callable, Sequence
-from datetime import timedelta
-from typing import TYPE_CHECKING
+from datetime import datetime, timedelta
 
 from cloudgpu.control.records.named_resources import retained_entry
+from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.law import by
 from cloudgpu.core.events.machine_lines import requested
 from cloudgpu.core.events.observations import not_before
@@ -29,13 +29,8 @@ from cloudgpu.errors import (
 )
 from cloudgpu.ledger.last_seen import retained_last_seen_at
 from cloudgpu.providers.abilities import HasResources, Imageable, keeps_images
-from cloudgpu.providers.patience import Silence
+from cloudgpu.providers.patience import Silence, asked_until
 from cloudgpu.views.ended import ended_error
-
-if TYPE_CHECKING:
-    from datetime import datetime
-
-    from cloudgpu.control.session.session import Session
 
 IMAGED_WITHIN = timedelta(minutes=30)
 REMOVED_WITHIN = timedelta(minutes=5)
@@ -168,24 +163,26 @@ def cleared(session: Session, machine: Machine) -> tuple[Machine, list[ProviderR
 
     The caller holds the lock. Raises StopUnproved when the proof did not come in time.
     """
-    deadline, pause, last = session.clock() + REMOVED_WITHIN, 0.2, "it is still in use"
-    silence = Silence(session.clock)
-    while True:
-        try:
-            found = leftovers_at(session, machine)
-            resources = resources_of(session, machine, found)
-            machine = record(session, machine, resources)
-            if not keeping.retained_of(machine, resources):
-                return machine, on_purpose(session, machine, found)
-            _round(session, machine, resources, lambda _sentence: None)
-        except LedgerUnavailable:
-            raise
-        except ProviderUnavailable as error:
-            last = silence.note(error)
-        if session.clock() >= deadline or silence.lasts():
-            raise _not_removed(machine, last)
-        session.pause(pause)
-        pause = min(5.0, pause * 1.5)
+
+    def gone() -> tuple[Machine, list[ProviderResource]] | None:
+        nonlocal machine
+        found = leftovers_at(session, machine)
+        resources = resources_of(session, machine, found)
+        machine = record(session, machine, resources)
+        if not keeping.retained_of(machine, resources):
+            return machine, on_purpose(session, machine, found)
+        _round(session, machine, resources, lambda _sentence: None)
+        return None
+
+    return asked_until(
+        gone,
+        lambda last: _not_removed(machine, last),
+        REMOVED_WITHIN,
+        clock=session.clock,
+        pause=session.pause,
+        last="it is still in use",
+        through=(LedgerUnavailable,),
+    )
 
 
 def superseded(session: Session, machine: Machine) -> Machine:

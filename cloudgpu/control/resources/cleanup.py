@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from cloudgpu.control.inventory.settle import CLEANING
 from cloudgpu.control.lifecycle.lifecycle import terminate_with_resources
 from cloudgpu.control.records import retention as kept
-from cloudgpu.control.records.named_resources import write
-from cloudgpu.control.resources.orphans import again, price_of, there
+from cloudgpu.control.resources.named import SAVED_WITHIN, until_gone, until_saved, written
+from cloudgpu.control.resources.orphans import Survey, again, price_of, there
 from cloudgpu.control.team.law import authorization_of
 from cloudgpu.core.events.bodies import OrphanRemoved
 from cloudgpu.core.events.machine_lines import orphan_removed
@@ -34,20 +34,16 @@ from cloudgpu.errors import (
     StopUnproved,
 )
 from cloudgpu.providers.abilities import HasOrphans, HasResources, Imageable, SetsTimer
-from cloudgpu.providers.patience import Silence
 from cloudgpu.underway import changing
 from cloudgpu.views.machines import queried_accounts_value
 from cloudgpu.views.orphans import orphan_value, orphans_value
 
 if TYPE_CHECKING:
-    from cloudgpu.control.resources.orphans import Survey
     from cloudgpu.control.session.session import Session
     from cloudgpu.views.documents.machines.storage import Orphan as OrphanValue
     from cloudgpu.views.documents.machines.storage import OrphansDocument
 
-SAVED_WITHIN = timedelta(minutes=60)
 _GRAVE = {9: 0, 8: 1}  # exit codes, the gravest first
-_LONGEST_PAUSE_S = 15.0
 
 
 def saved(session: Session, one: Orphan) -> ProviderResource:
@@ -65,20 +61,12 @@ def saved(session: Session, one: Orphan) -> ProviderResource:
         TAG_PROJECT: tag_value(one.origin.project),
     } | ({TAG_ID: one.origin.id} if one.origin.id else {})
     session.report(f"making the image {name} of {one.id} ({one.size_gb} GB)")
-    deadline, pause, last = session.clock() + SAVED_WITHIN, 0.5, "it is still being made"
-    silence = Silence(session.clock)
-    while True:
-        try:
-            made = provider.save_image(one.id, f"cloudgpu-{session.ledger.id}-{name}", tags, restart=False)
-            if made.ready and made.kind is Kind.IMAGE:
-                write(session, [made])
-                return made
-        except ProviderUnavailable as error:
-            last = silence.note(error)
-        if session.clock() >= deadline or silence.lasts():
-            raise _not_ready(name, last)
-        session.pause(pause)
-        pause = min(_LONGEST_PAUSE_S, pause * 1.5)
+
+    def ready() -> ProviderResource | None:
+        made = provider.save_image(one.id, f"cloudgpu-{session.ledger.id}-{name}", tags, restart=False)
+        return written(session, made) if made.ready and made.kind is Kind.IMAGE else None
+
+    return until_saved(session, ready, partial(_not_ready, name))
 
 
 def _not_ready(name: str, last: str) -> ProviderUnavailable:
@@ -92,7 +80,6 @@ def _not_ready(name: str, last: str) -> ProviderUnavailable:
 
 
 ONE_AT_A_TIME = "orphans"  # two cleanings would be in each other's way
-GONE_WITHIN = timedelta(minutes=5)
 REFUSED_TIMES = 4  # what was just let go of is in use for a moment yet
 _DISKS = (Kind.DISK, Kind.SNAPSHOT, Kind.IMAGE)
 _ORDER = (Kind.SPOT_REQUEST, Kind.TIMER, Kind.DISK, Kind.IMAGE, Kind.SNAPSHOT, Kind.ADDRESS, Kind.INTERFACE)
@@ -258,22 +245,15 @@ def _prove(session: Session, one: Orphan) -> list[ProviderResource]:
 
     Raises StopUnproved for what costs money, ProviderUnavailable for what does not.
     """
-    deadline, pause, last = session.clock() + GONE_WITHIN, 0.2, "it is still there"
-    silence = Silence(session.clock)
-    while True:
-        try:
-            found = there(session, one)
-            rest = [resource for resource in found if _is_rest(one, resource)]
-            if not rest:
-                return found
-            for resource in rest:
-                _remove(session, one, resource)
-        except ProviderUnavailable as error:
-            last = silence.note(error)
-        if session.clock() >= deadline or silence.lasts():
-            raise _unproved(one, last)
-        session.pause(pause)
-        pause = min(5.0, pause * 1.5)
+
+    def gone() -> list[ProviderResource] | None:
+        found = there(session, one)
+        rest = [resource for resource in found if _is_rest(one, resource)]
+        for resource in rest:
+            _remove(session, one, resource)
+        return None if rest else found
+
+    return until_gone(session, gone, partial(_unproved, one))
 
 
 def _is_rest(one: Orphan, resource: ProviderResource) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 from cloudgpu.control.inventory.retention_sync import leftovers_of
 from cloudgpu.control.inventory.sync_some import gone_if_terminated, refresh_or_raise
@@ -22,7 +24,7 @@ from cloudgpu.core.values.times import iso
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, ProviderUnavailable, StopUnproved
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import HasResources, Imageable
-from cloudgpu.providers.patience import Silence
+from cloudgpu.providers.patience import asked_until
 from cloudgpu.underway import changing
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.machines.storage import ImagesDocument, NamedResource, VolumesDocument
     from cloudgpu.views.documents.parts import Gap
 
+T = TypeVar("T")
 SAVED_WITHIN = timedelta(minutes=60)
 REMOVED_WITHIN = timedelta(minutes=5)
 LONGEST_PAUSE_S = 15.0
@@ -136,31 +139,58 @@ def remove(session: Session, resource: ProviderResource) -> None:
 
 
 def _remove(session: Session, resource: ProviderResource) -> None:
-    provider, deadline, pause = _provider(session, resource.account), session.clock() + REMOVED_WITHIN, 0.2
-    silence = Silence(session.clock)
+    provider = _provider(session, resource.account)
     if not isinstance(provider, HasResources):
         return
-    last = "it is still there"
-    while True:
-        try:
-            provider.remove(resource)
-            rest = _rest(provider.resources(resource.region), resource)
-            if not rest:
-                write_removed(session, resource)
-                return
-            for part in rest:
-                provider.remove(part)
-        except ProviderUnavailable as error:
-            last = silence.note(error)
-        if session.clock() >= deadline or silence.lasts():
-            raise StopUnproved(
-                f"That the {resource.kind} {resource.name} is gone could not be proved ({last}).",
-                field="name",
-                value=resource.name,
-                next=f"Run the same again: cloudgpu {resource.kind} rm {resource.name}",
-            )
-        session.pause(pause)
-        pause = min(5.0, pause * 1.5)
+
+    def gone() -> bool | None:
+        provider.remove(resource)
+        rest = _rest(provider.resources(resource.region), resource)
+        for part in rest:
+            provider.remove(part)
+        if rest:
+            return None
+        write_removed(session, resource)
+        return True
+
+    until_gone(session, gone, partial(_unproved, resource))
+
+
+def _unproved(resource: ProviderResource, last: str) -> StopUnproved:
+    return StopUnproved(
+        f"That the {resource.kind} {resource.name} is gone could not be proved ({last}).",
+        field="name",
+        value=resource.name,
+        next=f"Run the same again: cloudgpu {resource.kind} rm {resource.name}",
+    )
+
+
+def until_gone(session: Session, gone: Callable[[], T | None], fault: Callable[[str], CloudgpuError]) -> T:
+    """Return what `gone` returns once something is proved gone; raise what `fault` makes of the last word."""
+    clock, pause = session.clock, session.pause
+    return asked_until(gone, fault, REMOVED_WITHIN, clock=clock, pause=pause, last="it is still there")
+
+
+def until_saved(
+    session: Session, ready: Callable[[], ProviderResource | None], fault: Callable[[str], CloudgpuError]
+) -> ProviderResource:
+    """Return an image once it is ready; raise what `fault` makes of the last word."""
+    return asked_until(
+        ready,
+        fault,
+        SAVED_WITHIN,
+        clock=session.clock,
+        pause=session.pause,
+        last="it is still being made",
+        first_s=0.5,
+        longest_s=LONGEST_PAUSE_S,
+    )
+
+
+def written(session: Session, made: ProviderResource) -> ProviderResource:
+    """Write an image into the ledger, and return it."""
+    write(session, [made])
+    return made
 
 
 def remove_named(session: Session, machine: Machine) -> Machine:
@@ -207,27 +237,23 @@ def _saved(session: Session, provider: Imageable, machine: Machine, name: str, *
         TAG_PROJECT: tag_value(machine.project or ""),
     }
     full_name = f"cloudgpu-{session.ledger.id}-{name}"
-    deadline, pause, last = session.clock() + SAVED_WITHIN, 0.5, "it is still being made"
-    silence = Silence(session.clock)
     session.report(f"{machine.name}: making the image {name}")
-    while True:
-        try:
-            with gone_if_terminated(session, machine):
-                made = provider.save_image(not_none(machine.provider_id), full_name, tags, restart=restart)
-            if made.ready:
-                write(session, [made])
-                return made
-        except ProviderUnavailable as error:
-            last = silence.note(error)
-        if session.clock() >= deadline or silence.lasts():
-            raise ProviderUnavailable(
-                f"The image {name} is not ready after {int(SAVED_WITHIN.total_seconds() // 60)} minutes ({last}).",
-                field="--name",
-                value=name,
-                next="It is still being created: cloudgpu image ls shows when it is ready.",
-            )
-        session.pause(pause)
-        pause = min(LONGEST_PAUSE_S, pause * 1.5)
+
+    def ready() -> ProviderResource | None:
+        with gone_if_terminated(session, machine):
+            made = provider.save_image(not_none(machine.provider_id), full_name, tags, restart=restart)
+        return written(session, made) if made.ready else None
+
+    return until_saved(session, ready, partial(_not_ready, name))
+
+
+def _not_ready(name: str, last: str) -> ProviderUnavailable:
+    return ProviderUnavailable(
+        f"The image {name} is not ready after {int(SAVED_WITHIN.total_seconds() // 60)} minutes ({last}).",
+        field="--name",
+        value=name,
+        next="It is still being created: cloudgpu image ls shows when it is ready.",
+    )
 
 
 def _check_name(name: str) -> None:

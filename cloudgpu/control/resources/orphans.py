@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.inputs.launch_request import duration
@@ -30,8 +30,6 @@ from cloudgpu.views.machines import queried_accounts_value
 from cloudgpu.views.orphans import orphans_value
 
 if TYPE_CHECKING:
-    from datetime import timedelta
-
     from cloudgpu.control.session.session import Session
     from cloudgpu.views.documents.machines.storage import OrphansDocument
 

@@ -7,19 +7,17 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cloudgpu.config.files.zones import zone_of
 from cloudgpu.control.scheduler.due import own_pass_due, pass_due, prices_due, sweep_due
 from cloudgpu.control.session.guarding import own_home
 from cloudgpu.control.session.last_run import last_pass
+from cloudgpu.control.session.session import Session
 from cloudgpu.core.model.identity import gap_text
+from cloudgpu.core.reaper.result import Pass
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable, ProviderUnavailable
 from cloudgpu.ledger.log.storage_errors import LedgerAway
-
-if TYPE_CHECKING:
-    from cloudgpu.control.session.session import Session
-    from cloudgpu.core.reaper.result import Pass
 
 LOCK = "reaper"  # whoever makes a pass holds it: from cron, by hand, or here
 WATCHES = "watches"  # which of several watches makes the pass that is due
@@ -154,7 +152,7 @@ def _jobs_due(session: Session) -> datetime:
 def carry_jobs(session: Session) -> str:
     """Carry every living job on; return what became of them."""
     from cloudgpu.control.jobs.watch import carry_all
-    from cloudgpu.control.spot.interruptions import note_interruptions
+    from cloudgpu.control.spot.history import note_interruptions
     from cloudgpu.core.jobs.carried import sentences
 
     note_interruptions(session)

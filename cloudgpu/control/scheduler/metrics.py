@@ -9,21 +9,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING
 
 from cloudgpu.control.budgets.store import budgets, standings
 from cloudgpu.control.session.last_run import LastPass, last_pass, runs
+from cloudgpu.control.session.session import Session
 from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.providers.shared.calls import calls
 from cloudgpu.views.machines import machine_value
-
-if TYPE_CHECKING:
-    from datetime import datetime
-
-    from cloudgpu.control.session.session import Session
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 Sample = tuple[dict[str, str], float | Decimal]

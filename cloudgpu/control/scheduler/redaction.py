@@ -5,15 +5,12 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.ledger.open import open_ledger
-
-if TYPE_CHECKING:
-    from datetime import datetime
 
 # What names a credential or a place and is no secret itself: cron knows nothing of the shell in which it was set.
 CARRIED = """

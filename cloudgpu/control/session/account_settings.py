@@ -5,23 +5,17 @@ It says why such machines cannot be asked, and the ways out. It asks no provider
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING
 
-from cloudgpu.config.settings import CLOUDS
+from cloudgpu.config.settings import CLOUDS, Settings
+from cloudgpu.control.session.base import SessionBase
 from cloudgpu.core.events.account_names import hosts_in
 from cloudgpu.core.model.identity import BY_REGION
 from cloudgpu.core.model.machine import Machine, has_retained_resources
 from cloudgpu.core.values.naming import tag_value
 from cloudgpu.errors import InvalidRequest
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from cloudgpu.config.settings import Settings
-    from cloudgpu.control.session.base import SessionBase
 
 
 @dataclass(frozen=True, slots=True)

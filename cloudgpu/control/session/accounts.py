@@ -7,8 +7,9 @@ answer also names accounts that a credential here names and does not open.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cloudgpu.config.settings import ANY, CLOUDS
 from cloudgpu.control.session.session import Session
@@ -18,9 +19,6 @@ from cloudgpu.core.model.identity import QueriedAccount, Unanswered
 from cloudgpu.core.model.machine import HERE, Machine, has_retained_resources
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import AuthFailed, CloudgpuError, InvalidRequest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 LOOKED_BACK = timedelta(days=30)
 

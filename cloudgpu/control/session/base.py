@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from cloudgpu.config.settings import CLOUDS, Account
+from cloudgpu.config.settings import CLOUDS, Account, Settings
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.naming import tag_value, unknown_word
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable
@@ -19,7 +19,6 @@ from cloudgpu.ledger.log import locks
 if TYPE_CHECKING:
     from cloudgpu.config.files.paths import Home
     from cloudgpu.config.policies.terms import HomeTerms
-    from cloudgpu.config.settings import Settings
     from cloudgpu.core.alerts.alerts import AlertState
     from cloudgpu.core.events.account_names import Names
     from cloudgpu.core.events.log import Event

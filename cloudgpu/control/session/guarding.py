@@ -15,26 +15,21 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from cloudgpu.access.files import locked, write_whole
+from cloudgpu.control.session.base import SessionBase
 from cloudgpu.control.session.identity import identity_of
 from cloudgpu.control.session.last_run import last_pass
 from cloudgpu.core.model.identity import COMPUTERS, QueriedAccount, Unanswered
-from cloudgpu.core.model.machine import scope_of_row
+from cloudgpu.core.model.machine import Machine, scope_of_row
+from cloudgpu.core.model.offers import Offer
+from cloudgpu.core.model.records import ScheduledRunRecord
 from cloudgpu.core.policies.guards import costs, needs_runs
 from cloudgpu.core.policies.runs import ScheduledRun, guarding_run, missing, with_run
 from cloudgpu.core.values.naming import scope_of
 from cloudgpu.errors import CloudgpuError, InvalidRequest
-from cloudgpu.providers.abilities import guarding
-
-if TYPE_CHECKING:
-    from cloudgpu.control.session.base import SessionBase
-    from cloudgpu.core.model.machine import Machine
-    from cloudgpu.core.model.offers import Offer
-    from cloudgpu.core.model.records import ScheduledRunRecord
-    from cloudgpu.providers.abilities import Resolved
-    from cloudgpu.providers.base import Provider
+from cloudgpu.providers.abilities import Resolved, guarding
+from cloudgpu.providers.base import Provider
 
 POWER_SUPPLY = Path("/sys/class/power_supply")  # of Linux: Documentation/ABI/testing/sysfs-class-power
 NO_SAFEGUARD = "--no-guard"  # the field of the error where a run is missing

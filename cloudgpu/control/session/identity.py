@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from cloudgpu.control.session.account_settings import absence
-from cloudgpu.control.session.base import is_mine
+from cloudgpu.control.session.base import SessionBase, is_mine
 from cloudgpu.control.session.last_run import TOO_LONG
 from cloudgpu.control.session.reachable import remember, said_another
+from cloudgpu.core.model.facts import RecordedIdentity
 from cloudgpu.core.model.identity import (
     NOT_HERE,
+    AccountIdentity,
     Elsewhere,
     Unanswered,
     account_text,
@@ -25,13 +26,6 @@ from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError, NotReachableHere, Silent
 from cloudgpu.providers.account_abilities import Registers
 from cloudgpu.providers.shared.calls import gather
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from cloudgpu.control.session.base import SessionBase
-    from cloudgpu.core.model.facts import RecordedIdentity
-    from cloudgpu.core.model.identity import AccountIdentity
 
 Said = Mapping[tuple[str, str | None], "AccountIdentity | CloudgpuError"]  # by account, and region where that counts
 _Place = tuple[str, str, str, "RecordedIdentity | None"]

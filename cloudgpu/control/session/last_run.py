@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.core.model.machine import Machine, scope_of_row
 from cloudgpu.core.policies.guards import needs_runs
+from cloudgpu.core.values.naming import first_few
 from cloudgpu.core.values.times import duration_text, from_iso, iso
 
 if TYPE_CHECKING:
@@ -153,10 +154,9 @@ def unguarded(session: SessionBase, machines: list[Machine] | None = None, last:
     left = unguarded_machines(session, session.ledger.there() if machines is None else machines, last)
     if not left:
         return None
-    names = ", ".join(machine.name for machine, _ in left[:NAMED])
-    more = f" and {len(left) - NAMED} more" if len(left) > NAMED else ""
+    names = first_few([machine.name for machine, _ in left], NAMED)
     way = f"To check now: cloudgpu reap. To end it: cloudgpu down {left[0][0].name}"
-    return f"Only scheduled runs of the reaper can end {names}{more}, and {left[0][1]}. {way}"
+    return f"Only scheduled runs of the reaper can end {names}, and {left[0][1]}. {way}"
 
 
 def _sentence(last: LastPass, now: datetime, awake: int) -> str:

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from threading import Lock
-from typing import TYPE_CHECKING
 
 from cloudgpu.config.settings import CLOUDS
+from cloudgpu.control.session.base import SessionBase
 from cloudgpu.core.events.account_names import hosts_in
-from cloudgpu.core.model.identity import BY_REGION, place_of
+from cloudgpu.core.model.identity import BY_REGION, AccountIdentity, place_of
 from cloudgpu.core.model.machine import Machine
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from cloudgpu.control.session.base import SessionBase
-    from cloudgpu.core.model.identity import AccountIdentity
 
 Said = dict[str, dict[str, list[str]]]  # kind and id, by account and region
 _lock = Lock()

@@ -10,17 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.session.base import SessionBase
-from cloudgpu.core.model.machine import Machine, command_name, has_retained_resources
+from cloudgpu.core.model.machine import Machine, command_name, has_retained_resources, jump_of
 from cloudgpu.core.values.naming import did_you_mean, near
 from cloudgpu.errors import InstanceNotFound, InvalidRequest, LedgerMoved, LedgerUnavailable, Unreachable
-from cloudgpu.ledger.log.base import is_a_file
+from cloudgpu.ledger.log.base import Ledger, is_a_file
 from cloudgpu.ledger.log.storage_errors import LedgerAway
 from cloudgpu.ledger.open import open_ledger
 
 if TYPE_CHECKING:
     from cloudgpu.access.ssh.target import Target
     from cloudgpu.config.templates.find import Template
-    from cloudgpu.ledger.log.base import Ledger
     from cloudgpu.providers.base import Provider
 
 _LOOKS = ("ledger_opened", "account_synced")  # the lines that looking alone writes
@@ -97,7 +96,6 @@ class Session(SessionBase):
         """Return where this machine's SSH server was last seen; raise Unreachable when it has no address."""
         from cloudgpu.access.ssh.target import Target
         from cloudgpu.core.model.instances import Address
-        from cloudgpu.core.model.machine import jump_of
 
         if machine.address is None and has_retained_resources(machine):
             raise Unreachable(

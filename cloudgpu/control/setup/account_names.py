@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from cloudgpu.config.edit import value_at
 from cloudgpu.control.session.base import is_mine
+from cloudgpu.control.session.session import Session
+from cloudgpu.control.setup.init import Found
 from cloudgpu.core.events.account_names import hosts_in
 from cloudgpu.core.model.identity import BY_REGION
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.errors import InvalidRequest
-
-if TYPE_CHECKING:
-    from cloudgpu.control.session.session import Session
-    from cloudgpu.control.setup.init import Found
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,30 +2,35 @@
 
 It answers `ledger backup` and `ledger restore`. To settle a ledger that misses a part of its past, it asks every
 account and takes up what is there.
+
+A restore may lose every line of an account. What this home remembers of it is then all that is known: what its accounts
+last said who they are, its saved calls, and the lines that wait in its outbox.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.inventory.sync import SyncResult, sync_all
 from cloudgpu.control.session.accounts import used_rows
-from cloudgpu.control.session.identity import by_account
-from cloudgpu.control.setup.known_accounts import accounts_not_queried, known_here
+from cloudgpu.control.session.identity import by_account, identity_of
+from cloudgpu.control.session.reachable import remembered
 from cloudgpu.core.events.lab_lines import ledger_doubted
-from cloudgpu.core.model.identity import NOT_HERE, Elsewhere, Unanswered, account_text
+from cloudgpu.core.model.identity import BY_REGION, NOT_HERE, Elsewhere, QueriedAccount, Unanswered, account_text
 from cloudgpu.core.model.machine import scope_of_row
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable, NotReachableHere
+from cloudgpu.ledger import saved_calls as saved
 from cloudgpu.ledger.sqlite import backup
 from cloudgpu.views.machines import queried_accounts_value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from cloudgpu.control.session.session import Session
     from cloudgpu.views.documents.setup.ledger import BackupDocument, RestoreDocument, VerifyDocument
+
+HOSTS = "ssh"  # the provider of which a region is an account of its own
 
 
 def backed_up(session: Session, file: str) -> BackupDocument:
@@ -195,3 +200,67 @@ def _check_complete(session: Session, gaps: Sequence[Unanswered]) -> None:
             value=str(session.home.ledger),
             next="Try again when it answers, or take that account out of config.toml.",
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """An account that this home knows; `why` says from where. `region` names the host where each is one of its own."""
+
+    kind: str
+    id: str
+    words: str
+    region: str | None
+    why: str
+
+
+def known_here(session: Session) -> list[Known]:
+    """Return the accounts that this home knows, each once. A look overwrites what it last said: ask before it."""
+    found = [*_saved(session), *_waiting(session), *_said(session)]
+    return list({(one.kind, one.id): one for one in reversed(found)}.values())[::-1]
+
+
+def accounts_not_queried(
+    session: Session, known: Iterable[Known], queried: Iterable[QueriedAccount]
+) -> list[Unanswered]:
+    """Return those of `known` that are none of the accounts that were asked: what runs there is not known."""
+    wanted = list(known)
+    hosts = {None, *(one.region for one in wanted)}
+    places = [(one.account, region) for one in queried for region in (hosts if one.provider == HOSTS else (None,))]
+    now = {found for account, region in places for found in _now(session, account, region)}
+    return [Unanswered(one.words, one.why) for one in wanted if (one.kind, one.id) not in now]
+
+
+def _now(session: Session, account: str, region: str | None) -> Iterator[tuple[str, str]]:
+    try:
+        found = identity_of(session, account, region)
+    except CloudgpuError:  # of hosts, one that this account does not have
+        return
+    yield found.kind, found.id
+
+
+def _said(session: Session) -> Iterator[Known]:
+    for account, places in remembered(session).items():
+        for place, (kind, id_) in places.items():
+            why = f"`{account}` here was that account, and no account here is that one now"
+            yield Known(kind, id_, f"{kind} {id_}", place or None, why)
+
+
+def _saved(session: Session) -> Iterator[Known]:
+    for token, _ in saved.waiting(session.home.attempts):
+        try:
+            call = saved.load(session.home.attempts, token)
+        except LedgerUnavailable:  # said by whoever settles it
+            continue
+        if call is not None and call.identity is not None and call.ledger == session.ledger.id:
+            one, region = call.identity, call.offer.available.region
+            why = f"a saved call of this home launched {call.request.name} there"
+            yield Known(one.kind, one.id, one.words, region if one.kind == BY_REGION else None, why)
+
+
+def _waiting(session: Session) -> Iterator[Known]:
+    for outbox in (session.ledger.outbox, *session.ledger.outbox.others()):
+        for line in outbox.waiting(session.ledger.id):
+            one = line.body.get("identity")
+            if one is not None:
+                region = line.body.get("region") if one["kind"] == BY_REGION else None
+                yield Known(one["kind"], one["id"], one["words"], region, "lines in the outbox of this home name it")

@@ -13,7 +13,7 @@ from cloudgpu.core.policies.limits import Stoppers
 from cloudgpu.core.team.people import SUBJECT, People, people_of
 from cloudgpu.core.team.rights import Authorization, Claim, Right, Role, claim, right_to
 from cloudgpu.errors import InvalidRequest, RoleNeeded
-from cloudgpu.ledger.log.base import is_a_file
+from cloudgpu.ledger.log.base import View, is_a_file
 from cloudgpu.ledger.log.storage_errors import LedgerAway
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.events.log import Draft
     from cloudgpu.core.model.resources import ProviderResource
-    from cloudgpu.ledger.log.base import View
     from cloudgpu.views.documents.setup.ledger import OwnersDocument
 
 STOP = "stop"  # what the lab's limits may let every member do; what deletes, starts or lets in stays with its owner

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta, tzinfo
 from enum import StrEnum
 from fractions import Fraction
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from cloudgpu.core.activity.utilization import OWN
+from cloudgpu.core.activity.utilization import OWN, Hour
 from cloudgpu.core.advice.break_even import (
     DAY,
     MICRO,
@@ -29,16 +29,12 @@ from cloudgpu.core.advice.break_even import (
 from cloudgpu.core.advice.desktop import Desktop, Owned, desktops_needed, ownership_cost
 from cloudgpu.core.billing.charges import money
 from cloudgpu.core.billing.daily import NOTHING, Sums
+from cloudgpu.core.catalog.catalog import CatalogOffer
+from cloudgpu.core.catalog.gpus import Faster
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.money import ZERO, Money
 from cloudgpu.core.values.periods import midnight
-from cloudgpu.core.values.units import hours
-
-if TYPE_CHECKING:
-    from cloudgpu.core.activity.utilization import Hour
-    from cloudgpu.core.catalog.catalog import CatalogOffer
-    from cloudgpu.core.catalog.gpus import Faster
-    from cloudgpu.core.values.units import Energy
+from cloudgpu.core.values.units import Energy, hours
 
 HERE = "local"  # the provider that plays on this computer: no cloud, and no machine that was bought
 

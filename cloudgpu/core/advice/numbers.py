@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
 from math import isfinite
-from typing import TYPE_CHECKING
 
 from cloudgpu.core.advice.rent_or_buy import Bound, Use
+from cloudgpu.core.values.currency import Currency
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import did_you_mean, near
 from cloudgpu.core.values.units import Amount
 from cloudgpu.errors import InvalidRequest
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from cloudgpu.core.values.currency import Currency
-
-    Rates = Callable[[str], Currency]  # the rate of a currency by its code, or InvalidRequest
-
+Rates = Callable[[str], Currency]  # the rate of a currency by its code, or InvalidRequest
 Number = str | int | float | Decimal
 MAX_USD = 10_000_000
 MAX_PRICE = 100_000  # dollars an hour; dearer than any machine on offer

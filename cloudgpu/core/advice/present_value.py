@@ -29,11 +29,6 @@ class Terms:
         """By what share a cloud's price grows a year in today's money: (1 + drift) / (1 + interest) - 1."""
         return (1 + self.drift) / (1 + self.interest) - 1
 
-    @property
-    def changes_nothing(self) -> bool:
-        """Whether no term was given."""
-        return not (self.interest or self.drift or self.vat)
-
 
 NO_TERMS = Terms()
 

@@ -1,7 +1,9 @@
 """Finds what somebody has to hear of: what is wrong by machines' rows, and which month's report is due.
 
-In rows it finds no lease, no proof of a stop, no price, a price that leapt. Each is judged from what the ledger says;
-how old that is stands in the text. A report is due for each month that is over; the ledger's lines say who has it.
+In rows it finds no lease, no proof of a stop, no price, a price that leapt, a cluster that has lost a node. Each is
+judged from what the ledger says; how old that is stands in the text. What a cluster lost is told at once, with what the
+rest goes on costing: as a rule it works on nothing until somebody acts. A report is due for each month that is over;
+the ledger's lines say who has it.
 """
 
 from __future__ import annotations
@@ -11,12 +13,13 @@ from datetime import datetime, timedelta, tzinfo
 from fractions import Fraction
 
 from cloudgpu.core.alerts.alerts import Finding, News
+from cloudgpu.core.clusters.completeness import by_cluster, lost_nodes
 from cloudgpu.core.events.log import Event
-from cloudgpu.core.model.facts import RefusedAction
+from cloudgpu.core.model.facts import ClusterNode, RefusedAction
 from cloudgpu.core.model.machine import Machine, command_name, not_none
 from cloudgpu.core.model.offers import Basis
 from cloudgpu.core.values.money import Money
-from cloudgpu.core.values.naming import few
+from cloudgpu.core.values.naming import first_few
 from cloudgpu.core.values.periods import Period, period
 from cloudgpu.core.values.times import duration_text, from_iso, minute
 
@@ -24,7 +27,7 @@ ENDED, LOST, JOB, JOB_WAITS, GUARD = "ended", "lost", "job", "job-waits", "guard
 TOPICS = ("lease", "stop", "overdue", "unpriced", "launch", "price", "refused", ENDED, LOST, JOB, JOB_WAITS, GUARD)
 ENDED_FOR = timedelta(days=3)  # no pass for a weekend, and the first one tells what ended meanwhile
 PATIENCE = timedelta(minutes=15)  # a large machine takes about ten to shut down (AWS, p3 and p4)
-FEW = 3  # prices that are named one by one
+FEW = 3  # prices or nodes that are named one by one
 _ASKED = ("stop_requested", "terminate_requested", "park_requested")
 _DONE = {
     "stop_requested": ("stopped", "deallocated", "terminated"),
@@ -32,6 +35,8 @@ _DONE = {
     "terminate_requested": ("terminated",),
 }
 _VERB = {"stop": "stop", "park": "stop", "terminate": "down"}
+SUBJECT, SENT = "reports", "report_sent"
+SETTLED = timedelta(hours=6)  # after a month's end: passes and price lists have said by then what its last hours were
 
 
 def machine_findings(
@@ -62,7 +67,7 @@ def ended_findings(machines: Iterable[Machine], now: datetime) -> Iterator[Findi
     """Yield which machines stopped or ended, and nobody had asked for it: the agent did, the cloud, or a person there.
 
     Each is told for three days after it was seen, which is once: it has to run and end again to be told again. Of a
-    cluster's nodes `core.alerts.lost_nodes` tells.
+    cluster's nodes `lost_findings` tells.
     """
     for machine in machines:
         seen = machine.unrequested_stop
@@ -73,14 +78,12 @@ def ended_findings(machines: Iterable[Machine], now: datetime) -> Iterator[Findi
 def _ended(machine: Machine, at: str) -> Finding:
     name, over = machine.name, "ended" if machine.terminated_at else "stopped"
     why = machine.state_reason
-    asked = "Neither a command nor the reaper asked for it."
-    known = f"Reason: {why}." if why else "The cloud gives no reason."
     costs = " It is still billed: run cloudgpu stop " + name + "." if machine.billed else ""
     return Finding(
         key=f"{ENDED}:{machine.id}:{at}",
         kind="machine ended",
         title=f"{name} has {over} by itself" + (f" ({why})" if why else ""),
-        text=f"{asked} {known} Seen at {minute(at)}.{costs} To see what happened: cloudgpu show {name} --history",
+        text=f"{_unrequested(why, at)}{costs} To see what happened: cloudgpu show {name} --history",
         facts=_facts(machine),
         urgent=bool(machine.billed),
     )
@@ -168,8 +171,8 @@ def held_finding(provider: str, names: Sequence[str]) -> Finding:
         key=f"price:list:{provider}",
         kind="price moved",
         title=f"{number} of {provider} changed too much at the last refresh",
-        text=f"The earlier prices remain in use: {few(names, FEW)}. Run: cloudgpu catalog diff; to use the new ones: "
-        "cloudgpu catalog refresh --accept",
+        text=f"The earlier prices remain in use: {first_few(names, FEW)}. Run: cloudgpu catalog diff; to use the new "
+        "ones: cloudgpu catalog refresh --accept",
         facts={"provider": provider, "prices": str(len(names))},
     )
 
@@ -275,12 +278,14 @@ def _facts(machine: Machine) -> dict[str, str]:
     return {name: str(value) for name, value in facts.items() if value is not None}
 
 
+def _unrequested(why: str | None, at: str) -> str:
+    """Return what is known of a stop or an end for which nobody had asked, in sentences."""
+    known = f"Reason: {why}." if why else "The cloud gives no reason."
+    return f"Neither a command nor the reaper asked for it. {known} Seen at {minute(at)}."
+
+
 def _hourly(price: Money) -> str:
     return f"{price.text(4)}/h"
-
-
-SUBJECT, SENT = "reports", "report_sent"
-SETTLED = timedelta(hours=6)  # after a month's end: passes and price lists have said by then what its last hours were
 
 
 def month_before(now: datetime, zone: tzinfo) -> Period:
@@ -319,3 +324,68 @@ def have(lines: Iterable[Event], month: str) -> frozenset[str]:
 def is_wrong(one: News) -> bool:
     """Say whether news that last are of something to be put right: an end is over when it is told."""
     return one.finding.topic != JOB and (one.finding.topic != ENDED or one.finding.urgent)
+
+
+def lost_findings(machines: Iterable[Machine], now: datetime) -> Iterator[Finding]:
+    """Yield which clusters have lost nodes while others are billed, and which have ended whole though nobody asked.
+
+    `machines` are all machines, also those that have ended. A cluster that has lost a node is alerted on for as long as
+    that is so, and anew for each further node; an end for three days, as that of a machine.
+    """
+    for nodes in by_cluster(machines).values():
+        cluster = not_none(nodes[0].cluster)
+        lost = lost_nodes(nodes)
+        if lost and cluster.nodes > 1:
+            yield _nodes_lost(cluster, lost, [row for row in nodes if row.billed and row not in lost])
+        elif not any(row.billed for row in nodes) and all(row.unrequested_stop for row in nodes):
+            at = _last(nodes)
+            if now - from_iso(at) <= ENDED_FOR:
+                yield _cluster_ended(cluster, nodes, at)
+
+
+def _nodes_lost(cluster: ClusterNode, lost: Sequence[Machine], rest: Sequence[Machine]) -> Finding:
+    names, at = first_few([row.name for row in lost], FEW), _last(lost)
+    hourly = _hourly_sum(rest)
+    others = "The other machine costs" if len(rest) == 1 else f"The other {len(rest)} machines cost"
+    if cluster.on_node_loss == "stop":
+        next_ = "The next run of reap ends them (--on-node-loss stop)."
+    else:
+        next_ = f"Nothing ends them for that. To end them: cloudgpu stop {cluster.name}"
+    return Finding(
+        key=f"{LOST}:{cluster.id}:{at}",
+        kind="node lost",
+        title=f"{cluster.name} has lost {names}; the rest costs {hourly}",
+        text=f"{_unrequested(lost[-1].state_reason, at)} "
+        f"{others} {hourly}, and a job that needs all {cluster.nodes} cannot continue. {next_}",
+        facts=_cluster_facts(cluster, rest or lost) | {"lost": names, "price": hourly},
+        urgent=True,
+    )
+
+
+def _cluster_ended(cluster: ClusterNode, nodes: Sequence[Machine], at: str) -> Finding:
+    over = "ended" if all(row.terminated_at for row in nodes) else "stopped"
+    why = nodes[0].state_reason
+    return Finding(
+        key=f"{ENDED}:{cluster.id}:{at}",
+        kind="machine ended",
+        title=f"{cluster.name} has {over} by itself" + (f" ({why})" if why else ""),
+        text=f"{_unrequested(why, at)} To see what happened: cloudgpu show {cluster.name} --history",
+        facts=_cluster_facts(cluster, nodes),
+    )
+
+
+def _last(nodes: Sequence[Machine]) -> str:
+    """Return when the latest of these nodes was seen to be lost."""
+    return max(not_none(row.unrequested_stop).at for row in nodes)
+
+
+def _hourly_sum(nodes: Sequence[Machine]) -> str:
+    known = [row.price.nanos_per_hour for row in nodes if row.price is not None]
+    unknown = "" if len(known) == len(nodes) else "at least "
+    return f"{unknown}{Money(sum(known)).text(4)}/h"
+
+
+def _cluster_facts(cluster: ClusterNode, nodes: Sequence[Machine]) -> dict[str, str]:
+    first = nodes[0]
+    said = {"machine": cluster.name, "account": first.account, "owner": first.owner}
+    return {name: value for name, value in said.items() if value}

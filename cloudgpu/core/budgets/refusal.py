@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
 from cloudgpu.core.budgets.admission import AdmissionRequest, Share, Verdict
 from cloudgpu.core.budgets.budget import Budget
@@ -13,13 +12,10 @@ from cloudgpu.core.budgets.commitments import compute_nanos, is_left_alone
 from cloudgpu.core.budgets.enforcement import affordable, longest
 from cloudgpu.core.model.facts import HourlyPrice
 from cloudgpu.core.model.machine import Budgeted, not_none
-from cloudgpu.core.model.offers import price_to_json
+from cloudgpu.core.model.offers import Offer, price_to_json
 from cloudgpu.core.values.money import Money, usd
 from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import BudgetRefused
-
-if TYPE_CHECKING:
-    from cloudgpu.core.model.offers import Offer
 
 
 @dataclass(frozen=True, slots=True)

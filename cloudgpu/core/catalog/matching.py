@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from cloudgpu.core.model.offers import Available, Market, Offer, Price, Requirements
-
-if TYPE_CHECKING:
-    from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.money import Money
 
 
 def join(available: Sequence[Available], prices: Sequence[Price | None]) -> tuple[list[Offer], list[Available]]:

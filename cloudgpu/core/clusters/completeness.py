@@ -41,18 +41,14 @@ def node_of(machine: Machine) -> int:
     return not_none(machine.cluster).node
 
 
-def part_of_gang(machines: Sequence[Machine], now: datetime) -> bool:
-    """Say whether some machines of a cluster live though others of its launch never did, or were ended for good.
-
-    `machines` are all machines of one cluster that the ledger knows, also those that were refused or have ended. It is
-    no part while a launch or an end may still be on its way: for GRACE after the latest one. A command that still works
-    on it holds its lock, which the caller checks. A node that was lost makes no part: `lost` says that.
-    """
-    return bool(why_part(machines, now))
-
-
 def why_part(machines: Sequence[Machine], now: datetime) -> str:
-    """Return why these rows are a part of a cluster, as `part_of_gang` says, a clause; empty where they are none."""
+    """Return why these rows are only a part of a cluster, a clause; empty where they are none.
+
+    They are one where some live though others of their launch never did, or were ended for good. `machines` are all
+    machines of one cluster that the ledger knows, also those that were refused or have ended. They are no part while a
+    launch or an end may still be on its way: for GRACE after the latest one. A command that still works on it holds its
+    lock, which the caller checks. A node that was lost makes no part: `lost` says that.
+    """
     if not any(lives(row) for row in machines):
         return ""
     machines = latest_launch(machines)
@@ -92,16 +88,6 @@ def has_run_before(machine: Machine) -> bool:
     """Say whether a machine was stopped or kept before it ran as it does now: it may hold somebody's work."""
     ended = any(use.end is not None for use in machine.open_usage)
     return bool(machine.usage_totals or machine.retained) or ended
-
-
-def nodes_that_run(machines: Iterable[Machine]) -> int:
-    """Return how many machines of a cluster run, as far as is known."""
-    return sum(lives(row) and row.state == "running" for row in machines)
-
-
-def is_degraded(machines: Sequence[Machine]) -> bool:
-    """Say whether a cluster goes on with fewer nodes than it has: some run, and one was lost."""
-    return bool(lost_nodes(machines))
 
 
 def _why_absent(machine: Machine) -> str:

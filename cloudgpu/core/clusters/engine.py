@@ -13,6 +13,7 @@ from datetime import timedelta
 from cloudgpu.core.clusters.layout import CONTROLLER, engine_directory
 from cloudgpu.core.clusters.queue import COMMAND, Queue, QueuedJob, read_queue
 from cloudgpu.core.model.machine import Machine
+from cloudgpu.core.values.naming import first_few
 
 MARK = "# queue"
 WITHIN_S = 5  # for squeue, which tries again for a while where the controller is gone
@@ -100,5 +101,5 @@ def _stuck(job: QueuedJob) -> str:
 
 
 def _some(jobs: Sequence[QueuedJob], verb: str) -> str:
-    names = ", ".join(one.id for one in jobs[:_FEW]) + (f" and {len(jobs) - _FEW} more" if len(jobs) > _FEW else "")
+    names = first_few([one.id for one in jobs], _FEW)
     return f"job {names} {verb}s" if len(jobs) == 1 else f"jobs {names} {verb}"

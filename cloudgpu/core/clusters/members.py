@@ -37,13 +37,6 @@ def members(machines: Iterable[Machine], name: str, *, ended: bool = False) -> t
     return tuple(groups[-1]) if groups and ended else ()
 
 
-def cluster_of(machines: Iterable[Machine], machine: Machine, *, ended: bool = False) -> tuple[Machine, ...]:
-    """Return the nodes of the cluster that this machine is of, as `members` does; itself for a machine of its own."""
-    if machine.gang is None:
-        return (machine,)
-    return members(machines, machine.gang.id, ended=ended) or (machine,)
-
-
 def clusters(machines: Iterable[Machine]) -> list[tuple[Machine, ...]]:
     """Return the nodes of each cluster that there is among these rows, where its first node stands among them.
 

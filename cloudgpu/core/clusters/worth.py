@@ -6,17 +6,13 @@ The formulas are for data parallel training, which sends every gradient once a s
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from math import expm1
-from typing import TYPE_CHECKING
 
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.times import from_iso
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from cloudgpu.core.model.machine import Machine
 
 TOKENS = 8192  # per GPU and step, where nobody says another number
 USED_OF_PEAK = 0.4  # of a GPU's dense peak (MFU)

@@ -6,15 +6,13 @@ written once, whoever tries again, so that two watchers of one job write one lin
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NotRequired, TypedDict
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Literal, NotRequired, TypedDict
 
 from cloudgpu.core.events.bodies import Nanos, Time
 from cloudgpu.core.events.log import MACHINE, OWN, Draft
 from cloudgpu.core.values.times import iso
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from datetime import datetime
 
 SUBJECT = "jobs"  # of every line about a job
 Outcome = Literal["succeeded", "failed", "setup_failed", "timed_out", "over_cost", "cancelled", "lost", "not_launched"]

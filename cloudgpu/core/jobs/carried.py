@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
 from cloudgpu.core.jobs.job import Job
 from cloudgpu.core.jobs.remote_state import Phase, RemoteState
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from cloudgpu.errors import CloudgpuError
+from cloudgpu.errors import CloudgpuError
 
 SOON, LATER = timedelta(seconds=5), timedelta(minutes=1)
 GB = 10**9

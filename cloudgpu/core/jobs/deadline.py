@@ -2,27 +2,38 @@
 
 The policy proposes, within the net of `core.spot.net`. The net counts what this ledger has measured (`Margins`) and
 what a loss of the machine would undo now, so that the deadline holds as long as somebody watches, an on-demand machine
-can be had in the time kept for it, and the work is no more than was said or its progress shows.
+can be had in the time kept for it, and the work is no more than was said or its progress shows. Its machines
+are launched on that market, for as long as is left.
+
+Budgets keep money for it while no machine of its own carries it. A machine that runs is counted to its renew-until, at
+the on-demand price. Between two machines that money would be free for other launches, and the deadline relies on it.
+The reservation is in the lines of the job itself: it begins with its request and is over with its end, or with the
+request to cancel it, whoever has died meanwhile.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import count, pairwise
 from typing import TYPE_CHECKING, Literal
 
+from cloudgpu.core.billing.charges import to_us
+from cloudgpu.core.budgets.commitments import runs_on
+from cloudgpu.core.budgets.exposure import Exposure
+from cloudgpu.core.budgets.flows import HOURLY
+from cloudgpu.core.jobs.job import Attempt, Job
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.spot.net import Net
 from cloudgpu.core.spot.sight import APART_H, next_try_h, rather
-from cloudgpu.core.spot.situation import situation_of
+from cloudgpu.core.spot.situation import Answer, JobFacts, Policy, State, situation_of
 from cloudgpu.core.values.times import duration_text, from_iso
 
 if TYPE_CHECKING:
     from cloudgpu.core.events.job_lines import DeadlineRecord
-    from cloudgpu.core.jobs.job import Attempt, Job
     from cloudgpu.core.jobs.stored import StoredState
-    from cloudgpu.core.spot.situation import Answer, JobFacts, Policy, State
+
 
 Mode = Literal["wait", "spot", "on_demand"]
 SpotEvent = Literal["had", "refused", "lost"]
@@ -34,6 +45,8 @@ ENOUGH = 3  # launches, from which on the measured times alone count
 FEW = 0.02  # of the work: before that much is done, its speed tells nothing
 AGAIN_S, MAX_AGAIN_S = 60.0, 600.0  # after a refused spot launch, while nothing runs: doubled each time
 RENEWS_FOR = timedelta(hours=1)  # after the deadline, for a job that is late: then its results have to come back
+LEASE = timedelta(hours=2)  # of a machine of a job with a deadline, which renews it
+_NOTHING_MADE = ("refused", "void")
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,3 +353,77 @@ def _terms(job: Job) -> DeadlineRecord:
     if terms is None:
         raise ValueError(f"{job.name} has no deadline")
     return terms
+
+
+def launch_options_of(job: Job, attempt: Attempt, now: datetime) -> dict[str, str | bool]:
+    """Return the options of the launch of an attempt: for a job with a deadline, those of its market and time left."""
+    terms = job.deadline
+    if terms is None or attempt.market is None:
+        return job.spec["launch"]
+    left = max(timedelta(0), from_iso(terms["at"]) - now)
+    spot = attempt.market == "spot"
+    words = {**lives(left, timedelta(seconds=job.spec["results_wait_s"])), **job.spec["launch"], "spot": spot}
+    if spot:
+        words.setdefault("max_price", _dollars(terms["on_demand"] / job.gang))  # of each machine
+    else:
+        words.pop("max_price", None)
+    return words
+
+
+def lives(left: timedelta, results_wait: timedelta) -> dict[str, str | bool]:
+    """Return the options by which a machine may live: as long as is left to the deadline, and until results are here.
+
+    A job that runs renews its lease.
+    """
+    longest = left + RENEWS_FOR + results_wait
+    return {"lease": _typed(min(longest, LEASE)), "renew_until": _typed(longest)}
+
+
+def _typed(span: timedelta) -> str:
+    return f"{span // timedelta(seconds=1)}s"
+
+
+def _dollars(nanos: float) -> str:
+    return f"{nanos / 1e9:.6f}"
+
+
+def may_reserve(job: Job) -> bool:
+    """Say whether a job may need another machine for its deadline."""
+    return job.deadline is not None and job.outcome is None and job.cancel is None
+
+
+def is_carried(machines: Iterable[Machine]) -> bool:
+    """Say whether one of these machines runs, or may, and is counted itself."""
+    return any(
+        one.terminated_at is None and one.launch_status not in _NOTHING_MADE and runs_on(one) for one in machines
+    )
+
+
+def reservation_of(job: Job, now: datetime) -> Exposure | None:
+    """Return what is kept for a job that has no machine: on demand from now on, as long as a machine of it would live.
+
+    None for a job without a deadline, and for one that is over.
+    """
+    terms = job.deadline
+    if terms is None or not may_reserve(job):
+        return None
+    at, after = from_iso(terms["at"]), RENEWS_FOR + timedelta(seconds=job.spec["results_wait_s"])
+    hourly = terms.get("counted", terms["on_demand"])
+    return Exposure(
+        id=job.id,
+        name=job.name,
+        provider=terms.get("provider", ""),
+        account=terms.get("account", ""),
+        project=job.spec["project"],
+        owner=job.spec["owner"],
+        is_named_resource=False,
+        settled=0,
+        renew_until=to_us(max(at, now) + after),
+        late=False,
+        only_passes=False,
+        sent=None,
+        items=[(hourly, HOURLY, 0, False)],
+        today=[],
+        uses=[],
+        others=[],
+    )

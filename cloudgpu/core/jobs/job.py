@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,6 @@ from cloudgpu.core.clusters.queue import waits_text
 from cloudgpu.core.values.times import from_iso
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from datetime import datetime
 
     from cloudgpu.core.events.job_lines import DeadlineRecord, JobSpec, Market, Outcome, SlurmRecord

@@ -6,25 +6,28 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
 from cloudgpu.core.launch.plan_cost import Extra, RunCost, cost_between, paid_meanwhile
 from cloudgpu.core.model.instances import TAG_EXPIRES, TAG_HOLD_UNTIL, TAG_RENEW_UNTIL
-from cloudgpu.core.model.launch import LaunchRequest
-from cloudgpu.core.model.offers import Note, NoteKind, Offer
-from cloudgpu.core.policies.description import Says, off_now
+from cloudgpu.core.model.launch import LaunchRequest, Setup
+from cloudgpu.core.model.machine import EndSubject
+from cloudgpu.core.model.offers import Market, Note, NoteKind, Offer
+from cloudgpu.core.policies.description import Says, off_now, rules_for
 from cloudgpu.core.policies.endings import agreed, at_last, gentlest, of_offer
 from cloudgpu.core.policies.guards import Agent, Safeguards, Timer, guarded_offer, lease_ends
-from cloudgpu.core.policies.policy import Act, Do, Origin, Policy, Unpausable
+from cloudgpu.core.policies.policy import Act, Do, Origin, Policy, Rule, Unpausable
 from cloudgpu.core.policies.runs import ScheduledRun
 from cloudgpu.core.values.money import Money, charge
 from cloudgpu.core.values.times import epoch
 
-if TYPE_CHECKING:
-    from cloudgpu.core.model.launch import Setup
-    from cloudgpu.core.model.offers import Market
-
 HOUR = timedelta(hours=1)
+TELLS_ONLY = "the agent on the machine, which reports whether it is used, and cannot end billing"
+OWN_TIMER = "its own timer, a process on the same computer (renew-until)"
+AGENT_WORDS = "the agent on the machine (idle time, lease"
+EACH_AGENT = "the agent on each node (renew-until)"
+BY_PASSES = "cloudgpu reap or watch (idle time and lease, for all nodes at once)"
+ONLY_PASSES = "only cloudgpu reap or watch ends it"
+_PLANNED = (Rule.BUDGET, Rule.SCHEDULE, Rule.IDLE, Rule.UNLABELLED)  # lease and renew-until have lines of their own
 ALL_GUARDS = Safeguards(Agent.ENDS, Timer.CLOUD)
 
 
@@ -118,7 +121,6 @@ def launch_plan(
     said_by: tuple[Origin, Origin] = (Origin.POLICY, Origin.POLICY),
     licence: str = "",
     volume_there: bool = False,
-    rules: tuple[Says, ...] = (),
     any_provider: bool = False,
     policy: Policy | None = None,
     guarded: Safeguards = ALL_GUARDS,
@@ -133,6 +135,7 @@ def launch_plan(
     `run` is the scheduled run that is to end it where nothing else does; `waived`: the user does without.
     """
     offer = offers[0]
+    guarded_row = guarded_offer(offer.available, request.setup, guarded)
     ends, row = ends_of(request, offer, policy), of_offer(offer.available, request.setup)
     paid = tuple(paid_meanwhile(extras, volume_there=volume_there))
     lease, renew = timedelta(seconds=request.lease_s), timedelta(seconds=request.renew_s)
@@ -153,15 +156,37 @@ def launch_plan(
         lease_from=said_by[0],
         renew_from=said_by[1],
         licence=licence,
-        rules=rules,
+        rules=() if policy is None else tuple(_says(policy, guarded_row, now)),
         of_accounts=_shares(offers) if any_provider else (),
         ends=ends,
         guarded=guarded,
-        lease_ends=lease_ends(guarded_offer(offer.available, request.setup, guarded), policy),
+        lease_ends=lease_ends(guarded_row, policy),
         idle=idle_of(policy, guarded, ends),
         run=run,
         waived=waived,
     )
+
+
+def _says(policy: Policy, row: EndSubject, now: datetime) -> Iterator[Says]:
+    """Yield what the policy says of this machine beside lease and renew-until."""
+    return (one for one in rules_for(policy, now, row) if one.rule in _PLANNED)
+
+
+def layers_of(guarded: Safeguards, looked_up: tuple[str, ...], nodes: int) -> tuple[str, ...]:
+    """Return what ends the machines of a plan, in words: what its provider has looked up, else what guards them.
+
+    Of several machines no agent decides alone, it only keeps to renew-until.
+    """
+    layers = (looked_up or _words_of(guarded)) + (ONLY_PASSES,) * guarded.only_passes
+    if nodes == 1:
+        return layers
+    return (BY_PASSES, *(EACH_AGENT if one.startswith(AGENT_WORDS) else one for one in layers))
+
+
+def _words_of(guarded: Safeguards) -> tuple[str, ...]:
+    said = {Agent.ENDS: "the agent on the machine (idle time, lease)", Agent.TELLS: TELLS_ONLY}
+    timers = {Timer.CLOUD: "a timer on the provider's side (renew-until)", Timer.OWN: OWN_TIMER}
+    return tuple(filter(None, (said.get(guarded.agent), timers.get(guarded.timer))))
 
 
 def idle_of(policy: Policy | None, guarded: Safeguards, ends: Ends) -> IdleEnd | None:
@@ -259,7 +284,5 @@ def keeps_disk(policy: Policy, setup: Setup, market: Market, *, pausable: bool) 
 
     `pausable`: its provider can stop machines at all.
     """
-    from cloudgpu.core.model.offers import Market
-
     stoppable = pausable and (market is not Market.SPOT or setup.persistent)
     return stoppable or policy.unpausable is not Unpausable.TERMINATE

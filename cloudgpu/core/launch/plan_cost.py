@@ -5,21 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from cloudgpu.core.billing.charges import charge, money, total
+from cloudgpu.core.billing.rates import Rate
 from cloudgpu.core.events.log import Draft, Event
 from cloudgpu.core.events.projection import machine_of
 from cloudgpu.core.model.facts import AttachedCost
 from cloudgpu.core.model.machine import Machine, not_none
-from cloudgpu.core.model.offers import Note, NoteKind
+from cloudgpu.core.model.offers import Note, NoteKind, Offer
 from cloudgpu.core.model.usage import Per, PriceInterval, Resource, Usage
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import iso
-
-if TYPE_CHECKING:
-    from cloudgpu.core.billing.rates import Rate
-    from cloudgpu.core.model.offers import Offer
 
 _MAY_COST_LESS = "it may cost less than its price says"
 

@@ -6,12 +6,9 @@ Prices are for a GB of 10^9 bytes. Amounts are rounded up to a nano-dollar.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from cloudgpu.core.model.offers import TrafficPrices
 from cloudgpu.core.values.money import Money
-
-if TYPE_CHECKING:
-    from cloudgpu.core.model.offers import TrafficPrices
 
 GB = 10**9  # bytes
 

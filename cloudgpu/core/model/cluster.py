@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import cast
 
 from cloudgpu.core.model.facts import ClusterNode, Engine, OnNodeLoss
 from cloudgpu.core.model.instances import TAG_CLUSTER, TAG_ID, TAG_KEY, TAG_NAME, TAG_NODE
+from cloudgpu.core.model.launch import LaunchRequest
+from cloudgpu.core.values.naming import machine_id
 
 MAX_NODES = 64
 _TAG = re.compile(r"(\d+)-(slurm|none)-(wait|stop)")
@@ -31,6 +34,17 @@ def node_id(cluster: ClusterNode) -> str:
 def node_key(key: str, node: int) -> str:
     """Return the launch key of a node of the cluster with this key; `naming.lock_name` is the same for all of them."""
     return f"{key}--{node}"
+
+
+def request_of_node(request: LaunchRequest, ledger: str, node: int) -> LaunchRequest:
+    """Return the request of one node of a cluster; that of a machine of its own as it is."""
+    cluster = request.cluster
+    if cluster is None:
+        return request
+    known = cluster._replace(name=request.name, id=machine_id(ledger, request.key), node=node)
+    if cluster.nodes == 1:
+        return replace(request, cluster=known)
+    return replace(request, key=node_key(request.key, node), name=node_name(request.name, node), cluster=known)
 
 
 def shared_tags(tags: Sequence[Mapping[str, str]]) -> dict[str, str]:

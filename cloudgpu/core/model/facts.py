@@ -1,13 +1,13 @@
 """What the ledger knows of a machine's parts, as values that nobody can change: prices, disks, uses, warnings.
 
-`of` makes each from its record, the plain JSON values that a ledger line or a projection holds
-(`core.model.records`); `record_of` is the way back. Times are ledger times (`times.iso`), money is whole nano-dollars,
+`of`, or else `made_by_record`, makes each from its record, the plain JSON values that a ledger line or a projection
+holds; `record_of` is the way back. Times are ledger times (`times.iso`), money is whole nano-dollars,
 and None is what nobody knows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from operator import itemgetter
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Self, cast
@@ -19,7 +19,6 @@ from cloudgpu.core.model.records import (
     RetainedRecord,
     SetupRecord,
     TermsRecord,
-    TrafficPricesRecord,
 )
 from cloudgpu.core.model.usage import PriceInterval, Usage
 
@@ -33,11 +32,6 @@ class MachineAddress(NamedTuple):
     host: str
     port: int
     user: str
-
-    @classmethod
-    def of(cls, record: Mapping[str, Any]) -> Self:
-        """Return the value of a record."""
-        return cls(record["host"], record["port"], record["user"])
 
 
 class HourlyPrice(NamedTuple):
@@ -106,11 +100,6 @@ class AttachedCost(NamedTuple):
     why_at_most: str = ""
     by_size: bool = True
 
-    @classmethod
-    def of(cls, record: Mapping[str, Any]) -> Self:
-        """Return the value of a record."""
-        return cls._make(_attached(record))
-
     def record(self) -> AttachedCostRecord:
         """Return it as a ledger line carries it."""
         return cast("AttachedCostRecord", record_of(self))
@@ -143,11 +132,6 @@ class Retained(NamedTuple):
     basis: str | None = None
     why_at_most: str = ""
     by_size: bool = True
-
-    @classmethod
-    def of(cls, record: Mapping[str, Any]) -> Self:
-        """Return the value of a record."""
-        return cls._make(_retained(record))
 
     def record(self) -> RetainedRecord:
         """Return it as a ledger line carries it."""
@@ -245,11 +229,6 @@ class SentWarning(NamedTuple):
     times: int
     why: str | None
 
-    @classmethod
-    def of(cls, record: Mapping[str, Any]) -> Self:
-        """Return the value of a record."""
-        return cls(record["at"], record["last"], record["due"], record["count"], record["why"])
-
 
 class LastDecision(NamedTuple):
     """What a run of the reaper last decided, and since when it is that."""
@@ -262,11 +241,6 @@ class LastDecision(NamedTuple):
     since: str
     activity_since: str
 
-    @classmethod
-    def of(cls, record: Mapping[str, Any]) -> Self:
-        """Return the value of a record."""
-        return cls._make(_decision(record))
-
 
 class CountedTraffic(NamedTuple):
     """Until when bytes are counted, and what the machine's own counters said then; `received` where those cost."""
@@ -275,22 +249,12 @@ class CountedTraffic(NamedTuple):
     counted: int
     received: int | None = None
 
-    @classmethod
-    def of(cls, record: Mapping[str, Any]) -> Self:
-        """Return the value of a record."""
-        return cls(record["until"], record["counted"], record.get("received"))
-
 
 class RecordedTrafficPrices(NamedTuple):
     """Nano-dollars for a GB (10^9 bytes) that a machine sends and receives, by its offer's own prices."""
 
     out: int
     into: int
-
-    @classmethod
-    def of(cls, record: TrafficPricesRecord) -> Self:
-        """Return the value of a record."""
-        return cls(record["out"], record["into"])
 
 
 class RefusedAction(NamedTuple):
@@ -300,11 +264,6 @@ class RefusedAction(NamedTuple):
     why: str
     next: str
 
-    @classmethod
-    def of(cls, record: Mapping[str, Any]) -> Self:
-        """Return the value of a record."""
-        return cls(record["action"], record["why"], record["next"])
-
 
 class SharedKey(NamedTuple):
     """Whose public key was let in, from which network, and the host key that came with it."""
@@ -313,11 +272,6 @@ class SharedKey(NamedTuple):
     network: str | None
     host_key: str | None
     at: str
-
-    @classmethod
-    def of(cls, record: Mapping[str, Any]) -> Self:
-        """Return the value of a record."""
-        return cls(record["label"], record["from"], record["host_key"], record["at"])
 
 
 class ClusterNode(NamedTuple):
@@ -334,11 +288,6 @@ class ClusterNode(NamedTuple):
     engine: Engine = "none"
     on_node_loss: OnNodeLoss = "wait"
 
-    @classmethod
-    def of(cls, record: ClusterRecord) -> Self:
-        """Return the value of a record."""
-        return cls(**record)
-
     def record(self) -> ClusterRecord:
         """Return the value as a ledger line carries it."""
         return cast("ClusterRecord", self._asdict())
@@ -353,11 +302,6 @@ class UnrequestedStop(NamedTuple):
 
     at: str
     seq: int
-
-    @classmethod
-    def of(cls, record: Mapping[str, Any]) -> Self:
-        """Return the value of a record."""
-        return cls(record["at"], record["seq"])
 
 
 class TermsText(NamedTuple):
@@ -427,12 +371,14 @@ def record_of(value: object) -> Any:
     return value
 
 
-def reader(names: tuple[str, ...], absent: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
+def reader(names: Iterable[str], absent: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
     """Return what takes the values of these keys out of a record; a key that is missing and not in `absent` raises."""
     values = itemgetter(*names)
-    return lambda record: values({**absent, **record})
+    return (lambda record: values({**absent, **record})) if absent else values
 
 
-_attached = reader(AttachedCost._fields, AttachedCost._field_defaults)
-_retained = reader(Retained._fields, Retained._field_defaults)
-_decision = itemgetter(*LastDecision._fields)
+def made_by_record(kind: Any) -> Callable[[Mapping[str, Any]], Any]:
+    """Return what makes such a value of its record, the way back from `record_of`; none of its values has parts."""
+    keys = _KEYS.get(kind, {})
+    values = reader([keys.get(name, name) for name in kind._fields], kind._field_defaults)
+    return lambda record: kind._make(values(record))

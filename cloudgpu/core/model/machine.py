@@ -27,9 +27,9 @@ from cloudgpu.core.model.facts import (
     SharedKey,
     Terms,
     UnrequestedStop,
+    made_by_record,
     reader,
 )
-from cloudgpu.core.model.records import MachineRecord
 from cloudgpu.core.model.usage import Usage, usage_of_record
 from cloudgpu.core.values.naming import scope_of
 
@@ -200,7 +200,7 @@ class Machine(NamedTuple):
         return None if self.cluster is None or self.cluster.nodes == 1 else self.cluster
 
     @classmethod
-    def of(cls, record: MachineRecord) -> Self:
+    def of(cls, record: Mapping[str, Any]) -> Self:
         """Return the machine of a record. Raises KeyError for a record that lacks a key: a defect."""
         values = _values(record)
         for place, made_of in _PARTS:
@@ -247,25 +247,25 @@ _PARTS = [
     for name, made_of in {
         "setup": _shared(MachineSetup.of),
         "guards": _shared(MachineGuards.of),
-        "retained": _each(Retained.of),
+        "retained": _each(made_by_record(Retained)),
         "price": _shared(HourlyPrice.of),
         "on_demand": _shared(HourlyPrice.of),
-        "attached_costs": _shared(_each(AttachedCost.of)),
+        "attached_costs": _shared(_each(made_by_record(AttachedCost))),
         "open_usage": _each(usage_of_record),
         "identity": _shared(RecordedIdentity.of),
         "accelerators": _each(MachineGpus.of),
-        "address": MachineAddress.of,
+        "address": made_by_record(MachineAddress),
         "usage_totals": _named(tuple),
         "charge_notes": _named(ChargeNote.of),
-        "traffic": CountedTraffic.of,
-        "warnings": _named(SentWarning.of),
-        "decision": LastDecision.of,
-        "refused_action": RefusedAction.of,
-        "shared": _named(SharedKey.of),
-        "unrequested_stop": UnrequestedStop.of,
+        "traffic": made_by_record(CountedTraffic),
+        "warnings": _named(made_by_record(SentWarning)),
+        "decision": made_by_record(LastDecision),
+        "refused_action": made_by_record(RefusedAction),
+        "shared": _named(made_by_record(SharedKey)),
+        "unrequested_stop": made_by_record(UnrequestedStop),
         "terms": Terms.of,
-        "cluster": ClusterNode.of,
-        "traffic_prices": RecordedTrafficPrices.of,
+        "cluster": made_by_record(ClusterNode),
+        "traffic_prices": made_by_record(RecordedTrafficPrices),
     }.items()
 ]
 

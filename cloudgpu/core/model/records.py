@@ -1,4 +1,4 @@
-"""What a machine's facts are made of: prices, accounts, disks, uses, as the ledger keeps them."""
+"""What lines of the ledger say in more than one place: prices, accounts, disks, guards, terms, as JSON values."""
 
 from __future__ import annotations
 
@@ -85,51 +85,6 @@ class RetainedRecord(RateRecord):
     alive_at: NotRequired[str]
 
 
-class SegmentRecord(TypedDict):
-    """A price that held from `at` on: `core.model.usage.PriceInterval`."""
-
-    at: str
-    nanos: int
-    source: str
-    as_of: str | None
-    basis: str
-    maybe_from: str | None
-
-
-class UsageRecord(TypedDict):
-    """What is billed from `begin` to `end`: `core.model.usage.Usage` as it is stored."""
-
-    resource: str
-    id: str
-    what: str
-    provider: str
-    market: str
-    kind: str
-    quantity: int
-    per: str
-    begin: str
-    end: str | None
-    segments: list[SegmentRecord]
-    on_demand: int | None
-    first: bool
-    reason: str | None
-    sure_from: str | None
-    maybe_until: str | None
-    at_most: str
-    licence: str
-    continues: str | None
-    maybe_since: str | None
-
-
-class ChargeNoteRecord(TypedDict):
-    """What the sums of ended uses do not say: `core.billing.charge_notes`."""
-
-    marks: str
-    reasons: list[str]
-    compared: int
-    interrupted: list[int]
-
-
 class VolumeRecord(TypedDict):
     """A data disk by its name, with its size where it may be made."""
 
@@ -194,59 +149,11 @@ class CreditRecord(TypedDict):
     threshold: int
 
 
-class WarningRecord(TypedDict):
-    """When people were first and last told that a machine ends at `due`, how often, and why."""
-
-    at: str
-    last: str
-    due: str | None
-    count: int
-    why: str | None
-
-
-class DecisionRecord(TypedDict):
-    """What a run of the reaper last decided, and since when it is that."""
-
-    do: str
-    rule: str
-    why: str
-    activity: str
-    at: str | None
-    since: str
-    activity_since: str
-
-
-class TrafficRecord(TypedDict):
-    """Until when bytes are counted, and what the machine's own counters said then; `received` where those cost."""
-
-    until: str
-    counted: int
-    received: NotRequired[int]
-
-
 class TrafficPricesRecord(TypedDict):
     """Nano-dollars for a GB (10^9 bytes) that a machine sends and receives, by its offer's own prices."""
 
     out: int
     into: int
-
-
-class RefusedRecord(TypedDict):
-    """What the provider refused, as something protects the machine, and what lifts that."""
-
-    action: Literal["stop", "terminate"]
-    why: str
-    next: str
-
-
-ShareRecord = TypedDict("ShareRecord", {"label": str, "from": str | None, "host_key": str | None, "at": str})
-
-
-class UnaskedRecord(TypedDict):
-    """Where it was seen not to run any more, and nobody had asked for that."""
-
-    at: str
-    seq: int
 
 
 class TextRecord(TypedDict):
@@ -280,80 +187,3 @@ class ClusterRecord(TypedDict):
     nodes: int
     engine: NotRequired[Literal["slurm", "none"]]
     on_node_loss: NotRequired[Literal["wait", "stop"]]
-
-
-class MachineRecord(TypedDict):
-    """A machine's record in the projection, as plain JSON values: `core.model.machine.Machine` says what each is."""
-
-    id: str
-    name: str
-    is_named_resource: bool
-    provider: str
-    account: str
-    region: str
-    zone: str | None
-    instance_type: str | None
-    market: str
-    launch_status: str
-    setup: SetupRecord | None
-    guards: GuardsRecord | None
-    state: str
-    billed: bool
-    pending_action: Literal["stop", "start", "terminate", "park"] | None
-    terminated_at: str | None
-    retained: list[RetainedRecord]
-    owner: str
-    project: str
-    renew_until: str | None
-    price: PriceRecord | None
-    on_demand: PriceRecord | None
-    max_price: int | None
-    licence: str | None
-    attached_costs: list[AttachedCostRecord] | None
-    open_usage: list[UsageRecord]
-    intended_at: str
-    identity: IdentityRecord | None
-    key: str
-    request: str
-    seq: int
-    accelerators: list[AcceleratorRecord]
-    attempt_number: int
-    token: str | None
-    settled_reason: str | None
-    first_at: str
-    template: str | None
-    provider_id: str | None
-    state_reason: str | None
-    address: AddressRecord | None
-    launched_at: str | None
-    since: str | None
-    seen_at: str | None
-    last_active: str | None
-    action_reason: str | None
-    launch_failed: bool
-    parked: bool
-    discard: bool
-    stoppable: bool | None
-    parkable: bool | None
-    stop_effect: str | None
-    policy: str
-    expires: str | None
-    renew_s: int | None
-    hold_until: str | None
-    usage_totals: dict[str, list[int]]
-    charge_notes: dict[str, ChargeNoteRecord]
-    unpriced: bool
-    traffic: TrafficRecord | None
-    policy_by: NotRequired[str]  # from here on: there only where something was said
-    timer: NotRequired[str]
-    warnings: NotRequired[dict[str, WarningRecord]]
-    decision: NotRequired[DecisionRecord]
-    refused_action: NotRequired[RefusedRecord]
-    taken_at: NotRequired[str]
-    shared: NotRequired[dict[str, ShareRecord]]
-    unrequested_stop: NotRequired[UnaskedRecord]
-    terms: NotRequired[TermsRecord]
-    interrupted_at: NotRequired[str]
-    cluster: NotRequired[ClusterRecord]
-    trust: NotRequired[str]
-    traffic_prices: NotRequired[TrafficPricesRecord]

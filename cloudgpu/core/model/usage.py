@@ -81,7 +81,7 @@ class Usage(NamedTuple):
 
 
 def usage_of_record(record: Mapping[str, Any]) -> Usage:
-    """Return the usage that plain JSON values tell of: `core.model.records.UsageRecord`.
+    """Return the usage that plain JSON values tell of: a `Usage` by its fields' names.
 
     Texts that come again in most of them are held once: a report reads all that has ever ended.
     """

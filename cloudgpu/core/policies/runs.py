@@ -80,12 +80,6 @@ def with_run(before: Iterable[ScheduledRun], own: ScheduledRun | None, now: date
     return tuple(sorted(found, key=order)[:MAX])
 
 
-def silent_since(runs: Iterable[ScheduledRun], account: str) -> ScheduledRun | None:
-    """Return the last run that checked an account from a computer without a battery in use; None for none."""
-    fit = (run for run in runs if account in run.accounts and run.battery is False)
-    return max(fit, key=lambda run: run.at, default=None)
-
-
 def missing(runs: Iterable[ScheduledRun], account: str, now: datetime) -> str:
     """Return what is missing for a run to guard an account, as the second half of a sentence."""
     known = list(runs)

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
+from cloudgpu.core.activity.idle import Judged
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.policies.guards import has_no_agent
 from cloudgpu.core.policies.policy import Rule
 from cloudgpu.core.reaper.decisions import ACTIVE, IDLE, UNKNOWN, Known, Seen
 from cloudgpu.core.values.times import duration_text, from_iso
-
-if TYPE_CHECKING:
-    from cloudgpu.core.activity.idle import Judged
-
 
 DEFAULT_AFTER = timedelta(hours=1)  # where no policy says for how long a sign of life counts
 AHEAD = timedelta(minutes=10)  # of ours, a machine's clock may be; what is later than that says nothing

@@ -1,16 +1,20 @@
 """Says what is left over without a running machine: resources, and stopped machines that go on costing. Pure.
 
-Stopped machines are of this ledger and of others. What is left over is told as it was asked for.
+Stopped machines are of this ledger and of others. What is left over is told as it was asked for:
+why it counts, since when, and what speaks against its removal now.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 
 from cloudgpu.core.billing.rates import MONTH_H
-from cloudgpu.core.model.machine import Machine, not_none
-from cloudgpu.core.model.resources import ProviderResource
+from cloudgpu.core.model.identity import is_hidden
+from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, State
+from cloudgpu.core.model.machine import Machine, command_name, not_none
+from cloudgpu.core.model.resources import Kind, ProviderResource
 from cloudgpu.core.resources.orphan import (
     ALLOCATED,
     PAUSED,
@@ -24,12 +28,23 @@ from cloudgpu.core.resources.orphan import (
     is_held,
     is_paused,
     is_startable,
+    lives,
     origin_of,
     work_on,
 )
-from cloudgpu.core.resources.orphan_rules import counted
+from cloudgpu.core.resources.retention import is_on_purpose
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import from_iso, minute
+
+YOUNG = timedelta(minutes=15)  # longer than a cloud takes to show everywhere what was just made, or let go
+SHARED = (Kind.KEY_PAIR, Kind.SECURITY_GROUP)  # one for all launches of a ledger in a region, which make it anew
+_DISKS = (Kind.DISK, Kind.SNAPSHOT, Kind.IMAGE)
+_GOES_WITH_ITS_MACHINE = {
+    Kind.SPOT_REQUEST: "its machine is gone, and it can launch another",
+    Kind.TIMER: "its machine is gone",
+    Kind.GROUP: "its machine is gone",
+    Kind.ROLE: "its machine is gone",
+}
 
 
 def machines(known: Known) -> Iterator[Orphan]:
@@ -140,3 +155,161 @@ def _as_wished(one: Orphan, known: Known, request: CleanupOptions) -> Orphan:
     if one.stays != comes_back(one.machine) or one.since is None or known.now - one.since < span:
         return one
     return replace(one, do=Do.END, stays="")
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """Why something counts as left over; `kept` why it is there on purpose, `way` what ends it then."""
+
+    why: str
+    kept: str = ""
+    way: str = ""
+
+
+def counted(resources: Iterable[ProviderResource], known: Known) -> Iterator[Orphan]:
+    """Yield those of these things that count as left over; nothing that a running machine uses is among them."""
+    rows = {machine.id: machine for machine in known.rows}
+    for resource in resources:
+        machine = rows.get(resource.tags.get(TAG_ID, "")) if is_ours(resource, known) else None
+        found = _counts(resource, machine, known)
+        if found is not None:
+            yield _orphan(resource, machine, found, known)
+
+
+def is_ours(resource: ProviderResource, known: Known) -> bool:
+    """Say whether a thing belongs to this ledger."""
+    return bool(known.ledger) and resource.tags.get(TAG_LEDGER) == known.ledger  # one without lines has no id yet
+
+
+def is_shared(resource: ProviderResource) -> bool:
+    """Say whether all launches of a ledger in a region share a thing: what bears a machine's id is that one's alone."""
+    return resource.kind in SHARED and TAG_ID not in resource.tags
+
+
+def _counts(resource: ProviderResource, machine: Machine | None, known: Known) -> _Found | None:
+    """Return why a thing counts as left over; None where it does not."""
+    if resource.attached_to is not None:
+        return _of_a_stopped_machine(resource, known)
+    if is_on_purpose(resource) and resource.kind in (*_DISKS, Kind.VOLUME):
+        word = "volume" if resource.kind is Kind.VOLUME else "image"
+        return _Found("it is a named image or volume", "on purpose", f"cloudgpu {word} rm {resource.name}")
+    if is_shared(resource):
+        return None if _is_needed(resource, known) else _Found(f"no machine of its ledger is left in {resource.region}")
+    if resource.kind in _GOES_WITH_ITS_MACHINE:
+        return None if lives(machine) else _Found(_GOES_WITH_ITS_MACHINE[resource.kind])
+    return _unused(resource, machine)
+
+
+def _unused(resource: ProviderResource, machine: Machine | None) -> _Found | None:
+    """Return why something counts that no machine uses."""
+    if machine is None:
+        return _Found("no machine uses it")
+    if resource.kind in _DISKS:
+        return _of_machine(resource, machine)
+    if not lives(machine):
+        return _Found("its machine is gone")
+    return _Found("no machine uses it", f"{machine.name} is there", f"cloudgpu down {command_name(machine)}")
+
+
+def _of_a_stopped_machine(resource: ProviderResource, known: Known) -> _Found | None:
+    """Return a volume that is kept by name and hangs on a stopped machine: `down` leaves it. Nothing else."""
+    paused = (machine for machine in known.rows if machine.provider_id == resource.attached_to and is_paused(machine))
+    machine = next(paused, None)
+    if machine is None or resource.kind is not Kind.VOLUME or not is_ours(resource, known):
+        return None
+    return _Found(f"it is a named image or volume, at {machine.name}, which is stopped", "on purpose")
+
+
+def _of_machine(resource: ProviderResource, machine: Machine) -> _Found | None:
+    """Return why a disk or image of our machine counts; None where it is the machine's, or gone since the look."""
+    name = machine.name
+    if resource.id not in {entry.id for entry in machine.retained}:
+        return None
+    if lives(machine):
+        return _Found(f"it is of an earlier life of {name}", f"{name} is back, and cloudgpu ls --refresh removes it")
+    if machine.parked:
+        way = f"cloudgpu start {name}, or cloudgpu down {name}"
+        return _Found(f"{name} is stopped, and was parked", comes_back(machine), way)
+    why = f"{name} was ended, and it was not removed" if machine.discard else f"{name} has ended by itself"
+    return _Found(why, "", f"cloudgpu down {name}" if machine.discard else f"cloudgpu start {name}")
+
+
+def _is_needed(resource: ProviderResource, known: Known) -> bool:
+    """Say whether its ledger has a machine, or may have one soon, where this is shared by all of them."""
+    here = (resource.account, resource.region)
+    if is_ours(resource, known):
+        return any(lives(machine) and (machine.account, machine.region) == here for machine in known.rows)
+    ledger, over = resource.tags.get(TAG_LEDGER), State.TERMINATED
+    others = (one for one in known.foreign if one.tags.get(TAG_LEDGER) == ledger and one.state is not over)
+    return any((one.account, one.region) == here for one in others)
+
+
+def _orphan(resource: ProviderResource, machine: Machine | None, found: _Found, known: Known) -> Orphan:
+    since = _since(resource, machine, known)
+    kept = _not_now(resource, machine, found, since, known)
+    return Orphan(
+        what=str(resource.kind),
+        id=resource.id,
+        name=resource.name,
+        provider=resource.provider,
+        account=resource.account,
+        region=resource.region,
+        zone=resource.zone,
+        size_gb=resource.size_gb,
+        cost=known.costs.get(resource.id, Cost(None)),
+        origin=origin_of(resource.tags, machine, known),
+        since=since,
+        why=found.why,
+        do=Do.STAY if kept else Do.REMOVE,
+        stays=kept,
+        way=found.way if is_ours(resource, known) else "",
+        resource=resource,
+        machine=machine,
+    )
+
+
+def _since(resource: ProviderResource, machine: Machine | None, known: Known) -> datetime | None:
+    """Return since when a thing is left: its machine's end, or, where that is not known, when it was made."""
+    ends = [machine.terminated_at] if machine is not None else []
+    if is_shared(resource) and is_ours(resource, known):
+        here = (resource.account, resource.region)
+        ends = [one.terminated_at for one in known.rows if (one.account, one.region) == here]
+    ended = max((from_iso(end) for end in ends if end), default=None)
+    moments = [at for at in (ended, resource.made_at) if at is not None and not is_on_purpose(resource)]
+    return max(moments, default=resource.made_at)
+
+
+def _is_settled(resource: ProviderResource, machine: Machine | None) -> bool:
+    """Say whether nobody can need this any more: it is one machine's, which is proved gone, or never was."""
+    return machine is not None and machine.terminated_at is not None and resource.kind not in (*_DISKS, Kind.VOLUME)
+
+
+def _not_now(
+    resource: ProviderResource, machine: Machine | None, found: _Found, since: datetime | None, known: Known
+) -> str:
+    """Return why cleaning leaves a thing; empty where nothing speaks against its removal."""
+    return next(filter(None, _reasons(resource, machine, found, since, known)), "")
+
+
+def _reasons(
+    resource: ProviderResource, machine: Machine | None, found: _Found, since: datetime | None, known: Known
+) -> Iterator[str | None]:
+    """Yield what speaks against its removal, the gravest first; what does not, as nothing."""
+    if not is_ours(resource, known):
+        yield f"it belongs to another ledger ({resource.tags.get(TAG_LEDGER) or 'not said'})"
+    yield (is_on_purpose(resource) and found.kept) or None
+    # what bears no machine's id may be what any launch makes just now
+    yield work_on(
+        [machine] if machine is not None else [one for one in known.rows if one.account == resource.account], known
+    )
+    if is_hidden(known.silent, resource.account, resource.region):
+        yield f"{resource.region} did not answer in whole"
+    if machine is not None and is_held(machine, known.now):
+        yield f"{machine.name} is held until {minute(not_none(machine.hold_until))}"
+    yield found.kept
+    if not resource.ready:
+        yield "it is still being made"
+    if not _is_settled(resource, machine) and any(
+        at is not None and known.now - at < YOUNG for at in (since, resource.made_at)
+    ):
+        yield f"it is younger than {YOUNG // timedelta(minutes=1)} minutes"

@@ -7,13 +7,8 @@ lost. If it then wants spot, the on-demand machine is given up for a launch that
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from cloudgpu.core.spot.situation import situation_of
-
-if TYPE_CHECKING:
-    from cloudgpu.core.spot.net import Net
-    from cloudgpu.core.spot.situation import Answer, State
+from cloudgpu.core.spot.net import Net
+from cloudgpu.core.spot.situation import Answer, State, situation_of
 
 FIRST = 5.0  # hours before the first try, where a changeover takes one; docs/spot.md lists others
 POWER = 2 / 3  # of the changeover: a try costs one, and to try later costs the spot that was there

@@ -72,11 +72,6 @@ class Role(StrEnum):
     PAYER = "payer"  # also decides about budgets, limits and what belongs to others
 
 
-def may_write(role: Role, kind: str) -> bool:
-    """Say whether this role may write a line of this kind."""
-    return role is not Role.MEMBER or kind not in PAYER_KINDS
-
-
 def payer_needed(what: str, person: str, payers: Collection[str]) -> RoleNeeded:
     """Return the error for what only a payer may do. `what` begins a sentence, as in "Removing a budget"."""
     who = ", ".join(payers)

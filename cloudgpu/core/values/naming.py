@@ -66,10 +66,9 @@ def counted(number: int, what: str) -> str:
     return f"{number} {what}" + "s" * (number != 1)
 
 
-def few(names: Sequence[str], most: int = 4) -> str:
-    """Return the first names, and how many more there are than `most`."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return f"{', '.join(names[:most])}{more}"
+def first_few(names: Sequence[str], most: int = 4) -> str:
+    """Return these names for a sentence, the first `most` of them and how many more there are: `a, b and 7 more`."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def near(word: str, known: Iterable[str]) -> str | None:

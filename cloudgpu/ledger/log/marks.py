@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.core.events.log import LEDGER_ARRIVED, LEDGER_MOVED, LEDGER_MOVING
 from cloudgpu.errors import LedgerMoved
-from cloudgpu.ledger.log.head import Head
+from cloudgpu.ledger.log.head import Head, Record
 from cloudgpu.ledger.log.storage_errors import LedgerLeft
 
 if TYPE_CHECKING:
-    from cloudgpu.ledger.log.head import Record
     from cloudgpu.ledger.log.lines import End
     from cloudgpu.ledger.log.sql import Connection
 

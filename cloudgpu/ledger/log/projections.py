@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from cloudgpu.core.billing.rate_timeline import ended_intervals
 from cloudgpu.core.budgets.exposure import exposure_of
-from cloudgpu.core.events.log import Event
+from cloudgpu.core.events.log import Draft, Event, Said
 from cloudgpu.core.events.projection import Folded, State, folded, follow, packed, unpacked
 from cloudgpu.core.model.machine import Machine, has_retained_resources
 from cloudgpu.core.model.usage import usage_of_record
@@ -21,7 +21,6 @@ from cloudgpu.ledger.log.lines import COLUMNS, End, every_line, lines_of
 from cloudgpu.ledger.log.verify import canonical, line_hash
 
 if TYPE_CHECKING:
-    from cloudgpu.core.events.log import Draft, Said
     from cloudgpu.ledger.log.sql import Connection
 
 _StateTexts = tuple[str | None, ...]

@@ -9,10 +9,10 @@ from threading import RLock
 from typing import TYPE_CHECKING, TypeVar
 
 from cloudgpu.core.billing.charges import billed_until
-from cloudgpu.core.events.log import Event, Said
+from cloudgpu.core.events.log import Draft, Event, Said
 from cloudgpu.core.events.projection import Folded, folded, projected
 from cloudgpu.core.model.machine import Machine, has_retained_resources
-from cloudgpu.core.model.usage import usage_of_record
+from cloudgpu.core.model.usage import Usage, usage_of_record
 from cloudgpu.core.team.rights import Role
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import LedgerMoved, LedgerUnavailable
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from cloudgpu.core.billing.rate_timeline import RateInterval
     from cloudgpu.core.budgets.exposure import Exposure
-    from cloudgpu.core.events.log import Draft
-    from cloudgpu.core.model.usage import Usage
     from cloudgpu.ledger.log.base import Copy, Ledger, Verification, View
     from cloudgpu.ledger.log.marks import Mark
     from cloudgpu.ledger.log.outbox import Outbox

@@ -14,7 +14,7 @@ from cloudgpu.core.advice.compare import Case, work
 from cloudgpu.core.advice.desktop import YEAR, Depreciation
 from cloudgpu.core.catalog.gpus import Rests
 from cloudgpu.core.values.money import usd
-from cloudgpu.core.values.naming import few
+from cloudgpu.core.values.naming import first_few
 from cloudgpu.views.advice.compare_sentences import count, hours_text, pace_name
 
 if TYPE_CHECKING:
@@ -63,13 +63,13 @@ def _behind(story: Story) -> str:
 
 
 def _unpriced(story: Story) -> str:
-    return f"Without a price, and in no sum: {few(story.unpriced)}." if story.unpriced else ""
+    return f"Without a price, and in no sum: {first_few(story.unpriced)}." if story.unpriced else ""
 
 
 def _local(story: Story) -> str:
     if story.rehearsed:
         return "Only local machines have run: they are counted as if they were a cloud's."
-    return f"Local machines are on this computer, and left out: {few(story.left_out)}." if story.left_out else ""
+    return f"Local machines are on this computer, and left out: {first_few(story.left_out)}." if story.left_out else ""
 
 
 def _of_work(story: Story) -> Iterator[str]:
@@ -77,7 +77,7 @@ def _of_work(story: Story) -> Iterator[str]:
     yield "Work is time in which a GPU is busy (3% or more); the desktop waits while machines are used without that."
     blind = [one.name for one in machines if one.gpus and not one.read and one.all.used]
     if blind:
-        yield f"No GPU was read on {few(blind)}: all use of it counts as work."
+        yield f"No GPU was read on {first_few(blind)}: all use of it counts as work."
     unknown = sum(one.all.unknown for one in machines if one.gpus)
     if unknown >= 1:
         yield (
@@ -86,9 +86,9 @@ def _of_work(story: Story) -> Iterator[str]:
         )
     without = [one.name for one in machines if not one.gpus]
     if without:
-        yield f"Without GPUs, so that they take none of the desktop's: {few(without)}."
+        yield f"Without GPUs, so that they take none of the desktop's: {first_few(without)}."
     if story.unknown_gpus:
-        yield f"Which GPUs these have is not known, and they are counted as none: {few(story.unknown_gpus)}."
+        yield f"Which GPUs these have is not known, and they are counted as none: {first_few(story.unknown_gpus)}."
     if any(one.gpus > 1 and one.all.gpu for one in machines):
         yield "A machine with several GPUs counts with all of them while one works."
     busiest = story.usual.busiest
@@ -104,17 +104,17 @@ def _of_speed(story: Story) -> Iterator[str]:
     machines = [] if story.history is None else [one for one in story.history.machines if one.gpus and sum(one.all)]
     unknown = sorted({one.gpu for one in machines if one.speed.rests is Rests.SAME and not _is_its(one, story)})
     if unknown:
-        yield f"Their speed compared with the desktop's GPU is not known, and counts as the same: {few(unknown)}."
+        yield f"Their speed compared with the desktop's GPU is not known, and counts as the same: {first_few(unknown)}."
     rests = sorted({f"{one.gpu} by {one.speed.rests}" for one in machines if one.speed.rests is not Rests.SAME})
     if rests:
-        yield f"Hours are scaled by speed at {story.work}: {few(rests)}."
+        yield f"Hours are scaled by speed at {story.work}: {first_few(rests)}."
     memory = story.desktop_memory
     large = {} if memory is None else {one.gpu: one.memory_gib for one in machines if (one.memory_gib or 0) > memory}
     if large:
         hours = sum(sum(work(one, Case.EXPECTED).values()) for one in machines if one.gpu in large)
         yield (
             f"What needs more than {memory:g} GiB does not fit the desktop's GPU: {hours_text(hours)} of work were on "
-            f"{few([f'{gpu} ({size:g} GiB)' for gpu, size in sorted(large.items())])}."
+            f"{first_few([f'{gpu} ({size:g} GiB)' for gpu, size in sorted(large.items())])}."
         )
 
 
@@ -155,20 +155,20 @@ def _of_own(story: Story) -> Iterator[str]:
     )
     assumed = [one.name for one in story.own if one.assumed]
     if assumed:
-        yield f"Watts or tariff are not in the settings, and usual ones are assumed: {few(assumed)}."
+        yield f"Watts or tariff are not in the settings, and usual ones are assumed: {first_few(assumed)}."
     several = [one for one in story.own if one.gpus > 1]
     counted = [one.name for one in several if one.counted]
     if counted:
-        yield f"Of several GPUs those count that were at 3% or more, by whomever: {few(counted)}."
+        yield f"Of several GPUs those count that were at 3% or more, by whomever: {first_few(counted)}."
     uncounted = [one.name for one in several if one.uncounted.total_seconds() >= 1 or not one.counted]
     if uncounted:
-        yield f"Work counts on all GPUs of a machine while how many worked is not measured: {few(uncounted)}."
+        yield f"Work counts on all GPUs of a machine while how many worked is not measured: {first_few(uncounted)}."
     unknown = sum(one.unknown.total_seconds() for one in story.own)
     if unknown >= 1:
         yield f"Of {hours_text(unknown)} of them nobody knows whether they were work, and they are counted as none."
     unread = [one.name for one in story.own if one.energy is None]
     if unread:
-        yield f"The power of their GPUs was not measured: {few(unread)}."
+        yield f"The power of their GPUs was not measured: {first_few(unread)}."
 
 
 def desktop_value(desktop: Desktop, changed: Sequence[str] = ()) -> DesktopProfile:

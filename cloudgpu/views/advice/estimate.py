@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from cloudgpu.core.advice.estimate import MONTH, Estimate, Split
-from cloudgpu.core.billing.sustained_use import off_a_month
+from cloudgpu.core.billing.deductions import off_a_month
 from cloudgpu.core.catalog.catalog import is_old
 from cloudgpu.core.values.money import HOUR, Money, usd
 from cloudgpu.core.values.times import iso

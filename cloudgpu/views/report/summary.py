@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.core.alerts.findings import whole_month
 from cloudgpu.core.catalog.catalog import OLD_AFTER
 from cloudgpu.core.model.machine import not_none
-from cloudgpu.core.values.naming import few
+from cloudgpu.core.values.naming import first_few
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.views.report.formatting import Amounts, Clock, visible
 from cloudgpu.views.report.svg import MONTHS
@@ -101,7 +101,7 @@ def _missing(document: ReportDocument) -> Iterator[str]:
     if number:
         names = document["unpriced"]
         have = "charge has no known price and is" if number == 1 else "charges have no known price and are"
-        yield f"{number} {have} in no sum: {few(names, FEW)}."
+        yield f"{number} {have} in no sum: {first_few(names, FEW)}."
 
 
 def _going_on(document: ReportDocument, shown: Amounts) -> Iterator[str]:

@@ -166,7 +166,7 @@ def test_the_second_watch_goes_on_where_the_first_was_killed_and_no_pass_is_made
 
 
 def running(home):
-    from cloudgpu.control.scheduler.status import running
+    from cloudgpu.control.scheduler.watch import running
 
     return [one.pid for one in running(home.opened())]
 

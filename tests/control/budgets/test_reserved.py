@@ -8,13 +8,13 @@ from cloudgpu.control.budgets.store import standings, the_budgets
 from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.jobs.carry import JobReconciler
-from cloudgpu.control.jobs.deadline.options import launch_options_of
 from cloudgpu.control.jobs.inputs.request import parse_run
 from cloudgpu.control.jobs.plan import begin, plan_run
 from cloudgpu.control.jobs.store import the_job
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
 from cloudgpu.core.events import job_lines as lines
+from cloudgpu.core.jobs.deadline import launch_options_of
 from cloudgpu.errors import BudgetRefused
 from tests.control.budgets.test_admission import budget, up
 

@@ -89,7 +89,7 @@ def test_a_provider_without_containers_refuses_instead_of_leaving_it_out(lab):
 def test_a_queue_does_not_run_its_jobs_in_a_container_so_both_together_are_refused(lab):
     error = refused(lab, gpu="a100-40gb", template="ngc", nodes=2, engine="slurm", name="train")
     assert "engine: slurm" in error.message
-    assert lab.prepare(gpu="a100-40gb", template="ngc", nodes=2, engine="none", name="train").nodes == 2
+    assert lab.prepare(gpu="a100-40gb", template="ngc", nodes=2, engine="none", name="train").plan.nodes == 2
 
 
 @pytest.mark.parametrize(

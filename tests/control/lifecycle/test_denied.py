@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 import cloudgpu
-from cloudgpu.control.lifecycle.denied import denied
-from cloudgpu.control.lifecycle.lifecycle import end, stop
+from cloudgpu.control.lifecycle.lifecycle import denied, end, stop
 from cloudgpu.errors import AuthFailed, RoleNeeded
 from tests.clouds.lambdalabs.fixtures import lambdalabs, lambdalabs_process
 from tests.clouds.runpod.fixtures import runpod, runpod_process

@@ -65,7 +65,7 @@ def test_terms_of_zero_give_the_identical_answer(one, price, use, speed):
     assert same == one
     plain, given_zero = Question(one, price, use, speed), Question(same, price, use, speed, NO_TERMS.growth)
     assert answered(plain) == answered(given_zero)
-    assert NO_TERMS.changes_nothing
+    assert (NO_TERMS.interest, NO_TERMS.drift, NO_TERMS.vat) == (0, 0, 0)
 
 
 @settings(max_examples=some(25))

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from cloudgpu.core.alerts.findings import ended_findings
-from cloudgpu.core.alerts.lost_nodes import lost_findings
+from cloudgpu.core.alerts.findings import ended_findings, lost_findings
 from cloudgpu.core.model.facts import ClusterNode, UnrequestedStop
 from cloudgpu.core.model.machine import Machine
 from tests.core.lives import START, at

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from cloudgpu.core.billing.charges import money
 from cloudgpu.core.billing.cost_groups import By, CostQuery, costs
-from cloudgpu.core.billing.deductions import after_credits, sustained
+from cloudgpu.core.billing.deductions import after_credits, sustained, sustained_use
 from cloudgpu.core.billing.discounts import Credit
-from cloudgpu.core.billing.sustained_use import sustained_use
 from cloudgpu.core.billing.totals import billed
 from cloudgpu.core.model.facts import MachineGpus
 from cloudgpu.core.model.usage import Resource

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloudgpu.core.billing.charges import EXACT, charge
-from cloudgpu.core.billing.sustained_use import Discount, sustained_use
+from cloudgpu.core.billing.deductions import Discount, sustained_use
 from cloudgpu.core.billing.totals import Billed
 from cloudgpu.core.model.facts import MachineGpus
 from cloudgpu.core.model.usage import Usage

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cloudgpu.core.clusters.members import check_whole, cluster_of, clusters, first_node, members, status
+from cloudgpu.core.clusters.members import check_whole, clusters, first_node, members, status
 from cloudgpu.core.model.facts import ClusterNode
 from cloudgpu.core.model.machine import Machine, command_name
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
@@ -62,7 +62,6 @@ def test_the_clusters_among_rows_are_those_of_several_machines() -> None:
         [f"cg-1-{number}" for number in range(4)],
         ["cg-2-0", "cg-2-1"],
     ]
-    assert cluster_of(rows, alone) == (alone,)
     assert command_name(alone) == "queue"
     check_whole(alone, "queue", "down")
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from cloudgpu.core.clusters.records import node_names, read_records, status_of
+from cloudgpu.core.clusters.queue import node_names, read_records, status_of
 
 LINE = (
     "JobId=7 UserId=ann(1001) GroupId=ann(1001) Name=lr 3=x JobState=FAILED Partition=all TimeLimit=5 "

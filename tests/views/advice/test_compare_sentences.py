@@ -11,7 +11,7 @@ import pytest
 from cloudgpu.core.advice.compare import Case, compared
 from cloudgpu.core.advice.desktop import Depreciation
 from cloudgpu.core.values.money import Money
-from cloudgpu.core.values.naming import few
+from cloudgpu.core.values.naming import first_few
 from cloudgpu.views.advice.compare import MAX_POINTS, curve
 from cloudgpu.views.advice.compare_basis import assumptions
 from cloudgpu.views.advice.compare_sentences import Shown, count, hours_text, own_sentence, pace_name, sentence
@@ -65,7 +65,7 @@ def test_never_is_said_and_what_would_be_otherwise():
 
 def test_that_the_desktop_is_bought_anew_is_said_where_it_is_the_dearer_one_again():
     text = said(of(desktop=replace(cheap(2000), life=150 * DAY)))
-    assert "Replaced on 2027-02-28, the desktop is more expensive again until 2027-0" in text
+    assert "Bought anew on 2027-02-28, the desktop is the dearer one again until 2027-0" in text
 
 
 def test_a_period_that_is_over_says_who_was_the_dearer_one():
@@ -129,7 +129,7 @@ def test_hours_are_hours_and_less_is_minutes(seconds, text):
 
 
 def test_few_names_and_small_numbers_are_words():
-    assert few(list("abcdef")) == "a, b, c, d and 2 more"
+    assert first_few(list("abcdef")) == "a, b, c, d and 2 more"
     assert [count(number) for number in (1, 12, 13, 1234)] == ["one", "twelve", "13", "1,234"]
 
 

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, BinaryIO
+from pathlib import Path
+from typing import BinaryIO
 
 from cloudgpu.access.jobs.copies import CopiedFile
-from cloudgpu.access.jobs.remote import Restored
+from cloudgpu.access.jobs.remote import RemoteJob, Restored
 from cloudgpu.control.jobs.buckets.data import ADDRESS_S, settings_of
+from cloudgpu.control.session.session import Session
 from cloudgpu.core.jobs import stored as lists
+from cloudgpu.core.jobs.job import Job
+from cloudgpu.core.jobs.stored import StoredFile, StoredFiles, StoredResults, StoredState
 from cloudgpu.core.jobs.transfers import Download, Transfers
+from cloudgpu.core.model.buckets import BucketAddress
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.providers.buckets import ResultsBucket, open_results_bucket
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from cloudgpu.access.jobs.remote import RemoteJob
-    from cloudgpu.control.session.session import Session
-    from cloudgpu.core.jobs.job import Job
-    from cloudgpu.core.jobs.stored import StoredFile, StoredFiles, StoredResults, StoredState
-    from cloudgpu.core.model.buckets import BucketAddress
 
 FORM_S = 12 * 3600  # how long a machine may upload without anybody who watches
 RENEWED_S = FORM_S / 2  # what has to be left of that, or it gets another form

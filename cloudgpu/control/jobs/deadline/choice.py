@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from cloudgpu.access.files import write_whole
-from cloudgpu.access.jobs.checkpoints import stored
+from cloudgpu.access.jobs.checkpoints import StoredCheckpoint, stored
 from cloudgpu.control.alerts.alerts import note_one
 from cloudgpu.control.cost.job_cost import all_jobs
 from cloudgpu.control.jobs.deadline.moves import cheaper_place
+from cloudgpu.control.session.session import Session
 from cloudgpu.core.jobs.alerts import late_finding, waits_key
 from cloudgpu.core.jobs.deadline import (
     END_S,
     Choice,
     Margins,
     Position,
+    SpotEvent,
     SpotSeen,
     choose,
     fits,
@@ -27,22 +30,13 @@ from cloudgpu.core.jobs.deadline import (
     may_move,
     position_of,
 )
-from cloudgpu.core.jobs.remote_state import Phase
+from cloudgpu.core.jobs.job import Attempt, Job
+from cloudgpu.core.jobs.remote_state import Phase, RemoteState
 from cloudgpu.core.jobs.stored import bucket_of
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.spot import POLICIES
+from cloudgpu.core.spot.situation import Policy
 from cloudgpu.core.values.times import from_iso
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from pathlib import Path
-
-    from cloudgpu.access.jobs.checkpoints import StoredCheckpoint
-    from cloudgpu.control.session.session import Session
-    from cloudgpu.core.jobs.deadline import SpotEvent
-    from cloudgpu.core.jobs.job import Attempt, Job
-    from cloudgpu.core.jobs.remote_state import RemoteState
-    from cloudgpu.core.model.machine import Machine
-    from cloudgpu.core.spot.situation import Policy
 
 MAX_ROUNDS = 100  # whose lengths are kept
 ONE_ROUND = timedelta(seconds=30)  # refusals that are closer are of one launch, zone after zone

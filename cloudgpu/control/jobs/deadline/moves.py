@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.access.jobs.checkpoints import stored
 from cloudgpu.control.inputs.launch_request import parse_request
-from cloudgpu.control.jobs.deadline.options import launch_options_of
 from cloudgpu.control.launch.candidates import candidate
 from cloudgpu.control.launch.offers import offers_or_known, tied
 from cloudgpu.control.pricing.attached_costs import egress_rate
 from cloudgpu.control.pricing.price_history import available, history_of
 from cloudgpu.control.spot.history import first_offer, history, place_of, place_of_offer
-from cloudgpu.core.jobs.deadline import HOUR_S
+from cloudgpu.core.jobs.deadline import HOUR_S, Margins, Position, launch_options_of
 from cloudgpu.core.launch.traffic import move_traffic
-from cloudgpu.core.model.offers import Offer, TrafficPrices, price_from_json
+from cloudgpu.core.model.offers import Offer, Price, TrafficPrices, price_from_json
 from cloudgpu.core.spot.moves import LOOKS_BACK, Priced, Running, saving
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import from_iso
@@ -27,11 +26,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cloudgpu.control.session.session import Session
-    from cloudgpu.core.jobs.deadline import Margins, Position
     from cloudgpu.core.jobs.job import Attempt, Job, Move
     from cloudgpu.core.jobs.remote_state import RemoteState
     from cloudgpu.core.model.machine import Machine
-    from cloudgpu.core.model.offers import Price
     from cloudgpu.core.spot.places import Place
 
 

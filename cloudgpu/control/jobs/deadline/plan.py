@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from cloudgpu.control.budgets.store import counted_prices
-from cloudgpu.control.inputs.launch_request import parse_request
+from cloudgpu.control.inputs.launch_request import UpOptions, parse_request
 from cloudgpu.control.jobs.deadline.choice import measured
-from cloudgpu.control.jobs.deadline.options import lives
 from cloudgpu.control.jobs.inputs.deadline import ON_DEMAND, DeadlineRequest, check_feasible
+from cloudgpu.control.jobs.inputs.request import RunRequest
 from cloudgpu.control.launch.budget_preview import row_of_plan
 from cloudgpu.control.launch.plan import Prepared, prepare
+from cloudgpu.control.session.session import Session
 from cloudgpu.control.spot.backtest import seen_traces
 from cloudgpu.core.billing.charges import money, parse_us, to_us
 from cloudgpu.core.billing.rate_timeline import amount
 from cloudgpu.core.budgets.commitments import commitments_of
-from cloudgpu.core.jobs.deadline import TICK_S, Margins
+from cloudgpu.core.events.job_lines import DeadlineRecord
+from cloudgpu.core.jobs.deadline import TICK_S, Margins, lives
 from cloudgpu.core.model.machine import not_none
 from cloudgpu.core.spot.net import Net, latest_start
 from cloudgpu.core.spot.replay.quote import Quote, quote
@@ -25,12 +27,6 @@ from cloudgpu.core.spot.simulate import SpotJob
 from cloudgpu.core.values.money import HOUR, Money
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest
-
-if TYPE_CHECKING:
-    from cloudgpu.control.inputs.launch_request import UpOptions
-    from cloudgpu.control.jobs.inputs.request import RunRequest
-    from cloudgpu.control.session.session import Session
-    from cloudgpu.core.events.job_lines import DeadlineRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +105,7 @@ def plan_deadline(
 def _price(prepared: Prepared) -> Money:
     price = prepared.plan.offer.price
     if price is not None:
-        return Money(price.per_hour.nanos * prepared.nodes)
+        return Money(price.per_hour.nanos * prepared.plan.nodes)
     raise InvalidRequest(
         "The price of this machine is not known, so spot and on demand cannot be weighed.",
         field="--deadline",
@@ -124,7 +120,7 @@ def _counted(session: Session, prepared: Prepared) -> int:
     found = commitments_of(row, now, counted_prices(session)).items
     end = max([parse_us(not_none(row.renew_until)), *(one.until for one in found if one.until is not None)])
     total = sum(amount(one.intervals(now, end), now, end) for one in found)
-    return -(-money(total).nanos * prepared.nodes * HOUR // max(1, end - now))
+    return -(-money(total).nanos * prepared.plan.nodes * HOUR // max(1, end - now))
 
 
 def _net(margins: Margins) -> Net:

@@ -8,14 +8,10 @@ import shutil
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
 
 from cloudgpu.config.files.text import shown
 from cloudgpu.core.values.naming import did_you_mean, near
-from cloudgpu.errors import InvalidRequest
-
-if TYPE_CHECKING:
-    from cloudgpu.errors import CloudgpuError
+from cloudgpu.errors import CloudgpuError, InvalidRequest
 
 _INTERPRETER = re.compile(r"(?:python[0-9.]*|bash|sh|zsh|torchrun)")
 _SCRIPT = re.compile(r"[^-].*\.(?:py|sh)", re.DOTALL)

@@ -5,17 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
 
 from cloudgpu.config.files.text import shown
 from cloudgpu.control.inputs.setup import parse_volume
+from cloudgpu.core.events.job_lines import DataRecord
 from cloudgpu.core.jobs.stored import VOLUME
 from cloudgpu.core.model.buckets import bucket_address
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.buckets import MAY_WRITE
-
-if TYPE_CHECKING:
-    from cloudgpu.core.events.job_lines import DataRecord
 
 _BUCKET = re.compile(r"[a-z][a-z0-9+.-]*://.*", re.IGNORECASE | re.DOTALL)
 _EXAMPLE = "For example --data s3://lab/imagenet:data, --data /mnt/imagenet:data, or --data volume:data:data"

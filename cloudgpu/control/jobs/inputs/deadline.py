@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
 from cloudgpu.config.files.text import shown
 from cloudgpu.control.inputs.launch_request import duration, moment
@@ -15,9 +15,6 @@ from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import did_you_mean, near
 from cloudgpu.core.values.times import duration_text, from_iso, iso, parse_duration
 from cloudgpu.errors import InvalidRequest
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 DEFAULT_POLICY = "adaptive"
 ON_DEMAND = "on-demand"

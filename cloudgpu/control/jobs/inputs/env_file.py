@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from cloudgpu.errors import InvalidRequest
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from cloudgpu.core.events.job_lines import JobSpec
-    from cloudgpu.errors import CloudgpuError
+from cloudgpu.core.events.job_lines import JobSpec
+from cloudgpu.errors import CloudgpuError, InvalidRequest
 
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 RESERVED = "CLOUDGPU_"  # what the command is told by cloudgpu begins so

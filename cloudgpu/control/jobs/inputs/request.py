@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Unpack
 
 from cloudgpu.config.files.text import shown
 from cloudgpu.control.inputs.launch_request import UpOptions, duration, parse_request, validate_request
@@ -20,15 +20,11 @@ from cloudgpu.control.jobs.inputs.data import inside, parse_data, parse_results_
 from cloudgpu.control.jobs.inputs.deadline import DeadlineRequest, parse_deadline
 from cloudgpu.control.jobs.inputs.env_file import check_variable, read_env_file
 from cloudgpu.control.jobs.inputs.slurm import SlurmOptions, SlurmRequest, parse_slurm
+from cloudgpu.core.events.job_lines import DataRecord
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import NAME, NAME_RULE, made_name, tag_value
 from cloudgpu.core.values.typed import MAX_USD, check_keywords
 from cloudgpu.errors import InvalidRequest
-
-if TYPE_CHECKING:
-    from typing import Unpack
-
-    from cloudgpu.core.events.job_lines import DataRecord
 
 MAX_PORT, MAX_TRIES = 65_535, 100
 _PORT = re.compile(r"[1-9][0-9]{0,4}")

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NoReturn, TypedDict
+from typing import NoReturn, TypedDict
 
 from cloudgpu.config.files.text import shown
 from cloudgpu.errors import InvalidRequest
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 MAX_NODES, MAX_GPUS = 10_000, 64
 GANG_OPTIONS = ("--nodes", "--gpus-per-node", "--once")  # that need no --on, beside the first

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from datetime import timedelta
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
 
 from cloudgpu.access.ssh.connection import connect
 from cloudgpu.control.clusters.engine import leave_nothing
@@ -16,19 +16,14 @@ from cloudgpu.control.jobs.slurm.lines import keep_record
 from cloudgpu.control.launch.restore import started
 from cloudgpu.control.lifecycle.lifecycle import stop, terminate_with_resources
 from cloudgpu.control.lifecycle.start import new_lease
+from cloudgpu.control.session.session import Session
 from cloudgpu.core.clusters.layout import in_order
 from cloudgpu.core.events.job_lines import job_gang_refused, job_machine
+from cloudgpu.core.events.log import Draft
+from cloudgpu.core.jobs.job import Attempt, Job
 from cloudgpu.core.launch.same_request import launch_key
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.errors import CloudgpuError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from datetime import datetime
-
-    from cloudgpu.control.session.session import Session
-    from cloudgpu.core.events.log import Draft
-    from cloudgpu.core.jobs.job import Attempt, Job
-    from cloudgpu.core.model.machine import Machine
 
 ANSWERS_WITHIN_S = 3.0
 _NOTHING_MADE = ("refused", "void")

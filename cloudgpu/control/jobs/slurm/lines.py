@@ -8,7 +8,7 @@ from io import BytesIO
 from typing import TYPE_CHECKING
 
 from cloudgpu.core.clusters.layout import cluster_id, engine_files
-from cloudgpu.core.clusters.records import read_records
+from cloudgpu.core.clusters.queue import read_records
 from cloudgpu.core.events import job_lines as lines
 from cloudgpu.core.values.times import iso
 

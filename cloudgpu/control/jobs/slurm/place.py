@@ -6,33 +6,28 @@
 from __future__ import annotations
 
 import secrets
-from datetime import timedelta
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
 from decimal import Decimal
 from io import BytesIO
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from cloudgpu.access.jobs.program import slurm_program
 from cloudgpu.control.access.reach import open_connection
 from cloudgpu.control.cost.job_cost import all_jobs
+from cloudgpu.control.jobs.inputs.request import RunRequest
+from cloudgpu.control.session.session import Session
 from cloudgpu.core.billing.charges import money
 from cloudgpu.core.billing.forecast import burn, running
 from cloudgpu.core.clusters.layout import cluster_id, engine_files, engine_of_machine, in_order
+from cloudgpu.core.events.job_lines import SlurmRecord
+from cloudgpu.core.jobs.job import Job
 from cloudgpu.core.jobs.shares import elements_of, minutes_within
-from cloudgpu.core.model.machine import command_name
+from cloudgpu.core.model.machine import Machine, command_name
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import tag_value
 from cloudgpu.core.values.times import duration_text, from_iso
 from cloudgpu.errors import InvalidRequest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from datetime import datetime
-
-    from cloudgpu.control.jobs.inputs.request import RunRequest
-    from cloudgpu.control.session.session import Session
-    from cloudgpu.core.events.job_lines import SlurmRecord
-    from cloudgpu.core.jobs.job import Job
-    from cloudgpu.core.model.machine import Machine
 
 # A login node sets PATH and SLURM_CONF in its login shells, or has them in the system's places.
 PROBE = ("sh", "-c", 'sinfo -h -o %P || "${SHELL:-sh}" -lc "sinfo -h -o %P"')

@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
 
-from cloudgpu.core.model.offers import Note, NoteKind, Offer, Trust
+from cloudgpu.core.model.offers import Note, NoteKind, Offer, Requirements, Trust
 from cloudgpu.errors import NoCapacity
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from cloudgpu.config.templates.find import Template
-    from cloudgpu.core.model.offers import Requirements
 
 READS_ALL = (
     "with --trust community it may be a stranger's computer: its owner can read everything on it: files, memory, keys, "
@@ -30,13 +24,13 @@ _WHOSE = {
 }
 
 
-def passwords_of(template: Template, typed: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """Return the settings of a template that have a password in an address; `typed` are those of config.toml.
+def passwords_of(template: str, settings: Mapping[str, str], typed: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """Return which `settings` of a template have a password in an address; `typed` are those of config.toml.
 
     A template's settings are in the call of its launch: on a rented container that is its environment.
     """
-    values = {**template.settings, **typed.get(template.name, {})}
-    return [f"templates.{template.name}.{name}" for name, value in values.items() if _PASSWORD.search(value)]
+    values = {**settings, **typed.get(template, {})}
+    return [f"templates.{template}.{name}" for name, value in values.items() if _PASSWORD.search(value)]
 
 
 def password_remarks(offers: Sequence[Offer], passwords: Sequence[str]) -> Iterator[str]:
