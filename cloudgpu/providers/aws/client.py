@@ -27,6 +27,8 @@ KIND = "aws"
 AT_ONCE = 32  # regions asked side by side
 ATTEMPTS = 5  # sends of a read, or of a call that is harmless when repeated, where the user's AWS settings say nothing
 SIGN_IN = ("sso-oidc", "signin")  # what renews a login of `aws sso login`, and of `aws login`
+# What is called of AWS's 400 services; `sso` and `sts` by botocore itself, too, which gets credentials there.
+SERVICES = ("budgets", "ec2", "iam", "pricing", "s3", "scheduler", "service-quotas", "ssm", "sso", "sts", *SIGN_IN)
 _REFUSED = 400
 _LONGEST_PAUSE_S, _LONGER_IF_ASKED_S = 20.0, 5.0  # of botocore's mode `standard`; the latter where AWS names a time
 # What is read of a machine (the shape `Instance` of DescribeInstances and RunInstances), anywhere in `providers/aws`.
@@ -292,6 +294,7 @@ def _loader(data_path: str | None) -> Any:
 
     Of that it has READ and CALLED alone. It reads those in the directories of the user's `data_path`, too.
     """
+    from botocore.exceptions import DataNotFoundError
     from botocore.loaders import Loader, instance_cache
 
     class OfWhatIsRead(Loader):  # type: ignore[misc]  # botocore has no types
@@ -305,6 +308,16 @@ def _loader(data_path: str | None) -> Any:
             shapes["Instance"] = shapes["Instance"] | {"members": members}
             operations = {name: one for name, one in model["operations"].items() if name in CALLED}
             return model | {"shapes": shapes, "operations": operations}
+
+        @instance_cache  # type: ignore[untyped-decorator]
+        def list_available_services(self, type_name: str) -> list[str]:
+            """Return the services that are called; botocore's own looks into the directories of all 400."""
+            found: list[str] = []
+            for service in SERVICES:
+                with suppress(DataNotFoundError):
+                    self.list_api_versions(service, type_name)
+                    found.append(service)
+            return found
 
     paths = data_path.split(os.pathsep) if data_path else ()
     return OfWhatIsRead(extra_search_paths=[str(Path(os.path.expandvars(path)).expanduser()) for path in paths])

@@ -12,7 +12,7 @@ from botocore.loaders import Loader
 from botocore.utils import parse_timestamp
 
 from cloudgpu.providers.aws import client as ours
-from cloudgpu.providers.aws.client import CALLED, READ, _loader, _time_of, core_session
+from cloudgpu.providers.aws.client import CALLED, READ, SERVICES, _loader, _time_of, core_session
 from cloudgpu.providers.aws.compute import listing, translate
 from tests.clouds.aws.plain import client, launch, look, spot
 from tests.providers.aws.accounts import TAGS, account
@@ -49,6 +49,16 @@ def test_the_model_has_the_operations_that_the_code_names():
     words = {word for text in code.values() for word in re.findall(r"\w+", text)}
     assert {by_name[word] for word in words & by_name.keys()} == CALLED
     assert set(_loader(None).load_service_model("ec2", "service-2")["operations"]) == CALLED
+
+
+def test_the_services_that_the_code_names_are_found_as_botocore_finds_them():
+    whole = set(Loader().list_available_services("service-2"))
+    quoted = {word for file in FOLDER.rglob("*.py") for word in re.findall(r'"([a-z0-9-]+)"', file.read_text())}
+    elsewhere = {"account", "location"}  # services, and words of ours
+    assert (quoted & whole) - elsewhere == set(SERVICES) & whole
+    for kind in ("service-2", "paginators-1", "waiters-2", "endpoint-rule-set-1"):
+        known = set(Loader().list_available_services(kind))
+        assert set(_loader(None).list_available_services(kind)) == known & set(SERVICES)
 
 
 def test_a_machine_is_as_the_whole_model_shows_it(aws, tmp_path):
