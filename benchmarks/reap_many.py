@@ -1,10 +1,11 @@
 """One pass over 10,000 machines in 20 regions of three providers, against parsing the same answers and no more.
 
-The answers are canned: what EC2 says, parsed by botocore (by ours with the model of our AWS provider, which has of a
-machine what is read alone; in the parsing beside it with the whole one), and JSON in the shapes of Google's and Azure's
-REST answers, parsed by `json`. The three stand in for providers inside the process, region after region (no HTTP, no
-SDK of Google or Azure); our AWS provider asks its regions side by side, and then holds more at once. Nothing has
-changed since the pass before, as in most passes. CPU time and memory are those of a process of its own, in turns.
+The answers are canned: what EC2 says, parsed by botocore (by ours as our AWS provider sets it up, which parses of a
+machine what is read alone, and reads times without dateutil; in the parsing beside it as botocore comes), and JSON in
+the shapes of Google's and Azure's REST answers, parsed by `json`. The three stand in for providers inside the process,
+region after region (no HTTP, no SDK of Google or Azure); our AWS provider asks its regions side by side, and then holds
+more at once. Nothing has changed since the pass before, as in most passes. CPU time and memory are those of a process
+of its own, in turns.
 """
 
 from __future__ import annotations
@@ -159,16 +160,13 @@ def _as_azure(some: Sequence[ec2_stub.Machine]) -> str:
     return json.dumps({"value": items})
 
 
-def _parsers(loader: Any = None) -> dict[str, Callable[[bytes], list[dict[str, Any]]]]:
-    """Return what parses an answer of each provider into what it says of each machine; EC2's by the loader's model."""
-    from botocore.parsers import create_parser
+def _parsers(session: Any = None) -> dict[str, Callable[[bytes], list[dict[str, Any]]]]:
+    """Return what parses an answer of each provider into what it says of each machine; EC2's as the session does."""
     from botocore.session import Session
 
-    session = Session()
-    if loader is not None:
-        session.register_component("data_loader", loader)
+    session = session or Session()
     shape = session.get_service_model("ec2").operation_model("DescribeInstances").output_shape
-    parser = create_parser("ec2")
+    parser = session.get_component("response_parser_factory").create_parser("ec2")
 
     def of_ec2(body: bytes) -> list[dict[str, Any]]:
         answer = parser.parse({"body": body, "headers": {}, "status_code": 200}, shape)
@@ -263,10 +261,13 @@ def _pass(place: Path, home: Path, now: datetime | None = None) -> Any:
     from cloudgpu.control.outage.opening import open_session
     from cloudgpu.control.reaper.reaper import ReapOptions, reap
     from cloudgpu.control.session.base import utc_now
-    from cloudgpu.providers.aws.client import _loader
+    from cloudgpu.providers.aws.client import core_session
 
     clock = utc_now if now is None else lambda: now
-    session, parsers = open_session({"CLOUDGPU_HOME": str(home), "USER": "ada"}, clock=clock), _parsers(_loader(None))
+    session, parsers = (
+        open_session({"CLOUDGPU_HOME": str(home), "USER": "ada"}, clock=clock),
+        _parsers(core_session(None)),
+    )
     session._providers.update({kind: _Canned(kind, place, parse) for kind, parse in parsers.items()})  # type: ignore[misc]  # noqa: SLF001
     return reap(session, ReapOptions())
 

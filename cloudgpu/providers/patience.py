@@ -109,7 +109,7 @@ class Silence:
         return self._since is not None and now - self._since >= GIVEN_UP_AFTER
 
 
-def asked_until(
+def poll_until(
     ask: Callable[[], T | None],
     fault: Callable[[str], CloudgpuError],
     within: timedelta,

@@ -158,3 +158,11 @@ def test_cost_by_project_reads_rows_and_no_history(home):
     )
     roots = {name.partition(".")[0] for name in told["modules"]}
     assert not {"boto3", "botocore", "google", "azure", "paramiko", "jinja2", "rich", "psycopg"} & roots
+
+
+def test_a_run_of_the_reaper_loads_what_carries_jobs_on_only_where_there_is_one(tmp_path):
+    """Else that is an eighth of the CPU time of a small run."""
+    (tmp_path / "config.toml").write_text('provider = "local"\n')
+    _, told = seen(tmp_path, "reap")
+    assert "cloudgpu.control.jobs.watch" in told["modules"]
+    assert not {"cloudgpu.control.jobs.carry", "cloudgpu.control.inputs.launch_request"} & set(told["modules"])

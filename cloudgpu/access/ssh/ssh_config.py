@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from cloudgpu.access.files import explained, locked, remove, write_whole
@@ -71,16 +72,15 @@ def client() -> str:
 
 def _block(host: SshHost) -> str:
     """Return the lines that are of this machine alone."""
-    options = {
-        "HostName": host.address.host,
-        "Port": str(host.address.port),
-        "User": _quoted_text(host.address.user),
-        "HostKeyAlias": host.id,
-    }
+    address, user = host.address, _quoted_text(host.address.user)
+    text = (
+        f"\nHost {host.name}\n  HostName {address.host}\n  Port {address.port}\n  User {user}\n"
+        f"  HostKeyAlias {host.id}\n"
+    )
     if host.jump:
         # Not ProxyJump: started with `-F`, that would read this file for the jump host, too, and not the user's own.
-        options["ProxyCommand"] = f"ssh -W '[%h]:%p' {' '.join(host.jump.options())}"
-    return f"\nHost {host.name}\n{_lines(options)}"
+        text += f"  ProxyCommand ssh -W '[%h]:%p' {' '.join(host.jump.options())}\n"
+    return text
 
 
 def _alike(key_file: Path, known_hosts: Path) -> dict[str, str]:
@@ -116,6 +116,7 @@ def _quoted(path: Path) -> str:
     return _quoted_text(str(path).replace("%", "%%"))
 
 
+@lru_cache(maxsize=64)  # machines have the same few users
 def _quoted_text(text: str) -> str:
     if any(sign in text for sign in '"\n\r\\'):
         raise InvalidRequest(

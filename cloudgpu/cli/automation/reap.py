@@ -12,6 +12,8 @@ import typer
 from cloudgpu.cli.common import Format, Output, emit, open_here
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.reaper.result import Pass
 
@@ -48,10 +50,9 @@ def command(
     machines are handled), 9 if a stop could not be proved. If another run is at work, this one does nothing. Jobs
     continue, too: interrupted ones start again, results of ended ones are fetched and their machines end.
     """
-    from cloudgpu.control.inputs.launch_request import duration
     from cloudgpu.control.jobs.watch import with_jobs
     from cloudgpu.control.outage.notices import notify_where_away
-    from cloudgpu.control.reaper.reaper import INTERVAL, ReapOptions, reap
+    from cloudgpu.control.reaper.reaper import ReapOptions, reap
     from cloudgpu.control.session.base import silent
     from cloudgpu.core.reaper.decide import MAX_IDLE_STOPS
 
@@ -67,7 +68,7 @@ def command(
     if not verbose:
         session.report, session.tell_waits = silent, session.report
     most = MAX_IDLE_STOPS if max_stops is None else max_stops
-    often = duration(every, "--every") or INTERVAL
+    often = _interval(every)
     request = ReapOptions(dry_run=dry_run, policy=policy, max_stops=most, sweep=sweep, cron=cron, interval=often)
     found = with_jobs(session, reap(session, request), os.environ)
     if cron:
@@ -75,6 +76,17 @@ def command(
     _show(found, output, explain=explain, loud=verbose or sweep or dry_run)
     if found.exit_code:
         raise typer.Exit(found.exit_code)
+
+
+def _interval(every: str | None) -> timedelta:
+    """Return how often runs come, as `--every` says."""
+    from cloudgpu.control.reaper.reaper import INTERVAL
+
+    if every is None:
+        return INTERVAL
+    from cloudgpu.control.inputs.launch_request import duration  # loads what reads a whole launch request
+
+    return duration(every, "--every") or INTERVAL
 
 
 def _is_sweep(session: Session, *, nightly: bool, cron: bool) -> bool:

@@ -241,7 +241,7 @@ def _spoken_of(every: Mapping[str, Machine], answer: Answer, listed: Sequence[st
     """Return the machines of which this answer can tell: those of the account that answered, whatever it is called."""
     asked = {*listed, *answer.priced.history, *answer.priced.now}
     some = (row for row in every.values() if row.id in asked or is_there(row))
-    return {row.id: row for row in some if answer.whose.covers(row)}
+    return {row.id: row for row in answer.whose.own(some)}
 
 
 def _is_ours(

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from cloudgpu.control.cost.job_cost import all_jobs
-from cloudgpu.control.jobs.carry import JobReconciler
 from cloudgpu.control.jobs.store import restore_unknown_jobs
-from cloudgpu.control.session.session import Session
 from cloudgpu.control.spot.history import note_interruptions
 from cloudgpu.core.jobs.carried import LATER, ReconcileResult, sentences
-from cloudgpu.core.jobs.job import Job
-from cloudgpu.core.reaper.result import Pass
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable
 from cloudgpu.parallel import Pool, is_abandoned
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+
+    from cloudgpu.control.jobs.carry import JobReconciler
+    from cloudgpu.control.session.session import Session
+    from cloudgpu.core.jobs.job import Job
+    from cloudgpu.core.reaper.result import Pass
 
 AT_ONCE = 8
 EVERY = timedelta(minutes=1)  # how often `watch` carries them on while one lives
@@ -39,6 +44,9 @@ def carry_all(session: Session, environ: Mapping[str, str]) -> list[tuple[Job, R
     jobs = living(session)
     if not jobs:
         return []
+    from cloudgpu.control.jobs.carry import (
+        JobReconciler,
+    )  # a quarter of the CPU time of a run that has no job to carry on
 
     def carried(job: Job) -> ReconcileResult:
         with session.for_thread() as own, JobReconciler(own, job.id, environ) as carrier:
@@ -68,6 +76,8 @@ def carry_to_end(
     tried again, and keeps no other on. `environ` has the values of secrets. KeyboardInterrupt passes: the
     jobs keep running. Raises LedgerUnavailable.
     """
+    from cloudgpu.control.jobs.carry import JobReconciler
+
     shares = [jobs[first::MAX_SHARES] for first in range(min(MAX_SHARES, len(jobs)))]
 
     def carried(share: Sequence[Job]) -> None:

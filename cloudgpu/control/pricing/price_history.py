@@ -95,7 +95,7 @@ class ToAsk:
 
         Its machines are those of its identity, whatever it is called where they were launched.
         """
-        known = [machine for machine in self.rows if whose.covers(machine)]
+        known = whose.own(self.rows)
         machines = [
             machine
             for machine in known
@@ -132,7 +132,11 @@ def ask(session: Session, account: str, since: str | None, machines: Sequence[Ma
     try:
         remembers = isinstance(session.provider(account), HasPriceHistory) if machines else False
         spot = [machine for machine in machines if remembers and machine.market == Market.SPOT]
-        others = [machine for machine in machines if machine.terminated_at is None and machine not in spot]
+        others = [
+            machine
+            for machine in machines
+            if machine.terminated_at is None and not (remembers and machine.market == Market.SPOT)
+        ]
         history, now = _history(session, account, spot), _now(session, account, others)
         return Priced(since, history, now, metered=_metered(session, account, others, now))
     except CloudgpuError as error:
@@ -175,15 +179,25 @@ def _now(session: Session, account: str, machines: Sequence[Machine]) -> dict[st
     """Return what machines cost now; the clouds' on-demand prices by the list, which costs no call."""
     from cloudgpu.catalog.rules import PROVIDERS
 
-    now = session.clock()
-    by_list = [row for row in machines if row.provider in PROVIDERS and row.market == Market.ON_DEMAND]
-    items = {row.id: _as_here(row, account) for row in machines}
-    found = {row.id: _paid(session, items[row.id], _listed(items[row.id]), now) for row in by_list}
-    asked = [row.id for row in machines if row.id not in found]
+    listed = [row for row in machines if row.provider in PROVIDERS and row.market == Market.ON_DEMAND]
+    found = _by_list(session, account, listed)
+    asked = [row for row in machines if row.id not in found]
     if asked:
-        prices = paid_prices(session, session.provider(account), [items[one] for one in asked])
-        found |= dict(zip(asked, prices, strict=True))
+        prices = paid_prices(session, session.provider(account), [_as_here(row, account) for row in asked])
+        found |= zip([row.id for row in asked], prices, strict=True)
     return {machine: price for machine, price in found.items() if price is not None}
+
+
+def _by_list(session: Session, account: str, machines: Sequence[Machine]) -> dict[str, Price | None]:
+    """Return what machines cost on demand by the list, which is asked once for all that are alike."""
+    now, prices, found = session.clock(), dict[tuple[str | None, ...], Price | None](), dict[str, Price | None]()
+    for machine in machines:
+        like = machine.provider, machine.region, machine.instance_type
+        if like not in prices:
+            item = _as_here(machine, account)
+            prices[like] = _paid(session, item, _listed(item), now)
+        found[machine.id] = prices[like]
+    return found
 
 
 def _metered(session: Session, account: str, machines: Sequence[Machine], now: Mapping[str, Price]) -> dict[str, Price]:

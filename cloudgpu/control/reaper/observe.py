@@ -17,7 +17,7 @@ from cloudgpu.control.inventory.sync import regions_of, sync_accounts
 from cloudgpu.control.inventory.sync_accounts import listed_all
 from cloudgpu.control.inventory.sync_some import sync_some
 from cloudgpu.control.session.accounts import queried_accounts, split_gaps, used_accounts
-from cloudgpu.control.session.identity import AccountScope, by_account, elsewhere
+from cloudgpu.control.session.identity import AccountScope, by_account, covered, elsewhere
 from cloudgpu.control.session.reachable import names_here
 from cloudgpu.control.session.session import living
 from cloudgpu.core.activity.report import Report
@@ -117,7 +117,7 @@ def rehearse(session: Session) -> Snapshot:
     instances = [one for listing in listings for one in listing.instances]
     ledger = session.ledger.id
     ours = _by_machine([one for one in instances if one.tags.get(TAG_LEDGER) == ledger])
-    reached = {machine.id for machine in living(known) if any(one.covers(machine) for one in whose)}
+    reached = covered(mine, whose)
     seen = tuple(
         _as_seen(machine, ours.get(machine.id) if machine.id in reached else None, now) for machine in living(known)
     )
@@ -205,11 +205,14 @@ def seen_of(
     """
     bare = [_bare(machine, held[machine.id], answered=machine.id in answered) for machine in machines]
     now = session.clock()
-    words = ask_activity(session, to_ask(bare, now), keep=keep)
-    bare = [with_word(one, words.get(one.machine.id)) for one in bare]
-    reports = probe_twice(session, to_ask(bare, now), keep=keep)
-    found = [with_report(one, reports.get(one.machine.id)) for one in bare]
-    found = [with_silence(one, words.get(one.machine.id)) for one in found]
+    asked = to_ask(bare, now)
+    words = ask_activity(session, asked, keep=keep)
+    if words:
+        bare = [with_word(one, words.get(one.machine.id)) for one in bare]
+        asked = to_ask(bare, now)
+    reports = probe_twice(session, asked, keep=keep)
+    found = [with_report(one, reports.get(one.machine.id)) for one in bare] if reports else bare
+    found = [with_silence(one, words.get(one.machine.id)) for one in found] if words else found
     return with_whole(found, now), reports
 
 

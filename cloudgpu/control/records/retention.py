@@ -29,7 +29,7 @@ from cloudgpu.errors import (
 )
 from cloudgpu.ledger.last_seen import retained_last_seen_at
 from cloudgpu.providers.abilities import HasResources, Imageable, keeps_images
-from cloudgpu.providers.patience import Silence, asked_until
+from cloudgpu.providers.patience import Silence, poll_until
 from cloudgpu.views.ended import ended_error
 
 IMAGED_WITHIN = timedelta(minutes=30)
@@ -174,7 +174,7 @@ def cleared(session: Session, machine: Machine) -> tuple[Machine, list[ProviderR
         _round(session, machine, resources, lambda _sentence: None)
         return None
 
-    return asked_until(
+    return poll_until(
         gone,
         lambda last: _not_removed(machine, last),
         REMOVED_WITHIN,

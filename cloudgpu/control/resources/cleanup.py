@@ -13,6 +13,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
+from cloudgpu.control.clusters.together import gravest
 from cloudgpu.control.inventory.settle import CLEANING
 from cloudgpu.control.lifecycle.lifecycle import terminate_with_resources
 from cloudgpu.control.records import retention as kept
@@ -42,8 +43,6 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
     from cloudgpu.views.documents.machines.storage import Orphan as OrphanValue
     from cloudgpu.views.documents.machines.storage import OrphansDocument
-
-_GRAVE = {9: 0, 8: 1}  # exit codes, the gravest first
 
 
 def saved(session: Session, one: Orphan) -> ProviderResource:
@@ -126,7 +125,7 @@ def cleaned(found: Survey, outcomes: Sequence[Cleaned]) -> tuple[OrphansDocument
     document["removed"] = [_removed_value(one) for one in gone.values()]
     faults = [one.fault for one in outcomes if one.fault is not None]
     document["failed"] = [fault.as_dict() for fault in faults]
-    return document, min(faults, key=lambda fault: _GRAVE.get(fault.exit_code, 2), default=None)
+    return document, gravest(faults)
 
 
 def _removed_value(one: Cleaned) -> OrphanValue:

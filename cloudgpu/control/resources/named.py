@@ -24,7 +24,7 @@ from cloudgpu.core.values.times import iso
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, ProviderUnavailable, StopUnproved
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import HasResources, Imageable
-from cloudgpu.providers.patience import asked_until
+from cloudgpu.providers.patience import poll_until
 from cloudgpu.underway import changing
 
 if TYPE_CHECKING:
@@ -168,14 +168,14 @@ def _unproved(resource: ProviderResource, last: str) -> StopUnproved:
 def until_gone(session: Session, gone: Callable[[], T | None], fault: Callable[[str], CloudgpuError]) -> T:
     """Return what `gone` returns once something is proved gone; raise what `fault` makes of the last word."""
     clock, pause = session.clock, session.pause
-    return asked_until(gone, fault, REMOVED_WITHIN, clock=clock, pause=pause, last="it is still there")
+    return poll_until(gone, fault, REMOVED_WITHIN, clock=clock, pause=pause, last="it is still there")
 
 
 def until_saved(
     session: Session, ready: Callable[[], ProviderResource | None], fault: Callable[[str], CloudgpuError]
 ) -> ProviderResource:
     """Return an image once it is ready; raise what `fault` makes of the last word."""
-    return asked_until(
+    return poll_until(
         ready,
         fault,
         SAVED_WITHIN,

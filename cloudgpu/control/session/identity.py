@@ -101,6 +101,20 @@ class AccountScope:
         found = self.of(machine.region) if machine.provider == self._kind else None
         return found is not None and found.is_of(machine.identity)
 
+    def own(self, machines: Iterable[Machine]) -> list[Machine]:
+        """Return those of these machines that belong to this account; thousands have the same few regions."""
+        known: dict[tuple[str, RecordedIdentity | None], bool] = {}
+        kind, found = self._kind, list[Machine]()
+        for machine in machines:
+            if machine.provider != kind:
+                continue
+            place = machine.region, machine.identity
+            if place not in known:
+                known[place] = self.covers(machine)
+            if known[place]:
+                found.append(machine)
+        return found
+
     def is_unknown(self, machine: Machine) -> bool:
         """Say whether it may belong to this account, whatever that is called, and nobody could say."""
         if machine.provider != self._kind or self.of(machine.region) is not None:
@@ -276,6 +290,15 @@ def _not_configured(session: SessionBase, machine: Machine, absent: NotReachable
     return NotReachableHere(message, field="name", value=machine.name, next=way)
 
 
+def covered(machines: Iterable[Machine], queried: Iterable[AccountScope]) -> set[str]:
+    """Return which of these machines, by id, belong to one of these accounts; each account is asked of the rest."""
+    found, left = set[str](), list(machines)
+    for one in queried:
+        found |= {machine.id for machine in one.own(left)}
+        left = [machine for machine in left if machine.id not in found]
+    return found
+
+
 def elsewhere(session: SessionBase, machines: Sequence[Machine], queried: Sequence[AccountScope]) -> list[Unanswered]:
     """Return what these accounts could not say: the machines of other accounts, and those whose account is not known.
 
@@ -283,9 +306,8 @@ def elsewhere(session: SessionBase, machines: Sequence[Machine], queried: Sequen
     """
     gaps: dict[str, Unanswered] = {}
     others: dict[str, list[Machine]] = {}
-    for machine in machines:
-        if any(one.covers(machine) for one in queried):
-            continue
+    known = covered(machines, queried)
+    for machine in (machine for machine in machines if machine.id not in known):
         unknown = next((one for one in queried if one.is_unknown(machine)), None)
         error = None if unknown is None else unknown.fault_of(machine.region)
         if unknown is not None and error is not None:

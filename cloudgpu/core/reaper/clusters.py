@@ -58,15 +58,18 @@ def _gang(nodes: Sequence[Machine], now: datetime) -> Gang:
 
 def in_groups(seen: Sequence[Seen]) -> list[list[Seen]]:
     """Return the machines in groups of those that are judged as one: a cluster's nodes, or one machine of its own."""
-    groups: dict[str, list[Seen]] = {}
+    groups, clusters = list[list[Seen]](), dict[str, list[Seen]]()
     for one in seen:
         cluster = one.machine.cluster
-        groups.setdefault(f"machine {one.machine.id}" if cluster is None else f"cluster {cluster.id}", []).append(one)
-    return [sorted(some, key=_place) for some in groups.values()]
-
-
-def _place(seen: Seen) -> int:
-    return 0 if seen.machine.cluster is None else node_of(seen.machine)
+        if cluster is not None and cluster.id in clusters:
+            clusters[cluster.id].append(one)
+            continue
+        groups.append([one])
+        if cluster is not None:
+            clusters[cluster.id] = groups[-1]
+    for some in clusters.values():
+        some.sort(key=lambda one: node_of(one.machine))
+    return groups
 
 
 def with_whole(seen: Sequence[Seen], now: datetime) -> list[Seen]:

@@ -15,7 +15,7 @@ from cloudgpu.core.reaper.cases import Case, Found, Stage, clock
 from cloudgpu.core.reaper.clusters import NO_GANG, Gang, gangs, in_groups, joined, joint_stop, spread
 from cloudgpu.core.reaper.decisions import ENDS, UNKNOWN, Decision, Known, Lifted, Seen
 from cloudgpu.core.reaper.evidence import known, up_since
-from cloudgpu.core.reaper.rules import RULES, image_since, stopped_since
+from cloudgpu.core.reaper.rules import RULES, image_since, stopped_since, tried
 from cloudgpu.core.values.times import from_iso
 
 MAX_IDLE_STOPS = 20  # of a pass: what was judged wrongly for all of them must not stop all of them
@@ -106,7 +106,8 @@ def _judged(
     if not seen.answered:
         at = case.time("renew_until") if runs_on(seen.machine) else None  # by the machine's own timer
         return replace(_left(seen, f"{case.known.why}: it is left alone"), at=at)
-    return _joined(case, [found for one in RULES for found in one.found(case)])
+    rules = tried(case.stage, held=case.held is not None)
+    return _joined(case, [found for find in rules if (found := find(case)) is not None])
 
 
 def _started(machine: Machine) -> datetime:
@@ -149,7 +150,7 @@ def _joined(case: Case, found: Sequence[Found]) -> Decision:
         why=case.known.why,
         at=min((one.at for one in found if one.at is not None and one.do is not Do.RENEW), default=None),
         activity=case.known.activity,
-        lifted=tuple(_lifted(case, found)),
+        lifted=tuple(_lifted(case, found)) if case.seen.machine.warnings else (),
     )
     if first is not None and first.do in ENDS:
         return _with_policy(case, replace(_of(base, first), at=first.at, after=first.after, lifted=()))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cache
 from typing import Any
 
 from cloudgpu.core.billing.totals import spent
@@ -291,12 +292,6 @@ class ReaperRule:
     stages: tuple[Stage, ...] = (Stage.RUNNING,)
     waits: bool = False
 
-    def found(self, case: Case) -> list[Found]:
-        """Return what it finds of this machine; nothing where it is not tried."""
-        if case.stage not in self.stages or (self.waits and case.held is not None):
-            return []
-        return [one for one in (find(case) for find in self.find) if one is not None]
-
 
 RULES = (
     ReaperRule(
@@ -369,6 +364,15 @@ RULES = (
         (silence,),
     ),
 )
+
+
+@cache
+def tried(stage: Stage, *, held: bool) -> tuple[Callable[[Case], Found | None], ...]:
+    """Return what finds something of a machine at this stage, held or not, in the order of RULES."""
+    rules = [one for one in RULES if stage in one.stages and not (one.waits and held)]
+    return tuple(find for one in rules for find in one.find)
+
+
 _SPARED = "; it cannot be stopped, and its policy only warns of that"
 
 

@@ -26,6 +26,8 @@ def from_iso(text: str) -> datetime:
     if moment.tzinfo is None:
         message = f"{text!r} has no time zone"
         raise ValueError(message)
+    if moment.tzinfo is UTC:  # as all of ours: a run over 10,000 machines reads 140,000 of them
+        return moment
     try:
         return moment.astimezone(UTC)
     except OverflowError as error:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from datetime import datetime
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from cloudgpu.errors import CloudgpuError, InvalidRequest, MissingExtra, Silent
 from cloudgpu.parallel import beat
@@ -26,6 +27,8 @@ KIND = "aws"
 AT_ONCE = 32  # regions asked side by side
 ATTEMPTS = 5  # sends of a read, or of a call that is harmless when repeated, where the user's AWS settings say nothing
 SIGN_IN = ("sso-oidc", "signin")  # what renews a login of `aws sso login`, and of `aws login`
+# What is called of AWS's 400 services; `sso` and `sts` by botocore itself, too, which gets credentials there.
+SERVICES = ("budgets", "ec2", "iam", "pricing", "s3", "scheduler", "service-quotas", "ssm", "sso", "sts", *SIGN_IN)
 _REFUSED = 400
 _LONGEST_PAUSE_S, _LONGER_IF_ASKED_S = 20.0, 5.0  # of botocore's mode `standard`; the latter where AWS names a time
 # What is read of a machine (the shape `Instance` of DescribeInstances and RunInstances), anywhere in `providers/aws`.
@@ -51,6 +54,7 @@ CALLED = frozenset(
     """.split()
 )
 _READS = ("Describe", "Get", "List", "Search")  # how an operation that changes nothing begins
+_UTC_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?Z", re.ASCII)
 _BEGUN = "cloudgpu_begun"  # when a call began, in what botocore carries from its first send to its last
 
 
@@ -254,13 +258,34 @@ def _session(profile: str | None) -> tuple[Any, int]:
     """Return a session, and how often the user wants a call sent."""
     try:
         import boto3
-        from botocore.session import Session
     except ModuleNotFoundError as error:
         message = f"The provider {KIND} needs {error.name}, which is not installed."
         raise MissingExtra(message, field="provider", value=KIND, next="Run: pip install 'cloudgpu[aws]'") from error
+    core = core_session(profile)
+    return boto3.Session(botocore_session=core), core.get_config_variable("max_attempts") or ATTEMPTS
+
+
+def core_session(profile: str | None) -> Any:
+    """Return a session of botocore that parses of EC2's answers what is read of them, and times quickly."""
+    from botocore.session import Session
+
     core = Session(profile=profile)
     core.register_component("data_loader", _loader(core.get_config_variable("data_path")))
-    return boto3.Session(botocore_session=core), core.get_config_variable("max_attempts") or ATTEMPTS
+    core.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=_time_of)
+    return core
+
+
+def _time_of(value: Any) -> datetime:
+    """Return the time that an answer of AWS names; one as EC2 writes it without dateutil, which takes 50 times as long.
+
+    Raises ValueError for what is no time.
+    """
+    if isinstance(value, str) and _UTC_TIME.fullmatch(value):
+        with suppress(ValueError):
+            return datetime.fromisoformat(value)
+    from botocore.utils import parse_timestamp
+
+    return cast("datetime", parse_timestamp(value))
 
 
 @cache
@@ -269,6 +294,7 @@ def _loader(data_path: str | None) -> Any:
 
     Of that it has READ and CALLED alone. It reads those in the directories of the user's `data_path`, too.
     """
+    from botocore.exceptions import DataNotFoundError
     from botocore.loaders import Loader, instance_cache
 
     class OfWhatIsRead(Loader):  # type: ignore[misc]  # botocore has no types
@@ -282,6 +308,16 @@ def _loader(data_path: str | None) -> Any:
             shapes["Instance"] = shapes["Instance"] | {"members": members}
             operations = {name: one for name, one in model["operations"].items() if name in CALLED}
             return model | {"shapes": shapes, "operations": operations}
+
+        @instance_cache  # type: ignore[untyped-decorator]
+        def list_available_services(self, type_name: str) -> list[str]:
+            """Return the services that are called; botocore's own looks into the directories of all 400."""
+            found: list[str] = []
+            for service in SERVICES:
+                with suppress(DataNotFoundError):
+                    self.list_api_versions(service, type_name)
+                    found.append(service)
+            return found
 
     paths = data_path.split(os.pathsep) if data_path else ()
     return OfWhatIsRead(extra_search_paths=[str(Path(os.path.expandvars(path)).expanduser()) for path in paths])

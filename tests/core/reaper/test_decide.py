@@ -22,10 +22,11 @@ from cloudgpu.core.policies.policy import (
 )
 from cloudgpu.core.policies.schedule import Schedule
 from cloudgpu.core.reaper import decide as deciding_module
-from cloudgpu.core.reaper.cases import Case, Found, Stage
+from cloudgpu.core.reaper import rules as rules_module
+from cloudgpu.core.reaper.cases import Stage
 from cloudgpu.core.reaper.decide import MAX_IDLE_STOPS, decide
-from cloudgpu.core.reaper.decisions import Decision, Known
-from cloudgpu.core.reaper.rules import RULES, ReaperRule
+from cloudgpu.core.reaper.decisions import Decision
+from cloudgpu.core.reaper.rules import RULES, ReaperRule, tried
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import iso
 from tests.core.deciding import DEFAULT, KEEPS_DISK, LOSES_DISK, TEN, UNKNOWN, Machine, active, idle, minute
@@ -52,19 +53,19 @@ def test_the_rules_are_every_rule_once_the_strongest_first() -> None:
 
 
 def test_the_rules_are_tried_in_the_order_in_which_they_stand(monkeypatch: pytest.MonkeyPatch) -> None:
-    tried: list[Rule] = []
-    spies = [replace(one, find=(lambda _, rule=one.rule: tried.append(rule),), stages=tuple(Stage)) for one in RULES]
-    monkeypatch.setattr(deciding_module, "RULES", spies)
+    asked: list[Rule] = []
+    spies = [replace(one, find=(lambda _, rule=one.rule: asked.append(rule),), stages=tuple(Stage)) for one in RULES]
+    monkeypatch.setattr(rules_module, "RULES", spies)
+    monkeypatch.setattr(deciding_module, "tried", tried.__wrapped__)
     assert what(Machine().decided(100, idle(62))) == ("keep", "none")
-    assert tried == list(Rule)
+    assert asked == list(Rule)
 
 
 @pytest.mark.parametrize("rule", [one for one in RULES if one.waits], ids=lambda one: one.rule)
-def test_a_rule_that_waits_for_a_hold_finds_nothing_of_a_held_machine(rule: ReaperRule) -> None:
-    found = Found(rule.rule, Do.STOP, "it would end")
-    case = Case(Machine().known(), rule.stages[0], Known(UNKNOWN, ""), START, None, START, TEN, held=None)
-    always = replace(rule, find=(lambda _: found,))
-    assert (always.found(case), always.found(replace(case, held=minute(5)))) == ([found], [])
+def test_a_rule_that_waits_for_a_hold_is_not_tried_of_a_held_machine(rule: ReaperRule) -> None:
+    for stage in Stage:
+        assert set(rule.find).isdisjoint(tried(stage, held=True))
+        assert set(rule.find).isdisjoint(tried(stage, held=False)) is (stage not in rule.stages)
 
 
 # --- idle time -----------------------------------------------------------------------------------------------------

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC
 from pathlib import Path
 
+import pytest
 from botocore import xform_name
 from botocore.loaders import Loader
+from botocore.utils import parse_timestamp
 
 from cloudgpu.providers.aws import client as ours
-from cloudgpu.providers.aws.client import CALLED, READ, _loader
+from cloudgpu.providers.aws.client import CALLED, READ, SERVICES, _loader, _time_of, core_session
 from cloudgpu.providers.aws.compute import listing, translate
 from tests.clouds.aws.plain import client, launch, look, spot
 from tests.providers.aws.accounts import TAGS, account
@@ -48,6 +51,16 @@ def test_the_model_has_the_operations_that_the_code_names():
     assert set(_loader(None).load_service_model("ec2", "service-2")["operations"]) == CALLED
 
 
+def test_the_services_that_the_code_names_are_found_as_botocore_finds_them():
+    whole = set(Loader().list_available_services("service-2"))
+    quoted = {word for file in FOLDER.rglob("*.py") for word in re.findall(r'"([a-z0-9-]+)"', file.read_text())}
+    elsewhere = {"account", "location"}  # services, and words of ours
+    assert (quoted & whole) - elsewhere == set(SERVICES) & whole
+    for kind in ("service-2", "paginators-1", "waiters-2", "endpoint-rule-set-1"):
+        known = set(Loader().list_available_services(kind))
+        assert set(_loader(None).list_available_services(kind)) == known & set(SERVICES)
+
+
 def test_a_machine_is_as_the_whole_model_shows_it(aws, tmp_path):
     provider = account(tmp_path)
     tags = [{"ResourceType": "instance", "Tags": [{"Key": key, "Value": value} for key, value in TAGS.items()]}]
@@ -58,6 +71,37 @@ def test_a_machine_is_as_the_whole_model_shows_it(aws, tmp_path):
     assert parsed == {name: value for name, value in whole.items() if name in READ}
     as_ours = translate.instance(whole, account=provider.account, region="us-east-1", ssh_port=22)
     assert listing.get(provider._aws, as_ours.id) == as_ours
+
+
+def test_a_time_of_ec2_is_read_without_dateutil(aws, tmp_path):
+    """That took a third of the parsing of a listing. Its zone tells: dateutil has a class of its own for UTC."""
+    made = launch(client())
+    found = listing.raw(account(tmp_path)._aws, "us-east-1", made["InstanceId"])
+    assert found["LaunchTime"].tzinfo is UTC
+    assert found["LaunchTime"] == made["LaunchTime"]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "2026-11-20T11:07:45.000Z",
+        "2026-11-20T11:07:45Z",
+        "2026-11-20T11:07:45.1234567Z",
+        "2026-11-20T13:07:45+02:00",
+        "2026-11-20",
+        "Fri, 20 Nov 2026 11:07:45 GMT",
+        "1795172865",
+        1795172865.5,
+    ],
+)
+def test_every_other_time_is_read_as_botocore_reads_it(said):
+    read = core_session(None).get_component("response_parser_factory").create_parser("ec2")._timestamp_parser
+    assert (read(said), read(said).tzinfo is None) == (parse_timestamp(said), parse_timestamp(said).tzinfo is None)
+
+
+def test_what_is_no_time_is_refused_as_botocore_refuses_it():
+    with pytest.raises(ValueError, match="2026-13-20"):
+        _time_of("2026-13-20T11:07:45Z")
 
 
 def test_models_of_the_users_own_directory_are_found(tmp_path):
