@@ -299,7 +299,6 @@ def test_reaping_needs_its_document_and_no_more(user):
     assert unused(judge, "aws-reap") == ([], [])
 
 
-@pytest.mark.soak
 def test_a_watcher_of_jobs_needs_its_document_and_no_more(user):
     """It launches, starts, stops, parks and ends machines of its own ledger, with timers and a volume that is there."""
     user.do(*UP, "--name", "hen", "--gpu", "t4", "--volume", "data:20")

@@ -232,7 +232,6 @@ def test_launching_and_all_that_follows_needs_its_document_and_no_more(user):
     assert " ".join(sorted(allowed("azure-launch") - user.used() - IMPLIED)) == ""
 
 
-@pytest.mark.soak
 def test_a_watcher_of_jobs_needs_its_document_and_no_more(user):
     """It launches, starts, stops and ends machines, with a volume that is there; it makes and removes nothing else."""
     user.prepared()

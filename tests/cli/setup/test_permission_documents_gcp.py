@@ -214,7 +214,6 @@ def test_reaping_needs_its_document_and_no_more(user):
     assert granted("gcp-reap") - user.used() == set()
 
 
-@pytest.mark.soak
 def test_a_watcher_of_jobs_needs_its_document_and_no_more(user):
     """It launches, starts, stops and ends machines, with a volume that is there; it makes and removes nothing else."""
     user.do(*UP, "--name", "hen", "--gpu", "t4", "--volume", "data:20")
