@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.cli.jobs.text import files_text
 from cloudgpu.cli.launch.planned import line, of_a_job, plan
 from cloudgpu.cli.render import facts, minute, size, wrapped
-from cloudgpu.control.jobs.buckets.results import FORM_S
+from cloudgpu.control.jobs.buckets.results import PRESIGNED_POST_TTL_S
 from cloudgpu.core.jobs.steps import CAPACITY_WAIT
 from cloudgpu.core.jobs.stored import bucket_of, volume_of
 from cloudgpu.core.launch.traffic import sentences
@@ -206,7 +206,7 @@ def _asleep(planned: PlannedRun, launch: Plan | None) -> str:
     if bucket_of(planned.request.results_to) is None:
         return ASLEEP if launch is not None else ASLEEP_THERE
     ends = "; its machine stops by its policy" if launch is not None else ""
-    return f"it keeps running, and uploads for up to {FORM_S // 3600} hours{ends}"
+    return f"it keeps running, and uploads for up to {PRESIGNED_POST_TTL_S // 3600} hours{ends}"
 
 
 def _results(planned: PlannedRun) -> str:

@@ -210,10 +210,10 @@ def _failed(error: CloudgpuError) -> int:
 
 def _begun(session: Session, job: Job) -> int:
     """Carry a job on until its command has begun, and say how to follow it; Ctrl-C leaves it to whoever watches."""
-    from cloudgpu.control.jobs.follow import carry_until_begun
+    from cloudgpu.control.jobs.follow import reconcile_until_begun
 
     try:
-        job = carry_until_begun(session, job, os.environ)
+        job = reconcile_until_begun(session, job, os.environ)
     except KeyboardInterrupt:
         interrupt.take_time()
         tell_how(session, job)

@@ -104,12 +104,12 @@ class Jobs(Capability):
         """
         from cloudgpu.control.inputs.launch_request import duration
         from cloudgpu.control.jobs.store import the_job
-        from cloudgpu.control.jobs.watch import carry_to_end, living
+        from cloudgpu.control.jobs.watch import living, reconcile_to_end
 
         session, span = self._session, duration(timeout, "timeout")
         until = None if span is None else session.clock() + span
         jobs = [self._find(name) for name in names] if names else living(session)
-        carry_to_end(session, jobs, self._opened.environ, until=until)
+        reconcile_to_end(session, jobs, self._opened.environ, until=until)
         return [self._job(the_job(session, job.id)) for job in jobs]
 
     def list(self, *, ended: bool = False, mine: bool = False) -> JobsDocument:
@@ -190,12 +190,12 @@ class Jobs(Capability):
         return begin(session, planned)
 
     def _carried(self, job: Job, stdout: IO[bytes] | None, stderr: IO[bytes] | None, *, detach: bool) -> Job:
-        from cloudgpu.control.jobs.follow import carry_until_begun, follow
+        from cloudgpu.control.jobs.follow import follow, reconcile_until_begun
         from cloudgpu.control.jobs.ports import ForwardedPorts
 
         session, environ = self._session, self._opened.environ
         if detach:
-            return carry_until_begun(session, job, environ)
+            return reconcile_until_begun(session, job, environ)
         with ExitStack() as stack:
             nowhere = stack.enter_context(Path(os.devnull).open("wb"))
             stack.enter_context(ForwardedPorts(session, job))

@@ -36,10 +36,10 @@ from cloudgpu.control.session.guarding import NO_SAFEGUARD
 from cloudgpu.control.spot.history import note_interruption
 from cloudgpu.core.events import job_lines as lines
 from cloudgpu.core.events.log import Draft
-from cloudgpu.core.jobs.carried import LATER, SOON, ReconcileResult, waiting_text
+from cloudgpu.core.jobs.carried import REQUEUE_LATER, REQUEUE_SOON, ReconcileResult, waiting_text
 from cloudgpu.core.jobs.job import Attempt, Job, State
 from cloudgpu.core.jobs.remote_state import Phase, RemoteState
-from cloudgpu.core.jobs.steps import Do, Seen, Step, gives_up, next_step, no_machine
+from cloudgpu.core.jobs.steps import JobAction, ObservedState, Step, gives_up, next_step, no_machine
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import (
@@ -75,7 +75,7 @@ class JobReconciler(JobObserver):
         except ProviderUnavailable as other:
             if other.field != "lock":
                 raise
-            return ReconcileResult(the_job(self.session, self.id), "Another process manages this job.", SOON)
+            return ReconcileResult(the_job(self.session, self.id), "Another process manages this job.", REQUEUE_SOON)
 
     def _reconcile(self) -> ReconcileResult:
         self.remote, self.unfetched, self.sold_out = None, False, False
@@ -89,12 +89,12 @@ class JobReconciler(JobObserver):
             if waits is not None:
                 return waits
         return ReconcileResult(
-            job, f"Internal error: the job makes no progress after {MAX_STEPS} steps. Please report it.", LATER
+            job, f"Internal error: the job makes no progress after {MAX_STEPS} steps. Please report it.", REQUEUE_LATER
         )
 
     # -- what is known
 
-    def _seen(self, job: Job) -> Seen:
+    def _seen(self, job: Job) -> ObservedState:
         machine = self._machine(job)
         silent = None
         if machine is not None and machine.state == "running" and self.remote is None and _asks(job):
@@ -108,7 +108,7 @@ class JobReconciler(JobObserver):
             silent = silent or f"{machine.name} is {machine.state}"
         others, doubt = self._others(job, machine)
         self.results, unread = elsewhere.stored_or_why(self.session, job, machine)
-        return Seen(
+        return ObservedState(
             machine,
             remote=self.remote,
             silent=silent,
@@ -127,8 +127,8 @@ class JobReconciler(JobObserver):
 
     def _done(self, job: Job, step: Step) -> ReconcileResult | None:
         """Do a step; return what is waited for then, None where the next one can be taken at once."""
-        if step.do is Do.WAIT and step.kept_until is None:
-            return ReconcileResult(job, step.why, SOON if job.is_living else LATER, self.remote)
+        if step.do is JobAction.WAIT and step.kept_until is None:
+            return ReconcileResult(job, step.why, REQUEUE_SOON if job.is_living else REQUEUE_LATER, self.remote)
         try:
             if step.kept_until is not None:
                 return self._hold_machine(job, step, step.kept_until)
@@ -142,16 +142,16 @@ class JobReconciler(JobObserver):
                 machine = self._machine(job)
                 if machine is not None:
                     self._refreshed(job, machine)
-            if step.do is Do.LAUNCH:
+            if step.do is JobAction.LAUNCH:
                 return self._not_launched(job, error)
-            return ReconcileResult(job, error.message, LATER, self.remote, error)
+            return ReconcileResult(job, error.message, REQUEUE_LATER, self.remote, error)
 
     def _hold_machine(self, job: Job, step: Step, until: datetime) -> ReconcileResult:
         """Hold the machine of a failed job, so that no idle time ends it before the look."""
         machine = self._there(job)
         if machine.hold_until is None or from_iso(machine.hold_until) < until.replace(microsecond=0):
             set_hold(self.session, machine, until, paid=False)  # it asks for no more than the job had agreed to
-        return ReconcileResult(job, step.why, LATER, self.remote, kept_until=until)
+        return ReconcileResult(job, step.why, REQUEUE_LATER, self.remote, kept_until=until)
 
     def _place(self, job: Job, step: Step) -> None:
         snapshot_of(self.session, job)  # who cannot begin it launches nothing for it
@@ -191,10 +191,10 @@ class JobReconciler(JobObserver):
             try:
                 snapshot_of(self.session, job)  # whoever placed it has died, and may have been another computer
             except InvalidRequest as error:
-                return ReconcileResult(job, error.message, LATER, None, error)
+                return ReconcileResult(job, error.message, REQUEUE_LATER, None, error)
         machine = launch_attempt(self.session, job, attempt)
         if machine is None:  # it was cancelled before anything was launched
-            self._append(self._ended(job, Step(Do.END, job.cancel[1] if job.cancel else "", State.CANCELLED)))
+            self._append(self._ended(job, Step(JobAction.END, job.cancel[1] if job.cancel else "", State.CANCELLED)))
         else:
             self._append(*machine_assigned_events(self.session, job, attempt, machine, self.session.clock()))
         if job.waits is not None or job.deadline is not None:
@@ -209,20 +209,24 @@ class JobReconciler(JobObserver):
         attempt, now = job.attempts[-1], self.session.clock()
         made = made_for(self.session, job, attempt)
         if made is not None and made.gang is not None and is_living(self.session, made):  # the next pass settles it
-            return ReconcileResult(job, error.message, LATER, None, error)
+            return ReconcileResult(job, error.message, REQUEUE_LATER, None, error)
         over = gives_up(job, now)
         final = not isinstance(error, ProviderUnavailable) or over
         self._append(*refused_parts(self.session, job, attempt, now))
         if made is not None:
             self._append(*machine_assigned_events(self.session, job, attempt, made, now))
             if made.gang is not None and isinstance(error, InvalidRequest):  # no other gang would have a Slurm, either
-                self._append(self._ended(job, Step(Do.END, error.message, State.NOT_LAUNCHED)))
+                self._append(self._ended(job, Step(JobAction.END, error.message, State.NOT_LAUNCHED)))
             note_machine(self.session, job, None)
         elif job.deadline is not None and isinstance(error, (NoCapacity, QuotaExceeded)) and not over:
             return self._sold_out(job, attempt, error)
         elif attempt.number == 1 and final:
             given_up = over and job.deadline is not None
-            end = no_machine(job, error.message, now) if given_up else Step(Do.END, error.message, State.NOT_LAUNCHED)
+            end = (
+                no_machine(job, error.message, now)
+                if given_up
+                else Step(JobAction.END, error.message, State.NOT_LAUNCHED)
+            )
             self._append(self._ended(job, end))
             self._append(*close_job(self.session, the_job(self.session, self.id), None, error.message))
             raise error
@@ -231,16 +235,16 @@ class JobReconciler(JobObserver):
         else:
             self._append(lines.job_waits(job.id, attempt.number, error.message, now))
             note_machine(self.session, the_job(self.session, self.id), error.message)
-        return ReconcileResult(the_job(self.session, self.id), error.message, LATER, None, error)
+        return ReconcileResult(the_job(self.session, self.id), error.message, REQUEUE_LATER, None, error)
 
     def _sold_out(self, job: Job, attempt: Attempt, error: CloudgpuError) -> ReconcileResult:
         """Return that a job with a deadline chooses anew at the next pass; people hear of it if on demand is gone."""
         if attempt.market != "on_demand":
-            return ReconcileResult(job, error.message, SOON, None, error)
+            return ReconcileResult(job, error.message, REQUEUE_SOON, None, error)
         if attempt.waits is None:
             self._append(lines.job_waits(job.id, attempt.number, error.message, self.session.clock()))
         note_machine(self.session, job, error.message)
-        return ReconcileResult(the_job(self.session, self.id), error.message, LATER, None, error)
+        return ReconcileResult(the_job(self.session, self.id), error.message, REQUEUE_LATER, None, error)
 
     def _start(self, job: Job, _step: Step) -> ReconcileResult | None:
         try:
@@ -248,7 +252,7 @@ class JobReconciler(JobObserver):
         except InvalidRequest as error:
             missing = [name for name in job.spec["secrets"] if name not in self.environ]
             note_secrets(self.session, job, missing)
-            return ReconcileResult(job, error.message, LATER, self.remote, error)
+            return ReconcileResult(job, error.message, REQUEUE_LATER, self.remote, error)
         if job.spec["secrets"]:
             note_secrets(self.session, job, ())
         machine = self._there(job)
@@ -272,7 +276,7 @@ class JobReconciler(JobObserver):
             with self._noting_work(job, remote):
                 elsewhere.sync_if_due(self.session, job, lambda: self.at(job, machine), remote)
             self._note_upload(job, remote)
-        return ReconcileResult(the_job(self.session, self.id), waiting_text(remote), SOON, remote)
+        return ReconcileResult(the_job(self.session, self.id), waiting_text(remote), REQUEUE_SOON, remote)
 
     def _note_progress(self, job: Job, remote: RemoteState) -> None:
         progress, now = remote.progress, self.session.clock()
@@ -376,7 +380,7 @@ class JobReconciler(JobObserver):
             if isinstance(error, InvalidRequest) and not is_reported:  # this computer cannot take them
                 self._append(not_fetched(self.session, job, error.message))
             self.unfetched = True
-            if next_step(job, self._seen(job), self.session.clock()).do is not Do.STOP:
+            if next_step(job, self._seen(job), self.session.clock()).do is not JobAction.STOP:
                 raise
         return None
 
@@ -395,7 +399,7 @@ class JobReconciler(JobObserver):
             resume(self.session, job, machine)
         except (NoCapacity, QuotaExceeded):  # nothing was started, so it does not count
             self.sold_out = True
-            if next_step(job, self._seen(job), now).do is Do.RESUME:
+            if next_step(job, self._seen(job), now).do is JobAction.RESUME:
                 raise
             return None
         except CloudgpuError as error:  # refused here, nothing was asked of the cloud: to try again costs nothing
@@ -433,7 +437,7 @@ class JobReconciler(JobObserver):
         return None
 
     def _look(self, job: Job, _step: Step) -> ReconcileResult | None:
-        return ReconcileResult(job, "Its machine has not been queried yet.", SOON)
+        return ReconcileResult(job, "Its machine has not been queried yet.", REQUEUE_SOON)
 
 
 def _is_stopped(machine: Machine) -> bool:

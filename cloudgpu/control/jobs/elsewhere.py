@@ -14,7 +14,7 @@ from cloudgpu.control.jobs.buckets.results import (
     fetch_stored_output,
     job_bucket,
     pruned,
-    send_form,
+    send_presigned_post,
 )
 from cloudgpu.control.jobs.results import fetch_output, sync
 from cloudgpu.control.jobs.store import directory_of, last_sync, log_file, note_sync
@@ -66,7 +66,7 @@ def keep_storing(session: Session, job: Job, remote: RemoteJob, seen: RemoteStat
     good = storing is not None and storing.alive and storing.until - seen.now > RENEWED_S
     there = None if ready or good else job_bucket(session, job)
     if there is not None:
-        send_form(there, job, remote)
+        send_presigned_post(there, job, remote)
 
 
 def sync_if_due(session: Session, job: Job, remote: Callable[[], RemoteJob], seen: RemoteState) -> None:

@@ -197,7 +197,7 @@ def _copied(
     return ends[0], ends[1]
 
 
-def carry_until_begun(session: Session, job: Job, environ: Mapping[str, str]) -> Job:
+def reconcile_until_begun(session: Session, job: Job, environ: Mapping[str, str]) -> Job:
     """Carry a job on until its command runs, or is over, or Slurm has it in its queue, and return it.
 
     What cannot be done now is reported (`session.report`) and tried again. KeyboardInterrupt passes: the job keeps

@@ -58,7 +58,7 @@ def fetch_output(remote: RemoteJob, directory: Path) -> None:
         ) from error
 
 
-def place_of(session: Session, job: Job) -> Path:
+def results_directory(session: Session, job: Job) -> Path:
     """Return where the job's results go on this computer: `RESULTS/NAME` below its directory.
 
     On another computer than the one that asked for it, they stay in the job's own directory. A directory of that name
@@ -82,7 +82,7 @@ def deliver(session: Session, job: Job, names: Sequence[str]) -> tuple[Path, int
 
     May be interrupted and called again. Raises InvalidRequest where they cannot be written.
     """
-    source, place = directory_of(session, job) / "results", place_of(session, job)
+    source, place = directory_of(session, job) / "results", results_directory(session, job)
     try:
         for name in names:
             target = place / name

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.control.cost.job_cost import all_jobs
 from cloudgpu.control.jobs.store import restore_unknown_jobs
 from cloudgpu.control.spot.history import note_interruptions
-from cloudgpu.core.jobs.carried import LATER, ReconcileResult, sentences
+from cloudgpu.core.jobs.carried import REQUEUE_LATER, ReconcileResult, sentences
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable
 from cloudgpu.parallel import Pool, is_abandoned
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 AT_ONCE = 8
 EVERY = timedelta(minutes=1)  # how often `watch` carries them on while one lives
-MAX_SHARES = 16  # threads of `carry_to_end`
+MAX_SHARES = 16  # threads of `reconcile_to_end`
 MIN_PAUSE, MAX_PAUSE = timedelta(seconds=0.5), timedelta(seconds=5)  # between two looks
 
 
@@ -34,7 +34,7 @@ def living(session: Session) -> list[Job]:
     return [job for job in all_jobs(session).values() if job.is_living]
 
 
-def carry_all(session: Session, environ: Mapping[str, str]) -> list[tuple[Job, ReconcileResult]]:
+def reconcile_all(session: Session, environ: Mapping[str, str]) -> list[tuple[Job, ReconcileResult]]:
     """Carry every living job on once; return each as it was, with how far it was carried.
 
     What goes wrong with one is in its entry and keeps no other on. `environ` has the values of secrets. Raises
@@ -64,10 +64,10 @@ def _carried(carrier: JobReconciler, job: Job) -> ReconcileResult:
     except LedgerUnavailable:
         raise
     except CloudgpuError as error:
-        return ReconcileResult(job, error.message, LATER, None, error)
+        return ReconcileResult(job, error.message, REQUEUE_LATER, None, error)
 
 
-def carry_to_end(
+def reconcile_to_end(
     session: Session, jobs: Sequence[Job], environ: Mapping[str, str], *, until: datetime | None = None
 ) -> None:
     """Carry these jobs on, side by side, until nothing is left to do for any of them, or until this time.
@@ -131,7 +131,7 @@ def with_jobs(session: Session, found: Pass, environ: Mapping[str, str]) -> Pass
         return found
     try:
         note_interruptions(session)
-        said = sentences(carry_all(session, environ))
+        said = sentences(reconcile_all(session, environ))
     except LedgerUnavailable as error:  # what the run itself has done is told all the same
         return replace(found, faults=(*found.faults, f"jobs were left as they are: {error.message}"))
     return replace(found, sentences=(*found.sentences, *said))

@@ -151,12 +151,12 @@ def _jobs_due(session: Session) -> datetime:
 
 def carry_jobs(session: Session) -> str:
     """Carry every living job on; return what became of them."""
-    from cloudgpu.control.jobs.watch import carry_all
+    from cloudgpu.control.jobs.watch import reconcile_all
     from cloudgpu.control.spot.history import note_interruptions
     from cloudgpu.core.jobs.carried import sentences
 
     note_interruptions(session)
-    return "; ".join(sentences(carry_all(session, os.environ)))
+    return "; ".join(sentences(reconcile_all(session, os.environ)))
 
 
 def send_report(session: Session) -> str:

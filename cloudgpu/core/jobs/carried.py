@@ -10,7 +10,7 @@ from cloudgpu.core.jobs.job import Job
 from cloudgpu.core.jobs.remote_state import Phase, RemoteState
 from cloudgpu.errors import CloudgpuError
 
-SOON, LATER = timedelta(seconds=5), timedelta(minutes=1)
+REQUEUE_SOON, REQUEUE_LATER = timedelta(seconds=5), timedelta(minutes=1)
 GB = 10**9
 
 
@@ -24,7 +24,7 @@ class ReconcileResult:
 
     job: Job
     why: str = ""
-    wait: timedelta = LATER
+    wait: timedelta = REQUEUE_LATER
     remote: RemoteState | None = None
     error: CloudgpuError | None = None
     kept_until: datetime | None = None

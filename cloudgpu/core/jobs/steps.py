@@ -20,7 +20,7 @@ from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import duration_text, from_iso, minute
 
 
-class Do(StrEnum):
+class JobAction(StrEnum):
     """What a watcher does next."""
 
     PLACE = "place"  # write that an attempt gets a machine
@@ -50,7 +50,7 @@ class Step:
     `kept_until`: nothing is left to do until then, but to keep the machine from being ended.
     """
 
-    do: Do
+    do: JobAction
     why: str = ""
     outcome: State | None = None
     exit: Exit | None = None
@@ -60,7 +60,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ObservedState:
     """What is known besides the job's own lines.
 
     `machine` is that of the open attempt, None where none is known to have been made. `remote` is the last look at it,
@@ -105,14 +105,14 @@ OF_REASON = {
 }
 
 
-def next_step(job: Job, seen: Seen, now: datetime) -> Step:
+def next_step(job: Job, seen: ObservedState, now: datetime) -> Step:
     """Return the next step of a job."""
     if job.closed_at is not None:
-        return Step(Do.WAIT, "the job is over")
+        return Step(JobAction.WAIT, "the job is over")
     if job.outcome is not None:
         return _after_the_end(job, seen, now)
     if job.attempt is None:
-        return _cancelled(job) or _over_cost(job, seen.spent, Do.END) or _rest(job, seen) or _place(seen.choice)
+        return _cancelled(job) or _over_cost(job, seen.spent, JobAction.END) or _rest(job, seen) or _place(seen.choice)
     if job.attempt.machine is None or seen.machine is None:
         return _launch(job, job.attempt, seen)
     return _with_a_machine(job, job.attempt, seen.machine, seen, now)
@@ -142,36 +142,36 @@ def no_machine(job: Job, why: str, now: datetime) -> Step:
         late = from_iso(job.deadline["at"]) + CAPACITY_WAIT == waits_until(job, now)
         since = f"its deadline, {minute(job.deadline['at'])}," if late else "its last machine ended"
         state = State.NOT_LAUNCHED if len(job.attempts) == 1 else State.LOST
-        return Step(Do.END, f"it got no machine for {span} after {since} and is given up: {why}", state)
+        return Step(JobAction.END, f"it got no machine for {span} after {since} and is given up: {why}", state)
     within = f" in {span}" if span else ""
-    return Step(Do.END, f"{job.attempts[-2].why}; it got no other machine{within}: {why}", State.LOST)
+    return Step(JobAction.END, f"{job.attempts[-2].why}; it got no other machine{within}: {why}", State.LOST)
 
 
 def _place(choice: Choice | None) -> Step:
     """Return that an attempt gets a machine; a job with a deadline may wait for a cheaper one."""
     if choice is None:
-        return Step(Do.PLACE)
-    return Step(Do.WAIT if choice.mode == "wait" else Do.PLACE, choice.why, mode=choice.mode)
+        return Step(JobAction.PLACE)
+    return Step(JobAction.WAIT if choice.mode == "wait" else JobAction.PLACE, choice.why, mode=choice.mode)
 
 
-def _launch(job: Job, attempt: Attempt, seen: Seen) -> Step:
+def _launch(job: Job, attempt: Attempt, seen: ObservedState) -> Step:
     """Return what becomes of an attempt without a machine: a job with a deadline may want another one by now.
 
     A cancelled one is launched, too: only its launch settles whether there is a machine.
     """
     choice = seen.choice
     if choice is None or seen.sent or job.cancel is not None or choice.mode == attempt.market:
-        return Step(Do.LAUNCH)
+        return Step(JobAction.LAUNCH)
     return _place(choice)
 
 
-def _with_a_machine(job: Job, attempt: Attempt, machine: Machine, seen: Seen, now: datetime) -> Step:
+def _with_a_machine(job: Job, attempt: Attempt, machine: Machine, seen: ObservedState, now: datetime) -> Step:
     if attempt.move is not None and not _ended_by_itself(seen.remote):
         return _moving(job, attempt, attempt.move, machine, seen)
     return _without_a_node(job, machine, seen) or _on_a_machine(job, attempt, machine, seen, now)
 
 
-def _on_a_machine(job: Job, attempt: Attempt, machine: Machine, seen: Seen, now: datetime) -> Step:
+def _on_a_machine(job: Job, attempt: Attempt, machine: Machine, seen: ObservedState, now: datetime) -> Step:
     stopped = _is_asleep(machine)
     if stopped or machine.terminated_at is not None or machine.state == "terminated":
         known = _by_its_bucket(job, attempt, seen)
@@ -180,7 +180,7 @@ def _on_a_machine(job: Job, attempt: Attempt, machine: Machine, seen: Seen, now:
         return known or _cancelled(job) or _machine_gone(job, machine)
     if seen.remote is None:
         if not seen.silent:
-            return Step(Do.LOOK)
+            return Step(JobAction.LOOK)
         return _elsewhere(job, attempt, seen.choice) or _silent(job, attempt, seen.silent, now)
     return _by_what_runs(job, attempt, seen.remote, seen)
 
@@ -190,15 +190,17 @@ def _ended_by_itself(remote: RemoteState | None) -> bool:
     return remote is not None and remote.exit is not None and remote.exit.reason != MOVED
 
 
-def _moving(job: Job, attempt: Attempt, move: Move, machine: Machine, seen: Seen) -> Step:
+def _moving(job: Job, attempt: Attempt, move: Move, machine: Machine, seen: ObservedState) -> Step:
     """Return how a job leaves its machine: that is ended, and proved so, before another attempt is placed.
 
     Its command may have ended by itself on a machine that did not answer: its bucket tells.
     """
     if any(one.terminated_at is None or one.parked for one in (machine, *seen.others)):
-        return Step(Do.MOVE, move.why, mode=move.to or "wait")
+        return Step(JobAction.MOVE, move.why, mode=move.to or "wait")
     return (
-        _by_its_bucket(job, attempt, seen) or _cancelled(job) or Step(Do.AGAIN, move.why, interrupted=move.interrupted)
+        _by_its_bucket(job, attempt, seen)
+        or _cancelled(job)
+        or Step(JobAction.AGAIN, move.why, interrupted=move.interrupted)
     )
 
 
@@ -206,7 +208,7 @@ def _elsewhere(job: Job, attempt: Attempt, choice: Choice | None) -> Step | None
     """Return that a job with a deadline leaves its machine, for another market or place; None where it stays."""
     if choice is None or job.cancel is not None or (choice.mode == attempt.market and not choice.moves):
         return None
-    return Step(Do.MOVE, choice.why, mode=choice.mode)
+    return Step(JobAction.MOVE, choice.why, mode=choice.mode)
 
 
 def _taken(job: Job, machine: Machine) -> Step | None:
@@ -217,31 +219,31 @@ def _taken(job: Job, machine: Machine) -> Step | None:
     taken = machine.market == "spot" and machine.state_reason == TAKEN and not machine.parked
     if not taken or job.deadline is None or job.cancel is not None:
         return None
-    return Step(Do.MOVE, f"{machine.name} was taken by its provider", interrupted=True)
+    return Step(JobAction.MOVE, f"{machine.name} was taken by its provider", interrupted=True)
 
 
-def _by_its_bucket(job: Job, attempt: Attempt, seen: Seen) -> Step | None:
+def _by_its_bucket(job: Job, attempt: Attempt, seen: ObservedState) -> Step | None:
     """Return what follows where the bucket of a job tells how a command ended whose machine does not run any more.
 
     Silence is not absence: while the bucket cannot be read, the command may be over, and is not run again.
     """
     if seen.stored is not None and seen.stored.attempt == attempt.number:
         return _exited(job, seen.stored.exit)
-    return None if seen.unread is None else _cancelled(job) or Step(Do.WAIT, seen.unread)
+    return None if seen.unread is None else _cancelled(job) or Step(JobAction.WAIT, seen.unread)
 
 
 def _silent(job: Job, attempt: Attempt, why: str, now: datetime) -> Step:
     """Return what follows where the machine does not answer: a cancelled job does not wait for it for ever."""
     if job.cancel is None or job.cancel_at is None:
-        return Step(Do.WAIT, why)
+        return Step(JobAction.WAIT, why)
     if attempt.began_at is None:
-        return _cancelled(job) or Step(Do.WAIT, why)
+        return _cancelled(job) or Step(JobAction.WAIT, why)
     if now - job.cancel_at >= CANCEL_PATIENCE:
-        return Step(Do.END, f"{job.cancel[1]}; its machine does not answer", State(job.cancel[0]))
-    return Step(Do.WAIT, why)
+        return Step(JobAction.END, f"{job.cancel[1]}; its machine does not answer", State(job.cancel[0]))
+    return Step(JobAction.WAIT, why)
 
 
-def _machine_stopped(job: Job, machine: Machine, seen: Seen) -> Step:
+def _machine_stopped(job: Job, machine: Machine, seen: ObservedState) -> Step:
     """Return what follows a stop: a look at what an idle machine has, or the end of a job that was stopped under.
 
     A running job is use of its machine: where idle time has stopped it, or nobody of ours, its command may be over. A
@@ -252,17 +254,17 @@ def _machine_stopped(job: Job, machine: Machine, seen: Seen) -> Step:
     if was_idle and job.spec["machine"] is None and job.resumes < MAX_RESUMES:
         taken = machine.state_reason == TAKEN
         if taken and seen.sold_out and job.cancel is None and job.interruptions < job.spec["restarts"]:
-            return Step(Do.AGAIN, f"{why}; it cannot be started again now", interrupted=True)
+            return Step(JobAction.AGAIN, f"{why}; it cannot be started again now", interrupted=True)
         what = "taken" if taken else "stopped for idle time"
-        return Step(Do.RESUME, f"its command may have ended before its machine was {what}")
-    return _cancelled(job) or Step(Do.END, why, State.LOST)
+        return Step(JobAction.RESUME, f"its command may have ended before its machine was {what}")
+    return _cancelled(job) or Step(JobAction.END, why, State.LOST)
 
 
 def _machine_gone(job: Job, machine: Machine) -> Step:
     why = f"{machine.name} is gone: {machine.action_reason or machine.state_reason or 'the cloud gives no reason'}"
     if _is_limited(job) or _ended_by_hand(machine):
-        return Step(Do.END, why, State.LOST)
-    return Step(Do.AGAIN, why, interrupted=True)
+        return Step(JobAction.END, why, State.LOST)
+    return Step(JobAction.AGAIN, why, interrupted=True)
 
 
 def _is_limited(job: Job) -> bool:
@@ -277,20 +279,20 @@ def _ended_by_hand(machine: Machine) -> bool:
     return machine.action_reason is not None and not by_rule and not machine.launch_failed
 
 
-def _by_what_runs(job: Job, attempt: Attempt, remote: RemoteState, seen: Seen) -> Step:
+def _by_what_runs(job: Job, attempt: Attempt, remote: RemoteState, seen: ObservedState) -> Step:
     if remote.phase is Phase.EXITED and remote.exit is not None:
         return _exited(job, remote.exit)
     if remote.phase is Phase.ABSENT and attempt.began_at is None:
-        return _cancelled(job) or _elsewhere(job, attempt, seen.choice) or Step(Do.START)
+        return _cancelled(job) or _elsewhere(job, attempt, seen.choice) or Step(JobAction.START)
     if remote.phase in (Phase.LOST, Phase.ABSENT):  # it was there: a disk that was replaced, say
         return _cancelled(job) or _lost(job)
     if job.cancel is not None:
-        return Step(Do.CANCEL, job.cancel[1])
-    over = _over_cost(job, seen.spent, Do.CANCEL)
-    return over or _elsewhere(job, attempt, seen.choice) or Step(Do.WATCH)
+        return Step(JobAction.CANCEL, job.cancel[1])
+    over = _over_cost(job, seen.spent, JobAction.CANCEL)
+    return over or _elsewhere(job, attempt, seen.choice) or Step(JobAction.WATCH)
 
 
-def _over_cost(job: Job, spent: Money | None, do: Do) -> Step | None:
+def _over_cost(job: Job, spent: Money | None, do: JobAction) -> Step | None:
     """Return the end of a job whose machines have cost as much as it may; None for another one."""
     limit = job.spec["max_cost"]
     if limit is None or spent is None or spent.nanos < limit:
@@ -302,35 +304,37 @@ def _over_cost(job: Job, spent: Money | None, do: Do) -> Step | None:
 def _lost(job: Job) -> Step:
     why = "the machine was restarted, or what kept the command's exit status was killed"
     if job.deadline is None and job.interruptions >= job.spec["restarts"]:
-        return Step(Do.END, why, State.LOST)
-    return Step(Do.AGAIN, why, interrupted=True)
+        return Step(JobAction.END, why, State.LOST)
+    return Step(JobAction.AGAIN, why, interrupted=True)
 
 
 def _exited(job: Job, ended: Exit) -> Step:
     if ended.reason == "exited" and ended.status == 0 and not ended.signal:
-        return Step(Do.END, outcome=State.SUCCEEDED, exit=ended)
+        return Step(JobAction.END, outcome=State.SUCCEEDED, exit=ended)
     if ended.reason == "data" and job.cancel is None and job.interruptions < job.spec["restarts"]:
-        return Step(Do.AGAIN, ended.why, exit=ended, interrupted=True)  # what has come is there for the next attempt
+        return Step(
+            JobAction.AGAIN, ended.why, exit=ended, interrupted=True
+        )  # what has come is there for the next attempt
     retried = ended.reason == "exited" and job.cancel is None and job.failed_tries < job.spec["retries"]
     if retried:
-        return Step(Do.AGAIN, ended.why or f"exit status {ended.status}", exit=ended)
+        return Step(JobAction.AGAIN, ended.why or f"exit status {ended.status}", exit=ended)
     outcome = State.FAILED if job.cancel is None else State(job.cancel[0])
     if ended.reason != "exited":
         outcome = OF_REASON.get(ended.reason, outcome)
-    return Step(Do.END, ended.why if job.cancel is None else job.cancel[1], outcome, ended)
+    return Step(JobAction.END, ended.why if job.cancel is None else job.cancel[1], outcome, ended)
 
 
-def _without_a_node(job: Job, machine: Machine, seen: Seen) -> Step | None:
+def _without_a_node(job: Job, machine: Machine, seen: ObservedState) -> Step | None:
     """Return what follows where a gang has lost a node, or may have; None where it goes on."""
     lost = _lost_node(machine, seen)
     if lost is not None:
         return _cancelled(job) or _machine_gone(job, lost)
     if seen.doubt is not None and _failed(seen.remote):
-        return _cancelled(job) or Step(Do.WAIT, seen.doubt)
+        return _cancelled(job) or Step(JobAction.WAIT, seen.doubt)
     return None
 
 
-def _lost_node(machine: Machine, seen: Seen) -> Machine | None:
+def _lost_node(machine: Machine, seen: ObservedState) -> Machine | None:
     """Return a node without which a gang cannot go on; None where it has all, or all are stopped, or its job is over.
 
     Of a command that fails, a lost node may be why. One that nobody asked to end tells more than those that were ended
@@ -354,37 +358,37 @@ def _failed(remote: RemoteState | None) -> bool:
     return ended is not None and ended.reason == "exited" and bool(ended.status or ended.signal)
 
 
-def _rest(job: Job, seen: Seen) -> Step | None:
+def _rest(job: Job, seen: ObservedState) -> Step | None:
     """Return that what is left of an interrupted gang is ended, before anything else is launched or waited for."""
     left = any(one.terminated_at is None for one in (seen.machine, *seen.others) if one is not None)
     if not seen.others or not left or not job.attempts[-1].interrupted:
         return None
-    return Step(Do.TERMINATE, "a gang starts again as a whole")
+    return Step(JobAction.TERMINATE, "a gang starts again as a whole")
 
 
 def _cancelled(job: Job) -> Step | None:
-    return Step(Do.END, job.cancel[1], State(job.cancel[0])) if job.cancel else None
+    return Step(JobAction.END, job.cancel[1], State(job.cancel[0])) if job.cancel else None
 
 
-def _after_the_end(job: Job, seen: Seen, now: datetime) -> Step:
+def _after_the_end(job: Job, seen: ObservedState, now: datetime) -> Step:
     """Return what is left to do for a job whose command is over: its results, then its machine."""
     machine, whole = seen.machine, job.fetched is not None and job.fetched.whole
     gone = machine is None or (machine.terminated_at is not None and not machine.parked)
     if not whole and seen.stored is not None and seen.stored.attempt == job.attempts[-1].number:
-        return Step(Do.STORED)
+        return Step(JobAction.STORED)
     if not whole and gone and seen.unread is not None and now < _wait_ends(job, machine, now):
-        return Step(Do.WAIT, seen.unread)
+        return Step(JobAction.WAIT, seen.unread)
     if not whole and not gone and machine is not None and _had_a_command(job):
         return _fetch(job, machine, seen, now)
     left = gone and any(one.terminated_at is None for one in seen.others)
     if not left and (gone or job.spec["machine"] is not None):
-        return Step(Do.CLOSE, "" if whole else "its results are those of the last copy")
+        return Step(JobAction.CLOSE, "" if whole else "its results are those of the last copy")
     if is_retained(job) and now < retained_until(job):
-        return Step(Do.WAIT, "its machine is kept for a look", kept_until=retained_until(job))
-    return Step(Do.TERMINATE)
+        return Step(JobAction.WAIT, "its machine is kept for a look", kept_until=retained_until(job))
+    return Step(JobAction.TERMINATE)
 
 
-def _fetch(job: Job, machine: Machine, seen: Seen, now: datetime) -> Step:
+def _fetch(job: Job, machine: Machine, seen: ObservedState, now: datetime) -> Step:
     """Return how results come back: from a machine that runs, or from one that is started once more for them.
 
     One that somebody stopped under a command that ran is left to them, and so is one from which a fetch has failed: to
@@ -393,13 +397,13 @@ def _fetch(job: Job, machine: Machine, seen: Seen, now: datetime) -> Step:
     if machine.parked or machine.state not in RUNS:
         may = job.outcome is not State.LOST and job.fetched is None and job.resumes < MAX_RESUMES
         if job.spec["machine"] is None and may:
-            return Step(Do.RESUME, "nobody had fetched its results when its machine was stopped")
+            return Step(JobAction.RESUME, "nobody had fetched its results when its machine was stopped")
         state = "parked" if machine.parked else machine.state
-        return Step(Do.WAIT, f"its results are on {machine.name}, which is {state}")
+        return Step(JobAction.WAIT, f"its results are on {machine.name}, which is {state}")
     waited = now >= _wait_ends(job, machine, now)
     if job.spec["machine"] is None and waited and seen.unfetched:  # whoever comes late, from sleep say, fetches them
-        return Step(Do.STOP, "nobody has fetched its results in time")
-    return Step(Do.FETCH)
+        return Step(JobAction.STOP, "nobody has fetched its results in time")
+    return Step(JobAction.FETCH)
 
 
 def _wait_ends(job: Job, machine: Machine | None, now: datetime) -> datetime:

@@ -144,9 +144,9 @@ def test_a_download_that_is_cut_goes_on_where_it_was(desk, s3, server):
 
 
 def test_addresses_that_have_expired_are_signed_anew(desk, s3, server, monkeypatch):
-    monkeypatch.setattr(data_of_jobs, "ADDRESS_S", 0)
+    monkeypatch.setattr(data_of_jobs, "PRESIGNED_URL_TTL_S", 0)
     put(s3, **{"set/one": "1\n"})
-    server.hook = lambda method, key: setattr(data_of_jobs, "ADDRESS_S", 3600)  # from the next one on
+    server.hook = lambda method, key: setattr(data_of_jobs, "PRESIGNED_URL_TTL_S", 3600)  # from the next one on
     job, out, _ = desk.run("cat", "in/one", on="desk", data=["s3://lab/set:in"])
     assert (job.state, out) == (State.SUCCEEDED, b"1\n"), job.why
     assert [one[2] for one in server.asked("GET")] == [403, 200]
@@ -354,7 +354,7 @@ def test_a_machine_with_python_3_8_fetches_and_uploads(older, world, s3):
 
 @pytest.mark.soak
 def test_a_form_that_expires_is_renewed_and_old_copies_are_removed(world, s3, server, monkeypatch):
-    monkeypatch.setattr(results_of_jobs, "FORM_S", 20)
+    monkeypatch.setattr(results_of_jobs, "PRESIGNED_POST_TTL_S", 20)
     monkeypatch.setattr("cloudgpu.control.jobs.elsewhere.RENEWED_S", 18)
     job = trained(world, every="1s", env={"PAUSE": "0.2"})
     forms = set()

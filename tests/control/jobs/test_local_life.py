@@ -16,7 +16,7 @@ import pytest
 
 from cloudgpu.control.jobs.cancel import cancel
 from cloudgpu.control.jobs.store import measured_of
-from cloudgpu.control.jobs.watch import carry_all, sentences
+from cloudgpu.control.jobs.watch import reconcile_all, sentences
 from cloudgpu.core.jobs.job import State
 from cloudgpu.core.jobs.notice import Measured
 from cloudgpu.core.values.times import iso
@@ -172,7 +172,7 @@ def test_the_machine_of_a_failed_job_is_kept_for_a_look_and_held_and_nobody_wait
     late = bench.opened()
     late.clock = lambda: job.ended_at + timedelta(hours=2, seconds=1)
     try:
-        carry_all(late, bench.environ)
+        reconcile_all(late, bench.environ)
     finally:
         late.ledger.close()
     assert (bench.now(job).is_living, bench.left()) == (False, [])
@@ -308,7 +308,7 @@ def test_a_pass_of_the_reaper_carries_a_detached_job_to_its_end(bench):
     end = time.monotonic() + 60
     said = []
     while bench.now(job).is_living and time.monotonic() < end:
-        said += sentences(carry_all(bench.session, bench.environ))
+        said += sentences(reconcile_all(bench.session, bench.environ))
         time.sleep(0.1)
     is_right(bench, job)
     assert said[-1].startswith(f"job {job.name}: succeeded; its results are in ")

@@ -23,7 +23,7 @@ from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.inputs.periods import parse_cost
 from cloudgpu.control.jobs.listing import job_value
 from cloudgpu.control.jobs.plan import plan_run
-from cloudgpu.control.jobs.watch import carry_to_end
+from cloudgpu.control.jobs.watch import reconcile_to_end
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
 from cloudgpu.core.events.job_lines import job_closed, job_ended, job_in_slurm, job_placed, job_requested
@@ -73,7 +73,7 @@ def login(homes, slurm):
 def test_a_job_is_submitted_there_and_is_free(login, slurm):
     one = "echo in $SLURM_JOB_PARTITION; cp train.py $CLOUDGPU_RESULTS; exit 3"
     failing = login.begun("sh", "-c", one, on="login", timeout="5m", partition="all", name="failing")
-    carry_to_end(login.session, [failing], login.environ)
+    reconcile_to_end(login.session, [failing], login.environ)
     job = login.now(failing)
     assert (job.state, exit_code(job)) == (State.FAILED, 3), job.why
     assert (login.home / "jobs" / job.id / "out-1").read_text() == "in all\n"

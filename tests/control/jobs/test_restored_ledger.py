@@ -10,7 +10,7 @@ from cloudgpu.control.jobs.carry import JobReconciler
 from cloudgpu.control.jobs.inputs.request import parse_run
 from cloudgpu.control.jobs.plan import begin, plan_run
 from cloudgpu.control.jobs.store import the_job
-from cloudgpu.control.jobs.watch import carry_all, living
+from cloudgpu.control.jobs.watch import living, reconcile_all
 from cloudgpu.control.setup.ledger_admin import verified
 from cloudgpu.core.events import job_lines as lines
 from cloudgpu.core.jobs.job import State
@@ -57,12 +57,12 @@ def test_a_job_that_was_over_is_over_and_gets_no_machine(tmp_path, monkeypatch, 
     if not requested:
         with pytest.raises(InstanceNotFound):
             the_job(session, past.job.id)
-    carry_all(session, {})
+    reconcile_all(session, {})
     found = the_job(session, past.job.id)
     assert (found.state, found.is_living, past.lab.machines(), living(session)) == (State.NOT_LAUNCHED, False, [], [])
     assert any("of its lines; this computer had them" in one for one in past.lab.said)
     count = session.ledger.last("jobs")
-    carry_all(session, {})
+    reconcile_all(session, {})
     assert session.ledger.last("jobs") == count
 
 

@@ -28,10 +28,10 @@ from cloudgpu.control.clusters.engine import set_up
 from cloudgpu.control.cost.job_cost import all_jobs
 from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.jobs.cancel import cancel
-from cloudgpu.control.jobs.follow import carry_until_begun
+from cloudgpu.control.jobs.follow import reconcile_until_begun
 from cloudgpu.control.jobs.listing import job_value
 from cloudgpu.control.jobs.plan import plan_run
-from cloudgpu.control.jobs.watch import carry_to_end
+from cloudgpu.control.jobs.watch import reconcile_to_end
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
 from cloudgpu.core.clusters.layout import cluster_id, engine_files, rank
@@ -110,7 +110,9 @@ def done(train):
     train.slurm("sbatch", "--job-name=own", "--output=/dev/null", "--wrap=sleep 1")
     train.carried(jobs["first"], lambda found: found.job.slurm_id is not None)
     jobs["second"] = train.asked("echo two > $CLOUDGPU_RESULTS/two", after="first", name="second")
-    carry_to_end(bench.session, list(jobs.values()), bench.environ, until=bench.session.clock() + timedelta(minutes=2))
+    reconcile_to_end(
+        bench.session, list(jobs.values()), bench.environ, until=bench.session.clock() + timedelta(minutes=2)
+    )
     return {name: bench.now(job) for name, job in jobs.items()}
 
 
@@ -166,7 +168,7 @@ def test_a_cancelled_job_leaves_the_queue(train, done):
     queued = train.asked("true", name="late", nodes=2)
     found = train.carried(queued, lambda found: found.why.startswith("Slurm job"))
     assert "waits in Slurm's queue" in found.why
-    assert carry_until_begun(train.session, queued, train.environ).slurm_id  # --detach does not wait for its turn
+    assert reconcile_until_begun(train.session, queued, train.environ).slurm_id  # --detach does not wait for its turn
     value = job_value(train.session, train.now(queued))
     assert (value["state"], state_text(value)) == ("queued", "queued")
     assert value["slurm"]["reason"] in ("Resources", "Priority")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from cloudgpu.core.events import job_lines as lines
 from cloudgpu.core.jobs.job import State
 from cloudgpu.core.jobs.remote_state import Exit, Phase
-from cloudgpu.core.jobs.steps import Do, next_step
+from cloudgpu.core.jobs.steps import JobAction, next_step
 from cloudgpu.core.model.facts import LastDecision
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import iso
@@ -32,27 +32,27 @@ def until(world, do, most=30):
 
 
 def begun(world):
-    until(world, Do.START)
+    until(world, JobAction.START)
     return world
 
 
 def test_a_job_is_placed_launched_begun_watched():
     world = World(spec())
-    assert [world.step().do for _ in range(4)] == [Do.PLACE, Do.LAUNCH, Do.START, Do.WATCH]
+    assert [world.step().do for _ in range(4)] == [JobAction.PLACE, JobAction.LAUNCH, JobAction.START, JobAction.WATCH]
     assert world.job.attempts[0].key == "key-1"
 
 
 def test_what_succeeded_is_fetched_then_its_machine_ends_then_it_is_closed():
     world = begun(World(spec()))
     world.ends(1, status=0)
-    assert [world.step().do for _ in range(4)] == [Do.END, Do.FETCH, Do.TERMINATE, Do.CLOSE]
+    assert [world.step().do for _ in range(4)] == [JobAction.END, JobAction.FETCH, JobAction.TERMINATE, JobAction.CLOSE]
     assert (world.job.outcome, world.job.shell_status) == (State.SUCCEEDED, 0)
 
 
 def test_a_signal_is_an_exit_status_as_a_shell_says_it():
     world = begun(World(spec()))
     world.ends(1, signal=11)
-    until(world, Do.CLOSE)
+    until(world, JobAction.CLOSE)
     assert (world.job.outcome, world.job.shell_status) == (State.FAILED, 139)
 
 
@@ -60,7 +60,7 @@ def test_a_machine_that_was_there_is_left():
     world = World(spec(machine="desk"))
     world.machines["desk"] = machine("desk")
     begun(world).ends(1, status=3)
-    until(world, Do.CLOSE)
+    until(world, JobAction.CLOSE)
     assert world.ended_machines == []
     assert world.job.attempts[0].key is None
 
@@ -68,9 +68,9 @@ def test_a_machine_that_was_there_is_left():
 def test_a_vanished_machine_is_replaced_up_to_the_limit_and_then_the_job_is_lost():
     world = World(spec(restarts=2))
     for _ in range(3):
-        until(world, Do.START)
+        until(world, JobAction.START)
         world.vanishes()
-    until(world, Do.CLOSE)
+    until(world, JobAction.CLOSE)
     assert (world.job.outcome, world.job.interruptions, len(world.job.attempts)) == (State.LOST, 2, 3)
     assert [number for number, _ in world.begun] == [1, 2, 3]
 
@@ -79,14 +79,14 @@ def test_a_machine_that_was_there_and_is_gone_is_not_replaced():
     world = World(spec(machine="desk"))
     world.machines["desk"] = machine("desk")
     begun(world).vanishes()
-    until(world, Do.CLOSE)
+    until(world, JobAction.CLOSE)
     assert (world.job.outcome, len(world.job.attempts)) == (State.LOST, 1)
 
 
 def test_a_reboot_is_an_interruption_and_the_next_attempt_is_on_the_same_machine():
     world = begun(World(spec()))
     world.reboots()
-    until(world, Do.START)
+    until(world, JobAction.START)
     first, second = world.job.attempts
     assert (first.interrupted, second.machine, second.key) == (True, first.machine, first.key)
 
@@ -94,43 +94,43 @@ def test_a_reboot_is_an_interruption_and_the_next_attempt_is_on_the_same_machine
 def test_a_failing_exit_is_tried_again_where_that_was_asked_and_an_interruption_does_not_count():
     world = begun(World(spec(retries=1)))
     world.vanishes()
-    until(world, Do.START)
+    until(world, JobAction.START)
     world.ends(2, status=1)
-    until(world, Do.START)
+    until(world, JobAction.START)
     world.ends(3, status=1)
-    until(world, Do.CLOSE)
+    until(world, JobAction.CLOSE)
     assert (world.job.outcome, world.job.status, world.job.failed_tries) == (State.FAILED, 1, 2)
 
 
 def test_a_command_that_does_not_exist_in_setup_is_no_failing_exit():
     world = begun(World(spec(retries=3)))
     world.ends(1, status=127, reason="setup")
-    until(world, Do.CLOSE)
+    until(world, JobAction.CLOSE)
     assert world.job.outcome is State.SETUP_FAILED
 
 
 def test_a_command_that_the_machine_does_not_have_is_not_tried_again():
     world = begun(World(spec(retries=3)))
     world.ends(1, status=127, reason="no_command")
-    until(world, Do.CLOSE)
+    until(world, JobAction.CLOSE)
     assert (world.job.outcome, world.job.status, len(world.job.attempts)) == (State.FAILED, 127, 1)
 
 
 def test_a_timeout_is_a_state_of_its_own_and_is_not_tried_again():
     world = begun(World(spec(retries=3, timeout_s=60)))
     world.ends(1, signal=15, reason="timeout")
-    until(world, Do.CLOSE)
+    until(world, JobAction.CLOSE)
     assert (world.job.outcome, len(world.job.attempts)) == (State.TIMED_OUT, 1)
 
 
 def test_a_job_that_has_cost_its_most_is_ended_and_its_results_come_back():
     world = begun(World(spec(max_cost=Money.usd(2).nanos)))
     world.spent = Money.usd("1.99")
-    assert world.step().do is Do.WATCH
+    assert world.step().do is JobAction.WATCH
     world.spent = Money.usd(2)
     step = world.step()
-    assert (step.do, step.why) == (Do.CANCEL, "it has cost $2.00, and --max-cost is $2.00")
-    until(world, Do.CLOSE)
+    assert (step.do, step.why) == (JobAction.CANCEL, "it has cost $2.00, and --max-cost is $2.00")
+    until(world, JobAction.CLOSE)
     assert (world.job.outcome, world.whole) == (State.OVER_COST, {1})
 
 
@@ -138,7 +138,7 @@ def test_a_job_that_has_cost_its_most_gets_no_further_machine():
     world = begun(World(spec(max_cost=Money.usd(2).nanos)))
     world.vanishes()
     world.spent = Money.usd(2)
-    until(world, Do.CLOSE)
+    until(world, JobAction.CLOSE)
     assert (world.job.outcome, len(world.job.attempts)) == (State.OVER_COST, 1)
 
 
@@ -146,7 +146,7 @@ def test_a_cancelled_job_that_never_had_a_machine_launches_none():
     world = World(spec())
     world.step()
     world.write(lines.job_cancel_requested("job-1", "cancelled", "asked", "desk", START))
-    until(world, Do.CLOSE)
+    until(world, JobAction.CLOSE)
     assert (world.machines, world.job.outcome) == ({}, State.CANCELLED)
 
 
@@ -156,21 +156,21 @@ def test_a_cancelled_job_does_not_wait_for_ever_for_a_machine_that_does_not_answ
     there = world.machine_of(world.job)
     world.machines[there.id] = there._replace(state="unknown")
     world.write(lines.job_cancel_requested("job-1", "cancelled", "asked", "desk", world.now))
-    assert world.step().do is Do.WAIT
+    assert world.step().do is JobAction.WAIT
     world.now += timedelta(minutes=10)
-    assert world.step().do is Do.END
+    assert world.step().do is JobAction.END
     world.now += timedelta(hours=2)
     world.unfetched = True
-    assert world.step().do is Do.STOP
+    assert world.step().do is JobAction.STOP
 
 
 def test_a_cancelled_job_whose_machine_never_answered_ends_it_at_once():
     world = World(spec())
-    until(world, Do.LAUNCH)
+    until(world, JobAction.LAUNCH)
     there = world.machine_of(world.job)
     world.machines[there.id] = there._replace(state="pending")
     world.write(lines.job_cancel_requested("job-1", "cancelled", "asked", "desk", world.now))
-    assert [world.step().do for _ in range(3)] == [Do.END, Do.TERMINATE, Do.CLOSE]
+    assert [world.step().do for _ in range(3)] == [JobAction.END, JobAction.TERMINATE, JobAction.CLOSE]
 
 
 def test_a_machine_that_somebody_stopped_ends_the_job_and_its_results_wait_there():
@@ -178,21 +178,26 @@ def test_a_machine_that_somebody_stopped_ends_the_job_and_its_results_wait_there
     there = world.machine_of(world.job)
     world.write(lines.job_began("job-1", 1, None, START))
     world.machines[there.id] = there._replace(state="stopped", action_reason="the budget lab is spent")
-    step = until(world, Do.END)
+    step = until(world, JobAction.END)
     assert step.why == f"{there.name} was stopped: the budget lab is spent"
-    assert world.step().do is Do.WAIT
+    assert world.step().do is JobAction.WAIT
     world.machines[there.id] = there
-    assert [world.step().do for _ in range(3)] == [Do.FETCH, Do.TERMINATE, Do.CLOSE]
+    assert [world.step().do for _ in range(3)] == [JobAction.FETCH, JobAction.TERMINATE, JobAction.CLOSE]
 
 
 @pytest.mark.parametrize("how", [{"state": "stopped"}, PARKED])
 def test_a_machine_that_its_policy_stopped_before_anybody_fetched_is_started_once_more(how):
     world = begun(World(spec()))
     world.ends(1, status=0)
-    until(world, Do.END)
+    until(world, JobAction.END)
     there = world.machine_of(world.job)
     world.machines[there.id] = there._replace(**how)
-    assert [world.step().do for _ in range(4)] == [Do.RESUME, Do.FETCH, Do.TERMINATE, Do.CLOSE]
+    assert [world.step().do for _ in range(4)] == [
+        JobAction.RESUME,
+        JobAction.FETCH,
+        JobAction.TERMINATE,
+        JobAction.CLOSE,
+    ]
 
 
 def idle(at=START):
@@ -205,7 +210,13 @@ def test_a_machine_that_was_stopped_for_idle_time_is_looked_at_as_its_command_ha
     world.ends(1, status=5)
     there = world.machine_of(world.job)
     world.machines[there.id] = there._replace(decision=idle(), **how)
-    assert [world.step().do for _ in range(5)] == [Do.RESUME, Do.END, Do.FETCH, Do.TERMINATE, Do.CLOSE]
+    assert [world.step().do for _ in range(5)] == [
+        JobAction.RESUME,
+        JobAction.END,
+        JobAction.FETCH,
+        JobAction.TERMINATE,
+        JobAction.CLOSE,
+    ]
     assert world.job.status == 5
 
 
@@ -216,16 +227,21 @@ def test_a_machine_that_is_stopped_for_idle_time_again_and_again_is_not_started_
         there = world.machine_of(world.job)
         world.machines[there.id] = there._replace(decision=idle(), state="stopped")
         taken.append(world.step().do)
-    assert (taken.count(Do.RESUME), world.job.outcome, taken[-1]) == (2, State.LOST, Do.WAIT)
+    assert (taken.count(JobAction.RESUME), world.job.outcome, taken[-1]) == (2, State.LOST, JobAction.WAIT)
 
 
 def test_a_spot_machine_that_is_taken_and_kept_is_started_again_as_often_as_a_job_may_restart():
     world = begun(World(spec(restarts=5)))
     for _ in range(5):
         world.taken()
-        assert [world.step().do for _ in range(4)] == [Do.RESUME, Do.AGAIN, Do.PLACE, Do.START]
+        assert [world.step().do for _ in range(4)] == [
+            JobAction.RESUME,
+            JobAction.AGAIN,
+            JobAction.PLACE,
+            JobAction.START,
+        ]
     world.taken()
-    assert [world.step().do for _ in range(2)] == [Do.RESUME, Do.END]
+    assert [world.step().do for _ in range(2)] == [JobAction.RESUME, JobAction.END]
     assert (world.job.outcome, world.job.interruptions, world.resumed) == (State.LOST, 5, 6)
 
 
@@ -233,10 +249,10 @@ def test_a_taken_machine_that_cannot_be_started_again_is_given_up_for_another_on
     world = begun(World(spec(restarts=1)))
     world.taken()
     world.sold_out = True
-    assert [world.step().do for _ in range(3)] == [Do.AGAIN, Do.PLACE, Do.LAUNCH]
+    assert [world.step().do for _ in range(3)] == [JobAction.AGAIN, JobAction.PLACE, JobAction.LAUNCH]
     assert (world.job.machines, world.job.resumes) == (("m-key-1", "m-key-2"), 0)
     world.sold_out = False
-    assert world.step().do is Do.START
+    assert world.step().do is JobAction.START
 
 
 def test_a_machine_that_was_stopped_for_idle_time_waits_for_capacity_with_what_it_may_have():
@@ -244,35 +260,35 @@ def test_a_machine_that_was_stopped_for_idle_time_waits_for_capacity_with_what_i
     there = world.machine_of(world.job)
     world.machines[there.id] = there._replace(decision=idle(), state="stopped")
     world.sold_out = True
-    assert [world.step().do for _ in range(9)] == [Do.RESUME] * 9
+    assert [world.step().do for _ in range(9)] == [JobAction.RESUME] * 9
 
 
 def test_results_that_nobody_fetches_in_time_end_compute_and_are_not_started_for_again():
     world = begun(World(spec(results_wait_s=7200)))
     world.ends(1, status=0)
-    until(world, Do.END)
+    until(world, JobAction.END)
     world.now += timedelta(hours=1)
     world.unfetched = True
-    assert next_step(world.job, world.seen(world.job), world.now).do is Do.FETCH
+    assert next_step(world.job, world.seen(world.job), world.now).do is JobAction.FETCH
     world.now += timedelta(hours=1)
-    assert [world.step().do for _ in range(3)] == [Do.STOP, Do.WAIT, Do.WAIT]
+    assert [world.step().do for _ in range(3)] == [JobAction.STOP, JobAction.WAIT, JobAction.WAIT]
     assert world.resumed == 0
 
 
 def test_a_watcher_that_comes_too_late_fetches_results_that_are_still_there():
     world = begun(World(spec(results_wait_s=7200)))
     world.ends(1, status=0)
-    until(world, Do.END)
+    until(world, JobAction.END)
     world.now += timedelta(hours=9)
-    assert [world.step().do for _ in range(3)] == [Do.FETCH, Do.TERMINATE, Do.CLOSE]
+    assert [world.step().do for _ in range(3)] == [JobAction.FETCH, JobAction.TERMINATE, JobAction.CLOSE]
 
 
 def test_a_machine_that_somebody_ended_is_not_replaced_and_one_that_a_rule_ended_is():
     for how, follows in (
-        ({"action_reason": "asked by the user"}, Do.END),
-        ({"action_reason": "it never came up", "launch_failed": True}, Do.AGAIN),
-        ({"action_reason": "its lease is over", "decision": ended("its lease is over")}, Do.AGAIN),
-        ({}, Do.AGAIN),
+        ({"action_reason": "asked by the user"}, JobAction.END),
+        ({"action_reason": "it never came up", "launch_failed": True}, JobAction.AGAIN),
+        ({"action_reason": "its lease is over", "decision": ended("its lease is over")}, JobAction.AGAIN),
+        ({}, JobAction.AGAIN),
     ):
         world = begun(World(spec()))
         there = world.machine_of(world.job)
@@ -287,17 +303,17 @@ def ended(why):
 def test_a_failed_job_keeps_its_machine_as_long_as_that_was_asked():
     world = begun(World(spec(keep_s=3600)))
     world.ends(1, status=1)
-    until(world, Do.FETCH)
-    assert world.step().do is Do.WAIT
+    until(world, JobAction.FETCH)
+    assert world.step().do is JobAction.WAIT
     world.now = world.job.ended_at + timedelta(hours=1)
-    assert world.step().do is Do.TERMINATE
+    assert world.step().do is JobAction.TERMINATE
 
 
 def test_what_was_once_begun_and_is_not_there_any_more_is_not_begun_again_as_the_same_attempt():
     world = begun(World(spec()))
     world.write(lines.job_began("job-1", 1, None, START))
     world.remotes[1] = replace(world.remotes[1], phase=Phase.ABSENT)
-    assert world.step().do is Do.AGAIN
+    assert world.step().do is JobAction.AGAIN
 
 
 FAULTS = ["nothing", "killed", "vanishes", "reboots", "succeeds", "fails", "cancelled", "time"]
@@ -347,5 +363,5 @@ def test_an_exit_that_a_killed_watcher_saw_is_seen_by_the_next_one():
     world = begun(World(spec()))
     world.ends(1, status=7)
     world.step(killed=True)
-    until(world, Do.CLOSE)
+    until(world, JobAction.CLOSE)
     assert (world.job.status, world.remotes[1].exit) == (7, Exit(7, None, "exited", world.remotes[1].exit.ended))

@@ -12,7 +12,7 @@ from cloudgpu.core.events import job_lines as lines
 from cloudgpu.core.jobs.deadline import stored_work
 from cloudgpu.core.jobs.job import State
 from cloudgpu.core.jobs.remote_state import Exit
-from cloudgpu.core.jobs.steps import Do, next_step
+from cloudgpu.core.jobs.steps import JobAction, next_step
 from cloudgpu.core.jobs.stored import (
     StoredFiles,
     StoredResults,
@@ -108,7 +108,7 @@ def test_a_list_with_a_time_that_cannot_be_is_none(said):
 
 def test_the_work_in_a_bucket_is_no_more_than_the_attempt_had_time_for():
     world = World(spec(**TO))
-    while world.step().do is not Do.START:
+    while world.step().do is not JobAction.START:
         pass
     begin = world.now
     world.write(lines.job_began("job-1", 1, None, begin))
@@ -139,7 +139,7 @@ def whole(attempt=1, status=0, reason="exited"):
 
 def gone(world):
     """The world after its machine went away under a running command, and what is seen of it."""
-    while world.step().do is not Do.START:
+    while world.step().do is not JobAction.START:
         pass
     there = world.machine_of(world.job)
     world.machines[there.id] = there._replace(state="terminated", terminated_at=iso(world.now))
@@ -150,52 +150,52 @@ def test_a_bucket_tells_how_a_command_ended_whose_machine_is_gone():
     world = World(spec(**TO))
     seen = replace(gone(world), stored=whole(status=7))
     step = next_step(world.job, seen, world.now)
-    assert (step.do, step.outcome, step.exit.status) == (Do.END, State.FAILED, 7)
+    assert (step.do, step.outcome, step.exit.status) == (JobAction.END, State.FAILED, 7)
     older = next_step(world.job, replace(seen, stored=whole(attempt=2)), world.now)
-    assert (older.do, older.interrupted) == (Do.AGAIN, True)
+    assert (older.do, older.interrupted) == (JobAction.AGAIN, True)
 
 
 def test_a_failed_command_is_tried_again_though_only_its_bucket_says_so():
     world = World(spec(retries=1, **TO))
     seen = replace(gone(world), stored=whole(status=7))
     step = next_step(world.job, seen, world.now)
-    assert (step.do, step.interrupted) == (Do.AGAIN, False)
+    assert (step.do, step.interrupted) == (JobAction.AGAIN, False)
 
 
 def test_while_a_bucket_is_silent_a_command_is_not_run_again():
     world = World(spec(**TO))
     seen = replace(gone(world), unread="it is silent")
-    assert next_step(world.job, seen, world.now).do is Do.WAIT
+    assert next_step(world.job, seen, world.now).do is JobAction.WAIT
     world.write(lines.job_cancel_requested("job-1", "cancelled", "enough", "desk", world.now))
-    assert next_step(world.job, seen, world.now).do is Do.END
+    assert next_step(world.job, seen, world.now).do is JobAction.END
 
 
 def test_results_that_are_whole_in_a_bucket_end_the_machine_without_a_fetch():
     world = World(spec(**TO))
-    while world.step().do is not Do.START:
+    while world.step().do is not JobAction.START:
         pass
     world.ends(1, status=0)
     world.step()
-    assert next_step(world.job, world.seen(world.job), world.now).do is Do.FETCH
-    assert next_step(world.job, replace(world.seen(world.job), stored=whole()), world.now).do is Do.STORED
+    assert next_step(world.job, world.seen(world.job), world.now).do is JobAction.FETCH
+    assert next_step(world.job, replace(world.seen(world.job), stored=whole()), world.now).do is JobAction.STORED
     world.write(lines.job_results_fetched("job-1", 1, 1, "s3://lab/runs/otter-1/results", "", world.now, whole=True))
-    assert next_step(world.job, world.seen(world.job), world.now).do is Do.TERMINATE
+    assert next_step(world.job, world.seen(world.job), world.now).do is JobAction.TERMINATE
 
 
 def test_a_command_that_ended_on_a_silent_machine_which_was_left_is_not_run_again():
     world = World(spec(**TO))
     seen = gone(world)
     world.write(lines.job_move_requested("job-1", 1, "on_demand", "it is silent", world.now))
-    assert next_step(world.job, seen, world.now).do is Do.AGAIN
+    assert next_step(world.job, seen, world.now).do is JobAction.AGAIN
     step = next_step(world.job, replace(seen, stored=whole()), world.now)
-    assert (step.do, step.outcome) == (Do.END, State.SUCCEEDED)
-    assert next_step(world.job, replace(seen, unread="it is silent"), world.now).do is Do.WAIT
+    assert (step.do, step.outcome) == (JobAction.END, State.SUCCEEDED)
+    assert next_step(world.job, replace(seen, unread="it is silent"), world.now).do is JobAction.WAIT
 
 
 def test_data_that_does_not_come_is_tried_again_and_in_the_end_the_job_has_not_begun():
     world = World(spec(restarts=1))
-    for expected in (Do.AGAIN, Do.END):
-        while world.step().do is not Do.START:
+    for expected in (JobAction.AGAIN, JobAction.END):
+        while world.step().do is not JobAction.START:
             pass
         world.ends(len(world.job.attempts), reason="data")
         step = world.step()

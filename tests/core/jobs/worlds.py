@@ -12,7 +12,7 @@ from cloudgpu.core.events import job_lines as lines
 from cloudgpu.core.events.log import Said
 from cloudgpu.core.jobs.job import Job, State, jobs_of
 from cloudgpu.core.jobs.remote_state import Exit, Phase, RemoteState
-from cloudgpu.core.jobs.steps import Seen, next_step
+from cloudgpu.core.jobs.steps import ObservedState, next_step
 from cloudgpu.core.model.facts import UnrequestedStop
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.money import Money
@@ -108,7 +108,7 @@ class World:
             remote = self.remotes.get(job.attempts[-1].number, RemoteState(Phase.ABSENT, self.now.timestamp()))
         elif there is not None:
             silent = "it does not answer"
-        return Seen(there, remote, silent, self.spent, self.unfetched, self.sold_out)
+        return ObservedState(there, remote, silent, self.spent, self.unfetched, self.sold_out)
 
     def step(self, *, killed=False):
         """Do one step of a watcher; `killed`: it dies when the step is done and not written down."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.events.job_lines import DataRecord
     from cloudgpu.core.jobs.job import Job
 
-ADDRESS_S = 12 * 3600  # how long a machine may fetch with the addresses of one start
+PRESIGNED_URL_TTL_S = 12 * 3600  # how long a machine may fetch with the addresses of one start
 MAX_OBJECTS = 50_000  # an address each: more would be too much for one request
 GB, CENT = 10**9, 10**7  # bytes, nano-dollars
 
@@ -83,7 +83,7 @@ def transfers(session: Session, job: Job) -> Transfers:
         if address is not None:
             bucket = open_bucket(address, settings_of(session, address, job.spec["launch"]))
             listed = listed_in(bucket, address)
-            ends.append(bucket.good_until(ADDRESS_S))
+            ends.append(bucket.good_until(PRESIGNED_URL_TTL_S))
             downloads += [_download(bucket, address, each) for _, each in listed]
             shown.append(ShownData(one["target"], tuple((path, _name(address, each)) for path, each in listed)))
     return Transfers(tuple(downloads), tuple(shown), min(ends, default=None))
@@ -128,7 +128,7 @@ def _refused(says: str, address: BucketAddress, way_out: str) -> InvalidRequest:
 
 def _download(bucket: Bucket, address: BucketAddress, one: BucketObject) -> Download:
     label = f"{address.scheme}://{address.bucket}/{one.key}"
-    parts = ((bucket.address(one.key, ADDRESS_S), one.size),)
+    parts = ((bucket.address(one.key, PRESIGNED_URL_TTL_S), one.size),)
     etag = one.etag if address.scheme == "s3" else None  # what others call by that name may be none
     return Download("data", _name(address, one), label, one.size, parts, etag)
 

@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 from cloudgpu.access.jobs.copies import CopiedFile
 from cloudgpu.access.jobs.remote import RemoteJob, Restored
-from cloudgpu.control.jobs.buckets.data import ADDRESS_S, settings_of
+from cloudgpu.control.jobs.buckets.data import PRESIGNED_URL_TTL_S, settings_of
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.jobs import stored as lists
 from cloudgpu.core.jobs.job import Job
@@ -21,8 +21,8 @@ from cloudgpu.core.model.buckets import BucketAddress
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.providers.buckets import ResultsBucket, open_results_bucket
 
-FORM_S = 12 * 3600  # how long a machine may upload without anybody who watches
-RENEWED_S = FORM_S / 2  # what has to be left of that, or it gets another form
+PRESIGNED_POST_TTL_S = 12 * 3600  # how long a machine may upload without anybody who watches
+RENEWED_S = PRESIGNED_POST_TTL_S / 2  # what has to be left of that, or it gets another form
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class JobBucket:
 
     def download(self, file: StoredFile) -> Download:
         """Return how a machine brings a file of a list: by its sha256, which it compares."""
-        parts = tuple((self.bucket.address(self.prefix + key, ADDRESS_S), size) for key, size in file.parts)
+        parts = tuple((self.bucket.address(self.prefix + key, PRESIGNED_URL_TTL_S), size) for key, size in file.parts)
         return Download("blobs", file.sha256, f"{self.address.text}/{file.parts[0][0]}", file.size, parts)
 
     def copy(self, file: StoredFile, to: BinaryIO) -> None:
@@ -99,14 +99,14 @@ def job_bucket(session: Session, job: Job) -> JobBucket | None:
     return JobBucket(own, open_results_bucket(own, settings))
 
 
-def send_form(there: JobBucket, job: Job, remote: RemoteJob) -> None:
+def send_presigned_post(there: JobBucket, job: Job, remote: RemoteJob) -> None:
     """Let the machine upload for some hours more, with a form that travels on standard input and is stored nowhere.
 
     Raises Unreachable, AuthFailed, ProviderUnavailable.
     """
     found = there.state(remote.attempt)
     known = {} if found is None else json.loads(found[1])
-    form = there.bucket.form(there.prefix, FORM_S, lists.PART_BYTES + 10**9)
+    form = there.bucket.form(there.prefix, PRESIGNED_POST_TTL_S, lists.PART_BYTES + 10**9)
     said = {"url": form.url, "fields": dict(form.fields), "prefix": form.prefix}
     every, until = job.spec["every_s"], form.until.timestamp()
     remote.call("store", form=said, until=until, every=every, part=lists.PART_BYTES, known=known)
@@ -127,7 +127,7 @@ def restored_from(there: JobBucket, attempts: int) -> tuple[Restored, Transfers]
         tuple(link for one in checkpoints for link in one.links),
     )
     downloads = tuple(there.download(one) for one in files.values())
-    return restored, Transfers(downloads, until=there.bucket.good_until(ADDRESS_S))
+    return restored, Transfers(downloads, until=there.bucket.good_until(PRESIGNED_URL_TTL_S))
 
 
 def _copied(some: StoredFiles) -> tuple[CopiedFile, ...]:
