@@ -12,7 +12,7 @@ from functools import lru_cache
 from cloudgpu.config.desktops.figures import day_in
 from cloudgpu.config.files.paths import data_dir
 from cloudgpu.config.files.yaml import Table, read_yaml
-from cloudgpu.core.advice.workloads import Figure, Figures, Ground, Kind, Note, Rules, Source
+from cloudgpu.core.advice.workloads import Figure, Figures, Kind, Note, Rules, Source, SourceQuality
 from cloudgpu.core.catalog.gpus import Work
 from cloudgpu.errors import InvalidRequest
 
@@ -76,9 +76,9 @@ def _source(table: Table, texts: Texts) -> Source:
     name, basis = table.line("source"), table.line("basis")
     if name not in texts:
         raise table.fault("source", "is none of those above", next=f"Use one of: {', '.join(texts)}.")
-    if basis not in list(Ground):
-        raise table.fault("basis", "is none", next=f"Use one of: {', '.join(Ground)}.")
-    return Source(*texts[name], Ground(basis))
+    if basis not in list(SourceQuality):
+        raise table.fault("basis", "is none", next=f"Use one of: {', '.join(SourceQuality)}.")
+    return Source(*texts[name], SourceQuality(basis))
 
 
 def _kind(name: str, table: Table, texts: Texts) -> Kind:

@@ -25,8 +25,8 @@ from cloudgpu.control.advice.estimate_inputs import (
     past_value,
     precisions,
     relaxations,
+    requested_disks,
     typed,
-    wished_disks,
     withheld,
 )
 from cloudgpu.control.advice.estimate_notes import assumptions
@@ -123,7 +123,7 @@ def estimate(
 
     Raises InvalidRequest for an unknown GPU, type, provider, region or kind of disk, with the near one.
     """
-    request, wished = typed(request), wished_disks(request.disks)
+    request, wished = typed(request), requested_disks(request.disks)
     offers, speeds = offers_of(request), Speeds()
     found = best(
         list(_estimates(request, past, offers, wished, speeds, now)), each_type=request.each_type or bool(request.type)

@@ -60,7 +60,7 @@ def disk_kinds(provider: str) -> tuple[str, ...]:
     return tuple(kind for kind in storage_kinds(provider) if sort_of(kind) is Sort.DISK and kind not in _NO_DISKS)
 
 
-def wished_disks(requested: Sequence[str]) -> dict[str, str]:
+def requested_disks(requested: Sequence[str]) -> dict[str, str]:
     """Return the kind of disk that was asked for at each provider; raise InvalidRequest for a kind that none has."""
     found: dict[str, str] = {}
     known = {kind: provider for provider in PROVIDERS for kind in disk_kinds(provider)}

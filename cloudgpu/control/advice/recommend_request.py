@@ -15,7 +15,7 @@ from cloudgpu.control.inputs.periods import CurrencyOptions
 from cloudgpu.core.advice.model_memory import ALLOWED, Method, Precision
 from cloudgpu.core.advice.numbers import Rates, money_of, number_of
 from cloudgpu.core.advice.recommendation import Bounds, Model
-from cloudgpu.core.advice.workloads import Ground, Kind, Rules, Source
+from cloudgpu.core.advice.workloads import Kind, Rules, Source, SourceQuality
 from cloudgpu.core.catalog.catalog import meant_by
 from cloudgpu.core.catalog.gpus import Work
 from cloudgpu.core.values.money import Money
@@ -159,7 +159,7 @@ def _kind(rules: Rules, work: str | None, given: Mapping[str, object]) -> Kind:
         if given.get("parameters") is not None:
             return rules.kinds[TUNING]
         if given.get("memory") is not None:
-            ours = Source("as you gave it", rules.kinds[TUNING].source.as_of, Ground.ASSUMED)
+            ours = Source("as you gave it", rules.kinds[TUNING].source.as_of, SourceQuality.ASSUMED)
             return Kind("", "work of your own", None, Work.TRAINING, ours)
         raise InvalidRequest(
             "WORK is missing: what is the GPU for?",

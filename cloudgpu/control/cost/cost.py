@@ -88,9 +88,9 @@ def _deducted(session: Session, view: View, query: CostQuery, now: datetime) -> 
         return view.uses("" if since is None else iso(since))
 
     if any(machine.provider == "gcp" for machine in machines):
-        from cloudgpu.core.billing.deductions import sustained
+        from cloudgpu.core.billing.deductions import sustained_use_discounts
 
-        discounts = sustained(machines, ended, now, query.since, query.until)
+        discounts = sustained_use_discounts(machines, ended, now, query.since, query.until)
         found["sustained_use"] = [
             {
                 "account": one.account,

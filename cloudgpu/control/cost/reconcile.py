@@ -18,7 +18,7 @@ from cloudgpu.core.billing.totals import billed
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import Usage
 from cloudgpu.core.reconciliation.focus_import import Record, records
-from cloudgpu.core.reconciliation.reconcile import Index, Ours, Side, add_ours, add_theirs, gaps
+from cloudgpu.core.reconciliation.reconcile import Index, Side, add_ours, add_theirs, gaps
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.views.reconciliation import reconciled_value
@@ -33,7 +33,7 @@ _WIDEST_CELL = 1 << 20  # characters; the tags of a resource are at most some ki
 
 
 @dataclass(slots=True)
-class Read:
+class ParsedExport:
     """What was read of an export: sides by the resource's id, and what is of nobody here."""
 
     sides: dict[str, Side] = field(default_factory=dict)
@@ -71,7 +71,7 @@ def reconcile(session: Session, file: Path, provider: str | None = None) -> Reco
     providers = _compared(read, provider)
     ours = _ours(rows, ended, read, providers, now)
     both = {**ours, **read.sides}
-    found = {one: gaps(ours.get(one, Ours()), read.sides.get(one, Side()), read.end, now) for one in both}
+    found = {one: gaps(ours.get(one, LedgerTotal()), read.sides.get(one, Side()), read.end, now) for one in both}
     head: ReconcileHead = {
         "file": str(file),
         "rows": read.rows,
@@ -84,8 +84,8 @@ def reconcile(session: Session, file: Path, provider: str | None = None) -> Reco
     return reconciled_value(head, index.rows, ours, read.sides, found, (read.elsewhere, read.unmatched))
 
 
-def _read(rows: Iterator[Record], index: Index, provider: str | None, rate: Callable[[str], Currency]) -> Read:
-    found = Read()
+def _read(rows: Iterator[Record], index: Index, provider: str | None, rate: Callable[[str], Currency]) -> ParsedExport:
+    found = ParsedExport()
     for record in rows:
         found.providers[record.provider] = found.providers.get(record.provider, 0) + 1
         if provider is not None and record.provider != provider:
@@ -100,7 +100,7 @@ def _read(rows: Iterator[Record], index: Index, provider: str | None, rate: Call
     return found
 
 
-def _per_usd(found: Read, code: str, rate: Callable[[str], Currency]) -> Decimal:
+def _per_usd(found: ParsedExport, code: str, rate: Callable[[str], Currency]) -> Decimal:
     if code not in found.rates:
         found.rates[code] = rate(code)
     return found.rates[code].per_usd
@@ -110,11 +110,11 @@ def _rates(session: Session) -> Callable[[str], Currency]:
     return lambda code: rate_of(session.settings.currencies, code, field="BillingCurrency")
 
 
-def _compared(read: Read, provider: str | None) -> set[str]:
+def _compared(read: ParsedExport, provider: str | None) -> set[str]:
     return {provider} if provider else set(read.providers)
 
 
-def _check_providers(read: Read, provider: str | None, file: Path) -> None:
+def _check_providers(read: ParsedExport, provider: str | None, file: Path) -> None:
     if provider is not None and provider not in read.providers:
         there = ", ".join(sorted(read.providers)) or "none"
         raise InvalidRequest(
@@ -126,16 +126,20 @@ def _check_providers(read: Read, provider: str | None, file: Path) -> None:
 
 
 def _ours(
-    machines: Sequence[Machine], ended: Sequence[tuple[str, Usage]], read: Read, providers: set[str], now: datetime
-) -> dict[str, Ours]:
+    machines: Sequence[Machine],
+    ended: Sequence[tuple[str, Usage]],
+    read: ParsedExport,
+    providers: set[str],
+    now: datetime,
+) -> dict[str, LedgerTotal]:
     """Return what the ledger says of each resource in the export's period, of these providers."""
-    found = dict[str, Ours]()
+    found = dict[str, LedgerTotal]()
     if read.begin is None or read.end is None:
         return found
     bill = billed(machines, ended, now, since=read.begin, until=read.end)
     for one in bill:
         if one.charge.usage.provider in providers:
-            add_ours(found.setdefault(one.machine.id, Ours()), one, now, read.begin, read.end)
+            add_ours(found.setdefault(one.machine.id, LedgerTotal()), one, now, read.begin, read.end)
     return found
 
 

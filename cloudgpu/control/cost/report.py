@@ -23,7 +23,7 @@ from cloudgpu.control.inventory.listing import age_of_view
 from cloudgpu.control.session.last_run import last_pass
 from cloudgpu.core.billing.charge_notes import gaps_within
 from cloudgpu.core.billing.charges import CostTimeline, to_us
-from cloudgpu.core.billing.cost_groups import By, CostQuery, Costs, CostTotals, Ended, with_whole_names
+from cloudgpu.core.billing.cost_groups import By, CostQuery, Costs, CostTotals, Ended, with_full_names
 from cloudgpu.core.billing.cost_groups import costs as grouped
 from cloudgpu.core.billing.daily import TimedUsage, daily_of, timed_usages
 from cloudgpu.core.jobs.shares import assigned
@@ -142,7 +142,7 @@ def _reported(session: Session, request: ReportRequest, now: datetime) -> Report
         "step": spent.step,
         "days": spent.days,
         "projects": values.projects_value(days),
-        "owners": values.owners_value(with_whole_names(list(read.rows), By.OWNER), by_machine.groups),
+        "owners": values.owners_value(with_full_names(list(read.rows), By.OWNER), by_machine.groups),
         "total": total_value(by_machine.total, By.PROJECT, currency),
         "budgets": budgets_left(session, now),
         "prepaid": credits_value(last_pass(session.ledger).credits, read.rows, now),
@@ -209,7 +209,7 @@ def _machines(
     read: Read, by_machine: Costs, laid: Iterable[TimedUsage], period: CostQuery
 ) -> list[values.MachineSummary]:
     """Return each machine that cost anything, or that ran, in the period: how long it worked, and what idled away."""
-    named = with_whole_names(list(read.rows), By.PROJECT)
+    named = with_full_names(list(read.rows), By.PROJECT)
     machines = [machine for machine in named if not machine.is_named_resource and machine.id in by_machine.groups]
     runs: dict[str, list[CostTimeline]] = {machine.id: [] for machine in machines}
     for one in laid:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.launch.plan_cost import Extra
 
 
-def taken_up(session: Session, instance: Instance, found: ResourceListing | None, now: datetime) -> list[Draft]:
+def adoption_events(session: Session, instance: Instance, found: ResourceListing | None, now: datetime) -> list[Draft]:
     """Return the lines that take up a machine from its launch on: its price, and what is paid beside it.
 
     `found` is what the account was seen to have of disks, None where that was not asked: then it is asked here. A spot

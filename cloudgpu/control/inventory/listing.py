@@ -34,7 +34,7 @@ def age_of_view(session: Session, machines: list[Machine]) -> str | None:
 
     A look that a part of the account did not answer has reached the machines of all other parts.
     """
-    reached = looks(session, machines)
+    reached = last_synced_at(session, machines)
     return _oldest(machines, reached)
 
 
@@ -43,7 +43,7 @@ def _oldest(machines: list[Machine], reached: dict[str, str]) -> str | None:
     return min(ages, default=None)
 
 
-def looks(session: Session, machines: list[Machine]) -> dict[str, str]:
+def last_synced_at(session: Session, machines: list[Machine]) -> dict[str, str]:
     """Return when the latest look reached each living machine, by id: it writes none of what is as it was."""
     looked: dict[str, list[Event]] = {}
     found: dict[str, str] = {}
@@ -90,7 +90,7 @@ def listed(
     if late is not None:
         session.report(late)
     shown = [row for row in (rows if ended else present(rows)) if not mine or is_mine(session, row)]
-    reached = looks(session, rows)
+    reached = last_synced_at(session, rows)
     asked = queried_accounts_value(look.asked, look.closed) if look else queried_accounts_value()
     values = valued(session, shown, look.gpus_now if look else {}, reached=reached)
     return {
@@ -148,10 +148,10 @@ def valued(
     """Return machines as plain values, each with whether its account is one of this home's, as far as is known.
 
     `gpus_now` says, by the machine's id, who uses the GPUs of its computer, where that was just told. `reached` is what
-    `looks` says of them (None: it is asked).
+    `last_synced_at` says of them (None: it is asked).
     """
     now, uses = session.clock(), gpus_now or {}
-    reached = looks(session, machines) if reached is None else reached
+    reached = last_synced_at(session, machines) if reached is None else reached
     here = reachable(session, machines)
     lost = absences(session, machines, here)
     machines = [_as_seen(machine, reached) for machine in machines]

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from cloudgpu.control.inventory.adoption import taken_up
+from cloudgpu.control.inventory.adoption import adoption_events
 from cloudgpu.control.inventory.local_files import clean_up_local_files
 from cloudgpu.control.inventory.refused_launch import ask_its_end, is_left, left_lines
 from cloudgpu.control.inventory.retention_sync import write_leftovers
@@ -311,7 +311,7 @@ def _seen(
         look.sentences.append(
             f"Machine {instance.tags[TAG_ID]}, which this ledger did not know, was added to the ledger."
         )
-        drafts += taken_up(session, instance, answer.resources, now)
+        drafts += adoption_events(session, instance, answer.resources, now)
     elif machine.launch_status == "open" and session.is_locked(lock_name(machine.key)):
         return []  # the process that launches it is alive and writes this itself
     elif is_left(machine, instance):

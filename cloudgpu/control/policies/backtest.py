@@ -26,7 +26,7 @@ from cloudgpu.core.reaper.backtest import Past, backtest, joined_runs, only_whil
 from cloudgpu.core.reaper.replay import Recorded
 from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.ledger.samples.store import KEPT, SampleStore
+from cloudgpu.ledger.samples.store import RETENTION, SampleStore
 from cloudgpu.views.advice.backtest import Test, backtest_value
 
 if TYPE_CHECKING:
@@ -99,9 +99,9 @@ def _interval(every: str | timedelta) -> timedelta:
 
 
 def _samples_gone(begin: datetime, now: datetime) -> tuple[str, ...]:
-    if now - begin <= KEPT:
+    if now - begin <= RETENTION:
         return ()
-    return (f"Samples are kept for {KEPT.days} days: nothing is known of how machines were used before that.",)
+    return (f"Samples are kept for {RETENTION.days} days: nothing is known of how machines were used before that.",)
 
 
 def _pasts(session: Session, machine: str | None, begin: datetime, now: datetime) -> list[Past]:

@@ -26,7 +26,7 @@ from cloudgpu.core.advice.break_even import (
     costlier_again,
     first_break_even,
 )
-from cloudgpu.core.advice.desktop import Desktop, Owned, desktops_needed, ownership_cost
+from cloudgpu.core.advice.desktop import Desktop, OwnershipCost, desktops_needed, ownership_cost
 from cloudgpu.core.billing.charges import money
 from cloudgpu.core.billing.daily import NOTHING, Sums
 from cloudgpu.core.catalog.catalog import CatalogOffer
@@ -116,7 +116,7 @@ class Side:
 
     cloud: Money
     worked: timedelta
-    owned: Owned
+    owned: OwnershipCost
     points: tuple[Point, ...]
     past: datetime | None
     since: datetime | None
@@ -183,7 +183,7 @@ def desktop_work(machines: Iterable[Compared], case: Case, gpus: int) -> dict[da
     return found
 
 
-def busy(desktop: Desktop, elapsed: timedelta, busy_time: timedelta) -> Owned:
+def busy(desktop: Desktop, elapsed: timedelta, busy_time: timedelta) -> OwnershipCost:
     """Return what as many desktops cost as do so much work in this time.
 
     Of less than a day, as many as do it in a day: what an hour asked of many machines need not be done within it.

@@ -139,18 +139,18 @@ class Desktop:
             return self.resale + (self.purchase - self.resale).scaled(left)
         if self.depreciation is Depreciation.MARKET:
             return self._as_used(age)
-        return max(self.resale, self.purchase.scaled(_left(self.yearly_loss, age)))
+        return max(self.resale, self.purchase.scaled(_remaining_share(self.yearly_loss, age)))
 
     def _as_used(self, age: timedelta) -> Money:
         """Return what a used one brings: by the market's rule, or on a line down to a known resale at its end."""
         used = self.purchase.scaled(USED_SHARE)
         if not (self.resale_known or self.resale):
-            return used.scaled(_left(USED_LOSS, age))
+            return used.scaled(_remaining_share(USED_LOSS, age))
         left = 1 - min(Fraction(1), Fraction(age // _MICRO, self.life // _MICRO))
         return self.resale + (max(used, self.resale) - self.resale).scaled(left)
 
 
-def _left(yearly_loss: Fraction, age: timedelta) -> Fraction:
+def _remaining_share(yearly_loss: Fraction, age: timedelta) -> Fraction:
     """Return what part is left at this age of what loses the same part of itself each year."""
     years = _POWERS.divide(Decimal(age // _MICRO), Decimal(YEAR // _MICRO))
     keeps = _POWERS.divide(*map(Decimal, (1 - yearly_loss).as_integer_ratio()))
@@ -158,7 +158,7 @@ def _left(yearly_loss: Fraction, age: timedelta) -> Fraction:
 
 
 @dataclass(frozen=True, slots=True)
-class Owned:
+class OwnershipCost:
     """What desktops cost up to a time: `number` of them kept busy for `worked` in all.
 
     `purchase` is all that was paid for machines, less what ended ones were sold for; `worth` what the present ones
@@ -179,7 +179,9 @@ class Owned:
         return self.purchase + self.electricity + self.maintenance - self.worth
 
 
-def ownership_cost(desktop: Desktop, elapsed: timedelta, busy_time: timedelta, number: int | None = None) -> Owned:
+def ownership_cost(
+    desktop: Desktop, elapsed: timedelta, busy_time: timedelta, number: int | None = None
+) -> OwnershipCost:
     """Return what desktops cost that stood there for `elapsed` and worked for `worked` (the sum of all of them).
 
     Without `number`, as many as `desktops_needed`. At the very end of a life the old one is not yet replaced. Raises
@@ -197,7 +199,7 @@ def ownership_cost(desktop: Desktop, elapsed: timedelta, busy_time: timedelta, n
     age = elapsed - ended * desktop.life
     energy = desktop.busy_power.over(busy_time) + desktop.waiting_power.over(elapsed * number - busy_time)
     running = annuity_factor(discount_growth(desktop.interest), elapsed)
-    return Owned(
+    return OwnershipCost(
         number=number,
         worked=busy_time,
         energy=energy,

@@ -19,7 +19,7 @@ from cloudgpu.core.advice.break_even import (
     break_even_utilization,
     costlier_again,
 )
-from cloudgpu.core.advice.desktop import YEAR, Desktop, Owned, ownership_cost, sold_by_age
+from cloudgpu.core.advice.desktop import YEAR, Desktop, OwnershipCost, ownership_cost, sold_by_age
 from cloudgpu.core.advice.present_value import NO_TERMS, Terms, annuity_factor
 from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec
 from cloudgpu.core.catalog.gpus import Faster, Work
@@ -130,7 +130,7 @@ class Mark:
 
     elapsed: timedelta
     cloud: Money
-    owned: Owned
+    owned: OwnershipCost
     flat: Money
 
 
@@ -143,7 +143,7 @@ class Answer:
     """
 
     question: Question
-    year: Owned
+    year: OwnershipCost
     break_even: timedelta | None
     flat: timedelta | None
     even_use: Fraction | None
@@ -176,7 +176,7 @@ def answered(question: Question) -> Answer:
     )
 
 
-def mark(question: Question, elapsed: timedelta, year: Owned) -> Mark:
+def mark(question: Question, elapsed: timedelta, year: OwnershipCost) -> Mark:
     """Return what either has cost after a time; `year` is what the desktops take in a year."""
     worked = min(MICRO * round(question.use / question.speed * (elapsed // MICRO)), elapsed * year.number)
     cost = ownership_cost(question.desktop, elapsed, worked, year.number)

@@ -11,7 +11,7 @@ from fractions import Fraction
 from cloudgpu.core.catalog.gpus import Work
 
 
-class Ground(StrEnum):
+class SourceQuality(StrEnum):
     """How far a figure can be trusted."""
 
     PUBLISHED = "published"  # stands in the text that is named, as it was read, or as others quote it
@@ -26,7 +26,7 @@ class Source:
 
     text: str
     as_of: date
-    ground: Ground
+    ground: SourceQuality
 
 
 @dataclass(frozen=True, slots=True)

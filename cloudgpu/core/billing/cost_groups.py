@@ -159,7 +159,7 @@ def costs(
     """
     groups: dict[str, CostTotals] = {}
     total = CostTotals()
-    for part in _parts(with_whole_names(list(machines), query.by), ended, now, query, assigned):
+    for part in _parts(with_full_names(list(machines), query.by), ended, now, query, assigned):
         group = groups.setdefault(part.key, CostTotals())
         if isinstance(part.found, str):
             group.add_ended(part.machine, part.found)
@@ -172,7 +172,7 @@ def costs(
     return Costs({key: groups[key] for key in order}, total)
 
 
-def with_whole_names(machines: list[Machine], by: By) -> list[Machine]:
+def with_full_names(machines: list[Machine], by: By) -> list[Machine]:
     """Return the machines with the full owner or project in place of its tag, which is shortened.
 
     A tag is replaced if exactly one launch name matches it. This concerns named volumes and images, and adopted
@@ -203,7 +203,7 @@ def _tagged(machine: Machine, by: By, name: str) -> Machine:
 
 def of_owner(machines: list[Machine], ended: Iterable[Ended], owner: str) -> tuple[list[Machine], list[Ended]]:
     """Return the rows and the ended uses of what this owner has, named in full or as tags have it."""
-    whole = with_whole_names(machines, By.OWNER)
+    whole = with_full_names(machines, By.OWNER)
     theirs = [machine for machine in whole if machine.owner and tag_value(machine.owner) == tag_value(owner)]
     known = {machine.id for machine in theirs}
     return theirs, [one for one in ended if one[0] in known]

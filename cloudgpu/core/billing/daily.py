@@ -11,7 +11,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from cloudgpu.core.billing.charges import EXACT, CostTimeline, cost_timeline, to_us
-from cloudgpu.core.billing.cost_groups import By, with_whole_names
+from cloudgpu.core.billing.cost_groups import By, with_full_names
 from cloudgpu.core.billing.granularity import CLOCKS_DIFFER, EPOCH, MICRO
 from cloudgpu.core.billing.rate_timeline import RateInterval, in_months, rule_of
 from cloudgpu.core.billing.rules import Rule
@@ -106,7 +106,7 @@ def daily_of(
     until: datetime | None,
 ) -> Daily:
     """Return what these machines and their usages (`timed_usages`) cost on each day of `zone`: as `daily` does."""
-    known = {machine.id: machine for machine in with_whole_names(list(machines), By.PROJECT)}
+    known = {machine.id: machine for machine in with_full_names(list(machines), By.PROJECT)}
     first = 0 if since is None else to_us(since)
     last = _FOREVER if until is None else to_us(until)
     strands: defaultdict[str, _ProjectIntervals] = defaultdict(_ProjectIntervals)
@@ -126,14 +126,14 @@ def timeline_of(usage: Usage, now: int) -> CostTimeline:
     odd = odd or bool(usage.maybe_until or usage.maybe_since)
     if odd or usage.continues or usage.at_most or usage.sure_from:
         return cost_timeline(usage, now)
-    begin = _stamp(usage.begin)
+    begin = _parse_us(usage.begin)
     rule = rule_of(usage.provider, market, resource, usage.licence)
-    run = max(0, (now if usage.end is None else _stamp(usage.end)) - begin)
+    run = max(0, (now if usage.end is None else _parse_us(usage.end)) - begin)
     length = rule.length(run, taken=False)
     doubtful = rule.maybe_granularity_us or rule.maybe_minimum_us
     if doubtful and rule.longest(run, taken=False) != length:
         return cost_timeline(usage, now)
-    if market == "spot" and resource == "instance" and _stamp(segments[0].at) > begin + CLOCKS_DIFFER:
+    if market == "spot" and resource == "instance" and _parse_us(segments[0].at) > begin + CLOCKS_DIFFER:
         return cost_timeline(usage, now)
     if usage.per == "hour":
         return _by_hours(usage, begin, begin + length) or cost_timeline(usage, now)
@@ -152,7 +152,7 @@ def _by_hours(usage: Usage, begin: int, end: int) -> CostTimeline | None:
     for one in segments[1:]:
         if one.maybe_from is not None:
             return None
-        then = min(end, max(begin, _stamp(one.at)))
+        then = min(end, max(begin, _parse_us(one.at)))
         strands.append((at, then, rate))
         at, rate = then, one.nanos * parts
     strands.append((at, end, rate))
@@ -172,7 +172,7 @@ def _by_months(begin: int, end: int, nanos: int, rule: Rule) -> CostTimeline:
     return CostTimeline(begin, end, low, amount, high)
 
 
-def _stamp(text: str) -> int:
+def _parse_us(text: str) -> int:
     """Return a ledger time, which is UTC, as whole microseconds since 1970."""
     since = datetime.fromisoformat(text) - EPOCH
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds

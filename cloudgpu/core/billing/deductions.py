@@ -71,7 +71,7 @@ def _running(machines: Iterable[Machine]) -> Iterator[tuple[Machine, Usage]]:
     return ((machine, use) for machine in machines for use in machine.open_usage)
 
 
-def sustained(
+def sustained_use_discounts(
     machines: Sequence[Machine],
     ended: Ended,
     now: datetime,

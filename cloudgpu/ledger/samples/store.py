@@ -26,7 +26,7 @@ from cloudgpu.ledger.samples.packing import Workdays, unpacked
 from cloudgpu.ledger.samples.readings import can_be_read, has_length, packed_all, parsed
 
 Sample = dict[str, Any]
-KEPT = timedelta(days=90)
+RETENTION = timedelta(days=90)
 MAX_A_DAY = 2_000_000  # bytes of a machine's day before it is packed: a line a minute is a tenth of it
 CLOCK_OFF = 300.0  # seconds by which a machine's clock may be off before its stamps are moved to ours
 MINUTE = 60.0
@@ -149,7 +149,7 @@ class SampleStore:
 
     def _tidy(self, today: str, at: datetime) -> None:
         """Pack the days before `today` and drop those that are too old."""
-        oldest = _day((at - KEPT).timestamp())
+        oldest = _day((at - RETENTION).timestamp())
         for day in self._days():
             if oldest <= day < today and self._path(day).exists():
                 self._pack(day)
@@ -210,7 +210,7 @@ class SampleStore:
 
 def sweep(root: Path, at: datetime) -> int:
     """Drop what is older than 90 days of all machines, ended ones too; return how many days' files went."""
-    oldest, gone = _day((at - KEPT).timestamp()), 0
+    oldest, gone = _day((at - RETENTION).timestamp()), 0
     for directory in root.iterdir() if root.is_dir() else ():
         if directory.is_dir():
             gone += SampleStore(root, directory.name).drop_before(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.core.advice.break_even import DAY
 from cloudgpu.core.advice.compare import Case, History, Own, Side
-from cloudgpu.core.advice.desktop import Depreciation, Desktop, Owned
+from cloudgpu.core.advice.desktop import Depreciation, Desktop, OwnershipCost
 from cloudgpu.core.catalog.gpus import Work
 from cloudgpu.core.values.money import ZERO, Money, usd
 from cloudgpu.core.values.naming import counted
@@ -227,7 +227,7 @@ def own_sentence(own: Sequence[Own], shown: Shown) -> str:
     return f"{text}; of {hours_text(unknown)} nobody knows." if unknown >= _SOME else f"{text}."
 
 
-def desktop_value(desktop: Desktop, cost: Owned, when: str) -> DesktopLine:
+def desktop_value(desktop: Desktop, cost: OwnershipCost, when: str) -> DesktopLine:
     """Return what a desktop would have cost; `when` is "by now" or "by then"."""
     message = _would_have_cost(desktop, cost, when)
     return {
@@ -244,7 +244,7 @@ def desktop_value(desktop: Desktop, cost: Owned, when: str) -> DesktopLine:
     }
 
 
-def _would_have_cost(desktop: Desktop, cost: Owned, when: str) -> str:
+def _would_have_cost(desktop: Desktop, cost: OwnershipCost, when: str) -> str:
     shown, which = Shown(), desktops(desktop, cost.number)
     first, more = shown(desktop.purchase.scaled(Fraction(cost.number))), "cloudgpu compare says more"
     if not cost.worked:

@@ -13,12 +13,12 @@ from fractions import Fraction
 from cloudgpu.core.advice.desktop_build import Build, Even, Paid, Verdict
 from cloudgpu.core.advice.recommend import Machine
 from cloudgpu.core.advice.recommendation import Answer
-from cloudgpu.core.advice.workloads import Ground, Source
+from cloudgpu.core.advice.workloads import Source, SourceQuality
 from cloudgpu.core.catalog.catalog import GpuSpec, SpeedBasis
 from cloudgpu.core.model.offers import Basis
 from cloudgpu.core.values.money import Money
 
-_GROUNDS = {Basis.LISTED: Ground.PUBLISHED, Basis.DERIVED: Ground.DERIVED}
+_GROUNDS = {Basis.LISTED: SourceQuality.PUBLISHED, Basis.DERIVED: SourceQuality.DERIVED}
 _DAY = re.compile(r"(\d{4})[-.](\d{2})(?:-(\d{2}))?")
 _UNDATED = date(2025, 12, 1)  # of the collection of specifications that the catalogue took, where a text has no day
 
@@ -33,7 +33,7 @@ def of_speed(machine: Machine) -> Source | None:
     if machine.speed is None:
         return None
     if machine.speed.basis is SpeedBasis.MEASURED:
-        return _dated(machine.spec.source.rpartition("; ")[2], Ground.DERIVED)
+        return _dated(machine.spec.source.rpartition("; ")[2], SourceQuality.DERIVED)
     return _figures(machine.spec)
 
 
@@ -41,7 +41,7 @@ def of_rent(machine: Machine) -> Source:
     """Return where a machine's price comes from."""
     listed = machine.offer.listed.price
     name = f"price of {machine.offer.type.name}: {listed.source}"
-    return Source(name, listed.as_of.date(), _GROUNDS.get(listed.basis, Ground.RECALLED))
+    return Source(name, listed.as_of.date(), _GROUNDS.get(listed.basis, SourceQuality.RECALLED))
 
 
 def of_purchase(answer: Answer, build: Build) -> Iterator[Source]:
@@ -50,17 +50,19 @@ def of_purchase(answer: Answer, build: Build) -> Iterator[Source]:
         what = "list price" if build.paid is Paid.LAUNCH else f"{build.paid} price".replace("yours price", "your price")
         table = "as you gave it" if build.paid is Paid.YOURS else f"a public table of cards, {build.dated}"
         name = f"{what} of an {build.spec.name}: {table}"
-        yield Source(name, build.spec.card.as_of.date(), Ground.PUBLISHED)
+        yield Source(name, build.spec.card.as_of.date(), SourceQuality.PUBLISHED)
     yield answer.rules.figures.base_machine_usd.source
     base = answer.base
-    yield Source(f"power of the rest and tariff: desktop {base.name}, {base.source}", base.as_of, Ground.PUBLISHED)
+    yield Source(
+        f"power of the rest and tariff: desktop {base.name}, {base.source}", base.as_of, SourceQuality.PUBLISHED
+    )
 
 
 def _figures(spec: GpuSpec) -> Source:
-    return _dated(f"{spec.name}: {spec.source.partition('; ')[0]}", Ground.PUBLISHED)
+    return _dated(f"{spec.name}: {spec.source.partition('; ')[0]}", SourceQuality.PUBLISHED)
 
 
-def _dated(text: str, ground: Ground) -> Source:
+def _dated(text: str, ground: SourceQuality) -> Source:
     found = _DAY.search(text)
     as_of = _UNDATED if found is None else date(int(found[1]), int(found[2]), int(found[3] or 1))
     return Source(text, as_of, ground)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.money.report import ReportDocument, ReportJob
     from cloudgpu.views.documents.parts import ExchangeRate
 
-FINE = Decimal(10)  # dollars in all: below it amounts are shown with two more digits, as `cost` does
+SMALL_TOTAL = Decimal(10)  # dollars in all: below it amounts are shown with two more digits, as `cost` does
 NOT_KNOWN = "not known"
 MIN = 0.01  # a number that is smaller, and not zero, is said to be so
 _DAY = len("2026-11-20")
@@ -43,7 +43,7 @@ class Amounts:
         self.code = "USD" if rate is None else rate["code"]
         self.per_usd = 1.0 if rate is None else float(rate["per_usd"])
         self._currency = currency_of(rate)
-        self._more = 2 if Decimal(document["total"]["high_usd"] or 0) < FINE else 0
+        self._more = 2 if Decimal(document["total"]["high_usd"] or 0) < SMALL_TOTAL else 0
         self._known: dict[tuple[str, int | None], str] = {}
 
     def __call__(self, usd: str | None, more: int | None = None) -> str:
@@ -53,7 +53,7 @@ class Amounts:
         key = usd, more
         if key not in self._known:
             amount = Decimal(usd)
-            digits = more if more is not None else self._more if abs(amount) < FINE else 0
+            digits = more if more is not None else self._more if abs(amount) < SMALL_TOTAL else 0
             self._known[key] = self._currency.text(Money.usd(amount), digits)
         return self._known[key]
 

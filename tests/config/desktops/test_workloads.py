@@ -11,7 +11,7 @@ import pytest
 from cloudgpu.config.desktops.workloads import rules_from, shipped_rules
 from cloudgpu.config.files.paths import data_dir
 from cloudgpu.config.files.yaml import parse_yaml
-from cloudgpu.core.advice.workloads import Ground
+from cloudgpu.core.advice.workloads import SourceQuality
 from cloudgpu.core.catalog.gpus import Work
 from cloudgpu.errors import InvalidRequest
 
@@ -42,8 +42,8 @@ def test_everything_says_what_it_rests_on():
     figures = [getattr(rules.figures, field.name) for field in fields(rules.figures)]
     sources = [one.source for one in (*figures, *rules.kinds.values(), *rules.notes.values())]
     assert all(source.text and date(2019, 1, 1) < source.as_of <= date(2026, 11, 22) for source in sources)
-    assert {source.ground for source in sources} == set(Ground)
-    assert all((source.ground is Ground.ASSUMED) == ("own assumption" in source.text) for source in sources)
+    assert {source.ground for source in sources} == set(SourceQuality)
+    assert all((source.ground is SourceQuality.ASSUMED) == ("own assumption" in source.text) for source in sources)
 
 
 @pytest.mark.parametrize(

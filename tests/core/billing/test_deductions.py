@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cloudgpu.core.billing.charges import money
 from cloudgpu.core.billing.cost_groups import By, CostQuery, costs
-from cloudgpu.core.billing.deductions import after_credits, sustained, sustained_use
+from cloudgpu.core.billing.deductions import after_credits, sustained_use, sustained_use_discounts
 from cloudgpu.core.billing.discounts import Credit
 from cloudgpu.core.billing.totals import billed
 from cloudgpu.core.model.facts import MachineGpus
@@ -73,7 +73,7 @@ GCP = {"provider": "gcp", "kind": "n1-standard-8+t4:1", "segments": (segment(1_0
 def test_only_months_that_are_whole_have_a_discount(since, until, months):
     machine = use(-40 * 86_400, None, **GCP)
     made, _ = row(machine, provider="gcp", instance_type="n1", accelerators=(T4,), first_at=at(-40 * 86_400))
-    found = sustained([made], lambda _since: [], NOW, since, until)
+    found = sustained_use_discounts([made], lambda _since: [], NOW, since, until)
     assert [one.month for one in found] == months
     assert all(one.amount > 0 for one in found)
 
@@ -84,7 +84,7 @@ def test_without_a_machine_of_google_no_use_is_read():
     def ended(_since):
         raise AssertionError
 
-    assert sustained([made], ended, NOW) == []
+    assert sustained_use_discounts([made], ended, NOW) == []
 
 
 def test_the_uses_of_many_months_are_read_once_and_each_counts_in_its_own_months():
@@ -104,7 +104,7 @@ def test_the_uses_of_many_months_are_read_once_and_each_counts_in_its_own_months
         asked.append(since)
         return ended
 
-    found = sustained([made], read, NOW)
+    found = sustained_use_discounts([made], read, NOW)
     months = [one.begin for one in periods("month", START - timedelta(days=70), NOW, UTC)]
     bills = [
         billed([made], ended, NOW, since=month, until=(month + timedelta(days=32)).replace(day=1)) for month in months
