@@ -6,7 +6,7 @@ from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.records import retention as kept
+from cloudgpu.control.records import retention as retention_records
 from cloudgpu.control.records.named_resources import is_silent
 from cloudgpu.control.session.accounts import gap_of
 from cloudgpu.core.events.launch_lines import machine_adopted_by_resource
@@ -15,7 +15,7 @@ from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.resources import Kind, ProviderResource, ResourceListing
-from cloudgpu.core.resources import retention as keeping
+from cloudgpu.core.resources import retention as retention_rules
 from cloudgpu.core.resources.retention import Do
 from cloudgpu.core.values.naming import lock_name
 from cloudgpu.core.values.times import from_iso
@@ -49,7 +49,7 @@ def write_leftovers(session: Session, whose: AccountScope, found: ResourceListin
     """
     said = _adopt(session, whose, found.items, requested_at)
     for machine in session.ledger.machines():
-        resources = kept.resources_of(session, machine, found)
+        resources = retention_records.resources_of(session, machine, found)
         if (
             not _matters(machine, resources)
             or not whose.covers(machine)
@@ -81,19 +81,19 @@ def _settle(session: Session, machine: Machine, resources: list[ProviderResource
     if machine.retained and not resources and machine.provider_id:
         with suppress(InstanceNotFound):  # an account that cannot even tell of the machine cannot tell of its disk
             session.provider_of(machine).get(machine.provider_id)
-    machine, said = kept.record(session, machine, resources, requested_at=asked_at), []
-    if keeping.is_forgotten(machine, session.clock()):
-        unattached = f"Its disk has been unattached for {keeping.LEFT_FOR.days} days"
+    machine, said = retention_records.record(session, machine, resources, requested_at=asked_at), []
+    if retention_rules.is_forgotten(machine, session.clock()):
+        unattached = f"Its disk has been unattached for {retention_rules.LEFT_FOR.days} days"
         said.append(f"{machine.name}: {unattached}. It is replaced by an image, which costs less.")
-        machine = kept.park_line(session, machine, f"{unattached}.", session.clock())
-    for step in keeping.steps(machine, resources, session.clock()):
-        now = kept.carry_out(session, step)
+        machine = retention_records.park_line(session, machine, f"{unattached}.", session.clock())
+    for step in retention_rules.steps(machine, resources, session.clock()):
+        now = retention_records.carry_out(session, step)
         resources = [resource for resource in resources if resource is not step.resource or step.do is Do.SAVE]
         if now is not None and now.kind is Kind.IMAGE:  # what it was made of is billed as the image, and not once more
             resources = [resource for resource in resources if resource.kind is not Kind.SNAPSHOT]
         resources += [now] if now else []
         said.append(_said(machine, step))
-    kept.record(session, machine, _latest(resources))
+    retention_records.record(session, machine, _latest(resources))
     return said
 
 
@@ -102,7 +102,7 @@ def _latest(resources: list[ProviderResource]) -> list[ProviderResource]:
     return list({resource.id: resource for resource in resources}.values())
 
 
-def _said(machine: Machine, step: keeping.Step) -> str:
+def _said(machine: Machine, step: retention_rules.Step) -> str:
     what = f"{step.resource.kind} {step.resource.id}"
     doing = "its image is being made from" if step.do is Do.SAVE else "removed what it no longer needs:"
     return f"{machine.name}: {doing} {what}"
@@ -114,7 +114,7 @@ def _adopt(session: Session, whose: AccountScope, items: tuple[ProviderResource,
     said = []
     for resource in items:
         machine = resource.tags.get(TAG_ID)
-        ours = resource.tags.get(TAG_LEDGER) == session.ledger.id and not keeping.is_on_purpose(resource)
+        ours = resource.tags.get(TAG_LEDGER) == session.ledger.id and not retention_rules.is_on_purpose(resource)
         identity = whose.of(resource.region)
         if machine is None or machine in known or not ours or resource.attached_to is not None or identity is None:
             continue

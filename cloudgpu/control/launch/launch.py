@@ -28,7 +28,7 @@ from cloudgpu.control.launch.volumes import with_volume
 from cloudgpu.control.lifecycle import timers
 from cloudgpu.control.lifecycle.lease import latest_of, set_lease
 from cloudgpu.control.lifecycle.lifecycle import remove_with, terminate_failed_launch
-from cloudgpu.control.records import retention as kept
+from cloudgpu.control.records import retention as retention_records
 from cloudgpu.control.session.accounts import is_forgotten
 from cloudgpu.control.session.guarding import check_launch_guarded, is_guarded
 from cloudgpu.control.session.session import Session
@@ -174,7 +174,7 @@ def _found_or_settled(session: Session, prepared: Prepared, agree: Callable[[], 
         machine = refresh(session, machine)  # what ended unseen is no machine to return
         if machine.terminated_at is None:
             return machine, True
-        machine = kept.seen(session, machine)
+        machine = retention_records.seen(session, machine)
     if machine is not None and comes_back(machine) and not prepared.again:
         return machine, True
     if machine is not None and not comes_back(machine):

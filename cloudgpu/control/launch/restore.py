@@ -21,7 +21,7 @@ from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.control.lifecycle.timers import drop
 from cloudgpu.control.pricing.attached_costs import image_price
 from cloudgpu.control.pricing.price_history import on_demand_of
-from cloudgpu.control.records import retention as kept
+from cloudgpu.control.records import retention as retention_records
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.law import check_may, check_override
 from cloudgpu.core.budgets.refusal import Remedy, shorter_launch
@@ -34,7 +34,7 @@ from cloudgpu.core.model.machine import Machine, comes_back, has_retained_resour
 from cloudgpu.core.model.offers import Market, Offer, Requirements, Trust, price_to_json
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.core.policies.policy import Lifetime, Origin
-from cloudgpu.core.resources import retention as keeping
+from cloudgpu.core.resources import retention as retention_rules
 from cloudgpu.core.resources.orphan import PAUSED
 from cloudgpu.core.values.naming import machine_id
 from cloudgpu.errors import InvalidRequest, NoCapacity
@@ -78,7 +78,7 @@ def _ready(session: Session, machine: Machine) -> Machine:
     if not machine.retained:
         return machine
     with lock_machine(session, machine):
-        return kept.superseded(session, session.ledger.machine(machine.id) or machine)
+        return retention_records.superseded(session, session.ledger.machine(machine.id) or machine)
 
 
 def started(
@@ -140,7 +140,7 @@ def plan_comeback(
     check_comeback(session, machine)
     with lock_machine(session, machine):
         machine = session.ledger.machine(machine.id) or machine
-        if has_retained_resources(machine) and not keeping.is_parked(machine):
+        if has_retained_resources(machine) and not retention_rules.is_parked(machine):
             machine = park(session, machine, why="its start was asked")
         if machine.terminated_at is not None and machine.timer:  # of the machine before: the one to come gets its own
             machine = drop(session, machine)
@@ -177,7 +177,7 @@ def come_back(
         session.report(f"{machine.name}: its image stays until ls --refresh has seen it run for a while")
         return machine
     with lock_machine(session, machine):
-        return kept.superseded(session, session.ledger.machine(machine.id) or machine)
+        return retention_records.superseded(session, session.ledger.machine(machine.id) or machine)
 
 
 def plan_move(session: Session, machine: Machine) -> Move:
@@ -185,7 +185,7 @@ def plan_move(session: Session, machine: Machine) -> Move:
 
     Raises InvalidRequest for a machine of which no image can be made, NoCapacity when nothing else fits.
     """
-    if not kept.keeps(session, machine) or machine.state not in PAUSED:
+    if not retention_records.keeps(session, machine) or machine.state not in PAUSED:
         raise _not_to_be_moved(machine)
     check_comeback(session, machine)
     provider, request = session.provider_of(machine), _want(machine, wider=True)
@@ -308,7 +308,9 @@ def _spans(session: Session, lease: Lease) -> Lifetime:
 
 
 def _image_price(session: Session, machine: Machine) -> Extra:
-    disks = [one for one in kept.leftovers_at(session, machine).items if one.attached_to == machine.provider_id]
+    disks = [
+        one for one in retention_records.leftovers_at(session, machine).items if one.attached_to == machine.provider_id
+    ]
     size = sum(one.size_gb for one in disks if one.kind is Kind.DISK)
     return image_price(machine.provider, machine.region, size)
 

@@ -27,7 +27,7 @@ from cloudgpu.control.lifecycle.parking import park, put_back
 from cloudgpu.control.outage.outage import without_ledger
 from cloudgpu.control.pricing.price_history import pin_to_the_end
 from cloudgpu.control.pricing.traffic import count_before_end
-from cloudgpu.control.records import retention as kept
+from cloudgpu.control.records import retention as retention_records
 from cloudgpu.control.records.named_resources import write
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.law import by, check_may
@@ -113,7 +113,7 @@ def stop_locked(session: Session, machine: Machine, *, why: str) -> Machine:
 
 
 def _is_parked_by_stop(session: Session, machine: Machine) -> bool:
-    return machine.stoppable is False and kept.keeps(session, machine)
+    return machine.stoppable is False and retention_records.keeps(session, machine)
 
 
 def _stopped_or_parked(session: Session, machine: Machine, why: str) -> Machine:
@@ -121,7 +121,7 @@ def _stopped_or_parked(session: Session, machine: Machine, why: str) -> Machine:
     try:
         return _stop(session, machine, why)
     except InvalidRequest:
-        if machine.stoppable is not None or machine.market != "spot" or not kept.keeps(session, machine):
+        if machine.stoppable is not None or machine.market != "spot" or not retention_records.keeps(session, machine):
             raise
         return park(session, session.ledger.machine(machine.id) or machine, why=why)
 
@@ -204,7 +204,7 @@ def _all_ended(
         try:
             machine = session.ledger.machine(machine.id) or machine
             machine = _settled_and_ended(session, machine, why, failed=failed)
-            machine, on_purpose = kept.cleared(session, session.ledger.machine(machine.id) or machine)
+            machine, on_purpose = retention_records.cleared(session, session.ledger.machine(machine.id) or machine)
         except (LedgerAway, Unrecorded):
             raise
         except (LedgerUnavailable, InvalidRequest) as error:  # no reason to leave it on
@@ -236,7 +236,7 @@ def _settled_and_ended(session: Session, machine: Machine, why: str, *, failed: 
         machine = settle_to_end(session, machine, deadline=session.clock() + PROVED_WITHIN)
     if machine.terminated_at is None:
         return delete_shared_resources(session, _end(session, machine, why, failed=failed))
-    kept.discard_line(session, machine, why)
+    retention_records.discard_line(session, machine, why)
     if machine.provider_id:
         session.provider_of(machine).terminate(machine.provider_id)  # what a killed `down` may have left
     return delete_shared_resources(session, timers.drop(session, machine) if machine.timer else machine)

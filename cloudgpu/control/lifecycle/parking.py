@@ -11,7 +11,7 @@ from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.lifecycle import timers
 from cloudgpu.control.pricing.price_history import pin_to_the_end
 from cloudgpu.control.pricing.traffic import count_before_end
-from cloudgpu.control.records import retention as kept
+from cloudgpu.control.records import retention as retention_records
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.model.machine import Machine, command_name, not_none, unproved
 from cloudgpu.errors import EndRefused, InvalidRequest
@@ -28,12 +28,12 @@ def park(session: Session, machine: Machine, *, why: str, finish: bool = True) -
     row of the parked machine. Raises StopUnproved when the end could not be proved, ProviderUnavailable when the image
     took too long, InstanceNotFound when there is no disk to keep.
     """
-    if not kept.keeps(session, machine):
+    if not retention_records.keeps(session, machine):
         raise _cannot(machine)
     if machine.terminated_at is None:
         machine = refresh(session, machine)
     if not machine.parked or machine.terminated_at is None:
-        machine = kept.park_line(session, machine, why, session.clock())
+        machine = retention_records.park_line(session, machine, why, session.clock())
     if machine.terminated_at is None:
         with changing(unproved("end", machine.name)):
             machine = _end_keeping_disk(session, machine)
@@ -41,12 +41,12 @@ def park(session: Session, machine: Machine, *, why: str, finish: bool = True) -
     if not finish:
         return machine
     with changing(f"The disk of {machine.name} is kept, and is still being made an image. The next sync continues."):
-        return kept.parked(session, machine)
+        return retention_records.parked(session, machine)
 
 
 def put_back(session: Session, machine: Machine, *, why: str) -> Machine:
     """End a machine that was started from its image and did not come up; the image stays. The caller holds the lock."""
-    machine = kept.park_line(session, machine, why, session.clock())
+    machine = retention_records.park_line(session, machine, why, session.clock())
     provider = session.provider_of(machine)
     machine = _proved(session, machine, partial(provider.terminate, not_none(machine.provider_id)))
     return timers.drop(session, machine)

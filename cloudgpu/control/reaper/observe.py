@@ -32,7 +32,7 @@ from cloudgpu.core.policies.policy import Rule
 from cloudgpu.core.reaper.clusters import with_whole
 from cloudgpu.core.reaper.decisions import Seen
 from cloudgpu.core.reaper.seen import to_ask, with_report, with_silence, with_word
-from cloudgpu.core.resources import retention as keeping
+from cloudgpu.core.resources import retention as retention_rules
 from cloudgpu.core.values.times import from_iso
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def look(session: Session, *, sweep: bool) -> Snapshot:
     unfinished = [
         machine
         for machine in machines
-        if has_retained_resources(machine) and machine.parked and not keeping.is_parked(machine)
+        if has_retained_resources(machine) and machine.parked and not retention_rules.is_parked(machine)
     ]
     remembered = nullcontext() if sweep else session.by_remembered_regions(regions_of(machines))
     with remembered:
@@ -149,7 +149,7 @@ def _kept(session: Session) -> list[Machine]:
     machines = [
         machine
         for machine in session.ledger.machines()
-        if has_retained_resources(machine) and keeping.is_parked(machine)
+        if has_retained_resources(machine) and retention_rules.is_parked(machine)
     ]
     resources = [
         machine

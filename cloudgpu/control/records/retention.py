@@ -16,7 +16,7 @@ from cloudgpu.core.events.observed_lines import resources_retained
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, TAG_VOLUME
 from cloudgpu.core.model.machine import Machine, command_name, has_retained_resources, not_none
 from cloudgpu.core.model.resources import Kind, ProviderResource, ResourceListing
-from cloudgpu.core.resources import retention as keeping
+from cloudgpu.core.resources import retention as retention_rules
 from cloudgpu.core.resources.retention import Do, Step
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import (
@@ -62,7 +62,7 @@ def leftovers_at(session: Session, machine: Machine) -> ResourceListing:
 
 def resources_of(session: Session, machine: Machine, found: ResourceListing) -> list[ProviderResource]:
     """Return what of this belongs to the machine."""
-    return keeping.resources_of_machine(found.items, machine.id, session.ledger.id)
+    return retention_rules.resources_of_machine(found.items, machine.id, session.ledger.id)
 
 
 def seen(session: Session, machine: Machine) -> Machine:
@@ -78,7 +78,7 @@ def record(
     With `requested_at`, nobody here has removed anything: what is gone, others have removed since the look before then.
     That nothing stays is no news of a machine that was parked so lately that its disk may not be visible yet.
     """
-    entries = tuple([retained_entry(resource) for resource in keeping.retained_of(machine, resources)])
+    entries = tuple([retained_entry(resource) for resource in retention_rules.retained_of(machine, resources)])
     now = not_before(machine, session.clock())
     lost = machine.parked and machine.terminated_at is not None and not entries
     if lost and not machine.retained and now - from_iso(not_none(machine.terminated_at)) < SEEN_WITHIN:
@@ -94,7 +94,7 @@ def carry_out(session: Session, step: Step) -> ProviderResource | None:
     """Do one step; return the image as it is now, None where something was removed. Raises what the provider raises."""
     provider, resource = session.provider(step.resource.account), step.resource
     if step.do is Do.SAVE and isinstance(provider, Imageable):
-        return provider.save_image(resource.id, keeping.image_name(resource), resource.tags)
+        return provider.save_image(resource.id, retention_rules.image_name(resource), resource.tags)
     if isinstance(provider, HasResources):
         provider.remove(resource)
     return None
@@ -114,7 +114,7 @@ def parked(session: Session, machine: Machine) -> Machine:
         try:
             resources = resources_of(session, machine, leftovers_at(session, machine))
             machine = record(session, machine, resources)
-            if keeping.is_parked(machine):
+            if retention_rules.is_parked(machine):
                 return machine
             if not has_retained_resources(machine):
                 raise _nothing_is_left(session, machine)
@@ -147,7 +147,7 @@ def _round(
 ) -> list[tuple[str, bool]]:
     """Do all that can be done now and return what came of it. What is still in use is removed in a later round."""
     done = []
-    for step in keeping.steps(machine, resources, session.clock()):
+    for step in retention_rules.steps(machine, resources, session.clock()):
         if step.do is Do.SAVE:
             tell(f"making an image of its disk ({step.resource.size_gb} GB)")
         elif step.resource.kind is Kind.DISK:
@@ -169,7 +169,7 @@ def cleared(session: Session, machine: Machine) -> tuple[Machine, list[ProviderR
         found = leftovers_at(session, machine)
         resources = resources_of(session, machine, found)
         machine = record(session, machine, resources)
-        if not keeping.retained_of(machine, resources):
+        if not retention_rules.retained_of(machine, resources):
             return machine, on_purpose(session, machine, found)
         _round(session, machine, resources, lambda _sentence: None)
         return None
@@ -192,8 +192,8 @@ def superseded(session: Session, machine: Machine) -> Machine:
     """
     try:
         resources = resources_of(session, machine, leftovers_at(session, machine))
-        sure = session.clock() + keeping.SURE_AFTER
-        for step in keeping.steps(machine, resources, sure):
+        sure = session.clock() + retention_rules.SURE_AFTER
+        for step in retention_rules.steps(machine, resources, sure):
             carry_out(session, step)
             resources.remove(step.resource)
         return record(session, machine, resources)
@@ -212,7 +212,7 @@ def on_purpose(session: Session, machine: Machine, found: ResourceListing) -> li
     return [
         resource
         for resource in ours
-        if keeping.is_on_purpose(resource)
+        if retention_rules.is_on_purpose(resource)
         and (
             resource.tags.get(TAG_ID) == machine.id or (volume is not None and resource.tags.get(TAG_VOLUME) == volume)
         )

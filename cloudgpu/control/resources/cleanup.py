@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.control.clusters.together import gravest
 from cloudgpu.control.inventory.settle import CLEANING
 from cloudgpu.control.lifecycle.lifecycle import terminate_with_resources
-from cloudgpu.control.records import retention as kept
+from cloudgpu.control.records import retention as retention_records
 from cloudgpu.control.resources.named import SAVED_WITHIN, until_gone, until_saved, written
 from cloudgpu.control.resources.orphans import Survey, again, price_of, there
 from cloudgpu.control.team.law import authorization_of
@@ -294,4 +294,6 @@ def _note_what_stays(session: Session, one: Orphan, left: list[ProviderResource]
     """Write what is kept of the machine without it: its bill ends now."""
     machine = session.ledger.machine(one.machine.id) if one.machine else None
     if machine is not None and one.what in _DISKS:
-        kept.record(session, machine, kept.resources_of(session, machine, ResourceListing(tuple(left))))
+        retention_records.record(
+            session, machine, retention_records.resources_of(session, machine, ResourceListing(tuple(left)))
+        )
