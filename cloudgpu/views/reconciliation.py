@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.reconciliation.reconcile import Gap, Ours, Side
+from cloudgpu.core.reconciliation.reconcile import Gap, LedgerTotal, Side
 from cloudgpu.core.values.money import NANO, Money, usd
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ AGREES = "agrees"
 def reconciled_value(
     head: ReconcileHead,
     machines: Mapping[str, Machine],
-    ours: Mapping[str, Ours],
+    ours: Mapping[str, LedgerTotal],
     theirs: Mapping[str, Side],
     found: Mapping[str, list[Gap]],
     others: tuple[Side, Side],
@@ -30,7 +30,7 @@ def reconciled_value(
     without a price lacks what that costs; `unpriced` says so.
     """
     values = [
-        _resource(one, machines.get(one), ours.get(one, Ours()), theirs.get(one, Side()), reasons)
+        _resource(one, machines.get(one), ours.get(one, LedgerTotal()), theirs.get(one, Side()), reasons)
         for one, reasons in found.items()
     ]
     values.sort(key=lambda value: (-abs(float(value["discrepancy_usd"])), value["id"]))
@@ -47,7 +47,9 @@ def reconciled_value(
     }
 
 
-def _resource(id: str, machine: Machine | None, ours: Ours, theirs: Side, reasons: list[Gap]) -> ReconciledResource:  # noqa: A002
+def _resource(
+    id: str, machine: Machine | None, ours: LedgerTotal, theirs: Side, reasons: list[Gap]
+) -> ReconciledResource:  # noqa: A002
     return {
         "id": id,
         "name": machine.name if machine else None,

@@ -76,7 +76,7 @@ class Side:
 
 
 @dataclass(slots=True)
-class Ours(Side):
+class LedgerTotal(Side):
     """What the ledger says of a resource: also the range, why it is one, and whether something has no price."""
 
     low: Fraction = Fraction(0)
@@ -171,7 +171,7 @@ def add_theirs(side: Side, record: Record, per_usd: Decimal) -> None:
         side.list_cost += usd if record.list_cost is None else in_dollars(record.list_cost, per_usd)
 
 
-def add_ours(side: Ours, one: Billed, now: datetime, since: datetime, until: datetime) -> None:
+def add_ours(side: LedgerTotal, one: Billed, now: datetime, since: datetime, until: datetime) -> None:
     """Add a charge of the ledger, within [`since`, `until`), to what it says of its resource."""
     found = one.charge
     begin, end = billed_span(found.usage, now)
@@ -210,7 +210,7 @@ class Gap:
     why: str
 
 
-def gaps(ours: Ours, theirs: Side, last: datetime | None, now: datetime) -> list[Gap]:
+def gaps(ours: LedgerTotal, theirs: Side, last: datetime | None, now: datetime) -> list[Gap]:
     """Return the reasons of a gap, the largest first; none where both agree to a cent or a thousandth.
 
     `last` is when the export's last charge ends. The parts add up to the gap, but for what is below half a cent.
@@ -226,7 +226,7 @@ def gaps(ours: Ours, theirs: Side, last: datetime | None, now: datetime) -> list
     return found
 
 
-def _parts(ours: Ours, theirs: Side, last: datetime | None, now: datetime) -> Iterator[Gap]:
+def _parts(ours: LedgerTotal, theirs: Side, last: datetime | None, now: datetime) -> Iterator[Gap]:
     if not theirs.rows:
         yield _missing_there(ours, last, now)
         return
@@ -238,14 +238,14 @@ def _parts(ours: Ours, theirs: Side, last: datetime | None, now: datetime) -> It
     yield from _compute(ours, theirs, last, now)
 
 
-def _missing_there(ours: Ours, last: datetime | None, now: datetime) -> Gap:
+def _missing_there(ours: LedgerTotal, last: datetime | None, now: datetime) -> Gap:
     if last is not None and ours.begin is not None and ours.begin > last - LAG and now - last < 3 * LAG:
         return Gap("lag", -ours.total, f"it began shortly before the export ends ({_day(last)}): rows come later")
     why = "no row has its tag or its id: is the tag cloudgpu-id active for billing, and is this the right account?"
     return Gap("missing there", -ours.total, why)
 
 
-def _compute(ours: Ours, theirs: Side, last: datetime | None, now: datetime) -> Iterator[Gap]:
+def _compute(ours: LedgerTotal, theirs: Side, last: datetime | None, now: datetime) -> Iterator[Gap]:
     """Cut the gap of the machine itself into what its hours and what their price make."""
     gap = theirs.of(Part.COMPUTE) - ours.of(Part.COMPUTE)
     if ours.unpriced:
@@ -266,7 +266,7 @@ def _compute(ours: Ours, theirs: Side, last: datetime | None, now: datetime) -> 
         yield Gap("price", gap - by_hours, f"{says}: the price changed, or the ledger's was not theirs")
 
 
-def _hours_gap(ours: Ours, theirs: Side, usd: Fraction, late: str) -> Gap:
+def _hours_gap(ours: LedgerTotal, theirs: Side, usd: Fraction, late: str) -> Gap:
     if usd < 0 and late:
         return Gap("lag", usd, late)
     return Gap("hours", usd, f"they charge {float(theirs.hours):.2f} hours, the ledger {float(ours.hours):.2f}")

@@ -170,7 +170,7 @@ def use(monkeypatch, tmp_path, jump):
     )
     bin_.mkdir()
     real = shutil.which("ssh")
-    # Ours hands -F for the machine itself: the user's own config stands for what is reached without one.
+    # LedgerTotal hands -F for the machine itself: the user's own config stands for what is reached without one.
     (bin_ / "ssh").write_text(f'#!/bin/sh\n[ "$1" = -F ] && exec {real} "$@"\nexec {real} -F {config} "$@"\n')
     (bin_ / "ssh").chmod(0o755)
     monkeypatch.setenv("PATH", f"{bin_}{os.pathsep}{os.environ['PATH']}")
