@@ -49,7 +49,7 @@ def reconciled_value(
 
 def _resource(
     id: str, machine: Machine | None, ours: LedgerTotal, theirs: Side, reasons: list[Gap]
-) -> ReconciledResource:  # noqa: A002
+) -> ReconciledResource:
     return {
         "id": id,
         "name": machine.name if machine else None,

@@ -18,7 +18,7 @@ from cloudgpu.core.billing.totals import billed
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import Usage
 from cloudgpu.core.reconciliation.focus_import import Record, records
-from cloudgpu.core.reconciliation.reconcile import Index, Side, add_ours, add_theirs, gaps
+from cloudgpu.core.reconciliation.reconcile import Index, LedgerTotal, Side, add_ours, add_theirs, gaps
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.views.reconciliation import reconciled_value
