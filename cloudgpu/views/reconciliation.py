@@ -48,7 +48,11 @@ def reconciled_value(
 
 
 def _resource(
-    id: str, machine: Machine | None, ours: LedgerTotal, theirs: Side, reasons: list[Gap]
+    id: str,  # noqa: A002
+    machine: Machine | None,
+    ours: LedgerTotal,
+    theirs: Side,
+    reasons: list[Gap],
 ) -> ReconciledResource:
     return {
         "id": id,
