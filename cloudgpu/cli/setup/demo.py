@@ -82,6 +82,12 @@ def _end_in_peace() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
+def _heed() -> None:
+    """Raise KeyboardInterrupt where a signal's own was lost: Python ignores one that is raised in a finalizer."""
+    if signal.getsignal(signal.SIGTERM) == signal.SIG_IGN:
+        raise KeyboardInterrupt
+
+
 class _Story:
     """Tells what happens, step by step, with the seconds each took; on stderr when stdout is for JSON."""
 
@@ -91,6 +97,7 @@ class _Story:
         self._step = 0
 
     def step(self, sentence: str) -> None:
+        _heed()
         self._step += 1
         self.say(f"\n{self._step}. {sentence}")
 

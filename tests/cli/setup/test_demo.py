@@ -72,6 +72,33 @@ def left(place):
     return [one.name for one in place.iterdir() if one.name != ".venv"]
 
 
+LOSES = """
+import os, signal
+from cloudgpu.cli.setup import demo
+
+class Lost:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        for _ in range(1000):  # the handler runs in here, and what it raises is ignored
+            pass
+
+signal.signal(signal.SIGTERM, demo._interrupted)
+story = demo._Story(demo.Format.TEXT)
+story.step("before")
+Lost()
+print("the signal was lost", flush=True)
+story.step("after")
+"""
+
+
+def test_a_signal_whose_interrupt_is_lost_in_a_finalizer_ends_it_at_the_next_step():
+    done = subprocess.run([sys.executable, "-c", LOSES], capture_output=True, text=True, check=False, timeout=60)
+    assert "the signal was lost" in done.stdout
+    assert "after" not in done.stdout
+    assert done.returncode != 0
+    assert done.stderr.rstrip().endswith("KeyboardInterrupt")
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="what was left is looked for in /proc")
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("end", ["its terminal is closed", "it is told to end"])
