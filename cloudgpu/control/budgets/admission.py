@@ -50,7 +50,9 @@ def sync_before_admission(session: Session, accounts: Mapping[str, str], covers:
     if not old:
         return
     for gap in sync_accounts(session, old).unanswered:
-        session.report(f"Of {gap.scope} what the ledger knows counts. {gap_text(gap.scope, gap.why)}")
+        session.report(
+            f"{gap.scope} did not answer, so its machines count as last recorded. {gap_text(gap.scope, gap.why)}"
+        )
 
 
 def _spanned(session: Session, spanning: Sequence[Budget]) -> Iterable[str]:
@@ -113,7 +115,8 @@ def admit(
         raise NotAdmitted(ask)
     check_override(session, override)
     passed = [(one.budget.name, _too_much(one.tightest.total, one.budget.limit)) for one in refusals]
-    session.report("let past: " + ", ".join(f"{name} (by up to {amount.text()})" for name, amount in passed))
+    for name, amount in passed:
+        session.report(f"Budget {name} overridden: it may be exceeded by up to {amount.text()}.")
     return [budget_overridden(wanted, override, passed, session.clock(), platform.node())]
 
 

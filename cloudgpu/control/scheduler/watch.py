@@ -45,7 +45,7 @@ TICK_S = 1.0
 DEFAULT: Mapping[str, Any] = {"misfire_grace_time": None, "coalesce": True, "max_instances": 1}
 
 
-_SESSION = ("home", "settings", "ledger", "clock", "tell", "pause")
+_SESSION = ("home", "settings", "ledger", "clock", "report", "pause")
 
 
 class _Ended(Session):

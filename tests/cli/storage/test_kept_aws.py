@@ -146,7 +146,7 @@ def test_without_capacity_a_start_says_so_and_what_is_kept_stays(line, aws):
     aws.faults.add(action="RunInstances", error="InsufficientInstanceCapacity", status=400, times=50)
     start = line("start otter --yes --no-wait")
     assert start.code == 4, start.err
-    assert "stays" in start.err
+    assert "remain." in start.err
     assert left(aws) == ["image", "snapshot"]
 
 

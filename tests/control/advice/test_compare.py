@@ -192,7 +192,7 @@ def test_gpus_of_unknown_speed_count_as_the_desktops_and_those_of_unknown_kind_a
     ))  # fmt: skip
     assert found["owned"]["expected"]["hours"] == "5"
     said = " ".join(found["assumptions"])
-    assert "is not known, and counted as the same: Wonder 9000." in said
+    assert "is not known, and counts as the same: Wonder 9000." in said
     assert "Which GPUs these have is not known, and they are counted as none: name of cg-2." in said
     assert found["cloud"]["usd"] == "15"
 

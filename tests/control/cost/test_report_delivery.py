@@ -270,7 +270,7 @@ def test_a_crash_between_sending_and_writing_it_down_sends_it_twice_and_loses_no
 
 def test_while_another_watch_sends_it_nothing_is_sent_twice(lab_to, web):
     lab = at(lab_to(json_of(web)), utc(11, 1, 6))
-    with lab.opened().hold(LOCK, wait=False):
+    with lab.opened().lock(LOCK, wait=False):
         assert send_monthly(lab.session) == ""
     assert web.got == []
     assert send_monthly(lab.session)

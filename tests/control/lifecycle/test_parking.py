@@ -217,8 +217,8 @@ def test_without_capacity_what_is_kept_stays(lab):
         come_back(lab.session, plan, wait=False)
     with pytest.raises(NoCapacity) as early:
         plan_comeback(lab.session, row, None)
-    assert "stays" in late.value.message
-    assert "stays" in early.value.message
+    assert "remain" in late.value.message
+    assert "remain" in early.value.message
     assert "cloudgpu start" in late.value.next
     assert "--move" in early.value.next
     assert keeping.is_parked(now(lab, row))

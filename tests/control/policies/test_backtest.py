@@ -77,7 +77,7 @@ def test_a_cluster_is_judged_as_one_and_is_in_use_when_any_node_is(lab):
     assert worked < from_iso(end["at"]) < worked + timedelta(hours=2)
     price = sum(Decimal(row.price.nanos_per_hour) for row in rows) / 10**9
     assert Decimal(end["savings"]["usd"]) == round(price * end["off_s"] / 3600, 9)
-    assert any("judged as one" in note for note in value["notes"])
+    assert any("evaluated as one" in note for note in value["notes"])
     assert backtested(lab.session, "default", machine="train-1")["stops"] == value["stops"]
     assert backtested(lab.session, "default", machine="train")["stops"] == value["stops"]
 

@@ -347,5 +347,5 @@ def test_the_nights_summary_says_what_is_left_over_and_what_it_costs(fleet):
     fleet.later(days=2)
     assert fleet.pass_().sentences == ()
     (said,) = fleet.pass_(sweep=True).sentences
-    assert said.startswith("2 things are left over, $0.00 a month, and 2 without a known price")
+    assert said.startswith("2 things are orphaned, $0.00 a month, and 2 without a known price")
     assert len(fleet.cloud.orphans().items) == 2, "they are told, and not removed"

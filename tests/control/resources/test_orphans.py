@@ -136,7 +136,7 @@ def hold_line(lab, row, until):
 def test_what_another_process_is_at_stays(lab):
     row = interrupted(lab)
     lab.later(hours=2)
-    with lab.opened().hold(lock_name(row.key), wait=False):
+    with lab.opened().lock(lock_name(row.key), wait=False):
         assert {one.stays for one in found(lab)} == {f"something is under way at {row.name}"}
 
 
@@ -144,7 +144,7 @@ def test_what_another_process_took_up_after_the_look_stays(lab):
     row = interrupted(lab)
     lab.later(hours=2)
     there = survey(lab.session, CleanupOptions())
-    with lab.opened().hold(lock_name(row.key), wait=False):
+    with lab.opened().lock(lock_name(row.key), wait=False):
         outcomes = {one.orphan.what: one for one in clean(lab.session, there.orphans)}
     assert not outcomes["disk"].gone
     assert outcomes["disk"].orphan.stays == f"something is under way at {row.name}"
@@ -437,7 +437,7 @@ def test_two_cleanings_are_not_in_each_others_way(lab):
     interrupted(lab)
     lab.later(hours=2)
     there = survey(lab.session, CleanupOptions())
-    with lab.opened().hold("orphans", wait=False), pytest.raises(ProviderUnavailable):
+    with lab.opened().lock("orphans", wait=False), pytest.raises(ProviderUnavailable):
         clean(lab.session, there.orphans)
     assert len(told(lab, Kind.DISK)) == 1
 

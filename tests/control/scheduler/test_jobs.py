@@ -95,9 +95,9 @@ def test_an_alert_that_nobody_took_is_tried_again_and_said(make_lab):
 
 def test_a_pass_that_another_one_is_making_is_left_to_it(lab):
     one = job("pass")
-    with lab.opened().hold("watches", wait=False):
+    with lab.opened().lock("watches", wait=False):
         assert one.work(lab.session) == ""
-    with lab.opened().hold("reaper", wait=False):
+    with lab.opened().lock("reaper", wait=False):
         assert one.work(lab.session) == ""
     assert lab.session.ledger.last("reaper") is None
 

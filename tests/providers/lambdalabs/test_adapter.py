@@ -496,7 +496,7 @@ def test_a_type_without_a_gpu_has_none():
         ({"key_variable": "two words"}, "is not the name of an environment variable"),
         ({"key_variable": "A", "key_file": "b"}, "goes with key_file as well"),
         ({"api_key": KEY}, "is not an option of a lambda account"),
-        ({"endpoint": "cloud.lambda.ai"}, "which is no address"),
+        ({"endpoint": "cloud.lambda.ai"}, "which is not an address"),
         ({"endpoint": "http://192.0.2.1/api/v1"}, "is not https"),
         ({"ssh_port": 0}, "is not a port"),
     ],

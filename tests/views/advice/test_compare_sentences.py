@@ -65,7 +65,7 @@ def test_never_is_said_and_what_would_be_otherwise():
 
 def test_that_the_desktop_is_bought_anew_is_said_where_it_is_the_dearer_one_again():
     text = said(of(desktop=replace(cheap(2000), life=150 * DAY)))
-    assert "Bought anew on 2027-02-28, the desktop is the dearer one again until 2027-0" in text
+    assert "Replaced on 2027-02-28, the desktop is more expensive again until 2027-0" in text
 
 
 def test_a_period_that_is_over_says_who_was_the_dearer_one():
