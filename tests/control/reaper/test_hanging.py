@@ -146,7 +146,7 @@ def test_an_end_that_nobody_answers_is_given_up_soon_and_may_still_be_billed(lab
     lab.cloud.fail_next("terminate", SILENT, times=99)
     lab.cloud.fail_next("get", SILENT, times=99)
     begun = lab.clock.now
-    with pytest.raises(StopUnproved, match="fox has stopped .*It may still be billed"):
+    with pytest.raises(StopUnproved, match=r"fox has stopped .*It may still be billed"):
         lifecycle.end(lab.session, lab.rows()[0], why="a test")
     assert lab.clock.now - begun < timedelta(minutes=1)
 
