@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloudgpu.core.spot.moves import LOOKS_BACK, Priced, Running, lead, saving
+from cloudgpu.core.spot.moves import LOOKS_BACK, Priced, Running, Saving, lead, saving
 from cloudgpu.core.spot.places import Place, Sighting
 from tests.examples import some
 
@@ -126,6 +126,14 @@ SEEN = st.lists(
 
 def history(place, prices):
     return priced(place, *sorted(prices, reverse=True))
+
+
+def test_each_of_the_three_rules_keeps_a_job_where_it_is():
+    enough = Saving(saves=151.0, costs=100.0, lead=150.0, margin=1.5, least=0.9, earned=100.0)
+    assert enough.pays
+    assert enough._replace(earned=None).pays
+    for less in ({"saves": 150.9}, {"lead": 149.9}, {"earned": 99.9}, {"least": 1.0}, {"margin": 1.6}):
+        assert not enough._replace(**less).pays, less
 
 
 @given(MACHINES, HISTORIES, HISTORIES, SEEN, st.integers(0, 2000))
