@@ -145,7 +145,6 @@ def test_prices_that_alternate_move_nothing(world):
     assert world.markets() == [("spot", first.zone)]
 
 
-@pytest.mark.soak
 def test_a_job_that_names_its_zone_stays_there(world):
     job = world.begins(zone="north-b")
     first = world.machine(job)
