@@ -101,7 +101,6 @@ def test_a_deallocated_machine_that_finds_no_capacity_stays_and_says_so(line):
 # Limits, credentials, permissions.
 
 
-@pytest.mark.soak
 def test_a_quota_that_could_not_be_read_beforehand_is_named_by_the_launch(line):
     line.azure.faults.deny("Usage.List")
     line.azure.quota("eastus", "Standard NCASv3_T4 Family", 3)
@@ -128,7 +127,6 @@ def test_credentials_that_are_refused_are_named_and_nothing_was_made(line, monke
     assert all(call.action.startswith("Token.") for call in line.azure.calls)
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize("status", [429, 503])
 def test_a_sign_in_service_that_is_busy_is_no_missing_login(line, status):
     line.azure.faults.add("Token.Get", status=status, times=FOREVER)
@@ -157,7 +155,6 @@ def test_a_pass_stops_a_machine_that_one_read_does_not_find(line):
     assert [row["state"] for row in line("ls -o json").json["machines"]] == ["deallocated"]
 
 
-@pytest.mark.soak
 def test_a_token_that_expires_on_the_way_is_named(line):
     line.azure.faults.add(PUT, error="ExpiredAuthenticationToken", status=401, times=FOREVER)
     error = refused(line(UP, "--region eastus -o json"), 6)
@@ -176,7 +173,6 @@ def test_an_end_that_is_denied_is_no_end(line):
     nothing_left(line)
 
 
-@pytest.mark.soak
 def test_a_subscription_that_is_switched_off_is_named(line):
     line.azure.model.subscription["state"] = "Disabled"
     error = refused(line(UP, "--region eastus -o json"), 6)
@@ -187,7 +183,6 @@ def test_a_subscription_that_is_switched_off_is_named(line):
 # The wire.
 
 
-@pytest.mark.soak
 def test_throttling_is_waited_out_by_our_clock(line, waited):
     line.azure.faults.add(PUT, error="TooManyRequests", retry_after=30, times=3)
     said = line(UP)
@@ -235,7 +230,6 @@ def test_an_operation_that_does_not_end_is_not_taken_for_a_launch_and_is_settled
     assert line("ls --refresh -o json").json["machines"][0]["state"] == "running"
 
 
-@pytest.mark.soak
 def test_a_slow_end_is_proved_before_it_is_said(line, waited):
     assert line(UP).code == 0
     line.azure.dwell(deleting=60, group=150)

@@ -98,7 +98,6 @@ def test_a_quota_of_nothing_is_named_before_the_launch_with_the_page_that_raises
     nothing_runs(line)
 
 
-@pytest.mark.soak
 def test_a_limit_on_preemptible_gpus_that_is_used_up_is_named(line, gcp):
     gcp.limit("PREEMPTIBLE_NVIDIA_V100_GPUS", 1, "us-central1")
     assert line(UP, "--region us-central1 --spot").code == 0
@@ -107,7 +106,6 @@ def test_a_limit_on_preemptible_gpus_that_is_used_up_is_named(line, gcp):
     assert len(gcp.instances()) == 1
 
 
-@pytest.mark.soak
 def test_a_quota_that_could_not_be_read_beforehand_is_named_by_the_launch(line, gcp):
     gcp.limit("NVIDIA_V100_GPUS", 0, "us-central1")
     gcp.faults.deny("compute.regions.get")
@@ -116,7 +114,6 @@ def test_a_quota_that_could_not_be_read_beforehand_is_named_by_the_launch(line, 
     nothing_runs(line)
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize("status", [429, 403])
 def test_throttling_is_waited_out_as_long_as_google_says(line, gcp, waited, status):
     gcp.faults.add(INSERT, error="rateLimitExceeded", status=status, times=2, retry_after=11)
@@ -155,7 +152,6 @@ def test_a_lost_reply_makes_no_second_machine(line, gcp, action):
     nothing_runs(line)
 
 
-@pytest.mark.soak
 def test_an_internal_error_is_sent_again_with_the_same_id(line, gcp):
     gcp.faults.add(INSERT, error="backendError", times=2)
     assert line(UP).code == 0
@@ -163,7 +159,6 @@ def test_an_internal_error_is_sent_again_with_the_same_id(line, gcp):
     assert len(gcp.instances()) == 1
 
 
-@pytest.mark.soak
 def test_a_slow_operation_is_waited_for(line, gcp, waited):
     gcp.dwell(insert=20)
     assert line(UP, "--region us-central1").code == 0
@@ -185,7 +180,6 @@ def test_an_operation_that_does_not_end_is_not_called_a_failure_and_the_same_up_
     nothing_runs(line)
 
 
-@pytest.mark.soak
 def test_a_stockout_after_a_long_wait_leaves_nothing(line, gcp):
     gcp.dwell(insert=20)
     gcp.stockout(zone="us-central1-a")
@@ -208,7 +202,6 @@ def test_a_rule_that_cannot_be_made_leaves_no_machine_open_or_unseen(line, gcp, 
     nothing_runs(line)
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize(
     ("error", "status", "words"),
     [("authError", 401, "credential"), ("accessNotConfigured", 403, "compute.googleapis.com")],
@@ -261,7 +254,6 @@ def test_a_silent_zone_is_named_and_the_others_are_used(line, gcp):
     assert len(listed.json["machines"]) == 2
 
 
-@pytest.mark.soak
 def test_a_machine_that_is_slow_to_stop_is_waited_for_and_proved(line, gcp, waited):
     assert line(UP).code == 0
     gcp.dwell(stop=20)
