@@ -67,7 +67,6 @@ def test_which_regions_there_are_need_not_be_said_for_a_stop(on_aws, aws, monkey
     assert (said.code, stops) == (8, [True, True])
 
 
-@pytest.mark.soak
 def test_which_regions_there_are_is_remembered_where_that_is_not_said(on_aws, aws, monkeypatch):
     on_aws.config('provider = "aws"\nowner = "ada"\naddress_services = []\n[accounts.lab]\nprovider = "aws"\n')
     on_aws("ls --refresh")

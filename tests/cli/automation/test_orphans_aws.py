@@ -95,7 +95,6 @@ def test_what_a_taken_machine_left_is_shown_with_what_it_costs_and_removed(line)
     assert line("cost --verify").code == 0
 
 
-@pytest.mark.soak
 def test_an_image_is_made_first_and_its_price_is_said_before(line):
     interrupted(line)
     unasked = line("orphans --clean --snapshot")  # nobody said yes
@@ -127,7 +126,6 @@ def test_a_survey_costs_ten_calls_a_region_and_ls_no_more_than_it_did(line, aws)
     assert len(aws.calls) - begun == 4 * len(REGIONS) + 1
 
 
-@pytest.mark.soak
 def test_a_silent_region_is_named_and_the_other_one_cleaned(line, aws):
     assert line("ls --refresh").code == 0
     for region in REGIONS:
@@ -146,7 +144,6 @@ def test_a_silent_region_is_named_and_the_other_one_cleaned(line, aws):
     assert (line("orphans --clean --yes").code, left()) == (0, {})
 
 
-@pytest.mark.soak
 def test_a_group_stays_while_an_interface_lingers_in_it_and_keeps_none_of_the_others(line):
     interrupted(line)
     ec2 = client()
@@ -184,7 +181,6 @@ def test_a_request_that_would_launch_the_next_machine_is_cancelled(line, aws):
     assert request.state == "cancelled"
 
 
-@pytest.mark.soak
 def test_a_timer_of_a_machine_that_others_ended_is_dropped(line, aws):
     line.config(f'{CONFIG}timer_role = "{role_of_timers()}"\n')
     assert line(UP).code == 0

@@ -222,7 +222,6 @@ def _silence(line, action, phase):
     return "drop"
 
 
-@pytest.mark.soak
 def test_an_end_in_a_region_that_is_silent_is_not_called_one(line, ahead):
     assert line(UP, "--region us-east-1").code == 0
     line.aws.faults.offline("us-east-1")

@@ -43,7 +43,6 @@ def test_a_small_machine_lives_its_whole_life_and_nothing_is_left(model, capsys)
     assert "leaves nothing: the machine is ended" in " ".join(document.split())
 
 
-@pytest.mark.soak
 def test_on_a_terminal_each_check_has_its_line(model):
     seen = Terminal.of([sys.executable, "-m", "cloudgpu", *LIVE, "--yes"], dict(os.environ) | {"TERM": "xterm"})
     lines = [line.strip() for line in re.sub(r"\x1b\[[0-9;]*m", "", seen.text).splitlines()]

@@ -46,7 +46,6 @@ def flat(text: str) -> str:
     return " ".join(text.split())
 
 
-@pytest.mark.soak
 def test_homes_follow_a_ledger_whose_old_server_is_gone_and_end_what_they_must_meanwhile(
     lab: Callable[..., QuickProgram], postgres: Server, tmp_path: Path
 ) -> None:

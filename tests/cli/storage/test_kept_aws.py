@@ -150,7 +150,6 @@ def test_without_capacity_a_start_says_so_and_what_is_kept_stays(line, aws):
     assert left(aws) == ["image", "snapshot"]
 
 
-@pytest.mark.soak
 def test_an_image_is_found_after_its_machine_where_no_account_is_configured(line, aws):
     alone = 'owner = "ada"\naddress_services = []\n'
     line.config(f'{alone}[accounts.aws]\nprovider = "aws"\nregions = ["us-east-1"]\n')

@@ -230,7 +230,6 @@ def test_an_uploader_that_is_killed_leaves_nothing_that_is_taken_as_whole_and_an
     world.nothing_left()
 
 
-@pytest.mark.soak
 def test_a_machine_that_disappears_in_the_middle_of_its_upload_is_followed_by_another(world, s3, server):
     stalled = Stalled(server, "results/answer")
     job = world.asked(results_to=TO)
@@ -263,7 +262,6 @@ def test_a_job_that_ends_while_nobody_watches_is_known_from_its_bucket(world, s3
     world.nothing_left()
 
 
-@pytest.mark.soak
 def test_a_bucket_that_does_not_answer_is_no_reason_to_run_a_command_again(world, s3, server):
     job = world.asked(results_to=TO)
     world.child(job, until=runs)
@@ -352,7 +350,6 @@ def test_a_machine_with_python_3_8_fetches_and_uploads(older, world, s3):
     assert in_bucket(s3, job)["output/1/out"].startswith(older.encode())
 
 
-@pytest.mark.soak
 def test_a_form_that_expires_is_renewed_and_old_copies_are_removed(world, s3, server, monkeypatch):
     monkeypatch.setattr(results_of_jobs, "PRESIGNED_POST_TTL_S", 20)
     monkeypatch.setattr("cloudgpu.control.jobs.elsewhere.RENEWED_S", 18)
@@ -377,7 +374,6 @@ def test_a_form_that_expires_is_renewed_and_old_copies_are_removed(world, s3, se
     assert world.now(job).fetched.whole
 
 
-@pytest.mark.soak
 def test_uploads_end_when_nobody_renews_their_form_and_go_on_when_somebody_does(world, s3, server):
     job = world.asked(results_to=TO, pause=4, every="1s")
     world.child(job, until=lambda found: found.remote is not None and found.remote.storing is not None)

@@ -208,7 +208,6 @@ def test_a_notice_brings_a_copy_at_once_although_the_next_one_is_due_in_an_hour(
 NEITHER = 'lacks = ["Pausable", "Imageable"]\n'
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize("silent", [False, True])
 def test_a_machine_that_can_neither_stop_nor_park_is_ended_when_its_results_were_waited_for_long_enough(worlds, silent):
     world = worlds(NEITHER)

@@ -67,7 +67,6 @@ def delivered(world, job):
     return world.home / "jobs" / job.id / "delivered" / "answer"
 
 
-@pytest.mark.soak
 def test_another_computer_brings_a_job_to_its_end_where_the_first_one_has_gone(ada, lab, monkeypatch):
     job = ada.asked(pause=3)
     ada.child(job, until=runs)
@@ -98,7 +97,6 @@ def test_two_computers_that_follow_a_job_at_once_do_nothing_twice(ada, lab):
     ada.nothing_left()
 
 
-@pytest.mark.soak
 def test_a_restart_waits_for_the_computer_that_has_the_files(ada, lab):
     job = ada.asked(pause=3)
     ada.child(job, until=runs)

@@ -66,7 +66,6 @@ def test_an_own_machine_is_launched_used_and_left_as_it_was(cloudgpu, host):
 OF_A_CLOUD = ("billed", "on-demand", "market", "the cloud", "cloud id", "bigbox/bigbox")
 
 
-@pytest.mark.soak
 def test_a_shared_key_goes_with_the_machine_of_which_no_word_is_a_clouds(cloudgpu, host, tmp_path):
     before = host.files()
     up = cloudgpu("up", "--yes", "--name", "amber-fox", "--template", "bare", timeout=90)
@@ -89,7 +88,6 @@ def test_a_second_machine_on_a_busy_host_is_refused_with_its_name(cloudgpu, host
     assert "cloudgpu down amber-fox" in second.json["error"]["next"]
 
 
-@pytest.mark.soak
 def test_whose_machine_keeps_a_host_busy_is_said_to_another_person_on_the_same_login(cloudgpu, host, tmp_path):
     assert cloudgpu("up", "--yes", "--name", "fox", "--owner", "ada", "--template", "bare", timeout=90).code == 0
     bob = QuickProgram(tmp_path / "bob", cloudgpu.environ, shared())
@@ -174,7 +172,6 @@ def test_a_changed_host_key_is_confirmed_by_the_command_that_is_named_and_the_ma
     assert cloudgpu("ls", "--refresh").code == 0
 
 
-@pytest.mark.soak
 def test_a_confirmed_key_is_pinned_for_no_machine_of_another_computer(cloudgpu, own, host):
     assert cloudgpu("up", "--yes", "--name", "amber-fox", "--template", "bare", timeout=90).code == 0
     other, before = own("other"), (cloudgpu.home / "known_hosts").read_bytes()
@@ -187,7 +184,6 @@ def test_a_confirmed_key_is_pinned_for_no_machine_of_another_computer(cloudgpu, 
     cloudgpu.config(config(host))
 
 
-@pytest.mark.soak
 def test_the_users_known_hosts_confirms_a_host(cloudgpu, host):
     ssh = cloudgpu.home.parent / ".ssh"
     ssh.mkdir()
