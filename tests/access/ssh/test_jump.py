@@ -128,7 +128,7 @@ def test_a_jump_host_with_another_key_than_the_user_knows_is_refused(way):
 def test_a_machine_that_does_not_listen_is_said_and_tried_again(way):
     way.machine.kill()
     with pytest.raises(Unreachable, match=r"ssh says: .*connect failed") as caught:
-        connect(way.target, timeout=10, wait=0.3)
+        connect(way.target, timeout=10, wait=1.5)
     assert not isinstance(caught.value, AccessBlocked)
     assert way.host.connections > 1
     assert carriers() == []
