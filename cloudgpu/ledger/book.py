@@ -52,7 +52,7 @@ class Book(Reader):
         return self.decide(lambda _view: drafts)
 
     def append_to(self, machine: Machine, drafts: Sequence[Draft]) -> Machine:
-        """Write these lines; return this machine's row as it stands then, `row` where no such machine is known."""
+        """Write these lines; return this machine's row as it stands then, `machine` where the ledger knows no such."""
         self.append(drafts)
         return self.machine(machine.id) or machine
 

@@ -76,7 +76,7 @@ def utilization_of(
 
 
 def own_machines(machines: Iterable[Machine], busy_hours: Mapping[str, Sequence[Hour]]) -> tuple[OwnMachine, ...]:
-    """Return the user's own machines (provider `ssh`) that ran in these hours (of `worked`), in the rows' order.
+    """Return the user's own machines (provider `ssh`) that ran in these hours (of `busy_hours`), in their order.
 
     Without those of `local`, which share the computer that cloudgpu runs on and stand for no machine that was bought.
     """

@@ -69,7 +69,7 @@ def read(session: Session, since: datetime | None, until: datetime | None) -> Re
 def compared(session: Session, request: CompareRequest, found: Read | None = None) -> CompareDocument:
     """Return the comparison with a desktop: what `compare` prints without a price. Asks no cloud.
 
-    `found` is what was read already of the very period of `asked`.
+    `found` is what was read already of the very period of `request`.
     """
     use_prices(session.home.price_lists)
     known = found or read(session, request.since, request.until)

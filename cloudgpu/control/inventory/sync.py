@@ -44,7 +44,7 @@ class SyncResult:
     """What a look at all accounts found, beside the rows in the ledger.
 
     `foreign` are machines of other ledgers: shown, never touched. `sentences` say what was put right. `answered` are
-    the machines, by id, of which a provider has said what they are now. `things` are all disks and images that there
+    the machines, by id, of which a provider has said what they are now. `resources` are all disks and images that there
     are, of any ledger, where they were asked for. `asked` are the accounts that were asked; `closed` are those that
     only a credential on this computer names, and that it does not open. `gpus_now` says, by the machine's id, who uses
     the GPUs of its computer, where that was told.
@@ -74,10 +74,10 @@ def sync_accounts(
     retained: bool | Collection[str] = False,
     again_after: float | None = None,
 ) -> SyncResult:
-    """Ask these accounts; with `kept` also what stays of machines, and go on with what was left half done there.
+    """Ask these accounts; with `retained` also what stays of machines, and go on with what was left half done there.
 
-    `kept` may name the accounts of which that is asked. An account that did not answer wholly is asked once more after
-    `again_after` seconds (None: it is not).
+    `retained` may name the accounts of which that is asked. An account that did not answer wholly is asked once more
+    after `again_after` seconds (None: it is not).
 
     What prices were since the last look is asked, too, and stands in the ledger together with what was seen.
     """

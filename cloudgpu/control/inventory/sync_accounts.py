@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 class Answer:
     """What an account answered, and when it was asked: a listing says nothing about what came after that.
 
-    `whose` says for which machines it speaks. `things` are its disks and images, None where they were not asked for.
+    `whose` says for which machines it speaks. `resources` are its disks and images, None where they were not asked for.
     `silent`: it took the question for its machines and said nothing.
     """
 
@@ -53,7 +53,7 @@ def ask_accounts(
     retained_of: Collection[str] = (),
     again_after: float | None = None,
 ) -> list[Answer]:
-    """Ask these accounts, each what it has and what it costs, and those of `kept_of` for disks and images.
+    """Ask these accounts, each what it has and what it costs, and those of `retained_of` for disks and images.
 
     `to_price` are machines of which prices are asked, each of the account whose it is. Whose identity is asked are the
     `regions` of machines, by the kind of provider. An account that did not answer wholly is asked once more after

@@ -39,9 +39,9 @@ class Unrecorded(LedgerUnavailable):
 
 
 def ended_unrecorded(session: Session, machine: Machine, error: CloudgpuError, *, whole: bool = False) -> Unrecorded:
-    """End what the provider has of this machine and return the error to raise instead of `fault`.
+    """End what the provider has of this machine and return the error to raise instead of `error`.
 
-    `whole`: what is kept of it goes too, its disk and its image. Raises `fault` itself where it is not known what the
+    `whole`: what is kept of it goes too, its disk and its image. Raises `error` itself where it is not known what the
     provider has, StopUnproved when the proof did not come, EndRefused where something protects the machine.
     """
     provider = session.provider_of(machine)
@@ -90,7 +90,7 @@ def _refused(provider: Provider, instance: str) -> CloudgpuError | None:
 
 
 def _known_of(session: Session, provider: Provider, machine: Machine, error: CloudgpuError) -> list[str]:
-    """Return the provider's ids of this machine; raise `fault` when a silence proves nothing."""
+    """Return the provider's ids of this machine; raise `error` when a silence proves nothing."""
     if machine.provider_id:
         return [machine.provider_id]
     listing = provider.list()

@@ -181,7 +181,7 @@ def prepare_again(
     *,
     no_guard: bool = False,
 ) -> Prepared:
-    """Return the plan that brings back the machine of `row`: the same key, id and name, by a launch of `request`.
+    """Return the plan that brings back `machine`: the same key, id and name, by a launch of `request`.
 
     Raises as `prepare` does.
     """

@@ -176,10 +176,10 @@ def set_lease(
 ) -> Machine:
     """Give a machine another lease and return its new row: written down where the budgets carry it, then set on it.
 
-    The caller holds the machine's lock, so that the tags and the last line say the same, and `row` is what `latest_of`
-    returned under it: one that has ended gets no lease.
-    In this order, since what the ledger does not know, no budget counts. A machine that surely did not take it keeps
-    the lease that it had, and the ledger says so; where nobody knows, the next look does.
+    The caller holds the machine's lock, so that the tags and the last line say the same, and `machine` is what
+    `latest_of` returned under it: one that has ended gets no lease. In this order, since what the ledger does not know,
+    no budget counts. A machine that surely did not take it keeps the lease that it had, and the ledger says so; where
+    nobody knows, the next look does.
     """
     with changing(partly_set(machine.name)):
         admit_lease(session, [machine], lease, why, override, credit)
@@ -350,9 +350,10 @@ def check_learns_lease(session: Session, machine: Machine) -> None:
 
 
 def latest_of(session: Session, machine: Machine) -> Machine:
-    """Ask the provider of a machine whose lease is to be changed and return its row of now; raise `gone` if it ended.
+    """Ask the provider of a machine whose lease is to be changed and return it as it is now.
 
-    Raises InvalidRequest where its launch is not settled, ProviderUnavailable where nothing could be learned.
+    Raises InstanceNotFound where it has ended, InvalidRequest where its launch is not settled, ProviderUnavailable
+    where nothing could be learned.
     """
     if machine.terminated_at is None and machine.provider_id is None:
         raise InvalidRequest(

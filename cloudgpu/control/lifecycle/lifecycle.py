@@ -243,7 +243,7 @@ def _settled_and_ended(session: Session, machine: Machine, why: str, *, failed: 
 
 
 def terminate_failed_launch(session: Session, machine: Machine, error: CloudgpuError) -> None:
-    """End a machine that did not come up. The caller raises `fault`, which is made to say how this went.
+    """End a machine that did not come up. The caller raises `error`, which is made to say how this went.
 
     One that was started from an image keeps that: nothing of what it held is lost.
     """

@@ -200,7 +200,7 @@ def start_held(session: Session, machine: Machine, lease: Lease) -> Machine:
 
 
 def _look_after(session: Session, machine: Machine, error: ProviderUnavailable) -> Machine:
-    """Look whether a request arrived that was not answered; raise `fault`, with the way out, where nothing is known."""
+    """Look whether a request arrived that was not answered; raise `error`, with the way out, where nothing is known."""
     billed = and_billed(machine, ", and billed")
     error.next = f"It may be running{billed}. Run: cloudgpu show {machine.name} --refresh"
     try:

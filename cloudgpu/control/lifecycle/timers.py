@@ -172,7 +172,7 @@ def drop(session: Session, machine: Machine) -> Machine:
 def repair(session: Session, machines: Iterable[Machine], *, sweep: bool = False) -> Repaired:
     """Set what a crash left out, drop what outlived its machine; calls only where the ledger says that one is needed.
 
-    `rows` may have ended machines among them. A `sweep` asks the providers which timers there are, and compares.
+    `machines` may have ended ones among them. A `sweep` asks the providers which timers there are, and compares.
     """
     done, machines, now = Repaired(), list(machines), session.clock()
     due = [machine for machine in machines if _is_due(machine, now)]

@@ -29,8 +29,8 @@ LOOK_AGAIN = "What has become of the machines, the ledger learns by: cloudgpu ls
 def going_on(session: Session, fault: LedgerAway, machines: Iterable[Machine] = ()) -> Iterator[StandInLedger]:
     """Have the session work without its ledger in this block; what it writes waits in the outbox.
 
-    Where the ledger cannot be read either, `rows` are all that is known. Raises `fault` where this home does not know
-    the ledger's id: then nobody can tell which machines are its own.
+    Where the ledger cannot be read either, `machines` are all that is known. Raises `fault` where this home does not
+    know the ledger's id: then nobody can tell which machines are its own.
     """
     behind = session.ledger
     aside = StandInLedger(behind, _id_of(session, fault), fault, machines)

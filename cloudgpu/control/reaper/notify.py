@@ -200,8 +200,8 @@ def deliver_all(
 ) -> tuple[str, ...]:
     """Raise and send what owners have to hear of, then say outside that the pass was made; return what was not taken.
 
-    `rows` are all of the ledger as they are after the pass, things that are kept by name too. A receiver that fails
-    keeps no machine on: it is tried again by the next pass.
+    `machines` are all of the ledger as they are after the pass, with the resources that have names. A receiver that
+    fails keeps no machine on: it is tried again by the next pass.
     """
     said = [one for known in found.credits if (one := credit_finding(known, session.clock())) is not None]
     news = [

@@ -106,9 +106,8 @@ def the_one(session: Session, kind: Kind, name: str, region: str | None) -> Prov
     if everything.unanswered:
         gap = everything.unanswered[0]
         raise ProviderUnavailable(gap_text(gap.scope, gap.why), field="provider", next="Run it again.")
-    for (
-        machine
-    ) in session.ledger.billable_machines():  # what a colleague keeps in another account is there all the same
+    # What a colleague keeps in another account is there all the same.
+    for machine in session.ledger.billable_machines():
         if (
             machine.is_named_resource
             and machine.terminated_at is None

@@ -302,7 +302,7 @@ def covered(machines: Iterable[Machine], queried: Iterable[AccountScope]) -> set
 def elsewhere(session: SessionBase, machines: Sequence[Machine], queried: Sequence[AccountScope]) -> list[Unanswered]:
     """Return what these accounts could not say: the machines of other accounts, and those whose account is not known.
 
-    `rows` are the machines that the verb had to judge. One gap for each account, with its machines and owners.
+    `machines` are those that the verb had to judge. One gap for each account, with its machines and owners.
     """
     gaps: dict[str, Unanswered] = {}
     others: dict[str, list[Machine]] = {}

@@ -106,8 +106,8 @@ def carried(ledger: Ledger, *, ok: bool, sweep: bool, now: datetime) -> tuple[st
 def overdue(session: SessionBase, machines: list[Machine] | None = None, last: LastPass | None = None) -> str | None:
     """Return the sentence that no pass has succeeded for 26 hours while machines run; None where all is well.
 
-    `rows` are the machines, `last` the last pass, where the caller has them. Within 26 hours of the first launch
-    nothing is said. Raises LedgerUnavailable.
+    `machines` are those of the ledger, `last` the last pass, where the caller has them. Within 26 hours of the first
+    launch nothing is said. Raises LedgerUnavailable.
     """
     now, last = session.clock(), last or last_pass(session.ledger)
     if last.ok_at is not None and abs(now - last.ok_at) < TOO_LONG:  # one far ahead was made by a wrong clock

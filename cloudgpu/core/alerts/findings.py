@@ -44,7 +44,7 @@ def machine_findings(
 ) -> Iterator[Finding]:
     """Yield what is wrong with machines that are not proved gone.
 
-    `asked_since` says, by id, since when a stop has been asked for that is not proved (`unproved_since`).
+    `requested_since` says, by id, since when a stop has been asked for that is not proved (`unproved_since`).
     """
     for machine in machines:
         if machine.terminated_at is not None:

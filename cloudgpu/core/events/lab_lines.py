@@ -135,7 +135,7 @@ def account_renamed(
 ) -> Draft:
     """Return the line that an account, or the host `region` of it, is called `new` from now on.
 
-    `rows` are what the ledger knows of it; `host` is where that was typed.
+    `machines` are what the ledger knows of it; `host` is where that was typed.
     """
     body: bodies.AccountRenamed = {
         "account": account,
@@ -149,7 +149,7 @@ def account_renamed(
 
 
 def account_forgotten(account: str, provider: str, machines: Iterable[Machine], host: str, now: datetime) -> Draft:
-    """Return the line that retires an account; `rows` are what the ledger knows of it."""
+    """Return the line that retires an account; `machines` are what the ledger knows of it."""
     body: bodies.AccountForgotten = {
         "account": account,
         "provider": provider,

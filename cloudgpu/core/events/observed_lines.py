@@ -43,9 +43,9 @@ def instance_observed(
 ) -> Draft:
     """Return the line that says how the provider reports this machine now.
 
-    `before` is what else is known of the time before its end, `resized` what it is now that was another before. `row`
-    is what is known of it: the line is about that one, though somebody may have taken the machine's tags away, and its
-    word of its use stays where an answer has none.
+    `before` is what else is known of the time before its end, `resized` what it is now that was another before.
+    `machine` is what is known of it: the line is about that one, though somebody may have taken the machine's tags
+    away, and its word of its use stays where an answer has none.
     """
     body: bodies.InstanceObserved = {
         "provider_id": instance.id,
@@ -207,8 +207,8 @@ def resource_observed(
 ) -> Draft:
     """Return the line that says how a volume or an image is now, that is kept by name. `known` is its row.
 
-    `kept` is what it costs. Whose it is stands in its tags, as far as they can carry it; a machine's line has the full
-    text.
+    `retained` is what it costs. Whose it is stands in its tags, as far as they can carry it; a machine's line has the
+    full text.
     """
     body: bodies.ResourceObserved = {
         **retained.record(),

@@ -52,7 +52,7 @@ class Orphan:
     """Something that is left over: `why` it counts as such, why it `stays` when all is cleaned, which `way` it ends.
 
     `what` is a kind of thing, or of machine that is stopped: `allocated` is one that is billed as if it ran. `since` is
-    when it was left, None where nobody knows. `row` is that of its machine, None for a launch that is not known.
+    when it was left, None where nobody knows. `machine` is what left it, None for a launch that is not known.
     """
 
     what: str

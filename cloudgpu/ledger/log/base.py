@@ -95,7 +95,7 @@ class View(Protocol):
         ...
 
     def billed(self, since: str = "") -> list[tuple[str, list[RateInterval] | Usage]]:
-        """Return `uses`, as strands of what each has cost at most; those without a price as they are."""
+        """Return `uses`, as rate intervals of what each has cost at most; those without a price as they are."""
         ...
 
     def said(self, kinds: Collection[str]) -> list[Said]:
@@ -141,7 +141,7 @@ class Ledger(View, Protocol):
     def append_to(self, machine: Machine, drafts: Sequence[Draft]) -> Machine:
         """Write these lines as `append` does, and return this machine's row as it stands then.
 
-        `row` says which machine is meant. The lines may be about other subjects too, and may all stand already. `row`
+        `machine` says which is meant. The lines may be about other subjects too, and may all stand already. `machine`
         itself is returned where the ledger knows no such machine: for a thing kept by name, or for one that was found
         by its tags alone.
         """

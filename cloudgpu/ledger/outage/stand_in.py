@@ -36,10 +36,10 @@ T = TypeVar("T")
 
 
 class StandInLedger:
-    """`cloudgpu.ledger.log.base.Ledger` while the one `behind` it is away by `fault`. May be used by several threads.
+    """`cloudgpu.ledger.log.base.Ledger` while the one `behind` it is away by `error`. May be used by several threads.
 
-    Where `behind` can still be read, all that it knows counts, and its locks hold; else `rows` do. A line goes into the
-    outbox first. Where that fails, too (`unwritten` says why), it is known to this process alone.
+    Where `behind` can still be read, all that it knows counts, and its locks hold; else `machines` do. A line goes into
+    the outbox first. Where that fails, too (`unwritten` says why), it is known to this process alone.
     """
 
     def __init__(self, behind: Ledger, ledger: str, error: LedgerUnavailable, machines: Iterable[Machine] = ()) -> None:
@@ -201,7 +201,7 @@ class StandInLedger:
             return taken
 
     def append_to(self, machine: Machine, drafts: Sequence[Draft]) -> Machine:
-        """Write these lines as `append`; return this machine's row as it is known here, `row` where it is not."""
+        """Write these lines as `append`; return this machine's row as it is known here, `machine` where it is not."""
         self.append(drafts)
         return self.machine(machine.id) or machine
 

@@ -74,7 +74,7 @@ def role_name(what: str, database: str, schema: str) -> str:
 
 
 def missing(connection: Connection, team: Team, request: TeamRequest) -> Iterator[Missing]:
-    """Yield what the team lacks, in the order in which it is given; `wish` names people who are to be in it, too."""
+    """Yield what the team lacks, in the order in which it is given; `request` names people who are to be in it, too."""
     yield from _roles(connection, team)
     yield from _entry(connection, team)
     yield from of_tables(connection, team)
