@@ -60,7 +60,9 @@ def settle_others(session: Session) -> None:
             continue
         try:
             with session.lock(lock_name(machine.key), wait=5):
-                settle_by_listing(session, machine)
+                row = session.ledger.machine(machine.id) or machine
+                if row.launch_status == "open":
+                    settle_by_listing(session, row)
         except NotReachableHere:
             continue  # a colleague's: nothing here can settle it
         except CloudgpuError as error:
@@ -190,8 +192,17 @@ def _as_seen(machine: str, instance: Instance, now: datetime) -> list[Draft]:
 def settle_by_listing(session: Session, machine: Machine) -> Machine:
     """Close the attempt by what a complete listing proves, and return the row as it is then.
 
-    What a refused launch has left is ended. Raises LaunchUncertain when the listing proves nothing yet.
+    The caller holds the launch lock: nobody sends the call while the listing is asked. What a refused launch has left
+    is ended, and what nothing uses any more is deleted. Raises LaunchUncertain when the listing proves nothing yet.
     """
+    closed = close_by_listing(session, machine)
+    if closed.launch_status == "void":
+        delete_unused_shared(session, closed)
+    return closed
+
+
+def close_by_listing(session: Session, machine: Machine) -> Machine:
+    """Close the attempt as `settle_by_listing` does, but leave what it shared with others."""
     provider = session.provider_of(machine)
     now = session.clock()  # a listing says nothing about what came after it was asked
     listing = provider.list()
@@ -222,7 +233,6 @@ def settle_by_listing(session: Session, machine: Machine) -> Machine:
     line = launch_settled(machine.id, not_none(machine.token), "void", "absent from a complete listing", now)
     closed = session.ledger.append_to(machine, [line])
     saved.forget(session.home.attempts, not_none(machine.token))
-    delete_unused_shared(session, closed)
     return closed
 
 

@@ -11,7 +11,7 @@ from cloudgpu.control.inventory.adoption import adoption_events
 from cloudgpu.control.inventory.local_files import clean_up_local_files
 from cloudgpu.control.inventory.refused_launch import ask_its_end, is_left, left_lines
 from cloudgpu.control.inventory.retention_sync import write_leftovers
-from cloudgpu.control.inventory.settle import covers, is_too_early
+from cloudgpu.control.inventory.settle import close_by_listing, covers, is_too_early
 from cloudgpu.control.inventory.stop_proof import got
 from cloudgpu.control.inventory.sync_accounts import Answer, ask_accounts
 from cloudgpu.control.pricing import price_history as pricing
@@ -34,8 +34,7 @@ from cloudgpu.core.model.resources import ProviderResource
 from cloudgpu.core.resources.retention import is_of_earlier_life
 from cloudgpu.core.values.naming import lock_name, scope_of
 from cloudgpu.core.values.times import duration_text, from_iso
-from cloudgpu.errors import CloudgpuError, InstanceNotFound, Silent
-from cloudgpu.ledger import saved_calls as saved
+from cloudgpu.errors import CloudgpuError, InstanceNotFound, LedgerUnavailable, Silent
 from cloudgpu.ledger.last_seen import last_seen_at
 
 
@@ -384,17 +383,32 @@ def _missing(session: Session, machine: Machine, look: SyncResult, answer: Answe
 
 
 def _missing_attempt(session: Session, machine: Machine, look: SyncResult, answer: Answer) -> list[Draft] | None:
+    """Close an attempt that the listing lacks, once no process is at it: by another listing, under its lock.
+
+    This one may have been asked before the call was sent, whatever the clocks of two computers say.
+    """
     if session.is_locked(lock_name(machine.key)):
         return None
-    rule, now = session.provider(answer.account).token_rule, answer.asked_at
-    if is_too_early(session, machine, rule, now):
+    if is_too_early(session, machine, session.provider(answer.account).token_rule, answer.asked_at):
         look.sentences.append(
             f"{machine.name}: the outcome of an interrupted launch is not known; up or down finds out."
         )
         return None
-    look.sentences.append(f"{machine.name}: an interrupted launch made no machine.")
-    saved.forget(session.home.attempts, not_none(machine.token))
-    return [launch_settled(machine.id, not_none(machine.token), "void", "absent from a complete listing", now)]
+    try:
+        with session.lock(lock_name(machine.key), wait=False):
+            row = not_none(session.ledger.machine(machine.id))
+            if row.launch_status != "open":
+                return None  # the process that launched it has written how that ended
+            closed = close_by_listing(session, row)
+    except LedgerUnavailable:
+        raise
+    except CloudgpuError as error:
+        if not session.is_locked(lock_name(machine.key)):  # else another one has begun to settle it
+            look.unanswered.append(Unanswered(machine.name, error.message))
+        return None
+    outcome = "made no machine" if closed.launch_status == "void" else "was found to have succeeded"
+    look.sentences.append(f"{machine.name}: an interrupted launch {outcome}.")
+    return []
 
 
 RESTS = (State.STOPPED, State.DEALLOCATED)

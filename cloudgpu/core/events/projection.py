@@ -193,12 +193,12 @@ def _of_cluster(row: Record, line: Line) -> None:
 
 
 def _settled(row: Record, line: Line) -> None:
-    been = row["launch_status"] == "made" and row["terminated_at"] is not None
-    if line.body["token"] != row["token"] or (been and line.body["outcome"] != "made"):
-        return  # whoever finds no trace of a machine that has been and gone may take it for one that was never made
+    made, denied = row["launch_status"] == "made", line.body["outcome"] != "made"
+    if line.body["token"] != row["token"] or (made and denied):
+        return  # who saw it knows better than one whose listing lacks it: that was asked too early, or after its end
     row |= {"launch_status": line.body["outcome"], "settled_reason": line.body["why"]}
-    row["parked"] = row["parked"] and line.body["outcome"] != "made"
-    if line.body["outcome"] != "made":
+    row["parked"] = row["parked"] and denied
+    if denied:
         row |= {"state": "terminated", "billed": False, "terminated_at": line.occurred_at}
 
 

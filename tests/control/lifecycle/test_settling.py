@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
-from contextlib import closing
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
 
@@ -92,6 +92,69 @@ def test_a_listing_says_nothing_about_a_launch_that_came_after_it(lab, monkeypat
     slow_listing(lab, monkeypatch, meanwhile)
     sync_all(lab.session)
     assert {row.name: row.launch_status for row in lab.rows()} == {"first": "made", "second": "made"}
+
+
+@contextmanager
+def launching(lab, monkeypatch, dies=False):
+    """Give a launch of another process that is about to send its call: called, it sends that and ends.
+
+    `dies`: it is killed when the machine is made, before it has written that down.
+    """
+    other, sending, go = lab.opened(), threading.Event(), threading.Event()
+    cloud = other.provider("lab")
+    send = cloud.launch
+
+    def slow(attempt, *, deadline):
+        sending.set()
+        go.wait(20)
+        made = send(attempt, deadline=deadline)
+        if dies:
+            raise SystemExit
+        return made
+
+    def finished():
+        go.set()
+        thread.join(20)
+        assert not thread.is_alive()
+
+    monkeypatch.setattr(cloud, "launch", slow)
+    prepared = lab.prepare(name="second")
+
+    def launched():
+        with suppress(SystemExit):
+            launch(other, prepared, wait=False)
+
+    thread = threading.Thread(target=launched)
+    thread.start()
+    assert sending.wait(20)
+    lab.later(seconds=1)
+    yield finished
+    finished()
+
+
+def test_a_launch_that_ends_well_while_a_listing_without_it_is_written_down_is_made(lab, monkeypatch):
+    with launching(lab, monkeypatch) as finished:
+        locked = lab.session.is_locked
+
+        def after_it(name):
+            finished()
+            return locked(name)
+
+        monkeypatch.setattr(lab.session, "is_locked", after_it)
+        sync_all(lab.session)
+    assert [row.launch_status for row in lab.rows()] == ["made"]
+    assert lab.up(name="second").found
+    assert len(lab.machines()) == 1
+
+
+def test_a_launch_that_is_killed_after_a_listing_without_it_was_asked_is_settled_by_another_listing(lab, monkeypatch):
+    with launching(lab, monkeypatch, dies=True) as finished:
+        slow_listing(lab, monkeypatch, finished)
+        look = sync_all(lab.session)
+    assert [row.launch_status for row in lab.rows()] == ["made"]
+    assert look.sentences == ["second: an interrupted launch was found to have succeeded."]
+    assert lab.up(name="second").found
+    assert len(lab.machines()) == 1
 
 
 def test_a_listing_does_not_revive_what_ended_after_it(lab, monkeypatch):
