@@ -312,6 +312,8 @@ class _Quiet(WSGIRequestHandler):
     """Writes no log."""
 
     disable_nagle_algorithm = True  # else each answer waits 40 ms for an acknowledgement
+    protocol_version = "HTTP/1.1"
+    wbufsize = -1  # the head and the body leave together
 
     def log(self, *args: Any, **how: Any) -> None:
         """Say nothing."""
