@@ -1,4 +1,4 @@
-"""Runs what a host of the tests is sent to its `python3 -`: compiled once, and not at each of two thousand starts.
+"""Runs what a host of the tests is sent to its Python's stdin: compiled once, and not at each of two thousand starts.
 
 What runs is the text that was sent, to the byte; the request, its last line, is compiled each time. Python itself then
 reads an stdin that has ended. No import here is one that costs time.

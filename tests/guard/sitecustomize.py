@@ -8,7 +8,7 @@ if os.environ.get("CLOUDGPU_TEST_NETWORK_LOG"):
 
     loopback_only.install()
 
-if os.environ.get("CLOUDGPU_TEST_COMPILED") and sys.orig_argv[1:] == ["-"]:
+if os.environ.get("CLOUDGPU_TEST_COMPILED") and sys.orig_argv[1:2] == ["-c"] and "stdin" in sys.orig_argv[2]:
     import compiled
 
     compiled.run(os.environ["CLOUDGPU_TEST_COMPILED"])

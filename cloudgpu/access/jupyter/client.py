@@ -78,7 +78,7 @@ def program() -> bytes:
 
 
 def _ask(connection: Connection, verb: str, wait_s: float) -> dict[str, Any]:
-    command = f"{_AGENT} python - {verb} --wait {wait_s:g}"
+    command = f"{_AGENT} python -IS - {verb} --wait {wait_s:g}"
     done = connection.capture(command, timeout=wait_s + _MARGIN_S, input=program())
     name = connection.target.name
     try:

@@ -63,8 +63,13 @@ c.ServerApp.certfile = c.ServerApp.keyfile = c.ServerApp.sock = ""
 """
 CONFIGURED = ("jupyter_server_config.py", "jupyter_lab_config.py")
 # The package of this name takes two seconds to import, for a check of addresses that nobody here asks for; what would
-# use it does without. Kernels are processes of their own and have it.
-QUICK = "import runpy,sys; sys.modules['rfc3987_syntax'] = None; runpy.run_module(sys.argv.pop(1), None, '__main__', 1)"
+# use it does without. Kernels are processes of their own and have it. A file in the directory of notebooks that has the
+# name of one of Python's modules is not for the server.
+QUICK = """import runpy, sys
+sys.path[:] = filter(None, sys.path)
+sys.modules["rfc3987_syntax"] = None
+runpy.run_module(sys.argv.pop(1), None, "__main__", True)
+"""
 OPTIONS = (  # loopback only, no question to the network
     "--no-browser",
     "--ServerApp.ip=127.0.0.1",

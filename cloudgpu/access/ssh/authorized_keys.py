@@ -74,7 +74,7 @@ def _change(connection: Connection, key: GuestKey | None, *, let_in: bool) -> bo
     mark, line = f"cloudgpu:{connection.target.id}", key.line if key else ""
     text = Path(__file__).with_name("remote_authorized_keys.py").read_text(encoding="utf-8")
     program = f"{text}\n\nmain({mark!r}, {line!r}, let_in={let_in!r})\n".encode()
-    done = connection.capture('"$HOME"/.cloudgpu/agent python -', timeout=WITHIN_S, input=program)
+    done = connection.capture('"$HOME"/.cloudgpu/agent python -IS -', timeout=WITHIN_S, input=program)
     name = connection.target.name
     try:
         answer = json.loads(done.stdout)

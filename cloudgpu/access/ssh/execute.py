@@ -173,7 +173,7 @@ for place in glob.glob("/proc/[0-9]*"):
         continue
 print(len(told))
 """
-_RUN = f"\"$HOME\"/.cloudgpu/agent python -c '{_SAY}'"
+_RUN = f"\"$HOME\"/.cloudgpu/agent python -IS -c '{_SAY}'"
 
 
 def say(target: Target, text: str, *, timeout: float) -> int:

@@ -46,6 +46,8 @@ CONNECT_S = 10.0
 ANSWER_S = 75.0  # the lock, then the ending of Jupyter and of what does not obey
 SWITCH_ON = "Switch it on, or fix the network path to it; then try again."
 PARTS = ("files.py", "owned.py", "cards.py", "host.py")
+# Runs what comes in. A file in the owner's home that has the name of one of Python's own modules is not for us.
+_READ = "import sys; sys.path[:] = filter(None, sys.path); exec(sys.stdin.buffer.read())"
 _OURS = re.compile(r"^from (?:__future__|cloudgpu)\S* import (?:\([^)]*\)|[^(\n]*)\n", re.MULTILINE)
 _NOT_FOUND = (126, 127)  # a shell's word for a command that is not there or cannot be run
 
@@ -112,7 +114,7 @@ def _command(host: Host) -> str:
     """Return the command for whatever shell logs in: only `sh` reads it."""
     python = host.python
     word = f'"$HOME"/{shlex.quote(python[2:])}' if python.startswith("~/") else shlex.quote(python)
-    return "exec /bin/sh -c " + shlex.quote(f"exec {word} -")
+    return "exec /bin/sh -c " + shlex.quote(f"exec {word} -c {shlex.quote(_READ)}")
 
 
 def _request(verb: str, body: dict[str, Any]) -> bytes:

@@ -45,7 +45,7 @@ START = r"""
 [ -e "${RUSTUP_HOME:-$HOME/.rustup}" ] || export RUSTUP_HOME="$0/cache/rustup"
 if [ -s "$0/jupyter.pip" ] && ! [ -e "$0/jupyter.ready" ]; then
   echo installing >"$0/jupyter.status"
-  "$0/python/bin/python3" -m pip install --quiet --disable-pip-version-check $(cat "$0/jupyter.pip") \
+  "$0/python/bin/python3" -I -m pip install --quiet --disable-pip-version-check $(cat "$0/jupyter.pip") \
     >"$0/jupyter.log" 2>&1 && touch "$0/jupyter.ready"
   if [ -e "$0/jupyter.ready" ]; then echo ready; else echo failed; fi >"$0/jupyter.status"
 fi
@@ -137,7 +137,7 @@ def make_python(place: Path) -> None:
 
 
 def has(module: str) -> bool:
-    """Tell whether the owner's Python has a module; a directory of that name in the home is none."""
+    """Tell whether the owner's Python has a module."""
     found = importlib.util.find_spec(module)
     return found is not None and found.origin is not None
 

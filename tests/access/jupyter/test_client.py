@@ -222,11 +222,16 @@ def test_what_cannot_start_says_why_and_what_to_do(server, connection, change, s
 
 
 def test_a_module_runs_as_by_itself_but_for_the_package_that_is_slow_to_load(tmp_path):
-    (tmp_path / "rfc3987_syntax.py").write_text("raise SystemExit('loaded')")
-    look = "import sys\ntry:\n    import rfc3987_syntax\nexcept ImportError:\n    print(__name__, sys.argv[1:])\n"
-    (tmp_path / "looks.py").write_text(look)
-    command = lab.quick([sys.executable, "-m", "looks", "--port=1", "-y"])
-    done = subprocess.run(command, cwd=tmp_path, env={}, capture_output=True, text=True, check=True)
+    packages, notebooks = tmp_path / "packages", tmp_path / "notebooks"
+    packages.mkdir()
+    notebooks.mkdir()
+    (packages / "rfc3987_syntax.py").write_text("raise SystemExit('loaded')")
+    look = "import sys, queue\n"
+    look += "try:\n    import rfc3987_syntax\nexcept ImportError:\n    print(__name__, sys.argv[1:])\n"
+    (packages / "looks.py").write_text(look)
+    (notebooks / "queue.py").write_text("raise SystemExit('a file of the user')")
+    command, environ = lab.quick([sys.executable, "-m", "looks", "--port=1", "-y"]), {"PYTHONPATH": str(packages)}
+    done = subprocess.run(command, cwd=notebooks, env=environ, capture_output=True, text=True, check=True)
     assert done.stdout == "__main__ ['--port=1', '-y']\n"
     for other in ([], ["/usr/local/lib/cloudgpu/jupyter", "jupyterlab"], [sys.executable, "-m"]):
         assert lab.quick(other) == other

@@ -55,6 +55,8 @@ def test_terminate_leaves_no_process_and_no_file_and_every_byte_of_the_users(lab
 
 def test_a_host_that_reads_what_it_is_sent_itself_does_the_same(own, tmp_path):
     lab = Lab(tmp_path, own(compiles=True))  # the others run it compiled: tests/guard/compiled.py
+    for name in ("json", "shutil", "signal", "site"):  # of Python's own modules, as a user may have called theirs
+        (lab.hosts[0].home / f"{name}.py").write_text("raise SystemExit('not this one')\n")
     before = lab.hosts[0].files()
     made = lab.launch(agent_source=source())
     assert [one.id for one in lab.provider.list().instances] == [made.id]
