@@ -333,12 +333,11 @@ def test_without_apprise_the_extra_is_named_and_nothing_counts_as_sent(lab_to, w
     assert "was sent" in send_monthly(lab.session)
 
 
-def test_no_secret_is_in_what_is_said_or_kept(lab_to, web, mail, caplog, capfd):
-    caplog.set_level(1)
+def test_no_secret_is_in_what_is_said_or_kept(lab_to, web, mail, logged, capfd):
     logging.getLogger("apprise").setLevel(1)
     web.answer = 500
     lab = at(lab_to(json_of(web), mailto(mail), f"nosuch://{SECRET}/"), utc(11, 1, 6))
-    said = [send_monthly(lab.session), str(asked(lab)), *lab.said, *capfd.readouterr(), caplog.text]
+    said = [send_monthly(lab.session), str(asked(lab)), *lab.said, *capfd.readouterr(), logged.text]
     assert SECRET not in " ".join(said)
     files = [path for path in lab.home.rglob("*") if path.is_file() and path.name != "config.toml"]
     assert files
