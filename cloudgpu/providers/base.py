@@ -68,7 +68,7 @@ class TokenRule:
     gone_proves_after: timedelta | None = None
 
     @property
-    def gone_after(self) -> timedelta:
+    def not_found_ends_after(self) -> timedelta:
         """How long after the call an unknown machine that was seen before is one that has ended."""
         return self.listing_proves_after if self.gone_proves_after is None else self.gone_proves_after
 
