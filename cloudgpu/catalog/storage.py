@@ -22,7 +22,7 @@ MARGIN = Fraction(3, 2)  # on the most expensive known, for a price that nobody 
 
 
 class PriceClass(StrEnum):
-    """What kinds of storage have in common: where a kind has no price, the most expensive of its price class stands in."""
+    """A group of storage kinds: a kind without a price counts as the most expensive of its class."""
 
     DISK = "disk"
     SNAPSHOT = "snapshot"
@@ -63,9 +63,9 @@ def disk_price(provider: str, region: str, kind: str) -> DiskPrice:
 def counted_price(provider: str, region: str, kind: str, price_class: PriceClass | None = None) -> DiskPrice:
     """Return what a budget counts for a kind of storage: its price, or the most expensive known times 1.5, marked.
 
-    Without a price in the region, the most expensive known of the kind; for a kind without any, the most expensive of its price class at
-    the provider, else at any; each by gigabyte or by hour, times 1.5, with `upper_bound` set and `derived`. `price_class`
-    says what a kind is whose name does not (a disk, otherwise).
+    Without a price in the region: the most expensive known of the kind; for a kind without any, the most expensive of
+    its class at the provider, else at any; each by gigabyte or by hour, times 1.5, with `upper_bound` and `derived`
+    set. `price_class` is for a kind whose name does not tell its class (default: a disk).
     """
     rows = _of_kind(provider, kind) if provider in PROVIDERS else []
     larger = None if rows or provider not in PROVIDERS else _next_larger(provider, kind)
@@ -135,7 +135,7 @@ def _next_larger(provider: str, kind: str) -> str | None:
 
 
 def _most_expensive(provider: str, price_class: PriceClass) -> DiskPrice:
-    """Return the most expensive price of a price_class at a provider, else at any, by gigabyte or by hour."""
+    """Return the most expensive price of a price class at a provider, else at any, by gigabyte or by hour."""
     own = _most_expensive_at(provider, price_class, index(provider)) if provider in PROVIDERS else None
     others = (_most_expensive_at(one, price_class, index(one)) for one in PROVIDERS)
     return own or max(filter(None, others), key=lambda row: row.price)
