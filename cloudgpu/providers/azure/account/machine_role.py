@@ -66,8 +66,8 @@ def remove(azure: Azure) -> None:
     """
     from cloudgpu.providers.azure.account import identity
 
-    for given in identity.given(azure, id_of(azure)):
-        identity.take(azure, given.id)
+    for given in identity.role_assignments(azure, id_of(azure)):
+        identity.remove_assignment(azure, given.id)
     roles = azure.client("authorization").role_definitions
     look_at(azure, f"{_ROLES}/delete", lambda: roles.delete(scope(azure), guid(azure)), value=name(azure))
 
