@@ -94,7 +94,7 @@ def condition(role: str) -> str:
     return " AND ".join(parts)
 
 
-def way_to_give(azure: Azure) -> str:
+def assign_role_command(azure: Azure) -> str:
     """Return the command with which an administrator lets a launcher give machines their role, and nothing else."""
     return (
         f"az role assignment create --assignee LAUNCHER --role {ADMINISTRATOR} --scope {scope(azure)} "

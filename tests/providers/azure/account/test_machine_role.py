@@ -128,7 +128,7 @@ def test_the_role_goes_although_machines_have_it(account, azure_arm, sdk):
 
 def test_the_condition_lets_a_launcher_give_this_role_to_machines_alone(account):
     azure = account()
-    text = role.way_to_give(azure)
+    text = role.assign_role_command(azure)
     assert text.count(role.guid(azure)) == 2
     assert text.count("{'ServicePrincipal'}") == 2
     assert "roleAssignments/write" in text
