@@ -1,7 +1,7 @@
 """The local cloud: its lock, its machines' directories, and the finishing of what a killed call had accepted.
 
-Whatever a call has accepted is written first and then done, by `complete_pending`. The next call, whichever it is, settles
-all machines before its own work: so a kill at any point loses nothing and leaves nothing half.
+A call writes what it has accepted first and then does it, by `complete_pending`. The next call, whichever it is,
+completes all machines first: a kill at any point loses nothing and leaves nothing half.
 """
 
 from __future__ import annotations
