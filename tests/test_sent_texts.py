@@ -35,7 +35,7 @@ from cloudgpu.core.clusters.engine import with_queue
 from cloudgpu.core.model.launch import Part, Setup, Volume
 from cloudgpu.core.model.offers import Accelerator, Available, Market
 from cloudgpu.providers.machine import source as file_source
-from cloudgpu.providers.machine.user_data import Given, startup_script, user_data
+from cloudgpu.providers.machine.user_data import BootOptions, startup_script, user_data
 from cloudgpu.providers.ssh import client
 from cloudgpu.testing import make_attempt
 
@@ -130,7 +130,7 @@ def attempt(cloud: str, market: Market) -> Any:
 
 
 def boot_data(cloud: Any, market: Market = Market.SPOT, write: Callable[..., str] = user_data) -> str:
-    given = Given(cloud, ssh_port=2222, reports=True, volume="vol-1", can_deallocate=cloud == "azure")
+    given = BootOptions(cloud, ssh_port=2222, reports=True, volume="vol-1", can_deallocate=cloud == "azure")
     return write(attempt(cloud, market), given)
 
 

@@ -18,11 +18,11 @@ from cloudgpu.core.model.offers import Basis
 from cloudgpu.core.values.money import Money
 
 _CLASS = re.compile(r"([A-Z])\d+ (\d+) GiB")  # a disk is billed as one of its size class: `P10 128 GiB`
-MARGIN = Fraction(3, 2)  # on the dearest known, for a price that nobody knows
+MARGIN = Fraction(3, 2)  # on the most expensive known, for a price that nobody knows
 
 
-class Sort(StrEnum):
-    """What kinds of storage have in common: where a kind has no price, the dearest of its sort stands in."""
+class PriceClass(StrEnum):
+    """A group of storage kinds: a kind without a price counts as the most expensive of its class."""
 
     DISK = "disk"
     SNAPSHOT = "snapshot"
@@ -32,19 +32,19 @@ class Sort(StrEnum):
     GATEWAY = "gateway"
 
 
-_SORTS = (  # the first that is found in a kind's name
-    (r"snapshot", Sort.SNAPSHOT),
-    (r"image", Sort.IMAGE),
-    (r"egress", Sort.TRAFFIC),
-    (r"gateway", Sort.GATEWAY),
-    (r"(?:^|_)ip(?:v4)?(?:_|$)", Sort.ADDRESS),
+_PRICE_CLASSES = (  # the first that is found in a kind's name
+    (r"snapshot", PriceClass.SNAPSHOT),
+    (r"image", PriceClass.IMAGE),
+    (r"egress", PriceClass.TRAFFIC),
+    (r"gateway", PriceClass.GATEWAY),
+    (r"(?:^|_)ip(?:v4)?(?:_|$)", PriceClass.ADDRESS),
 )
 
 
 def disk_price(provider: str, region: str, kind: str) -> DiskPrice:
     """Return what a kind of disk, snapshot or address costs in a region, per its unit.
 
-    Where the region has no price, it is the dearest known of that kind, with `upper_bound` set; for a size class
+    Where the region has no price, it is the most expensive known of that kind, with `upper_bound` set; for a size class
     without any (`P6 64 GiB`), the next larger one that has. Raises InvalidRequest for a kind or a provider without any.
     """
     (provider,) = providers_of(provider)
@@ -60,32 +60,32 @@ def disk_price(provider: str, region: str, kind: str) -> DiskPrice:
     return replace(chosen, region=region, upper_bound=not here)
 
 
-def counted_price(provider: str, region: str, kind: str, sort: Sort | None = None) -> DiskPrice:
-    """Return what a budget counts for a kind of storage: its price, or the dearest known times 1.5, marked.
+def counted_price(provider: str, region: str, kind: str, price_class: PriceClass | None = None) -> DiskPrice:
+    """Return what a budget counts for a kind of storage: its price, or the most expensive known times 1.5, marked.
 
-    Without a price in the region, the dearest known of the kind; for a kind without any, the dearest of its sort at
-    the provider, else at any; each by gigabyte or by hour, times 1.5, with `upper_bound` set and `derived`. `sort`
-    says what a kind is whose name does not (a disk, otherwise).
+    Without a price in the region: the most expensive known of the kind; for a kind without any, the most expensive of
+    its class at the provider, else at any; each by gigabyte or by hour, times 1.5, with `upper_bound` and `derived`
+    set. `price_class` is for a kind whose name does not tell its class (default: a disk).
     """
     rows = _of_kind(provider, kind) if provider in PROVIDERS else []
     larger = None if rows or provider not in PROVIDERS else _next_larger(provider, kind)
     if larger is not None or any(is_of(row.region, region) for row in rows):
         return disk_price(provider, region, kind)
-    sort = sort or sort_of(kind)
-    dearest = max(rows, key=lambda row: row.price) if rows else _dearest(provider, sort)
+    price_class = price_class or price_class_of(kind)
+    most_expensive = max(rows, key=lambda row: row.price) if rows else _most_expensive(provider, price_class)
     message = (
         "the most expensive one known of its kind"
         if rows
-        else f"the most expensive {sort} known, {dearest.provider} {dearest.kind},"
+        else f"the most expensive {price_class} known, {most_expensive.provider} {most_expensive.kind},"
     )
     return replace(
-        dearest,
+        most_expensive,
         provider=provider,
         region=region,
         kind=kind,
-        price=dearest.price.scaled(MARGIN),
+        price=most_expensive.price.scaled(MARGIN),
         upper_bound=True,
-        source=f"no price is known: {message} times 1.5 ({dearest.source})",
+        source=f"no price is known: {message} times 1.5 ({most_expensive.source})",
         basis=Basis.DERIVED,
     )
 
@@ -100,9 +100,9 @@ def storage_prices(provider: str, kind: str) -> list[DiskPrice]:
     return _of_kind(provider, kind)
 
 
-def sort_of(kind: str) -> Sort:
+def price_class_of(kind: str) -> PriceClass:
     """Return what a kind of storage is; a disk, where its name does not say."""
-    return next((sort for pattern, sort in _SORTS if re.search(pattern, kind)), Sort.DISK)
+    return next((price_class for pattern, price_class in _PRICE_CLASSES if re.search(pattern, kind)), PriceClass.DISK)
 
 
 def is_of(listed: str, region: str) -> bool:
@@ -134,16 +134,16 @@ def _next_larger(provider: str, kind: str) -> str | None:
     return min(above, key=lambda found: int(found[2]))[0] if above else None
 
 
-def _dearest(provider: str, sort: Sort) -> DiskPrice:
-    """Return the most expensive price of a sort at a provider, else at any, by gigabyte or by hour."""
-    own = _dearest_at(provider, sort, index(provider)) if provider in PROVIDERS else None
-    others = (_dearest_at(one, sort, index(one)) for one in PROVIDERS)
+def _most_expensive(provider: str, price_class: PriceClass) -> DiskPrice:
+    """Return the most expensive price of a price class at a provider, else at any, by gigabyte or by hour."""
+    own = _most_expensive_at(provider, price_class, index(provider)) if provider in PROVIDERS else None
+    others = (_most_expensive_at(one, price_class, index(one)) for one in PROVIDERS)
     return own or max(filter(None, others), key=lambda row: row.price)
 
 
 @lru_cache(maxsize=64)
-def _dearest_at(provider: str, sort: Sort, _fresh: Index) -> DiskPrice | None:
-    kinds = [kind for kind in storage_kinds(provider) if sort_of(kind) is sort]
+def _most_expensive_at(provider: str, price_class: PriceClass, _fresh: Index) -> DiskPrice | None:
+    kinds = [kind for kind in storage_kinds(provider) if price_class_of(kind) is price_class]
     rows = (by_size(row) for kind in kinds for row in _of_kind(provider, kind))
     return max(rows, key=lambda row: row.price, default=None)
 

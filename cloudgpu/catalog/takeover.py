@@ -15,7 +15,7 @@ from cloudgpu.core.model.offers import Basis, Market
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class Takeover:
     """What came of a price list. `kept` is what stands of it; `unknown` are machines that the catalogue lacks.
 
     `silent` are the parts that did not answer, or answered without any price: what was known of them stands, with its
@@ -31,7 +31,7 @@ class Taken:
     unnamed: tuple[str, ...]
 
 
-def taken(before: Stored, answer: PriceList, most: float, *, accept: bool) -> Taken:
+def merge_prices(before: Stored, answer: PriceList, most: float, *, accept: bool) -> Takeover:
     """Return what stands after an answer: whole parts replace the same parts; a price that moved too far is held back.
 
     `most`: a price that is more than so many times the last one, or less than one so many times smaller, is held
@@ -59,7 +59,7 @@ def taken(before: Stored, answer: PriceList, most: float, *, accept: bool) -> Ta
     asked_now = {part.scope for part in answer.parts if part.scope in parts} - {one.scope for one in silent}
     earlier = _still_held(before, held, parts, asked_now)
     renewed = {machine.key for part in answer.parts if part.scope in asked_now for machine in part.rows}
-    return Taken(
+    return Takeover(
         kept=Stored(answer.provider, parts, (*earlier, *held)),
         prices=len(renewed) - len(held),
         moves=tuple(moves),

@@ -37,7 +37,7 @@ def _ended(args: list[str]) -> int:
         code = interrupt.CODE
     if code == interrupt.CODE:
         interrupt.take_time()
-        interrupt.let_go()
+        interrupt.drop_output_and_threads()
     return code
 
 

@@ -78,7 +78,7 @@ def _warn_overdue(session: Session) -> None:
             tell(said)
 
 
-def leave_where_unanswered(gaps: Sequence[Gap], says: Callable[[str, str], str] = gap_text) -> None:
+def exit_if_unanswered(gaps: Sequence[Gap], says: Callable[[str, str], str] = gap_text) -> None:
     """Say who did not answer and why, and leave with the exit code of that; return where everybody has answered."""
     for gap in gaps:
         tell(says(gap["scope"], gap["why"]))

@@ -57,7 +57,7 @@ def say() -> None:
         sys.stderr.write(f"\n{underway.left()}\n")
 
 
-def let_go() -> None:
+def drop_output_and_threads() -> None:
     """Leave out what would keep the process at its end, and end the threads that it has left.
 
     What would keep it is output that nobody reads any more, and a last look for garbage (half a second of work with

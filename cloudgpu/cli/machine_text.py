@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.cli.render import (
     ago,
-    beside,
+    attached_costs_text,
     dollars,
     facts,
     gpus,
+    has_retained,
     minute,
     paragraph,
     pauses,
@@ -21,7 +22,6 @@ from cloudgpu.cli.render import (
     rounded,
     spent,
     state_text,
-    stays,
     when,
     while_stopped,
     without_price,
@@ -131,9 +131,9 @@ def answer(value: MachineDocument, now: datetime) -> str:
     """Return the state of a machine, what an hour costs, what it has cost, when it ends and by what."""
     spent_so_far = f"{spent(value, 4)} so far{without_price(value)}"
     name, state = value["name"], state_text(value)
-    if value["terminated_at"] and not stays(value):
+    if value["terminated_at"] and not has_retained(value):
         return f"{name} ended {when(value['terminated_at'], now)}; it cost {spent(value, 4)}{without_price(value)}."
-    if value["launch_uncertain"] or stays(value):
+    if value["launch_uncertain"] or has_retained(value):
         return f"{name} is {state}; {spent_so_far}."
     if not value["billed"]:
         stays_billed = value["stopped_usd_per_month"] if while_stopped(value) else None
@@ -206,7 +206,7 @@ def machine(value: MachineDocument, now: datetime) -> str:
     owned = is_owned(value["provider"])
     billed = "" if owned else " (billed)" if value["billed"] else " (not billed)"
     reason = f": {value['reason']}" if value["reason"] else ""
-    state = f"{state_text(value) if stays(value) else value['state']}{billed}{reason}"
+    state = f"{state_text(value) if has_retained(value) else value['state']}{billed}{reason}"
     state = "launch interrupted, outcome unknown" if value["launch_uncertain"] else state
     return facts(
         [
@@ -270,7 +270,7 @@ def _taken(value: MachineDocument, now: datetime) -> str | None:
 def _beside(value: MachineDocument) -> str | None:
     """Return what is billed beside the machine as it is now."""
     paid = [one for one in value["attached_costs"] or () if one["while_stopped" if pauses(value) else "while_running"]]
-    return beside(paid) or None
+    return attached_costs_text(paid) or None
 
 
 def _kept(value: MachineDocument) -> str | None:

@@ -150,8 +150,8 @@ def a_month(usd: str | None, *, at_most: object) -> str:
     return "price not known" if usd is None else f"{'at most ' if at_most else ''}{dollars(usd)} a month"
 
 
-def beside(paid: Iterable[AttachedCost]) -> str:
-    """Return what is paid beside a machine, each with its price a month; empty for nothing."""
+def attached_costs_text(paid: Iterable[AttachedCost]) -> str:
+    """Return the attached costs of a machine, each with its price a month; empty for none."""
     return "; ".join(f"{one['what']}, {a_month(one['usd_per_month'], at_most=one['at_most'])}" for one in paid)
 
 
@@ -305,8 +305,8 @@ def state_of(value: MachineDocument) -> str:
     return state_text(value).removesuffix(" (free)")
 
 
-def stays(value: MachineDocument) -> bool:
-    """Say whether a machine is gone, and something of it is kept."""
+def has_retained(value: MachineDocument) -> bool:
+    """Say whether a machine is terminated, with a disk or an image retained."""
     return bool(value["terminated_at"] and (value["retained"] or value["parked"]))
 
 
@@ -316,7 +316,7 @@ def state_text(value: MachineDocument) -> str:
         return "unsettled"
     if value["absent"]:
         return "unknown"
-    if stays(value):
+    if has_retained(value):
         if value["parked"]:
             whole = (
                 len(value["retained"]) == 1
@@ -349,7 +349,7 @@ def while_stopped(value: MachineDocument) -> str | None:
 
 def _price_of(value: MachineDocument) -> str:
     """Return what an hour costs; of a machine that is gone and kept, or stopped, what a month of what stays costs."""
-    if stays(value):
+    if has_retained(value):
         return f"{dollars(value['retained_usd_per_month'])}/mo"
     if pauses(value) and while_stopped(value):
         return f"{dollars(value['stopped_usd_per_month'])}/mo"
@@ -366,7 +366,7 @@ def _what(value: MachineDocument) -> str:
 
 
 def _lease(value: MachineDocument, now: datetime) -> str:
-    if stays(value):
+    if has_retained(value):
         return "start or down"
     if value["terminated_at"]:
         return f"ended {ago(value['terminated_at'], now)}"

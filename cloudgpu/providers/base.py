@@ -35,7 +35,7 @@ class ProviderSettings:
     how many seconds a read may be without an answer.
     `regions_in_use` names the regions in which the ledger has machines of this kind of provider, where a listing may go
     by what regions it found within the last day, and by these; None: it asks which there are.
-    `called` says, where regions are the user's own hosts, what those are called now that had another name at a launch.
+    `renamed_hosts`: where regions are your own hosts, the old name of a host that was renamed, and its new one.
     """
 
     account: str
@@ -47,7 +47,7 @@ class ProviderSettings:
     ledger_now: Callable[[], str] = str  # nothing: the usual value of a text
     notify: Callable[[str], object] = str  # nobody: no more than the text itself
     patience: float = field(default_factory=patience_s)
-    called: Mapping[str, str] = field(default_factory=dict)
+    renamed_hosts: Mapping[str, str] = field(default_factory=dict)
     regions_in_use: Callable[[], Collection[str] | None] = lambda: None
 
 
@@ -68,7 +68,7 @@ class TokenRule:
     gone_proves_after: timedelta | None = None
 
     @property
-    def gone_after(self) -> timedelta:
+    def not_found_ends_after(self) -> timedelta:
         """How long after the call an unknown machine that was seen before is one that has ended."""
         return self.listing_proves_after if self.gone_proves_after is None else self.gone_proves_after
 

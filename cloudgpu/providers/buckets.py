@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol, cast
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from cloudgpu.core.model.buckets import BucketAddress, BucketObject, SignedForm
+    from cloudgpu.core.model.buckets import BucketAddress, BucketObject, PresignedPost
     from cloudgpu.providers.base import ProviderSettings
 
 _BY_SCHEME = {
@@ -34,17 +34,17 @@ class Bucket(Protocol):
         Raises InvalidRequest for a bucket that is not there, AuthFailed, ProviderUnavailable.
         """
 
-    def good_until(self, seconds: int) -> datetime:
+    def url_expires_at(self, seconds: int) -> datetime:
         """Return until when an address is good that is made now for so many seconds: credentials may end before."""
 
-    def address(self, key: str, seconds: int) -> str:
+    def presigned_url(self, key: str, seconds: int) -> str:
         """Return an address at which whoever has it may read one object, for so long. It is a secret."""
 
 
 class ResultsBucket(Bucket, Protocol):
     """A bucket to which a machine may be allowed to write."""
 
-    def form(self, prefix: str, seconds: int, at_most: int) -> SignedForm:
+    def presigned_post(self, prefix: str, seconds: int, at_most: int) -> PresignedPost:
         """Return what allows objects of at most so many bytes to be made whose keys begin with the prefix."""
 
     def read(self, key: str) -> bytes | None:

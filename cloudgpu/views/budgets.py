@@ -92,6 +92,6 @@ def stop_value(one: Stop) -> BudgetStop:
     return {"machine": one.machine, "name": one.name, "budget": one.budget, "do": str(one.do), "why": one.why}
 
 
-def said_stops(found: Sequence[BudgetStop]) -> list[str]:
+def stop_sentences(found: Sequence[BudgetStop]) -> list[str]:
     """Return the sentences of what passed budgets would do, in their order."""
     return [f"{one['name']} would be {_VERBS[one['do']]}: {one['why']}" for one in found]

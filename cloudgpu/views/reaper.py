@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     )
 
 
-def pass_value(found: Pass, *, explain: bool = False) -> ReapDocument:
+def run_value(found: Pass, *, explain: bool = False) -> ReapDocument:
     """Return a pass; with `explain` also, for each machine, why it counts as what it does."""
     return {
         "started_at": iso(found.begun_at),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cloudgpu.catalog.place import use
 from cloudgpu.catalog.refreshed import Stored, file_of, index, stored, write
-from cloudgpu.catalog.takeover import taken
+from cloudgpu.catalog.takeover import merge_prices
 from cloudgpu.core.catalog.pricelist import PER_HOUR, Gathering, PriceList, PricePart, PriceRow, Refused, RowKey
 from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.model.offers import Basis, Market
@@ -56,8 +56,8 @@ def by_key(kept):
 
 @given(answers, answers, st.booleans())
 def test_what_stands_is_either_of_now_or_untouched(first, second, accept):
-    before = taken(Stored("aws"), answer(first, EARLIER), 2.0, accept=True).kept
-    after = taken(before, answer(second, NOW), 2.0, accept=accept)
+    before = merge_prices(Stored("aws"), answer(first, EARLIER), 2.0, accept=True).kept
+    after = merge_prices(before, answer(second, NOW), 2.0, accept=accept)
     was, stands = by_key(before), by_key(after.kept)
     said = {one.key: one for part in answer(second, NOW).parts for one in part.rows}
     for key, one in stands.items():
@@ -73,20 +73,20 @@ def test_what_stands_is_either_of_now_or_untouched(first, second, accept):
 
 @given(answers)
 def test_a_list_that_says_the_same_again_moves_nothing(said):
-    before = taken(Stored("aws"), answer(said, EARLIER), 2.0, accept=True).kept
-    after = taken(before, answer(said, NOW), 2.0, accept=False)
+    before = merge_prices(Stored("aws"), answer(said, EARLIER), 2.0, accept=True).kept
+    after = merge_prices(before, answer(said, NOW), 2.0, accept=False)
     assert not after.moves
     assert set(by_key(after.kept)) == set(by_key(before))
 
 
 def test_what_was_held_back_is_settled_when_the_price_comes_back():
     usual, far = answer({SCOPES[0]: ({"gp3": 80_000_000}, False)}, EARLIER), {SCOPES[0]: ({"gp3": 800_000_000}, False)}
-    before = taken(Stored("aws"), usual, 2.0, accept=True).kept
-    held = taken(before, answer(far, NOW), 2.0, accept=False).kept
+    before = merge_prices(Stored("aws"), usual, 2.0, accept=True).kept
+    held = merge_prices(before, answer(far, NOW), 2.0, accept=False).kept
     assert [one.price.nanos for one in held.held] == [800_000_000]
-    silent = taken(held, answer({SCOPES[0]: None}, NOW), 2.0, accept=False).kept
+    silent = merge_prices(held, answer({SCOPES[0]: None}, NOW), 2.0, accept=False).kept
     assert silent.held == held.held
-    back = taken(held, answer({SCOPES[0]: ({"gp3": 81_000_000}, False)}, NOW), 2.0, accept=False).kept
+    back = merge_prices(held, answer({SCOPES[0]: ({"gp3": 81_000_000}, False)}, NOW), 2.0, accept=False).kept
     assert back.held == ()
 
 
@@ -98,7 +98,7 @@ def place(tmp_path):
 
 
 def kept(nanos):
-    return taken(Stored("aws"), answer({SCOPES[0]: ({"g5.xlarge": nanos}, False)}, NOW), 2.0, accept=True).kept
+    return merge_prices(Stored("aws"), answer({SCOPES[0]: ({"g5.xlarge": nanos}, False)}, NOW), 2.0, accept=True).kept
 
 
 def test_what_is_written_is_read_again_to_the_last_nano(place):
@@ -159,9 +159,9 @@ def test_a_row_is_named_when_it_is_refused_and_its_twin_too():
 
 
 def test_a_factor_counts_both_ways_and_its_edge_is_still_near():
-    first = taken(Stored("aws"), answer({SCOPES[0]: ({"gp3": 100}, False)}, EARLIER), 2.0, accept=True).kept
+    first = merge_prices(Stored("aws"), answer({SCOPES[0]: ({"gp3": 100}, False)}, EARLIER), 2.0, accept=True).kept
     for nanos, is_taken in ((200, True), (201, False), (50, True), (49, False)):
-        found = taken(first, answer({SCOPES[0]: ({"gp3": nanos}, False)}, NOW + timedelta(1)), 2.0, accept=False)
+        found = merge_prices(first, answer({SCOPES[0]: ({"gp3": nanos}, False)}, NOW + timedelta(1)), 2.0, accept=False)
         assert [one.taken for one in found.moves] == [is_taken]
 
 
@@ -170,6 +170,6 @@ def test_a_region_in_which_nothing_was_known_to_be_sold_is_no_gap():
         PricePart("ap-southeast-9 spot", NOW, (), region="ap-southeast-9"),
         PricePart("x", NOW, (), (), "us-east-1"),
     )
-    found = taken(Stored("aws"), PriceList("aws", (new, known, PricePart("all", NOW, ()))), 2.0, accept=False)
+    found = merge_prices(Stored("aws"), PriceList("aws", (new, known, PricePart("all", NOW, ()))), 2.0, accept=False)
     assert [gap.scope for gap in found.silent] == ["x", "all"]
     assert found.kept == Stored("aws")

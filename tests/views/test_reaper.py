@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 
-from cloudgpu.cli.automation.reap_text import pass_text, summary, wrong_text
+from cloudgpu.cli.automation.reap_text import run_text, summary, wrong_text
 from cloudgpu.core.model.identity import QueriedAccount
 from cloudgpu.core.policies.policy import Do, Rule
 from cloudgpu.core.reaper.decisions import Decision
 from cloudgpu.core.reaper.result import Pass
-from cloudgpu.views.reaper import pass_value
+from cloudgpu.views.reaper import run_value
 from tests.views.a_pass import NOW, a_pass
 
 
 def test_a_pass_is_plain_values_with_one_entry_for_each_thing_that_happened():
-    value = pass_value(a_pass(), explain=True)
+    value = run_value(a_pass(), explain=True)
     assert json.loads(json.dumps(value)) == value
     lists = ("decisions", "ended", "renewed", "warned", "skipped", "unconfirmed", "unanswered", "errors", "explained")
     assert {key: len(value[key]) for key in lists} == dict.fromkeys(lists, 1)
@@ -22,13 +22,13 @@ def test_a_pass_is_plain_values_with_one_entry_for_each_thing_that_happened():
 
 
 def test_without_explain_nothing_is_explained():
-    assert pass_value(a_pass())["explained"] == []
+    assert run_value(a_pass())["explained"] == []
 
 
 def test_what_happened_is_a_line_each_and_what_is_wrong_stands_apart():
     found = a_pass()
     (name,) = (one.name for one in found.decisions)
-    assert pass_text(found, loud=False).splitlines() == [
+    assert run_text(found, loud=False).splitlines() == [
         "fox is gone",
         f"{name}: stopped (idle): idle for 2h",
         f"{name}: renewed (lease): it is in use",
@@ -53,11 +53,11 @@ def test_the_gravest_code_counts():
 
 def test_a_pass_in_which_nothing_happened_says_nothing_unless_it_is_to():
     found = Pass(NOW)
-    assert (pass_text(found, loud=False), wrong_text(found)) == ("", "")
-    first, *asked = pass_text(found, loud=True).splitlines()
+    assert (run_text(found, loud=False), wrong_text(found)) == ("", "")
+    first, *asked = run_text(found, loud=True).splitlines()
     assert first == summary(found) == "0 machines (0.0 s)"
     assert asked[0].startswith("No cloud was queried")
-    (_, said) = pass_text(Pass(NOW, asked=(QueriedAccount("lab", "aws"),)), loud=True).splitlines()
+    (_, said) = run_text(Pass(NOW, asked=(QueriedAccount("lab", "aws"),)), loud=True).splitlines()
     assert said == "Queried: lab (aws)."
 
 
@@ -68,7 +68,7 @@ def test_what_would_be_done_is_said_with_the_use_of_what_runs():
     )
     told = Decision("cg-3", "elk", Do.WARN, Rule.NONE, "no answer")
     found = Pass(NOW, dry_run=True, decisions=(runs, off, told))
-    assert pass_text(found, loud=True).splitlines()[:3] == [
+    assert run_text(found, loud=True).splitlines()[:3] == [
         "fox: would be kept (hold): IDLE, held",
         "owl: would be kept: it is stopped",
         "elk: would be warned: UNKNOWN, no answer",

@@ -13,7 +13,7 @@ from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import IO
 
-from cloudgpu.access.copy.endpoints import Here, Side, There
+from cloudgpu.access.copy.endpoints import Endpoint, LocalFiles, MachineFiles
 from cloudgpu.access.copy.manifest import Item, OnePath, about, check_its_own, lay_out, taken, twins
 from cloudgpu.access.copy.paths import Places, read_places
 from cloudgpu.access.ssh.connection import Connection
@@ -96,7 +96,7 @@ def _copy(sessions: _Sessions, places: Places, progress: Progress) -> Copied:
 
 
 def _prepared(
-    target: Side, items: Sequence[Item], alike: frozenset[str], failed: list[OnePath]
+    target: Endpoint, items: Sequence[Item], alike: frozenset[str], failed: list[OnePath]
 ) -> tuple[list[Item], list[Item]]:
     """Make the directories; return those that were made, and the files that have a place now."""
     made, files, closed = [], [], set()
@@ -116,12 +116,12 @@ def _prepared(
     return made, files
 
 
-def _ordered(there: There, places: Places) -> tuple[Side, Side]:
+def _ordered(there: MachineFiles, places: Places) -> tuple[Endpoint, Endpoint]:
     """Return source and target."""
-    return (Here(), there) if places.upload else (there, Here())
+    return (LocalFiles(), there) if places.upload else (there, LocalFiles())
 
 
-def _make_directory(target: Side, item: Item) -> bool:
+def _make_directory(target: Endpoint, item: Item) -> bool:
     """Make the directory and return True; False where it is there already."""
     with about(target, item.target, "written"):
         found = target.look(item.target or ".")
@@ -214,7 +214,7 @@ class _Transfer:
                     target.remove(part)
                 raise
 
-    def _name(self, target: Side, part: str, final: str) -> None:
+    def _name(self, target: Endpoint, part: str, final: str) -> None:
         if final not in self._alike:
             target.rename(part, final)
             return
@@ -222,7 +222,7 @@ class _Transfer:
             check_its_own(target, final)
             target.rename(part, final)
 
-    def _pour(self, source: Side, target: Side, item: Item, part: str) -> int:
+    def _pour(self, source: Endpoint, target: Endpoint, item: Item, part: str) -> int:
         count = 0
         private = item.entry.mode & OTHERS == 0
         with (
@@ -243,12 +243,12 @@ class _Transfer:
             self._progress(self.done, self._total)
 
 
-def _read(source: Side, item: Item, reader: IO[bytes]) -> bytes:
+def _read(source: Endpoint, item: Item, reader: IO[bytes]) -> bytes:
     with about(source, item.source, "read"):
         return reader.read(CHUNK)
 
 
-def _check_whole(source: Side, target: Side, item: Item, part: str, count: int) -> None:
+def _check_whole(source: Endpoint, target: Endpoint, item: Item, part: str, count: int) -> None:
     """Raise InvalidRequest unless all of the file has arrived."""
     with about(target, item.target, "written"):
         written = target.look(part)
@@ -265,8 +265,8 @@ class _Sessions:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._idle: SimpleQueue[There] = SimpleQueue()
-        self._opened: list[There] = []
+        self._idle: SimpleQueue[MachineFiles] = SimpleQueue()
+        self._opened: list[MachineFiles] = []
 
     @property
     def is_open(self) -> bool:
@@ -274,7 +274,7 @@ class _Sessions:
         return self._connection.is_open
 
     @contextlib.contextmanager
-    def one(self) -> Iterator[There]:
+    def one(self) -> Iterator[MachineFiles]:
         """Yield a session that nobody else uses."""
         try:
             there = self._idle.get_nowait()
@@ -285,8 +285,8 @@ class _Sessions:
         finally:
             self._idle.put(there)
 
-    def _open(self) -> There:
-        there = There(self._connection.target.name, self._connection.sftp())
+    def _open(self) -> MachineFiles:
+        there = MachineFiles(self._connection.target.name, self._connection.sftp())
         self._opened.append(there)
         return there
 

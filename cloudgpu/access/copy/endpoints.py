@@ -40,7 +40,7 @@ class Entry:
     linked: bool = False
 
 
-class Side(Protocol):
+class Endpoint(Protocol):
     """What copying needs of either side. Methods raise OSError about the path they were given."""
 
     def label(self, path: str) -> str:
@@ -74,7 +74,7 @@ class Side(Protocol):
         """Remove a file."""
 
 
-class Here:
+class LocalFiles:
     """This computer's files."""
 
     def label(self, path: str) -> str:
@@ -82,7 +82,7 @@ class Here:
         return printable(path)
 
     def look(self, path: str) -> Entry | None:
-        """See `Side`."""
+        """See `Endpoint`."""
         try:
             return _entry(os.stat(path), linked=os.path.islink(path))  # noqa: PTH114, PTH116  (text on both sides)
         except OSError as error:
@@ -91,17 +91,17 @@ class Here:
             return None
 
     def children(self, path: str) -> Iterator[tuple[str, Entry | None]]:
-        """See `Side`."""
+        """See `Endpoint`."""
         for name in sorted(os.listdir(path)):  # noqa: PTH208
             yield name, self.look(os.path.join(path, name))  # noqa: PTH118
 
     def real(self, path: str) -> str:
-        """See `Side`."""
+        """See `Endpoint`."""
         return os.path.realpath(path)
 
     @contextlib.contextmanager
     def read(self, path: str, size: int) -> Iterator[IO[bytes]]:  # noqa: ARG002  (the other side needs it)
-        """See `Side`. Does not wait for a pipe that has taken the file's place."""
+        """See `Endpoint`. Does not wait for a pipe that has taken the file's place."""
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise OSError(errno.EINVAL, "it is not a file any more")
@@ -109,31 +109,31 @@ class Here:
 
     @contextlib.contextmanager
     def write(self, path: str, *, private: bool) -> Iterator[IO[bytes]]:
-        """See `Side`."""
+        """See `Endpoint`."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
         with os.fdopen(os.open(path, flags, 0o600 if private else 0o666), "wb") as file:
             yield file
 
     def make_directory(self, path: str) -> None:
-        """See `Side`."""
+        """See `Endpoint`."""
         Path(path).mkdir()
 
     def finish(self, path: str, like: Entry) -> None:
-        """See `Side`."""
+        """See `Endpoint`."""
         Path(path).chmod(like.mode)
         os.utime(path, (like.mtime, like.mtime))
 
     def rename(self, path: str, final: str) -> None:
-        """See `Side`."""
+        """See `Endpoint`."""
         Path(path).replace(final)
 
     def remove(self, path: str) -> None:
-        """See `Side`."""
+        """See `Endpoint`."""
         Path(path).unlink()
 
 
 @dataclass(frozen=True, slots=True)
-class There:
+class MachineFiles:
     """A machine's files. One SFTP session carries one transfer at a time."""
 
     machine: str
@@ -144,7 +144,7 @@ class There:
         return f"{self.machine}:{printable(path)}"
 
     def look(self, path: str) -> Entry | None:
-        """See `Side`."""
+        """See `Endpoint`."""
         try:
             found = self.sftp.lstat(path)
             linked = stat.S_ISLNK(found.st_mode or 0)
@@ -155,19 +155,19 @@ class There:
             return None
 
     def children(self, path: str) -> Iterator[tuple[str, Entry | None]]:
-        """See `Side`. Raises InvalidRequest for a name that would lead out of the directory."""
+        """See `Endpoint`. Raises InvalidRequest for a name that would lead out of the directory."""
         for found in sorted(self.sftp.listdir_attr(path), key=lambda found: found.filename):
             name = checked_name(found.filename, self.label(path))
             linked = stat.S_ISLNK(found.st_mode or 0)
             yield name, self.look(f"{path}/{name}") if linked else _entry(found, linked=False)
 
     def real(self, path: str) -> str:
-        """See `Side`."""
+        """See `Endpoint`."""
         return self.sftp.normalize(path)
 
     @contextlib.contextmanager
     def read(self, path: str, size: int) -> Iterator[IO[bytes]]:
-        """See `Side`."""
+        """See `Endpoint`."""
         with self.sftp.open(path, "rb") as file:
             if size:  # a file that says 0 may still have content (in /proc)
                 _hush(file)
@@ -177,7 +177,7 @@ class There:
 
     @contextlib.contextmanager
     def write(self, path: str, *, private: bool) -> Iterator[IO[bytes]]:
-        """See `Side`."""
+        """See `Endpoint`."""
         with self.sftp.open(path, "wb") as file:
             if private:
                 file.chmod(0o600)
@@ -186,20 +186,20 @@ class There:
             yield _as_file(file)
 
     def make_directory(self, path: str) -> None:
-        """See `Side`."""
+        """See `Endpoint`."""
         self.sftp.mkdir(path)
 
     def finish(self, path: str, like: Entry) -> None:
-        """See `Side`."""
+        """See `Endpoint`."""
         self.sftp.chmod(path, like.mode)
         self.sftp.utime(path, (like.mtime, like.mtime))
 
     def rename(self, path: str, final: str) -> None:
-        """See `Side`."""
+        """See `Endpoint`."""
         self.sftp.posix_rename(path, final)
 
     def remove(self, path: str) -> None:
-        """See `Side`."""
+        """See `Endpoint`."""
         self.sftp.remove(path)
 
 

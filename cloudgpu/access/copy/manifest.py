@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from unicodedata import normalize
 
-from cloudgpu.access.copy.endpoints import Entry, Side
+from cloudgpu.access.copy.endpoints import Endpoint, Entry
 from cloudgpu.core.values.printable import printable
 from cloudgpu.errors import InvalidRequest
 
@@ -46,7 +46,7 @@ class Layout:
     failed: tuple[OnePath, ...]
 
 
-def lay_out(source: Side, paths: Sequence[str], target: Side, destination: str) -> Layout:
+def lay_out(source: Endpoint, paths: Sequence[str], target: Endpoint, destination: str) -> Layout:
     """Return what copying `paths` to `destination` means. Nothing is changed on either side.
 
     Raises InvalidRequest for a source that is missing or no file, a destination that cannot take it, links in a circle.
@@ -66,7 +66,7 @@ def lay_out(source: Side, paths: Sequence[str], target: Side, destination: str) 
 
 
 @contextlib.contextmanager
-def about(side: Side, path: str, done: str) -> Iterator[None]:
+def about(side: Endpoint, path: str, done: str) -> Iterator[None]:
     """Turn an OSError about a path into InvalidRequest that names it; `done` is `read` or `written`.
 
     It is OnePath where other paths may fare better.
@@ -90,7 +90,7 @@ def about(side: Side, path: str, done: str) -> Iterator[None]:
         ) from error
 
 
-def taken(target: Side, path: str, *, by: str) -> OnePath:
+def taken(target: Endpoint, path: str, *, by: str) -> OnePath:
     """Return the error for a directory that stands where a file is to go, or the other way round: `by` is what does."""
     label, other = target.label(path), "file" if by == "directory" else "directory"
     return OnePath(
@@ -109,7 +109,7 @@ def twins(items: Sequence[Item]) -> frozenset[str]:
     return frozenset(target for one in by_name.values() if len(one) > 1 for target in one)
 
 
-def check_its_own(target: Side, path: str) -> None:
+def check_its_own(target: Endpoint, path: str) -> None:
     """Raise OnePath where something stands under this name that bears another: it would be lost."""
     directory, name = posixpath.split(path)
     if target.look(path) is None or name in (found for found, _ in target.children(directory or ".")):
@@ -123,7 +123,7 @@ def check_its_own(target: Side, path: str) -> None:
     )
 
 
-def _destination(target: Side, destination: str, *, several: bool) -> bool:
+def _destination(target: Endpoint, destination: str, *, several: bool) -> bool:
     """Tell whether the destination is a directory that takes the sources under their own names."""
     with about(target, destination, "written"):
         found = target.look(destination or ".")
@@ -136,7 +136,7 @@ def _destination(target: Side, destination: str, *, several: bool) -> bool:
     return False
 
 
-def _final(target: Side, destination: str, path: str, entry: Entry, *, into: bool) -> str:
+def _final(target: Endpoint, destination: str, path: str, entry: Entry, *, into: bool) -> str:
     if not into:
         with about(target, destination, "written"):
             there = target.look(destination)
@@ -152,7 +152,7 @@ def _final(target: Side, destination: str, path: str, entry: Entry, *, into: boo
 class _Walk:
     """A walk through what is to be copied; what is left out on the way is added to `skipped` and `failed`."""
 
-    source: Side
+    source: Endpoint
     skipped: list[str]
     failed: list[OnePath]
 
@@ -188,7 +188,7 @@ class _Walk:
             return []
 
 
-def _chain(source: Side, item: Item, name: str, above: tuple[str, ...]) -> tuple[str, ...]:
+def _chain(source: Endpoint, item: Item, name: str, above: tuple[str, ...]) -> tuple[str, ...]:
     """Return the real paths of a directory and all above it."""
     if not item.entry.linked:
         return (*above, posixpath.join(above[-1], name))
@@ -201,5 +201,5 @@ def _chain(source: Side, item: Item, name: str, above: tuple[str, ...]) -> tuple
     return (*above, real)
 
 
-def _refused(side: Side, path: str, what: str, way_out: str, *, field: str = "SOURCE") -> InvalidRequest:
+def _refused(side: Endpoint, path: str, what: str, way_out: str, *, field: str = "SOURCE") -> InvalidRequest:
     return InvalidRequest(f"{side.label(path)} {what}.", field=field, value=side.label(path), next=way_out)

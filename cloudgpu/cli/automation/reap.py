@@ -107,17 +107,17 @@ def _is_sweep(session: Session, *, nightly: bool, cron: bool) -> bool:
 
 def _show(found: Pass, output: Format, *, explain: bool, loud: bool) -> None:
     """Print the pass: all of it as JSON, else what happened on stdout and what is wrong on stderr."""
-    from cloudgpu.cli.automation.reap_text import pass_text, wrong_text
-    from cloudgpu.views.reaper import explained, pass_value
+    from cloudgpu.cli.automation.reap_text import run_text, wrong_text
+    from cloudgpu.views.reaper import explained, run_value
 
     if output is Format.JSON:
-        emit(output, pass_value(found, explain=explain), "")
+        emit(output, run_value(found, explain=explain), "")
         return
     if explain and found.seen:
         from cloudgpu.cli.machines.why_text import texts
 
         emit(output, None, texts(explained(found), found.begun_at) + "\n")
-    emit(output, None, pass_text(found, loud=loud))
+    emit(output, None, run_text(found, loud=loud))
     wrong = wrong_text(found)
     if wrong:
         sys.stderr.write(wrong + "\n")

@@ -38,7 +38,7 @@ _WOULD = {
 }
 
 
-def pass_text(found: Pass, *, loud: bool) -> str:
+def run_text(found: Pass, *, loud: bool) -> str:
     """Return what is said of a pass on stdout: nothing of one in which nothing happened, unless `loud`."""
     if found.busy:
         return paragraph(found.busy) if loud else ""

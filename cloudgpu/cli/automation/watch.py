@@ -67,7 +67,7 @@ def _watch(every: str, prices: str, metrics: str | None, output: Format) -> None
     if watch.moved is not None:
         raise watch.moved
     if not done:  # a thread still waits for a cloud or a price list, and has nothing to put right
-        interrupt.let_go()
+        interrupt.drop_output_and_threads()
 
 
 def _say_asked(session: Session) -> None:

@@ -48,7 +48,7 @@ def leave(faults: Sequence[CloudgpuError]) -> None:
         raise typer.Exit(worst.exit_code)
 
 
-def as_one(value: ClusterDocument) -> MachineDocument:
+def cluster_as_machine(value: ClusterDocument) -> MachineDocument:
     """Return a cluster as a question shows a machine: of its type `4 x TYPE`."""
     return value | {"instance_type": what(value)}
 
@@ -58,11 +58,12 @@ def as_questions(session: Session, machines: Sequence[Machine]) -> list[MachineD
     now = session.clock()
     values = [machine_value(machine, now) for machine in machines if machine.gang is None]
     return values + [
-        as_one(cluster_value(nodes, [machine_value(node, now) for node in nodes])) for nodes in clusters(machines)
+        cluster_as_machine(cluster_value(nodes, [machine_value(node, now) for node in nodes]))
+        for nodes in clusters(machines)
     ]
 
 
-def as_ended(document: DownDocument) -> list[MachineDocument]:
+def terminated_values(document: DownDocument) -> list[MachineDocument]:
     """Return what is said to be gone: a cluster as one where none of its nodes failed, else each node."""
     failed = {fault["value"] for fault in document["failed"]}
     whole: dict[str, list[MachineDocument]] = {}

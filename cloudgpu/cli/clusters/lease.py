@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from cloudgpu.cli.clusters.answer import answer, as_one
+from cloudgpu.cli.clusters.answer import answer, cluster_as_machine
 from cloudgpu.cli.common import Format, confirm, tell
 from cloudgpu.cli.render import when
 from cloudgpu.control.clusters.lease import extend_all, hold_all, plan_extension_of_all
@@ -30,7 +30,7 @@ def extend(
     plan = plan_extension_of_all(session, machines, span)
     moves = "; renew-until moves there too" if plan.moves_renew_until else ""
     end = when(iso(plan.lease.expires), session.clock())
-    value = as_one(cluster(session, machines))
+    value = cluster_as_machine(cluster(session, machines))
     about = to_extend(value, f"{end}{moves}", plan.added_cost.text(), whose)
     confirm(f"Extend {name}, all {len(machines)} nodes?", yes=yes, about=about)
     done = extend_all(session, plan, override=reason)

@@ -7,7 +7,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from cloudgpu.cli.render import beside, dollars, facts, gpus, place, rounded, spent, when, while_stopped
+from cloudgpu.cli.render import attached_costs_text, dollars, facts, gpus, place, rounded, spent, when, while_stopped
 from cloudgpu.core.values.printable import printable
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def to_end(values: Sequence[MachineDocument], named: Sequence[AttachedCost], eff
             ("what", what),
             ("ends", _hourly(values)),
             ("erases" if DELETED in effect else "effect", effect),
-            ("still billed", beside(named)),
+            ("still billed", attached_costs_text(named)),
             ("whose", whose.strip()),
         ],
     )
@@ -90,7 +90,7 @@ def to_start(value: MachineDocument, hourly: str, cost: str, end: str, now: date
             ("what", _named(value)),
             ("price", hourly),
             ("costs", cost),
-            ("also billed", beside(paid)),
+            ("also billed", attached_costs_text(paid)),
             ("ends", when(end, now)),
         ],
     )

@@ -44,7 +44,7 @@ def command(
     Nothing is sent to the machine: the ledger records it as gone from now on, with your name and reason. Refused if the
     machine can be reached from here.
     """
-    from cloudgpu.cli.clusters.answer import as_ended, as_questions
+    from cloudgpu.cli.clusters.answer import as_questions, terminated_values
     from cloudgpu.cli.machine_text import account_lines
     from cloudgpu.cli.storage.retained import monthly
     from cloudgpu.control.api.down import ended, to_end
@@ -73,7 +73,9 @@ def command(
         confirm(f"End {listed}?", yes=yes, about=about)
     document, gravest = ended(session, wanted, running)
     now = session.clock()
-    gone = [f"{_gone(value, now)} It cost {spent(value, 4)}{without_price(value)}." for value in as_ended(document)]
+    gone = [
+        f"{_gone(value, now)} It cost {spent(value, 4)}{without_price(value)}." for value in terminated_values(document)
+    ]
     gone += [f"Not removed: {value['kind']} {value['name']}, {monthly(value)}." for value in document["retained"]]
     gone += [_kept_files(value) for value in document["kept_files"]]
     gone += [f"Left alone: {machine.name}, for {machine.owner or 'nobody that is known'}." for machine in wanted.others]

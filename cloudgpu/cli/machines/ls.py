@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cloudgpu.cli.common import Format, Output, emit, leave_where_unanswered
+from cloudgpu.cli.common import Format, Output, emit, exit_if_unanswered
 from cloudgpu.cli.machines.listing import answer
 
 EVERY_S, ASKS_EVERY_S = 2.0, 30.0  # of --watch: how often the ledger is read, and the clouds are asked
@@ -44,4 +44,4 @@ def command(
         return
     document, text = answer(refresh=refresh, ended=all_, mine=mine, verbose=verbose, nodes=nodes)
     emit(output, document, text)
-    leave_where_unanswered(document["unanswered"])
+    exit_if_unanswered(document["unanswered"])

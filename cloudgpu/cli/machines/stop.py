@@ -46,11 +46,11 @@ def command(name: MaybeName = None, *, yes: Yes = False, output: Output = Format
 
 
 def _said(value: MachineDocument) -> str:
-    from cloudgpu.cli.render import dollars, stays, steps, while_stopped
+    from cloudgpu.cli.render import dollars, has_retained, steps, while_stopped
     from cloudgpu.core.model.machine import is_owned
 
     name = value["name"]
-    if not stays(value):
+    if not has_retained(value):
         stays_billed = while_stopped(value)
         if stays_billed:
             return (

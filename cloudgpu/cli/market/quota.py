@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cloudgpu.cli.common import Format, Output, Yes, confirm, emit, kind_option, leave_where_unanswered, open_here, tell
+from cloudgpu.cli.common import Format, Output, Yes, confirm, emit, exit_if_unanswered, kind_option, open_here, tell
 from cloudgpu.cli.render import clipped, paragraph, table
 from cloudgpu.errors import InvalidRequest
 
@@ -62,7 +62,7 @@ def command(
             )
     document = quotas_value(session, region=region, gpu=gpu, account=account, provider=provider)
     emit(output, document, _text(document))
-    leave_where_unanswered(document["unanswered"], "{} did not answer: {}".format)
+    exit_if_unanswered(document["unanswered"], "{} did not answer: {}".format)
 
 
 def _request(

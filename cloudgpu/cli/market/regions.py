@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cloudgpu.cli.common import Format, Output, emit, kind_option, leave_where_unanswered, open_here
+from cloudgpu.cli.common import Format, Output, emit, exit_if_unanswered, kind_option, open_here
 from cloudgpu.cli.launch import options
 from cloudgpu.cli.render import dollars, paragraph, table
 
@@ -44,7 +44,7 @@ def command(
     question = question_of(gpu=gpu, spot=spot, ping=ping, sort=sort, trust=trust)
     document = regions_value(open_here(), question, account=account, provider=provider)
     emit(output, document, _text(document, question))
-    leave_where_unanswered(document["unanswered"], "{}: no answer: {}".format)
+    exit_if_unanswered(document["unanswered"], "{}: no answer: {}".format)
 
 
 def _text(document: RegionsDocument, question: Question) -> str:

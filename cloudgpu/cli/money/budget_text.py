@@ -90,7 +90,7 @@ def set_text(value: BudgetSetDocument) -> str:
 
 def check_text(value: BudgetCheckDocument, every: str) -> str:
     """Return how every budget stands, what those that are passed would stop, and what was told to whom."""
-    from cloudgpu.views.budgets import said_stops
+    from cloudgpu.views.budgets import stop_sentences
 
     lines = [table_of(value["budgets"]) or "No budget is set."]
     for one in value["budgets"]:
@@ -99,7 +99,7 @@ def check_text(value: BudgetCheckDocument, every: str) -> str:
             lines.append(paragraph(f"{one['name']} is exceeded by {over}."))
         if "stop" in one["actions"] and not one["exhausted"]:
             lines.append(paragraph(_overshoot(one, every)))
-    lines += [paragraph(said) for said in said_stops(value["stops"])]
+    lines += [paragraph(said) for said in stop_sentences(value["stops"])]
     if value["deadman"] is not None:
         lines.append(paragraph(f"The dead-man's address did not get this run's report: it {value['deadman']}."))
     return "\n".join([*lines, *_told(value["alerts"])])

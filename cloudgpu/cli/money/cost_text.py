@@ -104,7 +104,7 @@ def _nothing(document: CostDocument) -> str:
 
 
 def _table(document: CostDocument, shown: Amounts, *, verbose: bool) -> str:
-    groups = document["groups"] if verbose or document["by"] in CALENDAR else _dearest(document["groups"])
+    groups = document["groups"] if verbose or document["by"] in CALENDAR else _most_expensive(document["groups"])
     every: tuple[CostSum, ...] = (*groups, document["total"])
     heads = ["HOURS", f"COST{shown.code}"]
     columns = [[f"{Decimal(one['hours']):,.2f}" for one in every], _marked(every, shown)]
@@ -124,7 +124,7 @@ def _names(groups: Sequence[CostGroup]) -> list[str]:
     return [*(one["name"] or "(none)" for one in groups), "total"]
 
 
-def _dearest(groups: Sequence[CostGroup]) -> Sequence[CostGroup]:
+def _most_expensive(groups: Sequence[CostGroup]) -> Sequence[CostGroup]:
     """Return the dearest groups, and the others as one; all where that would leave out but two."""
     if len(groups) <= SHOWN + 2:
         return groups

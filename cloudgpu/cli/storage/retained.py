@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from cloudgpu.cli.common import Format, confirm, emit, leave_where_unanswered
+from cloudgpu.cli.common import Format, confirm, emit, exit_if_unanswered
 from cloudgpu.cli.render import a_month, dollars, paragraph, table
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.core.values.naming import counted
@@ -23,7 +23,7 @@ def listing(session: Session, word: str, output: Format) -> None:
     found = named(session, Kind(word))
     document = images_value(found) if Kind(word) is Kind.IMAGE else volumes_value(found)
     emit(output, document, _table([leftover_value(one) for one in found.items], word, session))
-    leave_where_unanswered(document["unanswered"])
+    exit_if_unanswered(document["unanswered"])
 
 
 def removal(session: Session, word: str, name: str | None, region: str | None, *, yes: bool, output: Format) -> None:

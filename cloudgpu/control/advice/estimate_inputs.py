@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu import catalog
 from cloudgpu.catalog.disktypes import disk_type, takes, tier
 from cloudgpu.catalog.rules import PROVIDERS
-from cloudgpu.catalog.storage import Sort, sort_of, storage_kinds
+from cloudgpu.catalog.storage import PriceClass, price_class_of, storage_kinds
 from cloudgpu.control.activity.utilization import utilization_of
 from cloudgpu.control.advice.estimate_request import Address, EstimateQuery
 from cloudgpu.control.pricing.attached_costs import address_kind, rate
@@ -57,7 +57,9 @@ def disk_kinds(provider: str) -> tuple[str, ...]:
     """Return the kinds of disk that a machine there can have, as `--disk` takes them."""
     if provider == "azure":
         return tuple(AZURE)
-    return tuple(kind for kind in storage_kinds(provider) if sort_of(kind) is Sort.DISK and kind not in _NO_DISKS)
+    return tuple(
+        kind for kind in storage_kinds(provider) if price_class_of(kind) is PriceClass.DISK and kind not in _NO_DISKS
+    )
 
 
 def requested_disks(requested: Sequence[str]) -> dict[str, str]:

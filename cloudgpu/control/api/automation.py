@@ -44,14 +44,14 @@ class Automation(Capability):
         from cloudgpu.control.jobs.watch import with_jobs
         from cloudgpu.control.reaper.reaper import ReapOptions, reap
         from cloudgpu.core.reaper.decide import MAX_IDLE_STOPS
-        from cloudgpu.views.reaper import pass_value
+        from cloudgpu.views.reaper import run_value
 
         self._session.check_ever_used(self._opened.environ)
         self._session.ledger.check_in_use()
         most = MAX_IDLE_STOPS if max_stops is None else max_stops
         request = ReapOptions(dry_run=dry_run, policy=policy, max_stops=most, sweep=nightly)
         found = with_jobs(self._session, reap(self._session, request), self._opened.environ)
-        return pass_value(found, explain=explain)
+        return run_value(found, explain=explain)
 
     def orphans(
         self,

@@ -25,7 +25,7 @@ from cloudgpu.core.policies.policy import Do
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import NAME, NAME_RULE, unknown_word
 from cloudgpu.errors import CloudgpuError, InvalidRequest
-from cloudgpu.views.budgets import budget_value, said_stops, status_value, stop_value
+from cloudgpu.views.budgets import budget_value, status_value, stop_sentences, stop_value
 
 if TYPE_CHECKING:
     from cloudgpu.views.documents.money.budgets import (
@@ -176,7 +176,9 @@ def _too_low(session: Session, one: BudgetState) -> str | None:
         return None
     sums = f"{one.spent.text()} is spent and {one.promised.text()} is promised to what runs"
     message = f"{one.budget.name} is below what is committed: {sums}, {committed.text()} of {one.budget.limit.text()}."
-    follows = [f"At the next run {text}." for text in said_stops([stop_value(at) for at in _stopped_by(session, one)])]
+    follows = [
+        f"At the next run {text}." for text in stop_sentences([stop_value(at) for at in _stopped_by(session, one)])
+    ]
     if one.passed and not follows:
         follows.append("The next run reports that it is exceeded.")
     if not one.passed:

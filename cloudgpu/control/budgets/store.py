@@ -214,9 +214,9 @@ def _listed(provider: str | None, instance_type: str | None, region: str | None)
 def _beside(provider: str, region: str, kind: str, resource: str) -> Counted:
     """Return the listed price of a kind of storage; else the dearest known, times 1.5."""
     from cloudgpu.catalog import counted_price
-    from cloudgpu.catalog.storage import Sort
+    from cloudgpu.catalog.storage import PriceClass
 
-    sort = Sort(resource) if resource in list(Sort) else None
+    sort = PriceClass(resource) if resource in list(PriceClass) else None
     found = counted_price(provider, region, kind, sort)
     why = found.source if found.upper_bound else ""
     return Counted(found.price.nanos, _PER.get(found.unit, "month"), why)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from cloudgpu.catalog.refreshed import Stored, stored, write
-from cloudgpu.catalog.takeover import Taken, taken
+from cloudgpu.catalog.takeover import Takeover, merge_prices
 from cloudgpu.control.session.accounts import account_of
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.catalog.pricelist import PriceList, jumps
@@ -100,7 +100,7 @@ def _kept(session: Session, answer: PriceList, factor: float, *, accept: bool) -
     """Take an answer over and write it, unless nothing answered: then the file, too, is as it was."""
     with _alone(session, answer.provider):
         before = _before(session, answer.provider)
-        found = taken(before, answer, factor, accept=accept)
+        found = merge_prices(before, answer, factor, accept=accept)
         if found.kept.parts != before.parts or found.kept.held != before.held:
             write(found.kept)
     return _value(found, factor)
@@ -123,7 +123,7 @@ def _before(session: Session, provider: str) -> Stored:
         return Stored(provider)
 
 
-def _value(found: Taken, factor: float) -> RefreshedProvider:
+def _value(found: Takeover, factor: float) -> RefreshedProvider:
     far = jumps(found.moves, factor)
     return {
         "provider": found.kept.provider,

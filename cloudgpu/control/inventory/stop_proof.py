@@ -42,7 +42,7 @@ def pauses_of(provider: Provider) -> tuple[float, ...]:
     is shorter than the delay of listings, a single 404 is not enough: repeat the read.
     """
     rule = provider.token_rule
-    return PAUSES if rule.gone_after < rule.listing_proves_after else ()
+    return PAUSES if rule.not_found_ends_after < rule.listing_proves_after else ()
 
 
 def got(session: Session, machine: Machine) -> Instance:
@@ -147,7 +147,7 @@ def _read_state(
     except InstanceNotFound:
         rule = provider.token_rule
         vouched = seen_by_get and rule.gone_proves_after is not None
-        if not vouched and too_fresh(machine, rule.gone_after, now):
+        if not vouched and too_fresh(machine, rule.not_found_ends_after, now):
             return machine, False
         proof, alive = (
             "unknown to get after the end was asked",

@@ -144,7 +144,7 @@ def refresh(session: Session, machine: Machine, *, note: bool = False) -> Machin
     try:
         instance = got(session, machine)
     except InstanceNotFound:
-        if too_fresh(machine, provider.token_rule.gone_after, now):
+        if too_fresh(machine, provider.token_rule.not_found_ends_after, now):
             return machine
         alive = last_seen_at(session.ledger, machine)
         news = [
@@ -360,7 +360,7 @@ def close_request(session: Session, machine: Machine, instance: Instance) -> boo
 def _missing(session: Session, machine: Machine, look: SyncResult, answer: Answer) -> list[Draft] | None:
     """Return what it means that a complete listing lacks this machine; None: nothing, for silence proves nothing."""
     provider, now = session.provider(answer.account), answer.asked_at
-    proves_after = provider.token_rule.gone_after
+    proves_after = provider.token_rule.not_found_ends_after
     if machine.launch_status == "open":
         return _missing_attempt(session, machine, look, answer)
     if (machine.account, machine.region) in look.silent:

@@ -144,7 +144,9 @@ def _news(session: Session, machine: Machine, found: Instance | CloudgpuError, *
     machine = session.ledger.machine(machine.id) or machine
     now = not_before(machine, session.clock())
     if not isinstance(found, Instance):
-        if machine.terminated_at or too_fresh(machine, session.provider_of(machine).token_rule.gone_after, now):
+        if machine.terminated_at or too_fresh(
+            machine, session.provider_of(machine).token_rule.not_found_ends_after, now
+        ):
             return []
         alive = None if watched else last_seen_at(session.ledger, machine)
         return [

@@ -8,6 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from cloudgpu.config.files.paths import data_dir
+from cloudgpu.config.policies.chosen import ChosenPolicy, chosen_for, chosen_policies, found_by_terms
 from cloudgpu.config.policies.file import load_limits
 from cloudgpu.config.policies.find import (
     LIMITS,
@@ -18,7 +19,6 @@ from cloudgpu.config.policies.find import (
     policy_paths,
     published_policy,
 )
-from cloudgpu.config.policies.held import Held, chosen_for, found_by_terms, policies_held
 from cloudgpu.config.policies.terms import is_from, terms_now, terms_of
 from cloudgpu.config.settings import Settings
 from cloudgpu.control.session.session import Session
@@ -126,19 +126,19 @@ def _chosen_policy(session: Session, chosen: Chosen) -> Found:
         raise
 
 
-def policy_of(session: Session, machine: Machine, named: str | None = None) -> Held:
+def policy_of(session: Session, machine: Machine, named: str | None = None) -> ChosenPolicy:
     """Return the policy that holds for a machine. Raises InvalidRequest for a fault in the limits alone."""
     return policies_of(session, [machine], named)[machine.id]
 
 
-def policies_of(session: Session, machines: Iterable[Machine], named: str | None = None) -> dict[str, Held]:
+def policies_of(session: Session, machines: Iterable[Machine], named: str | None = None) -> dict[str, ChosenPolicy]:
     """Return the policy that holds for each machine, by its id; each file is read once.
 
     It is the one that its launch was under, by the terms in the ledger; where nobody knows that, the one that a launch
     would be under now. `named`: this one, for all. For a member, what their home says counts for their own machines
     alone. Raises InvalidRequest for a fault in the limits, which concern every machine.
     """
-    return policies_held(machines, named, authorization_of(session), session.published(), session.home_terms)
+    return chosen_policies(machines, named, authorization_of(session), session.published(), session.home_terms)
 
 
 def lifetime_of(policy: Policy, settings: Settings, typed: Said = _NOTHING) -> Lifetime:

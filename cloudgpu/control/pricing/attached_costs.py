@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import datetime
 from math import ceil
 
-from cloudgpu.catalog.storage import disk_price, sort_of, storage_kinds
+from cloudgpu.catalog.storage import disk_price, price_class_of, storage_kinds
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.billing.rates import Rate
 from cloudgpu.core.catalog.catalog import DiskPrice
@@ -60,7 +60,7 @@ def rate(provider: str, region: str, stored_as: str, quantity: float) -> Rate:
 
     Without a price in the catalogue `price` is None and `source` says so: it is never left out.
     """
-    resource, amount = _RESOURCES.get(sort_of(stored_as), Resource.DISK), ceil(quantity)
+    resource, amount = _RESOURCES.get(price_class_of(stored_as), Resource.DISK), ceil(quantity)
     try:
         listed = disk_price(provider, region, stored_as)
     except InvalidRequest:

@@ -28,7 +28,7 @@ from cloudgpu.ledger.samples.store import SampleStore
 from cloudgpu.views.activity import why_value
 
 if TYPE_CHECKING:
-    from cloudgpu.config.policies.held import Held
+    from cloudgpu.config.policies.chosen import ChosenPolicy
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.activity.report import Report
     from cloudgpu.core.budgets.enforcement import Stop
@@ -89,7 +89,7 @@ def _id(machine: Machine) -> str:
     return "" if machine.cluster is None else machine.cluster.id
 
 
-def _seen(machine: Machine, held: Held, source: Source, word: Word, now: datetime) -> Seen:
+def _seen(machine: Machine, held: ChosenPolicy, source: Source, word: Word, now: datetime) -> Seen:
     last = from_iso(machine.last_active) if machine.last_active else None
     bare = with_word(Seen(machine, held.policy, held.why, last_active=last), word)
     return with_silence(with_source(bare, source, now), word)

@@ -36,7 +36,7 @@ from cloudgpu.core.resources import retention as retention_rules
 from cloudgpu.core.values.times import from_iso
 
 if TYPE_CHECKING:
-    from cloudgpu.config.policies.held import Held
+    from cloudgpu.config.policies.chosen import ChosenPolicy
     from cloudgpu.control.session.session import Session
 
 AGAIN_AFTER_S = 2.0  # what did not answer is asked once more in the same pass: the next one is ten minutes of bill away
@@ -192,7 +192,7 @@ ASKED_WITHIN_S = 10.0  # over SSH
 def seen_of(
     session: Session,
     machines: Sequence[Machine],
-    held: Mapping[str, Held],
+    held: Mapping[str, ChosenPolicy],
     answered: Collection[str],
     *,
     keep: bool = True,
@@ -232,7 +232,7 @@ def probe_twice(session: Session, machines: Sequence[Machine], *, keep: bool = T
     return reports | (probe(session, waiting, timeout=left, keep=keep) if waiting and left >= 1 else {})
 
 
-def _bare(machine: Machine, held: Held, *, answered: bool) -> Seen:
+def _bare(machine: Machine, held: ChosenPolicy, *, answered: bool) -> Seen:
     last = from_iso(machine.last_active) if machine.last_active else None
     return Seen(machine, held.policy, held.why, last_active=last, answered=answered)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NoReturn
 
-from cloudgpu.config.policies.held import check_whole, unresolved
+from cloudgpu.config.policies.chosen import refuse_broken, unresolved
 from cloudgpu.config.policies.terms import changed_terms
 from cloudgpu.control.budgets.credit import read_credits
 from cloudgpu.control.budgets.store import pass_budgets, standings
@@ -41,7 +41,7 @@ from cloudgpu.ledger.log.storage_errors import LedgerAway
 from cloudgpu.parallel import Pool
 
 if TYPE_CHECKING:
-    from cloudgpu.config.policies.held import Held
+    from cloudgpu.config.policies.chosen import ChosenPolicy
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.activity.report import Report
     from cloudgpu.core.budgets.status import BudgetState
@@ -155,7 +155,7 @@ class _Judged:
     """What a pass has decided, and by what."""
 
     sight: Snapshot
-    held: Mapping[str, Held]
+    held: Mapping[str, ChosenPolicy]
     seen: list[Seen]
     reports: Mapping[str, Report]
     standings: tuple[BudgetState, ...]
@@ -270,14 +270,14 @@ def _check_readable(session: Session, request: ReapOptions) -> None:
         )
     if request.policy is not None:
         find_policy(session, request.policy)
-    check_whole(policies_of(session, living(session.ledger.machines()), request.policy))
+    refuse_broken(policies_of(session, living(session.ledger.machines()), request.policy))
     pass_budgets(session)
 
 
 def _judged(session: Session, request: ReapOptions, sight: Snapshot) -> _Judged:
     sight = replace(sight, rows=tuple(judged_here(session, sight.rows)))
     held = policies_of(session, sight.rows, request.policy)
-    check_whole(held)  # those of machines, too, that were found just now
+    refuse_broken(held)  # those of machines, too, that were found just now
     seen, reports = seen_of(session, sight.rows, held, sight.answered, keep=not request.dry_run)
     counted, clashes = pass_budgets(session)
     standing = standings(session, counted)

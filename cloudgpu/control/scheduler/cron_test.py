@@ -96,10 +96,10 @@ def _command(session: Session, environ: Mapping[str, str]) -> str:
 def inside_value(session: Session) -> Inside:
     """Return what the pass of tonight would do and the credentials it has, as seen from this very environment."""
     from cloudgpu.control.reaper.reaper import ReapOptions, reap
-    from cloudgpu.views.reaper import pass_value
+    from cloudgpu.views.reaper import run_value
 
     found = reap(session, ReapOptions(dry_run=True, cron=True))
-    return {"run": pass_value(found, explain=True), "credentials": credentials(session), "error": None}
+    return {"run": run_value(found, explain=True), "credentials": credentials(session), "error": None}
 
 
 def exit_code(value: CronTestDocument) -> int:

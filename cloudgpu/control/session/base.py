@@ -130,7 +130,7 @@ class SessionBase:
             self.clock,
             self.pause,
             *whose,
-            called=called,
+            renamed_hosts=called,
             regions_in_use=lambda: self._regions_of(configured.provider),
         )
         return open_provider(configured.provider, made)

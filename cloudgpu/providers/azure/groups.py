@@ -146,6 +146,6 @@ def switch_on(azure: Azure, namespace: str) -> None:
         ask(azure, f"{namespace}/register/action", lambda: azure.resources.providers.register(namespace))
 
 
-def way_on(namespace: str) -> str:
+def register_command(namespace: str) -> str:
     """Return the command that switches a service on."""
     return f"az provider register --namespace {namespace}"

@@ -20,7 +20,7 @@ from cloudgpu.providers.lambdalabs import errors
 from cloudgpu.providers.lambdalabs.client import CLOUD, KEY_NAME, TOKEN_RULE
 from cloudgpu.providers.lambdalabs.offers import SOURCE, accelerators, per_hour
 from cloudgpu.providers.lambdalabs.options import KIND
-from cloudgpu.providers.machine.files import USER, Given
+from cloudgpu.providers.machine.files import USER, BootOptions
 from cloudgpu.providers.machine.user_data import too_large, user_data
 from cloudgpu.providers.rest.client import NotSent
 from cloudgpu.providers.rest.once import not_known_yet
@@ -139,7 +139,7 @@ def _begun(attempt: Attempt, id: str) -> Instance:  # noqa: A002
 
 def _body(lam: Lambda, attempt: Attempt) -> Raw:
     item = attempt.offer.available
-    given = user_data(attempt, Given(cloud="lambda", ssh_port=lam.options.ssh_port))
+    given = user_data(attempt, BootOptions(cloud="lambda", ssh_port=lam.options.ssh_port))
     if len(given) > MAX_BYTES:
         raise too_large(attempt, len(given), MAX_BYTES, CLOUD)
     return {

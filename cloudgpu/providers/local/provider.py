@@ -41,11 +41,11 @@ from cloudgpu.providers.local.processes import end_all, marker
 from cloudgpu.providers.local.store import (
     Found,
     cloud_lock,
+    complete_all_pending,
+    complete_pending,
     end_and_remove,
     find,
     save,
-    settle,
-    settle_all,
     system_errors,
     wait_until_dead,
     want_end,
@@ -226,7 +226,7 @@ class LocalProvider:
             if wanted == "terminated":  # whatever the record says: a full disk may have kept it as it was
                 end_and_remove(again)
             else:
-                settle(layout, self._clock(), self._options.start_timeout, overdue=True)
+                complete_pending(layout, self._clock(), self._options.start_timeout, overdue=True)
 
     def start(self, id: str) -> None:  # noqa: A002
         """Start a stopped machine, on its old port where that is free.
@@ -268,11 +268,11 @@ class LocalProvider:
     @contextlib.contextmanager
     def _cloud(self) -> Iterator[None]:
         with system_errors(self._home), cloud_lock(self._home):
-            settle_all(self._home, known_id(self._home), self._clock(), self._options.start_timeout)
+            complete_all_pending(self._home, known_id(self._home), self._clock(), self._options.start_timeout)
             yield
 
     def _settle(self, layout: Layout) -> None:
-        settle(layout, self._clock(), self._options.start_timeout)
+        complete_pending(layout, self._clock(), self._options.start_timeout)
 
     def _layout(self, id_: str) -> Layout | None:
         plain = id_.startswith(INSTANCE_PREFIX) and id_.replace("-", "").isalnum()

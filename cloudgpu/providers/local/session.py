@@ -83,7 +83,7 @@ async def _run(process: asyncssh.SSHServerProcess[bytes], room: Room) -> None:
         finished.cancel()
         closed.cancel()
         await asyncio.gather(finished, closed, return_exceptions=True)
-        child.let_go()
+        child.close_pumps()
 
 
 class Child:
@@ -104,7 +104,7 @@ class Child:
         try:
             await (child._start_in_terminal() if process.term_type is not None else child._start_with_pipes())
         except BaseException:
-            child.let_go()
+            child.close_pumps()
             raise
         return child
 
@@ -185,7 +185,7 @@ class Child:
         with contextlib.suppress(OSError):
             os.killpg(group, number)
 
-    def let_go(self) -> None:
+    def close_pumps(self) -> None:
         """Stop moving data and close our ends: a terminal's processes get a hang-up, others a broken pipe."""
         for pump in self._pumps:
             pump.cancel()

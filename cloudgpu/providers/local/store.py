@@ -1,7 +1,7 @@
 """The local cloud: its lock, its machines' directories, and the finishing of what a killed call had accepted.
 
-Whatever a call has accepted is written first and then done, by `settle`. The next call, whichever it is, settles
-all machines before its own work: so a kill at any point loses nothing and leaves nothing half.
+A call writes what it has accepted first and then does it, by `complete_pending`. The next call, whichever it is,
+completes all machines first: a kill at any point loses nothing and leaves nothing half.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def find(layout: Layout) -> Found | None:
     return Found(layout, record, run, is_alive(layout))
 
 
-def settle_all(home: Path, account: str | None, now: datetime, start_timeout: timedelta) -> None:
+def complete_all_pending(home: Path, account: str | None, now: datetime, start_timeout: timedelta) -> None:
     """Finish what earlier calls had accepted; what cannot be finished now stays as it is and holds up no other.
 
     `account` is the identity of this place, None where it has none yet: machines of other places are not looked at.
@@ -153,10 +153,10 @@ def settle_all(home: Path, account: str | None, now: datetime, start_timeout: ti
             with contextlib.suppress(ProviderUnavailable, StopUnproved, OSError):
                 found = find(Layout(path))
                 if found is None or found.record["identity"] == account:
-                    settle(Layout(path), now, start_timeout)
+                    complete_pending(Layout(path), now, start_timeout)
 
 
-def settle(layout: Layout, now: datetime, start_timeout: timedelta, *, overdue: bool = False) -> None:
+def complete_pending(layout: Layout, now: datetime, start_timeout: timedelta, *, overdue: bool = False) -> None:
     """Bring one machine to what is wanted of it; `overdue` says that it was given its time to obey."""
     found = find(layout)
     if found is not None and found.record["root"] != str(layout.root):
@@ -166,7 +166,7 @@ def settle(layout: Layout, now: datetime, start_timeout: timedelta, *, overdue: 
     if found is None:
         remove(layout.root)
     elif found.record["wanted"] == "running":
-        _settle_running(found, now, start_timeout)
+        _complete_running(found, now, start_timeout)
     elif found.record["wanted"] == "terminated":
         if _may_end(found, now, overdue=overdue):
             end_and_remove(found)
@@ -190,7 +190,7 @@ def _end_processes(found: Found) -> None:
         )
 
 
-def _settle_running(found: Found, now: datetime, start_timeout: timedelta) -> None:
+def _complete_running(found: Found, now: datetime, start_timeout: timedelta) -> None:
     record = found.record
     if found.alive:
         if record["spawned"] != record["boots"]:

@@ -10,7 +10,7 @@ from cloudgpu.core.model.instances import TAG_EXPIRES, TAG_RENEW_UNTIL
 from cloudgpu.core.model.launch import Attempt
 from cloudgpu.core.model.offers import Market
 from cloudgpu.providers.machine import source
-from cloudgpu.providers.machine.files import DEFAULT_PORT, HERE, File, Given, container, is_watched, pip
+from cloudgpu.providers.machine.files import DEFAULT_PORT, HERE, BootOptions, File, container, is_watched, pip
 
 FIRST = "cloudgpu-lease.timer"
 _END = "CLOUDGPU-END"
@@ -66,7 +66,7 @@ _CONTAINER = (
 )
 
 
-def boot_hook(attempt: Attempt, given: Given) -> str:
+def boot_hook(attempt: Attempt, given: BootOptions) -> str:
     """Return the hook as cloud-init takes it, at each boot, before it does anything else."""
     lines = [
         "#cloud-boothook",
@@ -78,7 +78,7 @@ def boot_hook(attempt: Attempt, given: Given) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def beginning(attempt: Attempt, given: Given) -> list[str]:
+def beginning(attempt: Attempt, given: BootOptions) -> list[str]:
     """Return the lines of a shell script that put the lease and all units in their places."""
     files = [
         File(f"{HERE}/launch", _launch_file(attempt, given), "644"),
@@ -89,7 +89,7 @@ def beginning(attempt: Attempt, given: Given) -> list[str]:
     return ["#!/bin/sh", "umask 022", f"mkdir -p {HERE} /run/cloudgpu", *written(files), *_other_port(given.ssh_port)]
 
 
-def wanted(attempt: Attempt, given: Given) -> list[str]:
+def wanted(attempt: Attempt, given: BootOptions) -> list[str]:
     """Return the units that start by themselves, the one that ends the machine first."""
     units = _units(attempt, given)
     return sorted((name for name, text in units.items() if "[Install]" in text), key=lambda name: name != FIRST)
@@ -112,7 +112,7 @@ def written(files: list[File]) -> list[str]:
     return lines
 
 
-def _launch_file(attempt: Attempt, given: Given) -> str:
+def _launch_file(attempt: Attempt, given: BootOptions) -> str:
     """Return what the scripts know of the launch, as assignments of a shell."""
     tags = Lease(attempt.expires, attempt.renew_until).tags()
     spot = attempt.offer.available.market is Market.SPOT
@@ -130,7 +130,7 @@ def _launch_file(attempt: Attempt, given: Given) -> str:
     return "".join(f"{name}={shlex.quote(value)}\n" for name, value in facts.items())
 
 
-def _units(attempt: Attempt, given: Given) -> Mapping[str, str]:
+def _units(attempt: Attempt, given: BootOptions) -> Mapping[str, str]:
     report = _REPORT_OF_AWS if given.cloud == "aws" else _REPORT
     units = {
         "cloudgpu-lease.service": _LEASE + (report if given.reports else ""),

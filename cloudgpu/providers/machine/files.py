@@ -22,8 +22,8 @@ USER = "cloudgpu"  # whom the boot data make on every machine, whatever its imag
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
-    """What the boot data of one machine depend on beside its attempt.
+class BootOptions:
+    """What the boot data of a machine depend on, except its launch attempt.
 
     `reports`: it may say when it was last in use (a role, an identity, guest attributes). `can_deallocate`: it may end
     its own billing, where a shutdown from inside does not (Azure). `volume` is how the data disk is known on the
@@ -84,7 +84,7 @@ class File(NamedTuple):
     mode: str
 
 
-def files(attempt: Attempt, given: Given) -> Iterable[File]:
+def files(attempt: Attempt, given: BootOptions) -> Iterable[File]:
     """Yield what comes after the lease, whose own files are the boot hook's."""
     boot = attempt.boot
     yield _here("agent.py", boot.agent_source, "0644")
@@ -132,7 +132,7 @@ def _here(name: str, text: str, mode: str) -> File:
     return File(f"{HERE}/{name}", text, mode)
 
 
-def _agent_settings(attempt: Attempt, given: Given) -> dict[str, Any]:
+def _agent_settings(attempt: Attempt, given: BootOptions) -> dict[str, Any]:
     """Return what the agent is told. Its lease and notices are those that the lease timer reads from the metadata."""
     policy = {"policy": dict(attempt.boot.policy)} if attempt.boot.policy else {}
     return {

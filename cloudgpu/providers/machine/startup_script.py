@@ -12,14 +12,14 @@ import shlex
 
 from cloudgpu.core.model.launch import Attempt
 from cloudgpu.providers.machine.boot_script import FIRST, beginning, starting, wanted, written
-from cloudgpu.providers.machine.files import Given, files, packages
+from cloudgpu.providers.machine.files import BootOptions, files, packages
 
 _LAST = "cloudgpu-start.service"
 _STATE = "/var/lib/cloudgpu"
 _APT = "env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=600"
 
 
-def startup_script(attempt: Attempt, given: Given) -> str:
+def startup_script(attempt: Attempt, given: BootOptions) -> str:
     """Return the script as text, the same for the same attempt."""
     rest = [unit for unit in wanted(attempt, given) if unit not in (FIRST, _LAST)]
     lines = [

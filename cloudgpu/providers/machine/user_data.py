@@ -17,17 +17,17 @@ from typing import Any
 from cloudgpu.core.model.launch import Attempt
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.machine.boot_script import boot_hook
-from cloudgpu.providers.machine.files import HERE, File, Given, files, jupyter_command, packages
+from cloudgpu.providers.machine.files import HERE, BootOptions, File, files, jupyter_command, packages
 from cloudgpu.providers.machine.startup_script import startup_script
 
-__all__ = ["HERE", "Given", "boot_hook", "jupyter_command", "startup_script", "too_large", "user_data"]
+__all__ = ["HERE", "BootOptions", "boot_hook", "jupyter_command", "startup_script", "too_large", "user_data"]
 
 _LAST_OF_FOUR = 0xFFFF
 _BOUNDARY = "=-cloudgpu-part-="
 _MERGE = "list(append)+dict(no_replace,recurse_list)+str()"
 
 
-def user_data(attempt: Attempt, given: Given) -> str:
+def user_data(attempt: Attempt, given: BootOptions) -> str:
     """Return the user data as ASCII text, the same for the same attempt; how it is packed is the cloud's matter."""
     templates = [part.text for part in attempt.boot.parts if part.kind == "cloud_init"]
     configs = [_config(attempt, given), *templates]
@@ -61,7 +61,7 @@ def _multipart(parts: Iterable[tuple[str, str]]) -> str:
     return "".join([*lines, f"--{_BOUNDARY}--\n"])
 
 
-def _config(attempt: Attempt, given: Given) -> str:
+def _config(attempt: Attempt, given: BootOptions) -> str:
     """Return our cloud-config. JSON is YAML: nothing in it has to be quoted by hand."""
     boot = attempt.boot
     user = {

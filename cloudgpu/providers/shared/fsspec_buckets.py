@@ -70,11 +70,11 @@ class FsspecBucket:
             if facts.get("type", "file") == "file":
                 yield BucketObject(key, int(facts["size"]), tag)
 
-    def good_until(self, seconds: int) -> datetime:
+    def url_expires_at(self, seconds: int) -> datetime:
         """Return until when an address of now is good."""
         return self._clock() + timedelta(seconds=seconds)
 
-    def address(self, key: str, seconds: int) -> str:
+    def presigned_url(self, key: str, seconds: int) -> str:
         """Return an address at which an object can be read for so long."""
         try:
             return self._files.sign(f"{self._bucket}/{key}", expiration=seconds)

@@ -1,4 +1,4 @@
-"""Data volumes that tie a launch to a place, for every cloud: which one is meant, and what stands against it."""
+"""Data volumes that tie a launch to a zone, for every cloud: which one a request names, and why it cannot be used."""
 
 from __future__ import annotations
 
@@ -27,17 +27,16 @@ class Data:
     holder: str | None = None
 
 
-def meant(
+def requested_volume(
     found: Sequence[Data],
     wanted: Volume,
     requirements: Requirements,
     region: str | None,
     region_of: Callable[[str], str | None],
 ) -> Data:
-    """Return the one of the volumes of this name (one at least) that lies where it is wished for.
+    """Return the one of these volumes of one name (at least one) that is in the requested zone and region.
 
-    `region` is the wished one, None for no wish. Raises InvalidRequest where several do, where none does, or for
-    another size than it has.
+    `region` None: any. Raises InvalidRequest if several are there, if none is, or for a size that is not its size.
     """
     here = [one for one in found if requirements.zone in (None, one.zone) and region in (None, region_of(one.zone))]
     if len(here) > 1:
@@ -67,11 +66,11 @@ def volume_named(
     """Return the volume of this name, wherever it lies; None where it is to be made.
 
     `there` are those of all places, also where one is named: nobody would find a second one of the same name. Raises as
-    `meant` and `check_size` do, and where there is none and no size to make it with, or a part was `silent`.
+    `requested_volume` and `check_size` do, and where there is none and no size to make it with, or a part was `silent`.
     """
     found = [one for one in there if one.name == wanted.name]
     if found:
-        return meant(found, wanted, requirements, region, region_of)
+        return requested_volume(found, wanted, requirements, region, region_of)
     if silent or wanted.size_gb is None:
         known = {one.name for one in there}
         raise nowhere("volume", "--volume", wanted.name, known, silent, "Give it a size to make it: --volume NAME:GB")

@@ -71,7 +71,7 @@ class SshProvider:
         self._clock = settings.clock
         self._patience = Patience(settings.patience)
         self._hosts = {host.name: host for host in ssh_hosts(settings.account, settings.options)}
-        self._called = {old: new for old, new in settings.called.items() if old not in self._hosts}
+        self._renamed_hosts = {old: new for old, new in settings.renamed_hosts.items() if old not in self._hosts}
         self._identities: dict[str, AccountIdentity] = {}  # of the hosts that have answered, as of their last answer
         self._listed = False
         self._remains: dict[str, Remains] = {}
@@ -155,7 +155,7 @@ class SshProvider:
 
     def host_key(self, item: Available) -> str:
         """Return the host's own key, from the settings or known_hosts. Raises InvalidRequest when it is not known."""
-        known = self._other_names.get(item.zone) or self._hosts.get(self._called.get(item.zone, item.zone))
+        known = self._other_names.get(item.zone) or self._hosts.get(self._renamed_hosts.get(item.zone, item.zone))
         return client.host_key(known or self._offered(item))
 
     def launch(self, attempt: Attempt, *, deadline: datetime) -> Instance:
@@ -207,7 +207,7 @@ class SshProvider:
         for host, answer in zip(hosts, answers, strict=True):
             if not isinstance(answer, CloudgpuError):
                 names = {host.name, translate.host_of(str((answer["machine"] or {}).get("id")))}
-                names |= {old for old, new in self._called.items() if new == host.name}
+                names |= {old for old, new in self._renamed_hosts.items() if new == host.name}
                 found |= {name: self._identities[host.name] for name in names if name}
         return found
 
@@ -321,7 +321,7 @@ class SshProvider:
 
         Raises NotReachableHere where there is none such, ProviderUnavailable while a silent host may be that one.
         """
-        known = self._hosts.get(name) or self._hosts.get(self._called.get(name, name))
+        known = self._hosts.get(name) or self._hosts.get(self._renamed_hosts.get(name, name))
         if known is None and not self._listed:
             self.list()
         host = known or self._other_names.get(name)

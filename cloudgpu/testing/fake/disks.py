@@ -54,7 +54,7 @@ def set_system_disk(cloud: Cloud, machine: str, *, stays: bool) -> None:
         cloud.resources[disk.id] = replace(disk, stays=stays)
 
 
-def let_go(cloud: Cloud, has_ended: Callable[[str], bool]) -> None:
+def detach_from_ended(cloud: Cloud, has_ended: Callable[[str], bool]) -> None:
     """Detach what machines used that have ended, and delete the disks that went with them."""
     for resource in list(cloud.resources.values()):
         if resource.attached_to is not None and has_ended(resource.attached_to):

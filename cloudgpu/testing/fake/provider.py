@@ -365,7 +365,7 @@ class FakeProvider(TogetherFakeProvider):
 
     def _let_go(self, cloud: Cloud) -> None:
         super()._let_go(cloud)
-        disks.let_go(cloud, lambda machine: self._state(cloud.machines[machine]) is State.TERMINATED)
+        disks.detach_from_ended(cloud, lambda machine: self._state(cloud.machines[machine]) is State.TERMINATED)
 
     def _all_living(self, cloud: Cloud) -> list[FakeMachine]:
         return [one for one in cloud.machines.values() if self._state(one) in (State.PENDING, State.RUNNING)]

@@ -11,7 +11,7 @@ import pytest
 
 from cloudgpu import catalog, connect
 from cloudgpu.catalog.place import use
-from cloudgpu.catalog.storage import Sort
+from cloudgpu.catalog.storage import PriceClass
 from cloudgpu.cli.market.prices import difference_text, shown_text
 from cloudgpu.core.model.offers import Basis, Market
 from cloudgpu.core.values.money import Money
@@ -379,7 +379,7 @@ def test_a_price_that_nobody_knows_is_counted_as_the_dearest_of_its_kind_and_hal
     unheard = catalog.counted_price("aws", "us-east-1", "gp9")
     assert (unheard.price, unheard.unit, unheard.basis) == (Money.usd("0.357"), "usd_per_gb_month", Basis.DERIVED)
     assert "io" in unheard.source
-    image = catalog.counted_price("azure", "eastus", "gallery_image", Sort.IMAGE)
+    image = catalog.counted_price("azure", "eastus", "gallery_image", PriceClass.IMAGE)
     assert (image.price, image.upper_bound) == (Money.usd("0.12"), True)  # Google's, since Azure's is in no source
     disk = catalog.counted_price("azure", "eastus", "Ultra Disk")
     assert disk.unit == "usd_per_gb_month"

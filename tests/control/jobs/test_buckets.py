@@ -397,7 +397,7 @@ def test_a_form_allows_objects_of_its_own_job_and_nothing_else(s3, server):
 
     address = bucket_address(TO)
     made = ProviderSettings("aws", {}, Path("/nowhere"), lambda: datetime.now(UTC))
-    form = open_results_bucket(address, made).form("runs/mine/", 3600, 1000)
+    form = open_results_bucket(address, made).presigned_post("runs/mine/", 3600, 1000)
 
     def sent(key, size, **more):
         fields, files = {**form.fields, "key": key, **more}, {"file": b"x" * size}

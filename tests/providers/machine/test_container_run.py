@@ -14,7 +14,7 @@ import pytest
 
 from cloudgpu.core.model.launch import Part, Volume
 from cloudgpu.providers.machine.files import files
-from cloudgpu.providers.machine.user_data import Given, boot_hook, startup_script, user_data
+from cloudgpu.providers.machine.user_data import BootOptions, boot_hook, startup_script, user_data
 from tests.access.jobs.conftest import lives
 from tests.access.sshserver import wait_for
 from tests.providers.machine.container_host import IMAGE, Host
@@ -163,7 +163,7 @@ def test_the_usual_kernel_of_jupyter_is_the_containers_python(tmp_path):
 
 def test_the_boot_data_start_the_container_after_the_lease_and_name_the_image():
     made = attempt(Part("container", IMAGE), volume=Volume("data"))
-    given = Given("aws")
+    given = BootOptions("aws")
     hook = boot_hook(made, given)
     assert f"container={IMAGE}\n" in hook
     assert "ExecStart=/usr/local/lib/cloudgpu/container" in hook
@@ -173,14 +173,14 @@ def test_the_boot_data_start_the_container_after_the_lease_and_name_the_image():
     assert {"container", "inside"} <= set(listed)
     settle = listed["settle"]["content"]
     assert settle.index("/inside") < settle.index('"$here/agent"')  # no job may begin beside the container
-    for text in (user_data(made, given), startup_script(made, Given("gcp"))):
+    for text in (user_data(made, given), startup_script(made, BootOptions("gcp"))):
         assert IMAGE in text
 
 
 def test_a_machine_without_a_container_gets_nothing_of_it():
     made = attempt()
-    assert not {"container", "inside"} & {one.path.rpartition("/")[2] for one in files(made, Given("aws"))}
-    assert "container" not in boot_hook(made, Given("aws"))
+    assert not {"container", "inside"} & {one.path.rpartition("/")[2] for one in files(made, BootOptions("aws"))}
+    assert "container" not in boot_hook(made, BootOptions("aws"))
 
 
 @pytest.mark.soak

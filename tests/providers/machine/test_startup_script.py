@@ -11,11 +11,11 @@ import pytest
 
 from cloudgpu.core.model.launch import Part, Volume
 from cloudgpu.core.model.offers import Available, Market
-from cloudgpu.providers.machine.user_data import Given, startup_script
+from cloudgpu.providers.machine.user_data import BootOptions, startup_script
 from cloudgpu.testing import make_attempt
 from tests.providers.aws.attempts import USUAL
 
-GIVEN = Given("gcp", reports=True, volume="cloudgpu-data")
+GIVEN = BootOptions("gcp", reports=True, volume="cloudgpu-data")
 ITEM = Available("gcp", "lab", "us-central1", "us-central1-a", "g2-standard-4", Market.ON_DEMAND)
 STANDS_IN = ("systemctl", "useradd", "chown", "apt-get")
 PLACES = ("/usr/local/", "/etc/", "/var/lib/", "/home/", "/run/")

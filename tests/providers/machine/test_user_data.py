@@ -13,12 +13,12 @@ from cloudgpu.agent import source as agent_source
 from cloudgpu.core.model.launch import Part, Volume
 from cloudgpu.core.model.offers import Accelerator, Available, Market
 from cloudgpu.providers.machine import source
-from cloudgpu.providers.machine.user_data import Given, boot_hook, jupyter_command, user_data
+from cloudgpu.providers.machine.user_data import BootOptions, boot_hook, jupyter_command, user_data
 from cloudgpu.testing import make_attempt
 from tests.clouds.aws import userdata
 from tests.providers.aws.attempts import USUAL
 
-GIVEN = Given("aws", ssh_port=2222, reports=True, volume="vol-0123456789abcdef0")
+GIVEN = BootOptions("aws", ssh_port=2222, reports=True, volume="vol-0123456789abcdef0")
 ITEM = Available("aws", "lab", "us-east-1", "us-east-1b", "p3.2xlarge", Market.SPOT)
 
 
@@ -109,7 +109,7 @@ def test_parts_of_templates_are_carried_out():
 
 
 def test_what_is_not_wanted_is_not_sent():
-    lean = Given("aws")
+    lean = BootOptions("aws")
     made = attempt()
     assert set(files_of(made, lean)) == {"agent.py", "agent.json", "agent", "settle", "start"}
     assert "packages" not in config_of(made, lean)
@@ -149,7 +149,7 @@ def test_jupyter_runs_by_the_environment_that_the_first_start_makes(words, comma
 
 @pytest.mark.parametrize("cloud", ["aws", "gcp", "azure"])
 def test_each_cloud_brings_its_own_metadata_and_report(cloud):
-    made, given = attempt(volume=Volume("data")), Given(cloud, reports=True, volume="0")
+    made, given = attempt(volume=Volume("data")), BootOptions(cloud, reports=True, volume="0")
     hook = boot_hook(made, given)
     subprocess.run(["/bin/sh", "-n"], input=hook.partition("\n")[2], text=True, check=True)
     assert source(f"cloud_{cloud}.sh").rstrip() in hook
@@ -157,12 +157,12 @@ def test_each_cloud_brings_its_own_metadata_and_report(cloud):
     report = f"/usr/bin/python3 {here}/report.py" if cloud == "aws" else f"{here}/lease report"
     assert f"ExecStartPost=-{report}\n" in hook
     assert ("report.py" in files_of(made, given)) == (cloud == "aws")
-    assert "ExecStartPost" not in boot_hook(made, Given(cloud))
+    assert "ExecStartPost" not in boot_hook(made, BootOptions(cloud))
 
 
 def test_a_machine_is_told_whether_it_may_release_itself():
-    assert "\ndeallocates=''\n" in boot_hook(attempt(), Given("azure"))
-    assert "\ndeallocates=yes\n" in boot_hook(attempt(), Given("azure", can_deallocate=True))
+    assert "\ndeallocates=''\n" in boot_hook(attempt(), BootOptions("azure"))
+    assert "\ndeallocates=yes\n" in boot_hook(attempt(), BootOptions("azure", can_deallocate=True))
 
 
 def test_a_notice_is_watched_for_on_spot_machines_alone():
@@ -173,7 +173,7 @@ def test_a_notice_is_watched_for_on_spot_machines_alone():
         (attempt(), "aws", True),
         (paid, "aws", False),
     ):
-        hook = boot_hook(made, Given(cloud))
+        hook = boot_hook(made, BootOptions(cloud))
         assert ("ExecStart=/usr/local/lib/cloudgpu/lease watch\n" in hook) == watched
         assert (" cloudgpu-notice.service" in hook) == watched
 
@@ -181,11 +181,11 @@ def test_a_notice_is_watched_for_on_spot_machines_alone():
 def test_an_agent_asks_about_its_gpus_before_their_driver_has_forgotten():
     """A driver keeps 14 seconds of a GPU's use, as seen on a real one."""
     for cloud in ("aws", "gcp", "azure"):
-        assert json.loads(files_of(attempt(), Given(cloud))["agent.json"]["content"])["interval"] < 14
+        assert json.loads(files_of(attempt(), BootOptions(cloud))["agent.json"]["content"])["interval"] < 14
 
 
 def test_another_user_s_name_is_used_everywhere():
-    made, given = attempt(), Given("azure", user="ada")
+    made, given = attempt(), BootOptions("azure", user="ada")
     assert config_of(made, given)["users"][0]["name"] == "ada"
     assert json.loads(files_of(made, given)["agent.json"]["content"])["root"] == "/home/ada"
     hook = boot_hook(made, given)
@@ -195,7 +195,7 @@ def test_another_user_s_name_is_used_everywhere():
 
 
 def host_key_line(cloud, marker):
-    (line,) = (line for line in boot_hook(attempt(), Given(cloud)).splitlines() if marker in line)
+    (line,) = (line for line in boot_hook(attempt(), BootOptions(cloud)).splitlines() if marker in line)
     return line
 
 

@@ -40,4 +40,4 @@ def test_objects_are_listed_by_key_and_what_cannot_sign_is_refused():
     assert [(one.key, one.size) for one in bucket.objects("set")] == [("set/a/c", 1), ("set/b", 2)]
     assert list(bucket.objects("nothing")) == []
     with pytest.raises(InvalidRequest, match="cannot sign addresses"):
-        bucket.address("set/b", 60)
+        bucket.presigned_url("set/b", 60)

@@ -83,7 +83,7 @@ def transfers(session: Session, job: Job) -> Transfers:
         if address is not None:
             bucket = open_bucket(address, settings_of(session, address, job.spec["launch"]))
             listed = listed_in(bucket, address)
-            ends.append(bucket.good_until(PRESIGNED_URL_TTL_S))
+            ends.append(bucket.url_expires_at(PRESIGNED_URL_TTL_S))
             downloads += [_download(bucket, address, each) for _, each in listed]
             shown.append(ShownData(one["target"], tuple((path, _name(address, each)) for path, each in listed)))
     return Transfers(tuple(downloads), tuple(shown), min(ends, default=None))
@@ -128,7 +128,7 @@ def _refused(says: str, address: BucketAddress, way_out: str) -> InvalidRequest:
 
 def _download(bucket: Bucket, address: BucketAddress, one: BucketObject) -> Download:
     label = f"{address.scheme}://{address.bucket}/{one.key}"
-    parts = ((bucket.address(one.key, PRESIGNED_URL_TTL_S), one.size),)
+    parts = ((bucket.presigned_url(one.key, PRESIGNED_URL_TTL_S), one.size),)
     etag = one.etag if address.scheme == "s3" else None  # what others call by that name may be none
     return Download("data", _name(address, one), label, one.size, parts, etag)
 

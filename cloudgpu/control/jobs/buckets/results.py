@@ -61,7 +61,9 @@ class JobBucket:
 
     def download(self, file: StoredFile) -> Download:
         """Return how a machine brings a file of a list: by its sha256, which it compares."""
-        parts = tuple((self.bucket.address(self.prefix + key, PRESIGNED_URL_TTL_S), size) for key, size in file.parts)
+        parts = tuple(
+            (self.bucket.presigned_url(self.prefix + key, PRESIGNED_URL_TTL_S), size) for key, size in file.parts
+        )
         return Download("blobs", file.sha256, f"{self.address.text}/{file.parts[0][0]}", file.size, parts)
 
     def copy(self, file: StoredFile, to: BinaryIO) -> None:
@@ -106,7 +108,7 @@ def send_presigned_post(there: JobBucket, job: Job, remote: RemoteJob) -> None:
     """
     found = there.state(remote.attempt)
     known = {} if found is None else json.loads(found[1])
-    form = there.bucket.form(there.prefix, PRESIGNED_POST_TTL_S, lists.PART_BYTES + 10**9)
+    form = there.bucket.presigned_post(there.prefix, PRESIGNED_POST_TTL_S, lists.PART_BYTES + 10**9)
     said = {"url": form.url, "fields": dict(form.fields), "prefix": form.prefix}
     every, until = job.spec["every_s"], form.until.timestamp()
     remote.call("store", form=said, until=until, every=every, part=lists.PART_BYTES, known=known)
@@ -127,7 +129,7 @@ def restored_from(there: JobBucket, attempts: int) -> tuple[Restored, Transfers]
         tuple(link for one in checkpoints for link in one.links),
     )
     downloads = tuple(there.download(one) for one in files.values())
-    return restored, Transfers(downloads, until=there.bucket.good_until(PRESIGNED_URL_TTL_S))
+    return restored, Transfers(downloads, until=there.bucket.url_expires_at(PRESIGNED_URL_TTL_S))
 
 
 def _copied(some: StoredFiles) -> tuple[CopiedFile, ...]:

@@ -163,16 +163,16 @@ def _spot(attempt: Attempt) -> dict[str, Any]:
 LIMIT = 16_384  # bytes before they are encoded: EC2's user guide, "Run commands when you launch an EC2 instance"
 
 
-def given_of(attempt: Attempt) -> bootdata.Given:
+def boot_options(attempt: Attempt) -> bootdata.BootOptions:
     """Return what EC2 says of the attempt's machine: it reports by an instance profile."""
     call = Call(**attempt.call)
     reports = bool(call.profile)
-    return bootdata.Given("aws", ssh_port=call.ssh_port, reports=reports, volume=call.volume or "", user=USER)
+    return bootdata.BootOptions("aws", ssh_port=call.ssh_port, reports=reports, volume=call.volume or "", user=USER)
 
 
 def user_data(attempt: Attempt) -> bytes:
     """Return the user data, the same bytes for the same attempt; raise InvalidRequest when they are too large."""
-    text = bootdata.user_data(attempt, given_of(attempt))
+    text = bootdata.user_data(attempt, boot_options(attempt))
     packed = gzip.compress(text.encode("ascii"), compresslevel=9, mtime=0)
     if len(packed) <= LIMIT:
         return packed

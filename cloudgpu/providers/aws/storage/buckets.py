@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from cloudgpu.core.model.buckets import BucketAddress, BucketObject, SignedForm
+from cloudgpu.core.model.buckets import BucketAddress, BucketObject, PresignedPost
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.aws.client import Aws, pages
 
@@ -48,22 +48,22 @@ class S3Bucket:
                 for one in page.get("Contents", ()):
                     yield BucketObject(str(one["Key"]), int(one["Size"]), str(one["ETag"]).strip('"'))
 
-    def good_until(self, seconds: int) -> datetime:
+    def url_expires_at(self, seconds: int) -> datetime:
         """Return until when an address of now is good: no longer than the login that signs it."""
         end = self._aws.clock() + timedelta(seconds=seconds)
         login = self._aws.login_until()
         return end if login is None else min(end, login)
 
-    def address(self, key: str, seconds: int) -> str:
+    def presigned_url(self, key: str, seconds: int) -> str:
         """Return an address at which an object can be read for so long."""
         region = self.region()
         with self._aws.said("s3:GetObject", region, value=self._name):
             asked = {"Bucket": self._name, "Key": key}
             return str(self._client().generate_presigned_url("get_object", asked, ExpiresIn=seconds))
 
-    def form(self, prefix: str, seconds: int, at_most: int) -> SignedForm:
+    def presigned_post(self, prefix: str, seconds: int, at_most: int) -> PresignedPost:
         """Return a form that makes objects below the prefix: POST Object, with a signed policy."""
-        region, until = self.region(), self.good_until(seconds)
+        region, until = self.region(), self.url_expires_at(seconds)
         with self._aws.said("s3:PutObject", region, value=self._name):
             signed = self._client().generate_presigned_post(
                 self._name,
@@ -71,7 +71,7 @@ class S3Bucket:
                 Conditions=[["content-length-range", 0, at_most]],
                 ExpiresIn=seconds,
             )
-        return SignedForm(str(signed["url"]), dict(signed["fields"]), prefix, until)
+        return PresignedPost(str(signed["url"]), dict(signed["fields"]), prefix, until)
 
     def read(self, key: str) -> bytes | None:
         """Return an object's content; None where there is none."""

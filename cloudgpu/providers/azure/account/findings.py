@@ -77,7 +77,7 @@ def _needed(azure: Azure, namespace: str) -> Finding:
     state = services.state(azure, namespace)
     good = state.lower() in services.ON
     says = f"it is {state or 'not known here'}"
-    way = "" if good else f"Run: {services.way_on(namespace)}"
+    way = "" if good else f"Run: {services.register_command(namespace)}"
     return Finding(namespace, good, says, way, needed=True)
 
 
@@ -92,7 +92,7 @@ def _machine_role(azure: Azure) -> list[Finding]:
     may = permissions.allows(permissions.rights(azure), _ASSIGN)
     if may is False:
         says = f"this credential may not give machines their role, so {absent}"
-        way = f"An administrator lets it do that, and no more: {role.way_to_give(azure)}"
+        way = f"An administrator lets it do that, and no more: {role.assign_role_command(azure)}"
         return [Finding(what, good=False, says=says, next=way)]
     says = "machines may deallocate and tag themselves, each itself alone"
     if may is None:
@@ -106,7 +106,7 @@ def _timers(azure: Azure) -> Finding:
         return Finding("timers", good=False, says=says, next=_INIT)
     if not services.is_on(azure, services.TIMERS):
         says = f"{services.TIMERS} is not switched on in the subscription"
-        return Finding("timers", good=False, says=says, next=f"Run: {services.way_on(services.TIMERS)}")
+        return Finding("timers", good=False, says=says, next=f"Run: {services.register_command(services.TIMERS)}")
     return Finding("timers", good=True, says="Azure deallocates each machine at its renew-until")
 
 

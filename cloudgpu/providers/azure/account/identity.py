@@ -26,8 +26,8 @@ _ACTION = "Microsoft.Authorization/roleAssignments"
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
-    """A role that somebody has: Azure's id of the assignment, on what it is given (a machine's id), to whom."""
+class RoleAssignment:
+    """Azure's assignment of a role: its id, its scope (a machine's id) and who has it."""
 
     id: str
     scope: str
@@ -54,7 +54,7 @@ def assign(azure: Azure, of: str, principal: str) -> None:
             raise
 
 
-def given(azure: Azure, role: str) -> list[Given]:
+def role_assignments(azure: Azure, role: str) -> list[RoleAssignment]:
     """Return who has this role (its whole id) anywhere in the subscription. A call per page.
 
     Azure has no filter by role: all assignments of the subscription are read.
@@ -63,16 +63,16 @@ def given(azure: Azure, role: str) -> list[Given]:
     listed = azure.client("authorization").role_assignments.list_for_subscription
     found = ask(azure, f"{_ACTION}/read", lambda: list(listed()))
     ours = (one for one in found if str(one.role_definition_id).rpartition("/")[2].lower() == wanted)
-    return [Given(str(one.id), str(one.scope), str(one.principal_id)) for one in ours]
+    return [RoleAssignment(str(one.id), str(one.scope), str(one.principal_id)) for one in ours]
 
 
-def take(azure: Azure, assignment: str) -> None:
+def remove_assignment(azure: Azure, assignment: str) -> None:
     """Take a role away (the whole id of its assignment); what is gone already is no error."""
     given = azure.client("authorization").role_assignments
     look(azure, f"{_ACTION}/delete", lambda: given.delete_by_id(assignment), value=assignment)
 
 
-def given_to(azure: Azure, id: str) -> str:  # noqa: A002
+def assignment_of(azure: Azure, id: str) -> str:  # noqa: A002
     """Return the whole id of the assignment of a machine's role; empty where it has none, or Azure does not tell.
 
     One call; none without `machine_role` in the settings: a role that was given under other settings is found by
@@ -88,11 +88,11 @@ def given_to(azure: Azure, id: str) -> str:  # noqa: A002
     return f"{scope}/providers/Microsoft.Authorization/roleAssignments/{name(scope, principal)}" if principal else ""
 
 
-def take_given(azure: Azure, assignment: str) -> None:
+def remove_machine_assignment(azure: Azure, assignment: str) -> None:
     """Take its role from a machine that is being ended; what fails is left for `orphans`. One call, none for none."""
     if assignment:
         with suppress(CloudgpuError):
-            take(azure, assignment)
+            remove_assignment(azure, assignment)
 
 
 def name(of: str, principal: str) -> str:

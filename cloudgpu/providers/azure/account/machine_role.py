@@ -66,8 +66,8 @@ def remove(azure: Azure) -> None:
     """
     from cloudgpu.providers.azure.account import identity
 
-    for given in identity.given(azure, id_of(azure)):
-        identity.take(azure, given.id)
+    for given in identity.role_assignments(azure, id_of(azure)):
+        identity.remove_assignment(azure, given.id)
     roles = azure.client("authorization").role_definitions
     look_at(azure, f"{_ROLES}/delete", lambda: roles.delete(scope(azure), guid(azure)), value=name(azure))
 
@@ -94,7 +94,7 @@ def condition(role: str) -> str:
     return " AND ".join(parts)
 
 
-def way_to_give(azure: Azure) -> str:
+def assign_role_command(azure: Azure) -> str:
     """Return the command with which an administrator lets a launcher give machines their role, and nothing else."""
     return (
         f"az role assignment create --assignee LAUNCHER --role {ADMINISTRATOR} --scope {scope(azure)} "

@@ -48,9 +48,9 @@ def terminate(azure: Azure, id: str) -> None:  # noqa: A002
     Where somebody has put a thing of their own into the group, the machine alone is deleted, and what it made with it;
     the group stays, and `orphans` tells of it. Raises EndRefused where a lock forbids it.
     """
-    given = identity.given_to(azure, id)
+    given = identity.assignment_of(azure, id)
     _delete(azure, id)
-    identity.take_given(azure, given)  # not before: one that is not ended needs it to deallocate itself
+    identity.remove_machine_assignment(azure, given)  # not before: one that is not ended needs it to deallocate itself
 
 
 def _delete(azure: Azure, id: str) -> None:  # noqa: A002

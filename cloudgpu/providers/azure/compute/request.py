@@ -16,7 +16,7 @@ from cloudgpu.core.model.launch import Attempt
 from cloudgpu.core.model.offers import Market
 from cloudgpu.providers.azure import ids
 from cloudgpu.providers.azure.compute.translate import GROUP_MARKET, GROUP_SIZE
-from cloudgpu.providers.machine.files import USER, Given
+from cloudgpu.providers.machine.files import USER, BootOptions
 
 Body = dict[str, Any]
 NETWORK, SUBNET = "10.77.0.0/16", "10.77.0.0/24"  # of a machine's own network; nothing else is in it
@@ -53,10 +53,10 @@ class Call:
     extension: Mapping[str, Any] | None = None
 
 
-def given(attempt: Attempt, call: Call) -> Given:
+def given(attempt: Attempt, call: Call) -> BootOptions:
     """Return what the machine's boot data have to know. A data volume hangs at the LUN that `volumes` gives it."""
     volume = "0" if attempt.request.setup.volume is not None else ""
-    return Given("azure", ssh_port=call.ssh_port, reports=call.role, volume=volume, can_deallocate=call.role)
+    return BootOptions("azure", ssh_port=call.ssh_port, reports=call.role, volume=volume, can_deallocate=call.role)
 
 
 def group(attempt: Attempt, call: Call) -> Body:

@@ -66,9 +66,9 @@ def _disks(azure: Azure) -> list[Raw]:
     return ask(azure, f"{_COMPUTE}/disks/read", lambda: [one.as_dict() for one in azure.compute.disks.list()])
 
 
-def _given(azure: Azure) -> list[identity.Given]:
+def _given(azure: Azure) -> list[identity.RoleAssignment]:
     role = azure.options.machine_role
-    return identity.given(azure, role) if role else []
+    return identity.role_assignments(azure, role) if role else []
 
 
 class _Account:
@@ -124,7 +124,7 @@ class _Account:
             stored_as=ADDRESS,
         )
 
-    def given(self, one: identity.Given) -> ProviderResource | None:
+    def given(self, one: identity.RoleAssignment) -> ProviderResource | None:
         """Return a role that a machine's identity was given; None for what is no machine of ours."""
         of = ids.resource(one.scope)
         if of is None or not ids.GROUP.fullmatch(of.group):
@@ -168,7 +168,7 @@ def remove(azure: Azure, orphan: ProviderResource) -> None:
     if orphan.kind is Kind.ROLE:
         scope = ids.machine_id(azure.subscription, named.group)
         _refuse_living(azure, named)  # a launch may have made it since the groups were listed
-        identity.take(azure, f"{scope}/providers/Microsoft.Authorization/roleAssignments/{named.name}")
+        identity.remove_assignment(azure, f"{scope}/providers/Microsoft.Authorization/roleAssignments/{named.name}")
     elif orphan.kind is Kind.GROUP:
         _remove_group(azure, named)
     elif orphan.kind is Kind.INTERFACE:

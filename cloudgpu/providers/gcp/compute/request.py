@@ -15,7 +15,7 @@ from cloudgpu.core.model.launch import Attempt
 from cloudgpu.core.model.offers import Market
 from cloudgpu.core.values.naming import digest
 from cloudgpu.providers.gcp import ids
-from cloudgpu.providers.machine.user_data import Given, startup_script, too_large, user_data
+from cloudgpu.providers.machine.user_data import BootOptions, startup_script, too_large, user_data
 
 NETWORK_TAG = "cloudgpu"  # the firewall rule that lets nobody in is for machines that bear it
 SHORTEST, LONGEST = timedelta(seconds=30), timedelta(days=120)  # of maxRunDuration ("Limit the run time of a VM")
@@ -170,7 +170,7 @@ def _metadata(attempt: Attempt, call: Call) -> dict[str, str]:
 
 def boot_data(attempt: Attempt, call: Call) -> tuple[str, str]:
     """Return the key of the metadata that the image reads, and what it is given; InvalidRequest for too much of it."""
-    given = Given(cloud="gcp", ssh_port=call.ssh_port, reports=True, volume=call.volume)
+    given = BootOptions(cloud="gcp", ssh_port=call.ssh_port, reports=True, volume=call.volume)
     key, write = ("user-data", user_data) if call.cloud_init else ("startup-script", startup_script)
     text = write(attempt, given)
     if len(text.encode()) > LARGEST_VALUE:

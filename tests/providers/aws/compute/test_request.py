@@ -14,7 +14,7 @@ from cloudgpu.config.templates.render import _values, rendered
 from cloudgpu.core.model.launch import Part, Volume
 from cloudgpu.core.model.offers import Available, Market
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.providers.aws.compute.request import LIMIT, Call, given_of, user_data
+from cloudgpu.providers.aws.compute.request import LIMIT, Call, boot_options, user_data
 from cloudgpu.providers.machine import user_data as bootdata
 from cloudgpu.testing import make_attempt
 from tests.providers.aws.attempts import USUAL, saved
@@ -84,7 +84,9 @@ def test_the_same_attempt_makes_the_same_bytes_in_another_process():
 
 def test_it_is_the_boot_data_of_what_was_looked_up():
     made = attempt(volume=Volume("data"))
-    assert given_of(made) == bootdata.Given("aws", ssh_port=2222, reports=True, volume="vol-0123456789abcdef0")
-    assert gzip.decompress(user_data(made)).decode() == bootdata.user_data(made, given_of(made))
+    assert boot_options(made) == bootdata.BootOptions(
+        "aws", ssh_port=2222, reports=True, volume="vol-0123456789abcdef0"
+    )
+    assert gzip.decompress(user_data(made)).decode() == bootdata.user_data(made, boot_options(made))
     lean = replace(CALL, profile=None, volume=None, ssh_port=22)
-    assert given_of(attempt(call=lean)) == bootdata.Given("aws")
+    assert boot_options(attempt(call=lean)) == bootdata.BootOptions("aws")

@@ -35,7 +35,7 @@ def test_a_service_that_is_switched_off_is_needed_and_named_with_the_way(account
     azure_arm.model.providers["Microsoft.Compute"] = "NotRegistered"
     found = looked(account())["Microsoft.Compute"]
     assert (found.good, found.needed) == (False, True)
-    assert services.way_on("Microsoft.Compute") in found.next
+    assert services.register_command("Microsoft.Compute") in found.next
 
 
 def test_a_subscription_that_is_off_and_one_that_spends_its_credit_alone_are_told(account, azure_arm):

@@ -86,7 +86,7 @@ def test_giving_twice_is_fine_and_a_later_machine_of_that_name_gets_its_own(acco
     launch(sdk, identity=IDENTITY)
     for _ in range(2):
         give(azure, azure_arm)
-    assert len(identity.given(azure, azure.options.machine_role)) == 1
+    assert len(identity.role_assignments(azure, azure.options.machine_role)) == 1
     machine = ids.machine_id(azure.subscription, GROUP)
     assert identity.name(machine, "one") != identity.name(machine, "two")
 
@@ -99,7 +99,7 @@ def test_a_machine_that_is_ended_loses_its_role_where_azure_leaves_that_behind(a
         give(azure, azure_arm, f"eastus/{group}")
     power.terminate(azure, ID)
     azure_arm.advance(600)
-    assert [one.scope for one in identity.given(azure, azure.options.machine_role)] == [
+    assert [one.scope for one in identity.role_assignments(azure, azure.options.machine_role)] == [
         ids.machine_id(azure.subscription, OTHER)
     ]
 
@@ -128,7 +128,7 @@ def test_the_role_goes_although_machines_have_it(account, azure_arm, sdk):
 
 def test_the_condition_lets_a_launcher_give_this_role_to_machines_alone(account):
     azure = account()
-    text = role.way_to_give(azure)
+    text = role.assign_role_command(azure)
     assert text.count(role.guid(azure)) == 2
     assert text.count("{'ServicePrincipal'}") == 2
     assert "roleAssignments/write" in text

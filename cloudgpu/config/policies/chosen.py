@@ -23,7 +23,7 @@ LAST = "default"  # the shipped policy that counts where nobody knows better
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class ChosenPolicy:
     """The policy that holds for a machine, inside the limits, and why it is that one.
 
     `policy` is None where its name cannot be resolved: then only its lease counts, and `fault` says why. `broken` is
@@ -43,14 +43,14 @@ class Held:
     limits: Limits = NO_LIMITS
 
 
-def check_whole(held: Mapping[str, Held]) -> None:
-    """Raise InvalidRequest for a policy that is there and has a fault: no pass runs with half a policy."""
+def refuse_broken(held: Mapping[str, ChosenPolicy]) -> None:
+    """Raise InvalidRequest for a policy file that cannot be read: no run goes on without it."""
     for one in held.values():
         if one.broken is not None:
             raise one.broken
 
 
-def unresolved(held: Mapping[str, Held], machines: Sequence[Machine]) -> tuple[str, ...]:
+def unresolved(held: Mapping[str, ChosenPolicy], machines: Sequence[Machine]) -> tuple[str, ...]:
     """Return a sentence for each policy that is named and not there: of its machines the lease alone counts."""
     fault = {one.name: one.fault for one in held.values() if one.policy is None}
     names: dict[str, list[str]] = {name: [] for name in fault}
@@ -60,20 +60,20 @@ def unresolved(held: Mapping[str, Held], machines: Sequence[Machine]) -> tuple[s
     return tuple(f"{fault[name]}: only the lease counts for {first_few(those, NAMED)}" for name, those in names.items())
 
 
-def with_why(held: Held, why: str) -> Held:
+def with_why(held: ChosenPolicy, why: str) -> ChosenPolicy:
     """Return it with why it is that policy, and why its name cannot be resolved where it cannot."""
     if held.policy is None:
         why = f"{why}, which cannot be resolved ({held.fault[:1].lower()}{held.fault[1:]})"
     return replace(held, why=why)
 
 
-def policies_held(
+def chosen_policies(
     machines: Iterable[Machine],
     named: str | None,
     law: Authorization,
     published: Mapping[str, Published],
     home: HomeTerms,
-) -> dict[str, Held]:
+) -> dict[str, ChosenPolicy]:
     """Return the policy that holds for each machine, by its id; each file is read once.
 
     It is the one that its launch was under, by the terms in the ledger; where nobody knows that, the one that a launch
@@ -82,9 +82,11 @@ def policies_held(
     """
     lab = lab_limits(published)
     limits = {True: joined((lab, load_limits(home.search))), False: lab}
-    known: dict[tuple[str, bool], Held] = {}
-    alike: dict[tuple[str | bool | None, ...], Held] = {}  # thousands of machines are chosen for by the same words
-    found: dict[str, Held] = {}
+    known: dict[tuple[str, bool], ChosenPolicy] = {}
+    alike: dict[
+        tuple[str | bool | None, ...], ChosenPolicy
+    ] = {}  # thousands of machines are chosen for by the same words
+    found: dict[str, ChosenPolicy] = {}
     for machine in machines:
         ours = not law.is_member or law.owns(machine)
         by_terms = named is None and bool(machine.policy) and bool(machine.terms)
@@ -105,7 +107,7 @@ def policies_held(
     return found
 
 
-def _by_terms(machine: Machine, published: Mapping[str, Published], home: HomeTerms, lab: Limits) -> Held:
+def _by_terms(machine: Machine, published: Mapping[str, Published], home: HomeTerms, lab: Limits) -> ChosenPolicy:
     """Return the policy of a machine by what stands in the ledger with its launch, in whatever home this is.
 
     A text in the ledger that this version cannot read ends no pass: it is another home's, and only the lease counts.
@@ -117,7 +119,7 @@ def _by_terms(machine: Machine, published: Mapping[str, Published], home: HomeTe
         limits = joined((lab, limits_in(terms)))
     except InvalidRequest as error:
         broken = error if here and error.field != "policy" else None
-        return Held(name, None, "", error.message.removesuffix("."), broken)
+        return ChosenPolicy(name, None, "", error.message.removesuffix("."), broken)
     return _within(found, limits)
 
 
@@ -152,17 +154,17 @@ def _facts_of(machine: Machine) -> dict[str, str | None]:
 
 def _resolved(
     name: str, limits: Limits, published: Mapping[str, Published], home: HomeTerms, *, published_only: bool
-) -> Held:
+) -> ChosenPolicy:
     try:
         found = published_policy(published, name) or load_policy(
             name, search=() if published_only else home.search, tz=home.tz
         )
     except InvalidRequest as error:
         broken = None if error.field == "policy" else error
-        return Held(name, None, "", error.message.removesuffix("."), broken)
+        return ChosenPolicy(name, None, "", error.message.removesuffix("."), broken)
     return _within(found, limits)
 
 
-def _within(found: Found, limits: Limits) -> Held:
+def _within(found: Found, limits: Limits) -> ChosenPolicy:
     within = cut(found.policy, limits)
-    return Held(found.policy.name, within.policy, "", "", None, within.cuts, found.path, found.origin, limits)
+    return ChosenPolicy(found.policy.name, within.policy, "", "", None, within.cuts, found.path, found.origin, limits)
