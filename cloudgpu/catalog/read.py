@@ -35,7 +35,7 @@ __all__ = ["catalogue"]  # beside what is defined here
 
 if TYPE_CHECKING:
     from cloudgpu.core.advice.desktop import Desktop
-    from cloudgpu.core.clusters.worth import TypeNetwork
+    from cloudgpu.core.clusters.scaling import TypeNetwork
 
 
 GPU_FIGURES = "memory_gib year bandwidth_gbs fp32_tflops tensor_tflops fp8_tflops watts trains_vs_h100".split()
@@ -199,7 +199,7 @@ def network_of(provider: str, name: str) -> TypeNetwork | None:
     row = catalogue()["networks"].get(provider, {}).get(name)
     if row is None:
         return None
-    from cloudgpu.core.clusters.worth import TypeNetwork  # most questions need none
+    from cloudgpu.core.clusters.scaling import TypeNetwork  # most questions need none
 
     gbit, up_to, fabric, note, source, as_of = row
     return TypeNetwork(gbit, up_to, fabric, note, catalogue()["sources"][source], as_of)

@@ -75,11 +75,11 @@ class Book(Reader):
 
     def settle(self, why: str) -> Event:
         """Write `ledger_settled` and take the present end and time as the true ones; make a missing ledger anew."""
-        from cloudgpu.core.events import lab_lines
+        from cloudgpu.core.events import general_lines
 
         found = self.suspect()
         with self._writing(anew=True) as (connection, held, _, start), self._store.translated():
-            draft = lab_lines.ledger_settled(found, why, self._clock(), start[0])
+            draft = general_lines.ledger_settled(found, why, self._clock(), start[0])
             (written,), end = self._write(connection, [draft], start)
             ledger = lines.id_of(connection)
             self._store.commit(end)
@@ -107,7 +107,7 @@ class Book(Reader):
         The head record stays. Where there was none, a line says that what came after the copy is not known.
         Raises LedgerMoved where the ledger has moved away: it is not brought back to life under those who left.
         """
-        from cloudgpu.core.events import lab_lines
+        from cloudgpu.core.events import general_lines
         from cloudgpu.ledger.log import marks
 
         def checked(present: Connection | None) -> None:
@@ -125,7 +125,7 @@ class Book(Reader):
                 held.let_go()
         if record is None:
             why = f"It was restored from a backup that ends at line {copy.lines}, recorded at {copy.recorded_at}."
-            self.append([lab_lines.ledger_restored(why, copy.lines, copy.head_hash, now)])
+            self.append([general_lines.ledger_restored(why, copy.lines, copy.head_hash, now)])
         return aside
 
     @contextmanager
@@ -172,7 +172,7 @@ class Book(Reader):
     @contextmanager
     def leaving(self) -> Iterator[tuple[Connection, Callable[[str, str], None]]]:
         """Hold off every writer; give the lines, and what writes the last one, which says where the ledger stands."""
-        from cloudgpu.core.events.lab_lines import ledger_moved
+        from cloudgpu.core.events.general_lines import ledger_moved
 
         with self._writing() as (connection, _held, _record, start):
 
@@ -190,7 +190,7 @@ class Book(Reader):
         `check` is given the lines, their end and their mark, raises where this is not the ledger that has moved, and
         returns where that came from. A head record that knows more than stands here is left, and so is the doubt.
         """
-        from cloudgpu.core.events import lab_lines
+        from cloudgpu.core.events import general_lines
         from cloudgpu.ledger import suspect as doubt
         from cloudgpu.ledger.log import marks
 
@@ -200,7 +200,7 @@ class Book(Reader):
             came_from = check(connection, start, mark)
             with self._store.translated():
                 if mark is not None:
-                    draft = lab_lines.ledger_arrived(came_from, self._clock(), end[0])
+                    draft = general_lines.ledger_arrived(came_from, self._clock(), end[0])
                     _, end = self._write(connection, [draft], end)
                 self._store.commit(end)
                 if marks.mark_of(record) or doubt.of_past(connection, self.place, record) is None:
@@ -232,7 +232,7 @@ class Book(Reader):
 
     def _begun_by(self, team: Team, view: View) -> list[Draft]:
         """Write down the team under the append lock, and return the line that says so, where it is another one."""
-        from cloudgpu.core.events.lab_lines import team_set
+        from cloudgpu.core.events.general_lines import team_set
 
         self._store.restore_guards()
         if not self._store.put_team(team):
@@ -281,7 +281,7 @@ class Book(Reader):
         return connection
 
     def _make(self, record: Record, *, anew: bool) -> None:
-        from cloudgpu.core.events.lab_lines import ledger_opened
+        from cloudgpu.core.events.general_lines import ledger_opened
 
         if not anew:
             self._miss(record)

@@ -11,7 +11,7 @@ from cloudgpu.cli.common import Format, confirm, tell
 from cloudgpu.cli.render import when
 from cloudgpu.control.clusters.lease import extend_all, hold_all, plan_extension_of_all
 from cloudgpu.control.inventory.listing import cluster
-from cloudgpu.control.team.law import others_note
+from cloudgpu.control.team.authorization import others_note
 from cloudgpu.core.model.machine import Machine, and_billed, command_name
 from cloudgpu.core.values.times import iso
 

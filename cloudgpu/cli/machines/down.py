@@ -49,7 +49,7 @@ def command(
     from cloudgpu.cli.storage.retained import monthly
     from cloudgpu.control.api.down import ended, to_end
     from cloudgpu.control.lifecycle.termination_summary import still_running, termination_sentences
-    from cloudgpu.control.team.law import others_note
+    from cloudgpu.control.team.authorization import others_note
     from cloudgpu.core.model.machine import command_name
     from cloudgpu.views.machines import named_attached
 

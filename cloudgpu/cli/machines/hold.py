@@ -28,7 +28,7 @@ def command(
     from cloudgpu.control.inputs.launch_request import moment
     from cloudgpu.control.lifecycle.lease import check_hold, hold_loses_to, set_hold
     from cloudgpu.control.policies.resolve import limits_of
-    from cloudgpu.control.team.law import others_note
+    from cloudgpu.control.team.authorization import others_note
     from cloudgpu.core.launch.limit_checks import check_held
     from cloudgpu.core.model.machine import command_name, is_owned
     from cloudgpu.core.values.times import iso

@@ -26,7 +26,7 @@ def command(
     """
     from cloudgpu.cli.render import when
     from cloudgpu.control.lifecycle.interruption import interrupted, rehearse
-    from cloudgpu.control.team.law import check_may
+    from cloudgpu.control.team.authorization import check_may
     from cloudgpu.core.values.times import iso
 
     del action

@@ -42,7 +42,7 @@ def command(
     """
     from cloudgpu.control.inputs.launch_request import check_reason, duration
     from cloudgpu.control.launch.restore import settled_first
-    from cloudgpu.control.team.law import check_may, check_override
+    from cloudgpu.control.team.authorization import check_may, check_override
     from cloudgpu.views.machines import machine_value
 
     session = open_here()

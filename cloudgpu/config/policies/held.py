@@ -70,7 +70,7 @@ def with_why(held: Held, why: str) -> Held:
 def policies_held(
     machines: Iterable[Machine],
     named: str | None,
-    law: Authorization,
+    authorization: Authorization,
     published: Mapping[str, Published],
     home: HomeTerms,
 ) -> dict[str, Held]:
@@ -86,7 +86,7 @@ def policies_held(
     alike: dict[tuple[str | bool | None, ...], Held] = {}  # thousands of machines are chosen for by the same words
     found: dict[str, Held] = {}
     for machine in machines:
-        ours = not law.is_member or law.owns(machine)
+        ours = not authorization.is_member or authorization.owns(machine)
         by_terms = named is None and bool(machine.policy) and bool(machine.terms)
         facts = () if machine.policy else _facts_of(machine).values()
         words = (ours, machine.policy, machine.policy_by, repr(machine.terms) if by_terms else None, *facts)

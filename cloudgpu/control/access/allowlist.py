@@ -9,7 +9,7 @@ from cloudgpu.control.inventory.sync_some import gone_if_terminated
 from cloudgpu.control.network.authorized_keys import label_of, let_in, own_key
 from cloudgpu.control.network.reachability import CallerUnknown, caller_cidr, doorkeeper, refuse_unkept
 from cloudgpu.control.session.session import Session, living
-from cloudgpu.control.team.law import authorization_of, check_may
+from cloudgpu.control.team.authorization import authorization_of, check_may
 from cloudgpu.core.model.checks import gravest
 from cloudgpu.core.model.machine import Machine, is_behind, not_none
 from cloudgpu.core.values.network import ANYWHERE, parse_cidr
@@ -96,10 +96,12 @@ def allow(session: Session, name: str | None, cidr: str | None) -> tuple[AllowDo
 
 def _told_apart(session: Session, machines: Sequence[Machine]) -> tuple[list[Machine], list[SkippedMachine]]:
     """Return the machines whose rule this person may move: their own, or shared with them; and why not the others."""
-    law = authorization_of(session)
-    ours = [machine for machine in machines if law.owns(machine) or let_in(session, machine) is not None]
+    authorization = authorization_of(session)
+    ours = [machine for machine in machines if authorization.owns(machine) or let_in(session, machine) is not None]
     return ours, [
-        {"name": machine.name, "why": f"it is {law.whose(machine)}"} for machine in machines if machine not in ours
+        {"name": machine.name, "why": f"it is {authorization.whose(machine)}"}
+        for machine in machines
+        if machine not in ours
     ]
 
 

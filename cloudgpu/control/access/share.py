@@ -13,7 +13,7 @@ from cloudgpu.control.access.reach import reached
 from cloudgpu.control.inventory.sync_some import gone_if_terminated
 from cloudgpu.control.network.authorized_keys import label_of
 from cloudgpu.control.network.reachability import caller_cidr, doorkeeper, refuse_unkept
-from cloudgpu.control.team.law import by, check_may
+from cloudgpu.control.team.authorization import by, check_may
 from cloudgpu.core.events.machine_lines import machine_shared, machine_unshared
 from cloudgpu.core.model.machine import Machine, is_behind, not_none
 from cloudgpu.core.values.network import parse_cidr

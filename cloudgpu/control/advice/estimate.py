@@ -63,7 +63,7 @@ from cloudgpu.core.catalog.catalog import (
     spot_uncertainty,
 )
 from cloudgpu.core.catalog.gpus import faster
-from cloudgpu.core.clusters.worth import (
+from cloudgpu.core.clusters.scaling import (
     GRADIENT_BYTES,
     USED_OF_NETWORK,
     GangLoss,

@@ -17,7 +17,7 @@ from cloudgpu.control.inputs.periods import CurrencyOptions, parse_currency
 from cloudgpu.core.advice.desktop import Committed, Term
 from cloudgpu.core.advice.estimate import Hours, Precision
 from cloudgpu.core.catalog.gpus import Work
-from cloudgpu.core.clusters.worth import TOKENS, USED_OF_PEAK, Training
+from cloudgpu.core.clusters.scaling import TOKENS, USED_OF_PEAK, Training
 from cloudgpu.core.model.cluster import MAX_NODES
 from cloudgpu.core.values.currency import Currency
 from cloudgpu.core.values.naming import unknown_word

@@ -23,7 +23,7 @@ from cloudgpu.config.policies.find import lab_limits
 from cloudgpu.control.alerts.channels import Outcome, label_of, send
 from cloudgpu.control.session.last_run import unguarded_machines
 from cloudgpu.control.session.session import Session, living
-from cloudgpu.control.team.law import authorization_of
+from cloudgpu.control.team.authorization import authorization_of
 from cloudgpu.core.alerts.alerts import (
     SUBJECT,
     AlertState,
@@ -48,8 +48,8 @@ from cloudgpu.core.alerts.findings import (
     unproved_since,
 )
 from cloudgpu.core.budgets.status import BudgetState, findings
+from cloudgpu.core.events.general_lines import alert_cleared, alert_sent
 from cloudgpu.core.events.job_lines import SUBJECT as JOBS
-from cloudgpu.core.events.lab_lines import alert_cleared, alert_sent
 from cloudgpu.core.jobs.alerts import job_findings
 from cloudgpu.core.jobs.job import Job, jobs_of
 from cloudgpu.core.jobs.shares import assigned, guest_since, job_cost

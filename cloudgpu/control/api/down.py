@@ -56,7 +56,7 @@ def to_end(session: Session, names: Sequence[str], *, all_: bool = False) -> ToE
     """
     from cloudgpu.control.outage.outage import way_back
     from cloudgpu.control.session.session import present
-    from cloudgpu.control.team.law import authorization_of, check_may
+    from cloudgpu.control.team.authorization import authorization_of, check_may
 
     if all_ and names:
         raise InvalidRequest(
@@ -70,12 +70,12 @@ def to_end(session: Session, names: Sequence[str], *, all_: bool = False) -> ToE
         raise InvalidRequest(f"{twice} is named twice.", field="name", value=twice, next="Name each machine once.")
     try:
         if all_:
-            law, known = authorization_of(session), present(session.ledger.machines())
+            authorization, known = authorization_of(session), present(session.ledger.machines())
         else:
             machines = _named(session, names)
-            law = authorization_of(session)
+            authorization = authorization_of(session)
             for machine in machines:
-                check_may(session, machine, "end", authorization=law)
+                check_may(session, machine, "end", authorization=authorization)
             return ToEnd(machines)
     except LedgerAway as error:
         return _to_end_by_tags(session, names, error, all_=all_)
@@ -83,8 +83,8 @@ def to_end(session: Session, names: Sequence[str], *, all_: bool = False) -> ToE
         look = _look_first(session)
         machines = present(session.ledger.machines())
         ours, others = (
-            [machine for machine in machines if law.owns(machine)],
-            [machine for machine in machines if not law.owns(machine)],
+            [machine for machine in machines if authorization.owns(machine)],
+            [machine for machine in machines if not authorization.owns(machine)],
         )
         return ToEnd(ours, _gaps(look.unanswered, ours), look.asked, look.closed, others)
     except LedgerUnavailable as error:  # a full disk, say: what is known is ended all the same
@@ -95,8 +95,8 @@ def to_end(session: Session, names: Sequence[str], *, all_: bool = False) -> ToE
             next=f"{way_back(error)}, then run: cloudgpu ls --refresh",
         )
         ours, others = (
-            [machine for machine in known if law.owns(machine)],
-            [machine for machine in known if not law.owns(machine)],
+            [machine for machine in known if authorization.owns(machine)],
+            [machine for machine in known if not authorization.owns(machine)],
         )
         return ToEnd(ours, [unseen], others=others)
 

@@ -203,7 +203,7 @@ class Jobs(Capability):
 
     def _close_refused(self, job: Job) -> None:
         """Settle a job that got no machine, so that its name is free; what can be raised was raised."""
-        from cloudgpu.control.jobs.carry import JobReconciler
+        from cloudgpu.control.jobs.reconcile import JobReconciler
         from cloudgpu.control.jobs.store import the_job
 
         with suppress(CloudgpuError):

@@ -257,7 +257,7 @@ class Machines(Capability):
         Where something else ends it before, `tell` is given the sentence that says so.
         """
         from cloudgpu.control.lifecycle.lease import check_hold, hold_loses_to, set_hold
-        from cloudgpu.control.team.law import check_may
+        from cloudgpu.control.team.authorization import check_may
 
         session = self._session
         machine, *others = session.find_whole(name, "hold")

@@ -148,12 +148,12 @@ class Money(Capability):
 
     def owners(self) -> OwnersDocument:
         """Return each owner's name that is recorded, with the database user whose it is."""
-        from cloudgpu.control.team.law import owners
+        from cloudgpu.control.team.authorization import owners
 
         return owners(self._session)
 
     def assign_owner(self, owner: str, user: str) -> OwnersDocument:
         """Record whose an owner's name is; raise RoleNeeded for a member, InvalidRequest without a team."""
-        from cloudgpu.control.team.law import assign_owner
+        from cloudgpu.control.team.authorization import assign_owner
 
         return assign_owner(self._session, owner, user)

@@ -21,7 +21,7 @@ from cloudgpu.core.budgets.commitments import Counted, Prices
 from cloudgpu.core.budgets.exposure import Exposure
 from cloudgpu.core.budgets.status import BudgetState, status_of
 from cloudgpu.core.events import job_lines
-from cloudgpu.core.events.lab_lines import budget_removed, budget_set
+from cloudgpu.core.events.general_lines import budget_removed, budget_set
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.jobs.deadline import is_carried, may_reserve, reservation_of
 from cloudgpu.core.jobs.job import Job, jobs_of

@@ -14,7 +14,7 @@ from cloudgpu.config.files.zones import zone_of
 from cloudgpu.control.alerts.alerts import outcomes_value
 from cloudgpu.control.alerts.channels import Outcome, label_of, send
 from cloudgpu.core.alerts.findings import SUBJECT, have, month_due, month_name, whole_month
-from cloudgpu.core.events.lab_lines import report_sent
+from cloudgpu.core.events.general_lines import report_sent
 from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable, ProviderUnavailable
 

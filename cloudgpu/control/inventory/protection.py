@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from cloudgpu.control.inventory.stop_proof import is_stopped, prove
 from cloudgpu.control.pricing.price_history import pin_to_the_end
-from cloudgpu.control.team.law import by
+from cloudgpu.control.team.authorization import by
 from cloudgpu.core.events.machine_lines import action_refused, requested
 from cloudgpu.core.events.observations import not_before
 from cloudgpu.core.model.machine import Machine, command_name, not_none

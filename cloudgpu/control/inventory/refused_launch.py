@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.control.inventory.shared import delete_shared_resources
 from cloudgpu.control.inventory.stop_proof import prove
-from cloudgpu.control.team.law import by
+from cloudgpu.control.team.authorization import by
 from cloudgpu.core.events.launch_lines import launch_settled
 from cloudgpu.core.events.machine_lines import requested
 from cloudgpu.core.events.observed_lines import instance_observed, instance_vanished

@@ -20,7 +20,7 @@ from cloudgpu.control.records.named_resources import is_silent, news
 from cloudgpu.control.session.accounts import queried_accounts, split_gaps, used_accounts
 from cloudgpu.control.session.identity import AccountScope, elsewhere
 from cloudgpu.control.session.session import Session, living
-from cloudgpu.core.events.lab_lines import account_synced, ledger_doubted
+from cloudgpu.core.events.general_lines import account_synced, ledger_doubted
 from cloudgpu.core.events.launch_lines import launch_settled
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.machine_lines import start_refused

@@ -6,10 +6,10 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from cloudgpu.access.computer import hostname
-from cloudgpu.control.jobs.carry import JobReconciler
 from cloudgpu.control.jobs.listing import find, job_value
+from cloudgpu.control.jobs.reconcile import JobReconciler
 from cloudgpu.control.jobs.store import append
-from cloudgpu.control.team.law import check_may
+from cloudgpu.control.team.authorization import check_may
 from cloudgpu.core.events.job_lines import job_cancel_requested
 from cloudgpu.core.model.machine import Owned
 

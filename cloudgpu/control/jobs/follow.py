@@ -10,11 +10,11 @@ from types import TracebackType
 from typing import IO, Any, Self, cast
 
 from cloudgpu.access.jobs.remote import RemoteJob
-from cloudgpu.control.jobs.carry import JobReconciler
+from cloudgpu.control.jobs.reconcile import JobReconciler
 from cloudgpu.control.jobs.store import directory_of, log_file
 from cloudgpu.control.session.session import Session
-from cloudgpu.core.jobs.carried import ReconcileResult
 from cloudgpu.core.jobs.job import Attempt, Job, State
+from cloudgpu.core.jobs.reconcile_result import ReconcileResult
 from cloudgpu.core.jobs.remote_state import Phase
 from cloudgpu.errors import CloudgpuError
 

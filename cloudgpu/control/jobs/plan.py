@@ -20,9 +20,9 @@ from cloudgpu.control.inputs.launch_request import UpOptions, parse_request
 from cloudgpu.control.inputs.trust import check_exposure_on
 from cloudgpu.control.jobs.buckets.data import BucketData, bucket_data, settings_of, traffic_text
 from cloudgpu.control.jobs.deadline.plan import PlannedDeadline, plan_deadline
-from cloudgpu.control.jobs.elsewhere import check_there
 from cloudgpu.control.jobs.inputs.env_file import secret_values
 from cloudgpu.control.jobs.inputs.request import RunRequest, shown_to_its_owner
+from cloudgpu.control.jobs.remote_results import check_there
 from cloudgpu.control.jobs.slurm.place import slurm_of, slurm_of_gang
 from cloudgpu.control.jobs.store import PREFIX, append, check_free, directory_of, measured_of, snapshots, the_job
 from cloudgpu.control.launch.budget_preview import look_for_budgets

@@ -15,7 +15,7 @@ from cloudgpu.control.records.named_resources import named_resources
 from cloudgpu.control.session.accounts import account_of, cloud_accounts, is_any_provider
 from cloudgpu.control.session.identity import by_account
 from cloudgpu.control.session.session import Session
-from cloudgpu.control.team.law import check_may_use
+from cloudgpu.control.team.authorization import check_may_use
 from cloudgpu.core.launch.plan import keeps_disk
 from cloudgpu.core.model.facts import ClusterNode
 from cloudgpu.core.model.launch import LaunchRequest, Setup

@@ -32,7 +32,7 @@ from cloudgpu.control.records import retention as retention_records
 from cloudgpu.control.session.accounts import is_forgotten
 from cloudgpu.control.session.guarding import check_launch_guarded, is_guarded
 from cloudgpu.control.session.session import Session
-from cloudgpu.control.team.law import check_may, check_override, claim_owner
+from cloudgpu.control.team.authorization import check_may, check_override, claim_owner
 from cloudgpu.core.catalog.matching import fits
 from cloudgpu.core.clusters.layout import engine_of_machine
 from cloudgpu.core.launch.plan import Lease

@@ -22,7 +22,7 @@ from cloudgpu.control.policies.resolve import policy_of
 from cloudgpu.control.pricing.attached_costs import extras_of
 from cloudgpu.control.session.guarding import needs_guard, run_of_launch
 from cloudgpu.control.session.session import Session
-from cloudgpu.control.team.law import check_override, check_owner
+from cloudgpu.control.team.authorization import check_override, check_owner
 from cloudgpu.core.budgets.credit import CreditFit
 from cloudgpu.core.launch.plan import LaunchPlan, launch_plan, layers_of, nodes_of
 from cloudgpu.core.launch.plan_cost import traffic_remarks

@@ -23,7 +23,7 @@ from cloudgpu.control.pricing.attached_costs import image_price
 from cloudgpu.control.pricing.price_history import on_demand_of
 from cloudgpu.control.records import retention as retention_records
 from cloudgpu.control.session.session import Session
-from cloudgpu.control.team.law import check_may, check_override
+from cloudgpu.control.team.authorization import check_may, check_override
 from cloudgpu.core.budgets.refusal import Remedy, shorter_launch
 from cloudgpu.core.launch.attempt import setup_from_json
 from cloudgpu.core.launch.plan import Lease

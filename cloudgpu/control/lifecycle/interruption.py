@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.inventory.sync_some import gone_if_terminated, refresh_or_raise
-from cloudgpu.control.team.law import check_may
+from cloudgpu.control.team.authorization import check_may
 from cloudgpu.core.events.machine_lines import interruption_simulated
 from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.values.times import iso

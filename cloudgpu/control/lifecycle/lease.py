@@ -21,7 +21,7 @@ from cloudgpu.control.lifecycle import timers
 from cloudgpu.control.lifecycle.lifecycle import admit_all, lease_line, lock_machine
 from cloudgpu.control.policies.resolve import limits_of, policy_of
 from cloudgpu.control.session.session import Session
-from cloudgpu.control.team.law import by, check_may, check_override
+from cloudgpu.control.team.authorization import by, check_may, check_override
 from cloudgpu.core.budgets.budget import Action
 from cloudgpu.core.budgets.enforcement import WARNINGS
 from cloudgpu.core.budgets.refusal import Remedy, span_text

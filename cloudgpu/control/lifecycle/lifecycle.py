@@ -30,7 +30,7 @@ from cloudgpu.control.pricing.traffic import count_before_end
 from cloudgpu.control.records import retention as retention_records
 from cloudgpu.control.records.named_resources import write
 from cloudgpu.control.session.session import Session
-from cloudgpu.control.team.law import by, check_may
+from cloudgpu.control.team.authorization import by, check_may
 from cloudgpu.core.events.bodies import RequestedBy
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.machine_lines import lease_set, requested, start_refused
@@ -317,7 +317,7 @@ def admit_all(session: Session, view: View, wanted: Sequence[Machine], override:
 
 
 def lease_line(machine: Machine, lease: Lease, why: str, now: datetime, *, who: RequestedBy) -> Draft:
-    """Return the line that records a lease that was set; `who` is `law.by`."""
+    """Return the line that records a lease that was set; `who` is `authorization.by`."""
     return lease_set(machine.id, lease.expires, lease.renew_until, why, now, host=platform.node(), who=who)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from cloudgpu.control.lifecycle.lifecycle import lock_machine
 from cloudgpu.control.session.base import is_mine
 from cloudgpu.control.session.session import Session
-from cloudgpu.control.team.law import authorization_of, check_may
+from cloudgpu.control.team.authorization import authorization_of, check_may
 from cloudgpu.core.events.launch_lines import launch_settled
 from cloudgpu.core.events.observations import not_before
 from cloudgpu.core.events.observed_lines import instance_vanished
@@ -58,9 +58,9 @@ def check_lost(session: Session, machine: Machine, option: str) -> None:
 
 def _check_owner(session: Session, machine: Machine) -> None:
     """Raise where this is not theirs to say: without roles only the owner of that name may."""
-    law = authorization_of(session)
-    check_may(session, machine, "end", authorization=law)
-    if law.role is Role.ALONE and machine.owner and not is_mine(session, machine):
+    authorization = authorization_of(session)
+    check_may(session, machine, "end", authorization=authorization)
+    if authorization.role is Role.ALONE and machine.owner and not is_mine(session, machine):
         raise InvalidRequest(
             f"{machine.name} is {machine.owner}'s: only they may record it as gone.",
             field="--lost",

@@ -22,7 +22,7 @@ from cloudgpu.control.policies.resolve import check_renewable, lifetime_of_start
 from cloudgpu.control.pricing.price_history import available, price_again
 from cloudgpu.control.session.guarding import check_start_guarded, without_waiver
 from cloudgpu.control.session.session import Session
-from cloudgpu.control.team.law import by, check_may, check_override
+from cloudgpu.control.team.authorization import by, check_may, check_override
 from cloudgpu.core.budgets.refusal import Remedy, shorter_launch
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.machine_lines import requested

@@ -22,7 +22,7 @@ from cloudgpu.config.policies.held import Held, chosen_for, found_by_terms, poli
 from cloudgpu.config.policies.terms import is_from, terms_now, terms_of
 from cloudgpu.config.settings import Settings
 from cloudgpu.control.session.session import Session
-from cloudgpu.control.team.law import authorization_of
+from cloudgpu.control.team.authorization import authorization_of
 from cloudgpu.core.launch.limit_checks import check_allowed, check_typed
 from cloudgpu.core.model.facts import Terms
 from cloudgpu.core.model.machine import Machine, command_name

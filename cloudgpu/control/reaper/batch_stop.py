@@ -13,7 +13,7 @@ from cloudgpu.control.inventory.sync_some import sync_some
 from cloudgpu.control.pricing.price_history import pin_to_the_end
 from cloudgpu.control.reaper.recheck import Judge, each_alone, still_to_end
 from cloudgpu.control.session.identity import by_account
-from cloudgpu.control.team.law import authorization_of, by
+from cloudgpu.control.team.authorization import authorization_of, by
 from cloudgpu.core.events.bodies import RequestedBy
 from cloudgpu.core.events.machine_lines import requested
 from cloudgpu.core.events.observations import not_before
@@ -63,11 +63,13 @@ def stop_together(session: Session, items: Sequence[Item], judge: Judge, check: 
 
 def stop_held_together(session: Session, items: Sequence[Item]) -> Outcome:
     """Stop these machines, whose locks the caller holds, and prove it."""
-    now, law = session.clock(), authorization_of(session)
+    now, authorization = session.clock(), authorization_of(session)
     with ExitStack() as stack:
         for one in items:
             stack.enter_context(changing(unproved("stop", one.machine.name)))
-        session.ledger.append([_asked(one, now, by(session, one.machine, "stop", authorization=law)) for one in items])
+        session.ledger.append(
+            [_asked(one, now, by(session, one.machine, "stop", authorization=authorization)) for one in items]
+        )
         failed = _asked_and_proved(session, {one.id: one.machine for one in items})
     outcome = Outcome()
     for item in items:

@@ -14,7 +14,7 @@ from cloudgpu.control.inventory.protection import with_way
 from cloudgpu.control.inventory.stop_proof import PROVED_WITHIN
 from cloudgpu.control.policies.resolve import limits_of
 from cloudgpu.control.reaper.recheck import LOCK
-from cloudgpu.control.team.law import authorization_of, by
+from cloudgpu.control.team.authorization import authorization_of, by
 from cloudgpu.core.events.bodies import RequestedBy
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.machine_lines import decision_made_for_lab
@@ -44,8 +44,8 @@ def overdue(session: Session, foreign: Sequence[Instance]) -> list[Instance]:
 
     In a team that needs the payer's role, beside what the limits say. Raises InvalidRequest for a fault in the limits.
     """
-    law, payers = authorization_of(session), {tag_value(one) for one in limits_of(session).payers}
-    if law.is_member or not payers & {tag_value(session.settings.owner), tag_value(law.person)}:
+    authorization, payers = authorization_of(session), {tag_value(one) for one in limits_of(session).payers}
+    if authorization.is_member or not payers & {tag_value(session.settings.owner), tag_value(authorization.person)}:
         return []
     return [one for one in foreign if _is_over(one, session.clock())]
 

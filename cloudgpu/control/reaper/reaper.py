@@ -26,7 +26,7 @@ from cloudgpu.control.reaper.record import left_over, record_decisions, record_f
 from cloudgpu.control.session.guarding import own_run
 from cloudgpu.control.session.identity import judged_here
 from cloudgpu.control.session.session import living
-from cloudgpu.control.team.law import authorization_of
+from cloudgpu.control.team.authorization import authorization_of
 from cloudgpu.control.team.roles import payers_only
 from cloudgpu.core.budgets.enforcement import stops_of
 from cloudgpu.core.model.machine import Machine

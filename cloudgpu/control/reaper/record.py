@@ -16,7 +16,7 @@ from cloudgpu.control.session.last_run import carried, last_pass
 from cloudgpu.core.alerts.alerts import Finding
 from cloudgpu.core.budgets.credit import KnownCredit, newest
 from cloudgpu.core.events.annotations import not_before_said
-from cloudgpu.core.events.lab_lines import reap_failed, reap_finished
+from cloudgpu.core.events.general_lines import reap_failed, reap_finished
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.machine_lines import decision_made
 from cloudgpu.core.model.machine import Machine

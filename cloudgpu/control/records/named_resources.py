@@ -8,7 +8,7 @@ from datetime import datetime
 from cloudgpu.control.pricing.attached_costs import rate_of_resource
 from cloudgpu.control.session.identity import AccountScope
 from cloudgpu.control.session.session import Session
-from cloudgpu.control.team.law import by, named_row
+from cloudgpu.control.team.authorization import by, named_row
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.observed_lines import resource_observed, resource_vanished, subject_of
 from cloudgpu.core.model.facts import Retained

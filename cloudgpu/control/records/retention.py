@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from cloudgpu.control.records.named_resources import retained_entry
 from cloudgpu.control.session.session import Session
-from cloudgpu.control.team.law import by
+from cloudgpu.control.team.authorization import by
 from cloudgpu.core.events.machine_lines import requested
 from cloudgpu.core.events.observations import not_before
 from cloudgpu.core.events.observed_lines import resources_retained

@@ -19,7 +19,7 @@ from cloudgpu.control.lifecycle.lifecycle import terminate_with_resources
 from cloudgpu.control.records import retention as retention_records
 from cloudgpu.control.resources.named import SAVED_WITHIN, until_gone, until_saved, written
 from cloudgpu.control.resources.orphans import Survey, again, price_of, there
-from cloudgpu.control.team.law import authorization_of
+from cloudgpu.control.team.authorization import authorization_of
 from cloudgpu.core.events.bodies import OrphanRemoved
 from cloudgpu.core.events.machine_lines import orphan_removed
 from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE, TAG_LEDGER, TAG_OWNER, TAG_PROJECT
@@ -135,14 +135,14 @@ def _removed_value(one: Cleaned) -> OrphanValue:
 
 def _told_apart(session: Session, going: Sequence[Orphan]) -> tuple[list[Orphan], list[Orphan]]:
     """Return what this person may remove, and what stays since it is a colleague's."""
-    law = authorization_of(session)
+    authorization = authorization_of(session)
     rows = [(one, one.machine or Owned(name=one.name, owner=one.origin.owner)) for one in going]
-    others = [(one, row) for one, row in rows if law.is_member and not law.owns(row)]
+    others = [(one, row) for one, row in rows if authorization.is_member and not authorization.owns(row)]
     stays = [
-        replace(one, do=Do.STAY, stays=f"it is {law.whose(row)}: its owner or a payer removes it")
+        replace(one, do=Do.STAY, stays=f"it is {authorization.whose(row)}: its owner or a payer removes it")
         for one, row in others
     ]
-    return [one for one, row in rows if not law.is_member or law.owns(row)], stays
+    return [one for one, row in rows if not authorization.is_member or authorization.owns(row)], stays
 
 
 def _place(one: Orphan) -> int:

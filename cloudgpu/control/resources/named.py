@@ -12,7 +12,7 @@ from cloudgpu.control.inventory.sync_some import gone_if_terminated, refresh_or_
 from cloudgpu.control.pricing.attached_costs import rate_of_resource
 from cloudgpu.control.records.named_resources import write, write_removed
 from cloudgpu.control.session.accounts import split_gaps, used_accounts
-from cloudgpu.control.team.law import check_may, named_row
+from cloudgpu.control.team.authorization import check_may, named_row
 from cloudgpu.core.model.identity import Unanswered, gap_text
 from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE, TAG_LEDGER, TAG_OWNER, TAG_PROJECT, State
 from cloudgpu.core.model.machine import Machine, command_name, not_none

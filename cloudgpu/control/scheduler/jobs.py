@@ -153,7 +153,7 @@ def carry_jobs(session: Session) -> str:
     """Carry every living job on; return what became of them."""
     from cloudgpu.control.jobs.watch import reconcile_all
     from cloudgpu.control.spot.history import note_interruptions
-    from cloudgpu.core.jobs.carried import sentences
+    from cloudgpu.core.jobs.reconcile_result import sentences
 
     note_interruptions(session)
     return "; ".join(sentences(reconcile_all(session, os.environ)))

@@ -18,7 +18,7 @@ from cloudgpu.control.inventory.sync import SyncResult, sync_all
 from cloudgpu.control.session.accounts import used_rows
 from cloudgpu.control.session.identity import by_account, identity_of
 from cloudgpu.control.session.reachable import remembered
-from cloudgpu.core.events.lab_lines import ledger_doubted
+from cloudgpu.core.events.general_lines import ledger_doubted
 from cloudgpu.core.model.identity import BY_REGION, NOT_HERE, Elsewhere, QueriedAccount, Unanswered, account_text
 from cloudgpu.core.model.machine import scope_of_row
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable, NotReachableHere

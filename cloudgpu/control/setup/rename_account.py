@@ -13,7 +13,7 @@ from cloudgpu.control.session.identity import identity_of
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.setup import init
 from cloudgpu.control.setup.account_names import Place, find_place
-from cloudgpu.core.events.lab_lines import account_renamed
+from cloudgpu.core.events.general_lines import account_renamed
 from cloudgpu.core.model.identity import account_text, is_on_computer, is_there
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.naming import NAME, NAME_RULE

@@ -16,7 +16,7 @@ from cloudgpu.control.session.session import Session
 from cloudgpu.control.setup import init
 from cloudgpu.control.setup.account_names import Place, find_place
 from cloudgpu.core.events.account_names import SUBJECT, forgotten_at, is_unknown, may_cost
-from cloudgpu.core.events.lab_lines import account_forgotten
+from cloudgpu.core.events.general_lines import account_forgotten
 from cloudgpu.core.model.identity import Elsewhere, account_text, is_on_computer
 from cloudgpu.core.model.instances import TAG_LEDGER
 from cloudgpu.core.model.machine import Machine, command_name

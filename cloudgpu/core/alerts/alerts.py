@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from cloudgpu.core.events.lab_bodies import AlertRaised
-from cloudgpu.core.events.lab_lines import alert_raised
+from cloudgpu.core.events.general_bodies import AlertRaised
+from cloudgpu.core.events.general_lines import alert_raised
 from cloudgpu.core.events.log import Draft, Event
 from cloudgpu.core.team.people import People, plain
 from cloudgpu.core.values.times import from_iso

@@ -10,7 +10,7 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import Any
 
-from cloudgpu.core.events.lab_bodies import BudgetSet, PaidInRecord, ScopeRecord
+from cloudgpu.core.events.general_bodies import BudgetSet, PaidInRecord, ScopeRecord
 from cloudgpu.core.events.log import BUDGET_REMOVED, BUDGET_SET, Event
 from cloudgpu.core.model.machine import Budgeted
 from cloudgpu.core.values.currency import Currency

@@ -1,8 +1,8 @@
 """Decides for a job with a deadline, once a pass: wait, run on spot, or run on demand. Pure.
 
-The policy proposes, within the net of `core.spot.net`. The net counts what this ledger has measured (`Margins`) and
-what a loss of the machine would undo now, so that the deadline holds as long as somebody watches, an on-demand machine
-can be had in the time kept for it, and the work is no more than was said or its progress shows. Its machines
+The policy proposes, within the safety net (`core.spot.safety_net`), which counts the times that this ledger measured
+(`Margins`) and what a loss of the machine would undo now. So the deadline holds as long as somebody watches, an on-demand
+machine can be had in the time kept for it, and the work is no more than was said or its progress shows. Its machines
 are launched on that market, for as long as is left.
 
 Budgets keep money for it while no machine of its own carries it. A machine that runs is counted to its renew-until, at
@@ -25,8 +25,8 @@ from cloudgpu.core.budgets.exposure import Exposure
 from cloudgpu.core.budgets.flows import HOURLY
 from cloudgpu.core.jobs.job import Attempt, Job
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.spot.net import Net
-from cloudgpu.core.spot.sight import APART_H, next_try_h, rather
+from cloudgpu.core.spot.known_availability import APART_H, next_try_h, rather
+from cloudgpu.core.spot.safety_net import Net
 from cloudgpu.core.spot.situation import Answer, JobFacts, Policy, State, situation_of
 from cloudgpu.core.values.times import duration_text, from_iso
 
@@ -87,7 +87,7 @@ class SpotSeen:
 
         While nothing runs, a refused one costs nothing: it is tried again after a minute, then after two, up to ten.
         One that would take the place of an on-demand machine costs a changeover if it is refused: it is tried the
-        later, the longer a start takes and the oftener it was refused (core/spot/sight.py).
+        later, the longer a start takes and the oftener it was refused (core/spot/known_availability.py).
         """
         if not self.events or self.events[-1][1] == "had":
             return True

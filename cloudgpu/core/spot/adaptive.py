@@ -16,7 +16,7 @@ from json import loads
 
 from cloudgpu.core.spot.hazards import Belief, Mixture, mixture_of
 from cloudgpu.core.spot.horizon import Plan, grid_of
-from cloudgpu.core.spot.net import Net
+from cloudgpu.core.spot.safety_net import Net
 from cloudgpu.core.spot.situation import Answer, JobFacts, Mode, Situation, State, Task, answer, situation_of, task_of
 
 WORTH = 0.1  # spot hours that a change has to save

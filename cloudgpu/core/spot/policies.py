@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from cloudgpu.core.spot.net import Net
+from cloudgpu.core.spot.safety_net import Net
 from cloudgpu.core.spot.situation import (
     ROUNDING,
     Answer,

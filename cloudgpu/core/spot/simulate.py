@@ -4,8 +4,8 @@ The model is that of "Can't Be Late" (NSDI 2024). The job needs `work_h` hours o
 start of a machine, also in another zone, costs a changeover: no progress, billed at the new machine's price. Waiting is
 free. On demand can always be had. Spot can be had in a zone at the ticks at which its trace says so.
 
-With `live`, the job is as blind as a live one (sight.py): it learns whether there is spot by asking for it. An
-on-demand machine that it gives up for spot which is not there has to be started again.
+With `live`, the job is as blind as a live one (`known_availability`): it learns whether there is spot by asking for it.
+An on-demand machine that it gives up for spot which is not there has to be started again.
 
 At the begin of each tick a spot machine whose zone has no spot any more is lost. Then the policy decides for the tick.
 A job that is done inside a tick is billed up to that moment.
@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from cloudgpu.core.spot.net import Net
-from cloudgpu.core.spot.sight import Sight, rather
+from cloudgpu.core.spot.known_availability import Sight, rather
+from cloudgpu.core.spot.safety_net import Net
 from cloudgpu.core.spot.situation import Answer, JobFacts, Mode, Policy, State, situation_of
 from cloudgpu.errors import InvalidRequest
 

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 
 from cloudgpu.access.jobs.served import Served
-from cloudgpu.control.jobs.carry import JobReconciler
+from cloudgpu.control.jobs.reconcile import JobReconciler
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.core.billing.totals import spent
 from cloudgpu.core.jobs.job import State

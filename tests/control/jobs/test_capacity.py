@@ -9,10 +9,10 @@ import pytest
 from cloudgpu.cli.jobs.jobs import table_text
 from cloudgpu.cli.jobs.planned import plan_text
 from cloudgpu.cli.jobs.text import job_text
-from cloudgpu.control.jobs.carry import JobReconciler
 from cloudgpu.control.jobs.inputs.request import parse_run
 from cloudgpu.control.jobs.listing import job_value, listed
 from cloudgpu.control.jobs.plan import begin, plan_run
+from cloudgpu.control.jobs.reconcile import JobReconciler
 from cloudgpu.control.jobs.store import note_measured, the_job
 from cloudgpu.core.events import job_lines as lines
 from cloudgpu.core.jobs.job import State

@@ -11,7 +11,7 @@ from datetime import timedelta
 import pytest
 
 from cloudgpu.control.jobs.cancel import request_cancel
-from cloudgpu.control.jobs.carry import JobReconciler
+from cloudgpu.control.jobs.reconcile import JobReconciler
 from cloudgpu.control.lifecycle.lifecycle import terminate_with_resources
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.control.session import guarding

@@ -40,7 +40,7 @@ def dies(*_):
 def test_a_lost_node_ends_the_gang_and_another_one_goes_on_from_the_checkpoint(bench, monkeypatch):
     job = bench.begun("sh", "-c", AGAIN, nodes=2, name="train", checkpoint="checkpoint", template="bare")
     with monkeypatch.context() as patched:
-        patched.setattr("cloudgpu.control.jobs.carry.machine_assigned_events", dies)
+        patched.setattr("cloudgpu.control.jobs.reconcile.machine_assigned_events", dies)
         with pytest.raises(KeyboardInterrupt):
             bench.carried(job, lambda _: False)
     assert [one.name for one in bench.left()] == ["train-0", "train-1"]

@@ -6,9 +6,9 @@ import shutil
 
 import pytest
 
-from cloudgpu.control.jobs.carry import JobReconciler
 from cloudgpu.control.jobs.inputs.request import parse_run
 from cloudgpu.control.jobs.plan import begin, plan_run
+from cloudgpu.control.jobs.reconcile import JobReconciler
 from cloudgpu.control.jobs.store import the_job
 from cloudgpu.control.jobs.watch import living, reconcile_all
 from cloudgpu.control.setup.ledger_admin import verified

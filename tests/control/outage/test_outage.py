@@ -19,13 +19,13 @@ from cloudgpu.control.outage.discovery import to_stop
 from cloudgpu.control.outage.notices import notify_where_away
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.control.setup.doctor import examine
-from cloudgpu.control.team.law import authorization_of
+from cloudgpu.control.team.authorization import authorization_of
 from cloudgpu.core.billing.totals import spent
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerDenied, LedgerUnavailable
 from cloudgpu.ledger.log import outbox
 from cloudgpu.ledger.postgresql import silence
 from tests.control.inventory.test_shared_ledger import Laptop
-from tests.control.team.test_law_postgres import team
+from tests.control.team.test_authorization_postgres import team
 from tests.postgres import Server
 
 __all__ = ["team"]

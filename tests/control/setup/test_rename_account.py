@@ -17,7 +17,7 @@ from cloudgpu.control.setup.doctor import examine
 from cloudgpu.control.setup.rename_account import document, plan, rename
 from cloudgpu.control.setup.retire_account import plan as farewell
 from cloudgpu.core.events.account_names import Names, names_now
-from cloudgpu.core.events.lab_lines import account_renamed
+from cloudgpu.core.events.general_lines import account_renamed
 from cloudgpu.core.events.log import Draft, Event
 from cloudgpu.core.model.checks import Verdict
 from cloudgpu.core.values.times import iso

@@ -13,7 +13,7 @@ from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.control.session.accounts import cloud_accounts, used_accounts
 from cloudgpu.control.setup.doctor import examine
 from cloudgpu.control.setup.retire_account import document, forget, plan
-from cloudgpu.core.events.lab_lines import account_forgotten
+from cloudgpu.core.events.general_lines import account_forgotten
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.model.checks import Verdict
 from cloudgpu.core.model.facts import RecordedIdentity

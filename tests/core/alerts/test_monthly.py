@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloudgpu.core.alerts.findings import SENT, SETTLED, SUBJECT, have, month_before, month_due, month_name, whole_month
-from cloudgpu.core.events.lab_lines import report_sent
+from cloudgpu.core.events.general_lines import report_sent
 from cloudgpu.core.events.log import Event
 from cloudgpu.core.values.times import iso
 

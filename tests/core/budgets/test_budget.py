@@ -16,7 +16,7 @@ from cloudgpu.core.budgets.budget import Action, Budget, PaidIn, Scope, Span, bu
 from cloudgpu.core.budgets.commitments import Counted, Prices
 from cloudgpu.core.budgets.enforcement import Do, stops
 from cloudgpu.core.budgets.status import findings, status_of
-from cloudgpu.core.events.lab_lines import budget_removed, budget_set
+from cloudgpu.core.events.general_lines import budget_removed, budget_set
 from cloudgpu.core.events.log import Event
 from cloudgpu.core.model.usage import Per, PriceInterval, Resource, Usage
 from cloudgpu.core.values.currency import Currency

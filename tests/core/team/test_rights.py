@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.core.events.lab_lines import owner_assigned, owner_claimed, policy_published, policy_withdrawn
+from cloudgpu.core.events.general_lines import owner_assigned, owner_claimed, policy_published, policy_withdrawn
 from cloudgpu.core.events.log import Draft, Event
 from cloudgpu.core.policies.limits import Limits, Stoppers, joined
 from cloudgpu.core.team.people import ASSIGNED, CLAIMED, SUBJECT, People, people_of, plain

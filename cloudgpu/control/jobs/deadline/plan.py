@@ -21,8 +21,8 @@ from cloudgpu.core.budgets.commitments import commitments_of
 from cloudgpu.core.events.job_lines import DeadlineRecord
 from cloudgpu.core.jobs.deadline import TICK_S, Margins, lives
 from cloudgpu.core.model.machine import not_none
-from cloudgpu.core.spot.net import Net, latest_start
 from cloudgpu.core.spot.replay.quote import Quote, quote
+from cloudgpu.core.spot.safety_net import Net, latest_start
 from cloudgpu.core.spot.simulate import SpotJob
 from cloudgpu.core.values.money import HOUR, Money
 from cloudgpu.core.values.times import iso

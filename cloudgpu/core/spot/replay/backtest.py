@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from functools import partial
 from math import ceil
 
-from cloudgpu.core.spot.net import Net
 from cloudgpu.core.spot.replay.draws import Draws
 from cloudgpu.core.spot.replay.optimum import Optimum, optimum
 from cloudgpu.core.spot.replay.traces import Trace
+from cloudgpu.core.spot.safety_net import Net
 from cloudgpu.core.spot.simulate import Run, SpotJob, simulate
 from cloudgpu.core.spot.situation import Policy
 from cloudgpu.errors import InvalidRequest

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
-from cloudgpu.core.spot.net import Net
 from cloudgpu.core.spot.policies import POLICIES
 from cloudgpu.core.spot.replay.backtest import mean, percentile, zones_of
 from cloudgpu.core.spot.replay.draws import Draws
 from cloudgpu.core.spot.replay.generated import generated, picked
 from cloudgpu.core.spot.replay.traces import Trace
+from cloudgpu.core.spot.safety_net import Net
 from cloudgpu.core.spot.simulate import Run, SpotJob, simulate
 from cloudgpu.core.spot.situation import Policy
 

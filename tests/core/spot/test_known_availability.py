@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from cloudgpu.core.spot.adaptive import Adaptive
-from cloudgpu.core.spot.net import Net
+from cloudgpu.core.spot.known_availability import MAX_LATER, next_try_h, rather
 from cloudgpu.core.spot.policies import POLICIES
 from cloudgpu.core.spot.replay.draws import Draws
 from cloudgpu.core.spot.replay.generated import SHIPPED, generated
-from cloudgpu.core.spot.sight import MAX_LATER, next_try_h, rather
+from cloudgpu.core.spot.safety_net import Net
 from cloudgpu.core.spot.simulate import SpotJob, simulate
 from tests.core.spot.test_simulate import Scripted
 from tests.core.spot.worlds import flickering

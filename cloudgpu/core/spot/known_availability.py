@@ -7,7 +7,7 @@ lost. If it then wants spot, the on-demand machine is given up for a launch that
 
 from __future__ import annotations
 
-from cloudgpu.core.spot.net import Net
+from cloudgpu.core.spot.safety_net import Net
 from cloudgpu.core.spot.situation import Answer, State, situation_of
 
 FIRST = 5.0  # hours before the first try, where a changeover takes one; docs/spot.md lists others

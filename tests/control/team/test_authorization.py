@@ -27,9 +27,9 @@ from cloudgpu.control.policies.resolve import limits_of, policies_of
 from cloudgpu.control.reaper.foreign import overdue
 from cloudgpu.control.resources.cleanup import clean
 from cloudgpu.control.resources.named import remove, save, the_one
-from cloudgpu.control.team.law import assign_owner, others_note
+from cloudgpu.control.team.authorization import assign_owner, others_note
 from cloudgpu.control.team.published import publish, withdraw
-from cloudgpu.core.events.lab_lines import owner_claimed
+from cloudgpu.core.events.general_lines import owner_claimed
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.model.instances import TAG_RENEW_UNTIL
 from cloudgpu.core.model.launch import Setup, Volume

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
-from cloudgpu.core.events import lab_bodies as bodies
+from cloudgpu.core.events import general_bodies as bodies
 from cloudgpu.core.events.log import FORMAT, Draft
 from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.model.machine import Budgeted, Machine
