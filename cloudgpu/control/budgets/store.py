@@ -25,7 +25,7 @@ from cloudgpu.core.events.general_lines import budget_removed, budget_set
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.jobs.deadline import is_carried, may_reserve, reservation_of
 from cloudgpu.core.jobs.job import Job, jobs_of
-from cloudgpu.core.model.machine import Budgeted, Machine, volumes_there
+from cloudgpu.core.model.machine import Budgeted, Machine, existing_volumes
 from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest
@@ -182,7 +182,7 @@ def standings(session: Session, of: Iterable[Budget]) -> tuple[BudgetState, ...]
         return [*view.exposures(), *reserved(session, view)], ended, unpriced
 
     rows, ended, unpriced = session.ledger.read(look)
-    volumes = volumes_there(row for row in rows if not isinstance(row, Exposure))
+    volumes = existing_volumes(row for row in rows if not isinstance(row, Exposure))
     prices = counted_prices(session)
     counted = accounts(wanted, rows, lambda _since: ended, prices, now, volumes, unpriced=lambda _since: unpriced)
     today = accounts(wanted, rows, lambda _since: (), replace(prices, today=True), now, volumes)

@@ -22,7 +22,7 @@ from cloudgpu.control.jobs.buckets.data import BucketData, bucket_data, settings
 from cloudgpu.control.jobs.deadline.plan import PlannedDeadline, plan_deadline
 from cloudgpu.control.jobs.inputs.env_file import secret_values
 from cloudgpu.control.jobs.inputs.request import RunRequest, shown_to_its_owner
-from cloudgpu.control.jobs.remote_results import check_there
+from cloudgpu.control.jobs.remote_results import check_volume_attached
 from cloudgpu.control.jobs.slurm.place import slurm_of, slurm_of_gang
 from cloudgpu.control.jobs.store import PREFIX, append, check_free, directory_of, measured_of, snapshots, the_job
 from cloudgpu.control.launch.budget_preview import look_for_budgets
@@ -88,7 +88,7 @@ def plan_run(session: Session, request: RunRequest, environ: Mapping[str, str]) 
         given = {"secret": request.secrets, "env_file": request.env_file}
         check_exposure_on(machine.name, machine.trust, shown_to_its_owner(given), expose=request.is_exposed)
         volume = next((one["source"] for one in request.data if one["source"].startswith(VOLUME)), None)
-        check_there(machine, {"--results-to": request.results_to, "--data": volume})
+        check_volume_attached(machine, {"--results-to": request.results_to, "--data": volume})
     launch = None if machine is not None else _launch_options(session, request)
     prepared = deadline = None
     if launch is not None and request.deadline is not None:

@@ -19,8 +19,8 @@ from cloudgpu.control.jobs.attempt import (
     launch_sent,
     made_for,
     market_of,
-    market_there,
     placed_again,
+    retry_market,
     snapshot_of,
     start,
 )
@@ -166,7 +166,7 @@ class JobReconciler(JobObserver):
             machine, key = there.id, last.key  # it is tried again where it was
         elif there is not None and key is not None:
             self._terminate_interrupted(job, there)
-        market = market_of(step) if machine is None else market_there(job, there)
+        market = market_of(step) if machine is None else retry_market(job, there)
         self._append(lines.job_placed(job.id, number, self.session.clock(), key=key, machine=machine, market=market))
         self.remote = None  # what was seen was another attempt
 

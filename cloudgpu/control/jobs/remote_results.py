@@ -174,7 +174,7 @@ def left_elsewhere(session: Session, job: Job, why: str) -> list[Draft]:
     return []
 
 
-def place_text(job: Job) -> str:
+def results_location(job: Job) -> str:
     """Return where the results of a job are that are not on this computer."""
     results_to, own = job.spec["results_to"] or "", lists.folder(job.name, job.id)
     address = lists.bucket_of(results_to)
@@ -184,11 +184,11 @@ def place_text(job: Job) -> str:
 
 
 def _line(session: Session, job: Job, files: int, size: int, *, whole: bool, why: str = "") -> Draft:
-    now, place = session.clock(), place_text(job)
+    now, place = session.clock(), results_location(job)
     return lines.job_results_fetched(job.id, files, size, place, NOWHERE, now, whole=whole, why=why)
 
 
-def check_there(machine: Machine, named: Mapping[str, str | None]) -> None:
+def check_volume_attached(machine: Machine, named: Mapping[str, str | None]) -> None:
     """Raise InvalidRequest for a volume that a machine which is there does not have; `named` has places by option."""
     own = machine.setup.volume if machine.setup is not None else None
     for option, place in named.items():

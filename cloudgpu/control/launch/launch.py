@@ -19,7 +19,7 @@ from cloudgpu.control.inventory.unrecorded_termination import ended_unrecorded
 from cloudgpu.control.launch.any_provider import tied_candidates
 from cloudgpu.control.launch.attempt import record
 from cloudgpu.control.launch.budget_preview import differences, look_for_budgets, row_of_offer, row_of_plan
-from cloudgpu.control.launch.cluster import found_or_settled, nodes_launched, places_of
+from cloudgpu.control.launch.cluster import found_or_settled, node_offers, nodes_launched
 from cloudgpu.control.launch.containers import runnable
 from cloudgpu.control.launch.offers import Refused, open_to_caller, resolve
 from cloudgpu.control.launch.plan import Prepared
@@ -281,7 +281,7 @@ def _launch_anew(session: Session, prepared: Prepared) -> Machine:
             looked.add(offer.available.account)
             _look_at(session, prepared, offer)
         try:
-            places = [(one, _resolved(session, prepared, one)) for one in places_of(prepared, offer)]
+            places = [(one, _resolved(session, prepared, one)) for one in node_offers(prepared, offer)]
             if not prepared.no_guard:  # the run that the plan relied on may have fallen silent since
                 check_launch_guarded(session, prepared.candidates.of(offer).provider, *places[0])
         except refused.unsent as error:  # known before anything is sent

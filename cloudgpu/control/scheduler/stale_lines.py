@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.config.files.paths import Home, find_home
 from cloudgpu.config.settings import load_settings
 from cloudgpu.control.scheduler.crontab_store import find_tables
-from cloudgpu.control.scheduler.redaction import place_of, shown
+from cloudgpu.control.scheduler.redaction import ledger_location, shown
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.ledger.open import open_ledger
 
@@ -62,7 +62,7 @@ def lines_with_ledger(environ: Mapping[str, str], place: str) -> Iterator[tuple[
     """Yield (table, line without a password) of each job that names the ledger at `place` by CLOUDGPU_LEDGER."""
     for entry in entries(environ):
         url = entry.environment.get("CLOUDGPU_LEDGER")
-        if url and place_of(url) == place:
+        if url and ledger_location(url) == place:
             yield entry.table, entry.line
 
 

@@ -16,10 +16,10 @@ from cloudgpu.core.model.identity import (
     Elsewhere,
     Unanswered,
     account_text,
+    identity_region,
     is_of_a_region,
     is_on_computer,
-    place_of,
-    place_of_row,
+    recorded_identity_region,
 )
 from cloudgpu.core.model.machine import Machine, scope_of_row
 from cloudgpu.core.values.times import from_iso
@@ -137,7 +137,7 @@ class AccountScope:
 def identity_of(session: SessionBase, account: str, region: str | None) -> AccountIdentity:
     """Return what this account says it is; it is remembered for those who may not ask."""
     found = session.provider(account).identity(region)
-    if session.identified.get((account, place_of(region, found.kind))) != found:
+    if session.identified.get((account, identity_region(region, found.kind))) != found:
         remember(session, account, region, found)
     return found
 
@@ -169,7 +169,9 @@ def account_here(session: SessionBase, machine: Machine, said: Said | None = Non
     unknown: CloudgpuError | None = None
     named, names = _names(session, machine)
     for account in names:
-        found = (said and said.get(place_of_row(account, machine))) or _tried(session, account, machine.region)
+        found = (said and said.get(recorded_identity_region(account, machine))) or _tried(
+            session, account, machine.region
+        )
         if isinstance(found, CloudgpuError):
             fault = found
             if unknown is None and _may_be(session, account, machine, fault):
@@ -215,7 +217,9 @@ def _said(session: SessionBase, machines: Sequence[Machine]) -> Said:
     """Ask the accounts that are most likely these machines' who they are, side by side."""
     places_of = {_place(machine): machine for machine in machines}.values()
     wanted = {
-        place_of_row(account, machine): machine.region for machine in places_of for account in _likely(session, machine)
+        recorded_identity_region(account, machine): machine.region
+        for machine in places_of
+        for account in _likely(session, machine)
     }
     for account in {one for one, _ in wanted}:
         with suppress(CloudgpuError):  # said by whoever asks it; made here, for two threads would make two

@@ -144,7 +144,7 @@ def price_leaps(machines: Iterable[Machine], factor_of: Callable[[Machine], Frac
             continue
         (before, after), factor = found, factor_of(machine)
         if before.nanos * factor < after.nanos or after.nanos * factor < before.nanos:
-            yield price_finding(place_of(machine), before, after, who=machine.name)
+            yield price_finding(price_key(machine), before, after, who=machine.name)
 
 
 def price_finding(place: str, before: Money, after: Money, *, who: str = "") -> Finding:
@@ -177,7 +177,7 @@ def held_finding(provider: str, names: Sequence[str]) -> Finding:
     )
 
 
-def place_of(machine: Machine) -> str:
+def price_key(machine: Machine) -> str:
     """Return provider, zone (or region), type and market of a machine as one word."""
     return f"{machine.provider}/{machine.zone or machine.region}/{machine.instance_type}/{machine.market}"
 
@@ -270,7 +270,7 @@ def _unsettled(machine: Machine, now: datetime) -> Iterator[Finding]:
 
 
 def _facts(machine: Machine) -> dict[str, str]:
-    facts = {"machine": machine.name, "offer": place_of(machine), "account": machine.account, "owner": machine.owner}
+    facts = {"machine": machine.name, "offer": price_key(machine), "account": machine.account, "owner": machine.owner}
     if machine.price is not None:
         facts["price"] = _hourly(Money(machine.price.nanos_per_hour))
     if machine.seen_at is not None:

@@ -14,7 +14,7 @@ from cloudgpu.core.budgets.budget import Budget
 from cloudgpu.core.budgets.commitments import Commitment, Commitments, Prices, commitments_of
 from cloudgpu.core.budgets.exposure import Exposure
 from cloudgpu.core.budgets.flows import laid_out, weight
-from cloudgpu.core.model.machine import Budgeted, Machine, volumes_there
+from cloudgpu.core.model.machine import Budgeted, Machine, existing_volumes
 from cloudgpu.core.model.usage import Per, PriceInterval, Usage
 from cloudgpu.core.values.money import HOUR, Money
 from cloudgpu.core.values.periods import Period, period, periods
@@ -202,7 +202,7 @@ def admission_request(
     instead of every ended use. Neither is called where no budget covers what is wanted.
     """
     covering = [budget for budget in budgets if budget.scope.covers(wanted)]
-    volumes = volumes_there(row for row in rows if not isinstance(row, Exposure))
+    volumes = existing_volumes(row for row in rows if not isinstance(row, Exposure))
     ids = {wanted.id, *(one.id for one in others)}
     found = accounts(covering, rows, ended, prices, now, volumes, without=ids, unpriced=unpriced)
     return AdmissionRequest(wanted, found, volumes, prices, now, tuple(others), of_cluster)

@@ -91,11 +91,11 @@ def is_there(machine: Machine) -> bool:
     return machine.terminated_at is None or has_retained_resources(machine)
 
 
-def place_of(region: str | None, kind: str) -> str:
+def identity_region(region: str | None, kind: str) -> str:
     """Return where an account of this kind is one: a region of hosts, "" for an account as a whole."""
     return (region or "") if kind == BY_REGION else ""
 
 
-def place_of_row(account: str, machine: Machine) -> tuple[str, str | None]:
+def recorded_identity_region(account: str, machine: Machine) -> tuple[str, str | None]:
     """Return of what an identity is one: of a host, or of an account as a whole."""
     return account, machine.region if is_of_a_region(machine) else None

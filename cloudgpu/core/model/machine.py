@@ -290,7 +290,7 @@ def comes_back(machine: Machine) -> bool:
     return has_retained_resources(machine) and not machine.discard
 
 
-def volumes_there(rows: Iterable[Budgeted]) -> frozenset[tuple[str, str]]:
+def existing_volumes(rows: Iterable[Budgeted]) -> frozenset[tuple[str, str]]:
     """Return the volumes that the ledger knows to be there, by their account and name.
 
     A plan knows its account by name alone; what is launched is held against the account's identity.

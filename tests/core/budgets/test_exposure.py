@@ -26,7 +26,7 @@ from cloudgpu.core.events.log import Event
 from cloudgpu.core.events.projection import folded, machine_of
 from cloudgpu.core.model.facts import record_of
 from cloudgpu.core.model.launch import Setup, Volume, setup_to_json
-from cloudgpu.core.model.machine import Machine, volumes_there
+from cloudgpu.core.model.machine import Machine, existing_volumes
 from cloudgpu.core.model.usage import Usage, usage_of_record
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import from_iso, iso
@@ -194,7 +194,7 @@ def test_admission_says_the_same_by_what_is_stored(lab, some_budgets, second, wi
 def test_how_a_budget_stands_is_the_same_by_what_is_stored(lab, some_budgets, second, passes, today):
     rows, uses = known(lab)
     now = START + timedelta(seconds=second)
-    prices, volumes = replace(PRICES, passes=passes), volumes_there(rows)
+    prices, volumes = replace(PRICES, passes=passes), existing_volumes(rows)
     short, laid = stored(rows, uses)
 
     def stands(rows: list[Any], uses: list[tuple[str, Any]]) -> list[Any]:

@@ -14,7 +14,7 @@ from cloudgpu.access.files import write_whole
 from cloudgpu.access.jobs.checkpoints import StoredCheckpoint, stored
 from cloudgpu.control.alerts.alerts import note_one
 from cloudgpu.control.cost.job_cost import all_jobs
-from cloudgpu.control.jobs.deadline.moves import cheaper_place
+from cloudgpu.control.jobs.deadline.moves import cheaper_location
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.jobs.alerts import late_finding, waits_key
 from cloudgpu.core.jobs.deadline import (
@@ -106,7 +106,7 @@ def choice_of(
     if machine is None or not may_move(job, margins, at, made) or not _is_due(known, now):
         return made
     _kept(directory, replace(known, priced=now.timestamp()))
-    why = cheaper_place(session, job, machine, remote, at, margins, directory)
+    why = cheaper_location(session, job, machine, remote, at, margins, directory)
     return made if why is None else replace(made, why=why, moves=True)
 
 

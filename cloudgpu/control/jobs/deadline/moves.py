@@ -11,7 +11,7 @@ from cloudgpu.control.launch.candidates import candidate
 from cloudgpu.control.launch.offers import offers_or_known, tied
 from cloudgpu.control.pricing.attached_costs import egress_rate
 from cloudgpu.control.pricing.price_history import available, history_of
-from cloudgpu.control.spot.history import first_offer, history, place_of, place_of_offer
+from cloudgpu.control.spot.history import first_offer, history, offer_location, spot_location
 from cloudgpu.core.jobs.deadline import HOUR_S, Margins, Position, launch_options_of
 from cloudgpu.core.launch.traffic import move_traffic
 from cloudgpu.core.model.offers import Offer, Price, TrafficPrices, price_from_json
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.spot.places import Place
 
 
-def cheaper_place(
+def cheaper_location(
     session: Session,
     job: Job,
     machine: Machine,
@@ -53,12 +53,12 @@ def cheaper_place(
         here = _here(session, machine)
         offers = _offers(session, job, attempt, machine)
         now, seen = session.clock(), history(session.ledger)
-        here = next((one for one in offers if place_of_offer(one) == place_of_offer(here)), here)
+        here = next((one for one in offers if offer_location(one) == offer_location(here)), here)
         there = first_offer(session, [here, *(one for one in offers if one != here)], seen)
         if there.price.per_hour.nanos >= here.price.per_hour.nanos:
             return None
         running = _running(job, machine, at, margins, now)
-        running = replace(running, left=_left(session, job, place_of_offer(there)))
+        running = replace(running, left=_left(session, job, offer_location(there)))
         stays, goes = _priced(session, running.left, here, there)
     except LedgerUnavailable:
         raise
@@ -103,7 +103,7 @@ def _priced(session: Session, left: datetime | None, here: Offer, there: Offer) 
 
 def _with_past(offer: Offer, prices: Sequence[Price], now: datetime) -> Priced:
     past = [(one.as_of, one.per_hour.nanos) for one in prices if one.as_of < now]
-    return Priced(place_of_offer(offer), (*past, (now, offer.price.per_hour.nanos)))
+    return Priced(offer_location(offer), (*past, (now, offer.price.per_hour.nanos)))
 
 
 def _travel(snapshot: int, machine: Machine, remote: RemoteState, directory: Path, here: Offer, there: Offer) -> Money:
@@ -148,7 +148,7 @@ def _left(session: Session, job: Job, place: Place) -> datetime | None:
     found = None
     for machine, move in _moves(job):
         row = session.ledger.machine(machine)
-        if row is not None and place_of(row) == place:
+        if row is not None and spot_location(row) == place:
             found = move.at
     return found
 
