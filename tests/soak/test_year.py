@@ -19,7 +19,7 @@ from cloudgpu.control.inputs.launch_request import UpRequest
 from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
-from cloudgpu.control.launch.restore import started
+from cloudgpu.control.launch.restore import start_machine
 from cloudgpu.control.lifecycle.lifecycle import end, stop
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.core.billing.charges import EXACT
@@ -167,7 +167,7 @@ def happens(year, sim, box, name, spot):
     elif what == "stop":
         year.do(lambda: stop(year.session, year.session.find(name), why="the user's"))
     elif what == "start":
-        year.do(lambda: started(year.session, year.session.find(name), timedelta(hours=5), wait=False))
+        year.do(lambda: start_machine(year.session, year.session.find(name), timedelta(hours=5), wait=False))
     elif what == "down":
         year.do(lambda: end(year.session, year.session.find(name), why="the user's"))
 

@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
 
-from cloudgpu.core.advice.compare import Compared, History, Own, Seconds, compared
+from cloudgpu.core.advice.compare import Compared, History, Own, Seconds, comparisons
 from cloudgpu.core.advice.desktop import YEAR, Desktop
 from cloudgpu.core.billing.charges import EXACT
 from cloudgpu.core.billing.daily import Sums
@@ -76,7 +76,7 @@ def a_story(**more) -> Story:
         "desktop_memory": 24.0,
         "work": Work.TRAINING,
         "history": history,
-        "sides": compared(history, DESKTOP, goes_on=True),
+        "sides": comparisons(history, DESKTOP, goes_on=True),
         "own": [_own()],
         "unpriced": ["fox (disk)"],
         "since": None,

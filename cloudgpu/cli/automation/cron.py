@@ -113,9 +113,9 @@ def _change_text(value: CronChangeDocument, change: Change) -> str:
 
 
 def _show(session: Session, output: Format) -> None:
-    from cloudgpu.control.scheduler.cron import shown
+    from cloudgpu.control.scheduler.cron import show_cron
 
-    value = shown(session, os.environ)
+    value = show_cron(session, os.environ)
     emit(output, value, show_text(value, session.clock()))
     if value["unanswered"]:
         raise typer.Exit(ProviderUnavailable.exit_code)

@@ -42,14 +42,14 @@ def command(
     Exit code 8 if a region did not answer (the others are shown, and cleaned), 9 if the removal of something that costs
     money could not be proved.
     """
-    from cloudgpu.control.resources.orphans import cleanup_options, survey, surveyed
+    from cloudgpu.control.resources.orphans import cleanup_options, orphans_document, survey
 
     request = cleanup_options(
         clean=clean, snapshot=snapshot, older_than=older_than, stopped_older_than=stopped_older_than
     )
     session = open_here()
     found = survey(session, request, region=region)
-    document = surveyed(found, snapshot=snapshot)
+    document = orphans_document(found, snapshot=snapshot)
     if clean and any(one["do"] != "stay" for one in document["orphans"]):
         _clean(session, found, document, snapshot=snapshot, yes=yes, output=output)
         return
@@ -61,12 +61,12 @@ def _clean(
     session: Session, found: Survey, document: OrphansDocument, *, snapshot: bool, yes: bool, output: Format
 ) -> None:
     """Ask, remove what may go, and say what became of it."""
-    from cloudgpu.control.resources.cleanup import clean, cleaned
+    from cloudgpu.control.resources.cleanup import clean, clean_document
 
     for line in going(document, session.clock()).splitlines():
         tell(line)
     confirm(_question(document), yes=yes)
-    document, gravest = cleaned(found, clean(session, found.orphans, snapshot=snapshot))
+    document, gravest = clean_document(found, clean(session, found.orphans, snapshot=snapshot))
     emit(output, document, gone(document, session.clock()))
     for fault in document["failed"]:
         tell(f"error: {fault['message']} {fault['next'] or ''}")

@@ -153,7 +153,7 @@ def _show(session: Session, planned: PlannedRun, stream: TextIO, *, verbose: boo
 def _launch_document(session: Session, planned: PlannedRun) -> Plan | None:
     if planned.prepared is None:
         return None
-    from cloudgpu.control.launch.budget_preview import planned as document
+    from cloudgpu.control.launch.budget_preview import plan_document as document
 
     return document(session, planned.prepared)["plan"]
 

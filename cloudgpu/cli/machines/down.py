@@ -47,7 +47,7 @@ def command(
     from cloudgpu.cli.clusters.answer import as_ended, as_questions
     from cloudgpu.cli.machine_text import account_lines
     from cloudgpu.cli.storage.retained import monthly
-    from cloudgpu.control.api.down import ended, to_end
+    from cloudgpu.control.api.down import end_machines, machines_to_end
     from cloudgpu.control.lifecycle.termination_summary import still_running, termination_sentences
     from cloudgpu.control.team.authorization import others_note
     from cloudgpu.core.model.machine import command_name
@@ -60,7 +60,7 @@ def command(
     if lost is not None:
         _take_for_gone(session, names or [], lost, all_=all_, yes=yes, output=output)
         return
-    wanted = to_end(session, names or [], all_=all_)
+    wanted = machines_to_end(session, names or [], all_=all_)
     running = still_running(session, wanted.rows)
     for line in running_lines(running):
         tell(line)
@@ -71,7 +71,7 @@ def command(
         stays = [one for machine in wanted.rows for one in named_attached(machine)]
         about = to_be_ended(values, stays, termination_sentences(session, wanted.rows), whose)
         confirm(f"End {listed}?", yes=yes, about=about)
-    document, gravest = ended(session, wanted, running)
+    document, gravest = end_machines(session, wanted, running)
     now = session.clock()
     gone = [f"{_gone(value, now)} It cost {spent(value, 4)}{without_price(value)}." for value in as_ended(document)]
     gone += [f"Not removed: {value['kind']} {value['name']}, {monthly(value)}." for value in document["retained"]]

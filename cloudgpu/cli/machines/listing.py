@@ -22,7 +22,7 @@ def answer(
 
     The text has a line per cluster; with `nodes`, one per node of it.
     """
-    from cloudgpu.control.inventory.listing import listed
+    from cloudgpu.control.inventory.listing import list_machines
     from cloudgpu.control.outage.opening import open_session
 
     session = open_session(os.environ, tell=tell)
@@ -36,7 +36,7 @@ def answer(
         from cloudgpu.control.clusters.engine import queues_of
 
         queues = queues_of(session, session.ledger.there())
-    document = listed(session, refresh=refresh, ended=ended, mine=mine, queues=queues)
+    document = list_machines(session, refresh=refresh, ended=ended, mine=mine, queues=queues)
     text = _text(
         document,
         session.clock(),

@@ -71,8 +71,8 @@ def command(
     """
     from cloudgpu.config.templates.find import opens_jupyter
     from cloudgpu.control.inputs.launch_request import parse_request
-    from cloudgpu.control.launch.budget_preview import check_budgets, look_for_budgets, planned
-    from cloudgpu.control.launch.launch import launch, launched
+    from cloudgpu.control.launch.budget_preview import check_budgets, look_for_budgets, plan_document
+    from cloudgpu.control.launch.launch import launch, launch_document
     from cloudgpu.control.launch.plan import agreed, prepare
 
     if wait_start and no_wait:
@@ -82,7 +82,7 @@ def command(
     session = open_here()
     prepared = prepare(session, request)
     look_for_budgets(session, prepared)
-    document = planned(session, prepared)
+    document = plan_document(session, prepared)
     if dry_run:
         if not all(one["fits"] for one in document["plan"]["budgets"]):
             tell_plan(document, session.clock(), output, verbose=verbose)
@@ -92,7 +92,7 @@ def command(
     session.check_launchable()
 
     def ask(one: Prepared) -> None:
-        told = document if one is prepared else planned(session, one)
+        told = document if one is prepared else plan_document(session, one)
         tell_plan(told, session.clock(), output, verbose=verbose, briefly=yes)
         check_budgets(session, one)
         confirm("Launch it?", yes=yes)
@@ -104,7 +104,7 @@ def command(
     ready = not no_wait and all(one.state == "running" for one in done.nodes)
     each = [_on_start(session, one, plan.template, wait=wait_start) for one in done.nodes] if ready else []
     on_start = next((word for word in ("failed", "running", "done") if word in each), None)
-    result = launched(session, plan, done, on_start)
+    result = launch_document(session, plan, done, on_start)
     emit(
         output,
         result,

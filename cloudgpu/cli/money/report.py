@@ -52,7 +52,7 @@ def command(
     that fails is named: exit code 8.
     """
     asked = locals()  # before anything else is one
-    from cloudgpu.control.cost.report import ReportOptions, parse_report, reported
+    from cloudgpu.control.cost.report import ReportOptions, parse_report, report_document
     from cloudgpu.control.cost.report_files import Form, form_of
 
     wanted = form_of(form)
@@ -61,7 +61,9 @@ def command(
     else:
         _check_one_answer(wanted, to, output)
     session = open_here()
-    document = reported(session, parse_report(session, **{name: asked[name] for name in ReportOptions.__annotations__}))
+    document = report_document(
+        session, parse_report(session, **{name: asked[name] for name in ReportOptions.__annotations__})
+    )
     if send:
         _send(session, document, output)
         return
@@ -100,9 +102,9 @@ def _check_sent(form: Form, to: str | None) -> None:
 
 def _send(session: Session, document: ReportDocument, output: Format) -> None:
     from cloudgpu.cli.money.budget_text import sent_text
-    from cloudgpu.control.cost.report_delivery import sent_report
+    from cloudgpu.control.cost.report_delivery import send_report
 
-    value = sent_report(session, document)
+    value = send_report(session, document)
     nothing = value["nothing_sent"]
     emit(output, value, sent_text(value) if nothing is None else paragraph(nothing))
     if value["failed"]:
@@ -111,16 +113,16 @@ def _send(session: Session, document: ReportDocument, output: Format) -> None:
 
 def _written(document: ReportDocument, form: Form, to: str | None, output: Format) -> Path | None:
     """Write it, and return the file; None where the standard output has it, or has the document in its place."""
-    from cloudgpu.control.cost.report_files import STDOUT, Form, rendered, usual_file, write_report
+    from cloudgpu.control.cost.report_files import STDOUT, Form, render_report, usual_file, write_report
 
     if to is None and output is Format.JSON and form is Form.HTML:
         return None
     if to == STDOUT or (to is None and form is not Form.HTML):
-        sys.stdout.write(rendered(document, form))
+        sys.stdout.write(render_report(document, form))
         sys.stdout.flush()
         return None
     file = usual_file(document) if to is None else Path(to)
-    write_report(rendered(document, form), file)
+    write_report(render_report(document, form), file)
     return file
 
 

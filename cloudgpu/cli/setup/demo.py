@@ -140,7 +140,7 @@ def _play(session: Session, story: _Story) -> DemoDocument:
 def _launch(session: Session, story: _Story) -> Machine:
     from cloudgpu.cli.launch.planned import glance
     from cloudgpu.control.inputs.launch_request import UpRequest
-    from cloudgpu.control.launch.budget_preview import planned
+    from cloudgpu.control.launch.budget_preview import plan_document
     from cloudgpu.control.launch.launch import launch
     from cloudgpu.control.launch.plan import prepare
     from cloudgpu.core.model.offers import Requirements
@@ -149,7 +149,7 @@ def _launch(session: Session, story: _Story) -> Machine:
     prepared = prepare(
         session, UpRequest(Requirements(), provider="local", project="demo", lease=SPAN, renew_until=SPAN)
     )
-    story.say(glance(planned(session, prepared)["plan"], session.clock()))
+    story.say(glance(plan_document(session, prepared)["plan"], session.clock()))
     story.step("Launch it: recorded first, tagged, its host key known before SSH connects.")
     machine = launch(session, prepared).machine
     address = not_none(machine.address)

@@ -58,7 +58,7 @@ def _wait_for_ssh(session: Session, machine: Machine, deadline: datetime) -> Non
     try:
         connect(target, timeout=10, wait=min(DOOR_AFTER_S, _left(session, deadline))).close()
     except Unreachable as error:
-        found = explained(session, machine, error)
+        found = explain_unreachable(session, machine, error)
         if found is not error:
             raise found from error
         if not passing(error):
@@ -133,7 +133,7 @@ def open_connection(session: Session, machine: Machine, *, timeout: float = 10) 
     try:
         return connect(session.target(machine), timeout=timeout)
     except Unreachable as error:
-        latest = moved(session, machine, error)
+        latest = find_moved(session, machine, error)
     return _connected(session, latest, timeout)
 
 
@@ -141,26 +141,26 @@ def _connected(session: Session, machine: Machine, timeout: float) -> Connection
     try:
         return connect(session.target(machine), timeout=timeout)
     except Unreachable as error:
-        found = explained(session, machine, error)
+        found = explain_unreachable(session, machine, error)
         if found is error:
             raise
         raise found from error
 
 
-def moved(session: Session, machine: Machine, error: Unreachable) -> Machine:
+def find_moved(session: Session, machine: Machine, error: Unreachable) -> Machine:
     """Return the machine's row where it has another address by now, or another key that its user has confirmed.
 
     Raises why it cannot be reached otherwise.
     """
     latest = _asked_again(session, machine)
     if latest.address == machine.address and not pin_confirmed(session, latest):
-        raise explained(session, latest, error)
+        raise explain_unreachable(session, latest, error)
     return latest
 
 
-def explained(session: Session, machine: Machine, error: Unreachable) -> Unreachable:
+def explain_unreachable(session: Session, machine: Machine, error: Unreachable) -> Unreachable:
     """Return why a connection failed: SSH there is not open to this client's address, or this home was not let in."""
-    return (closed(session, machine) if passing(error) else None) or guest.explained(session, machine, error)
+    return (closed(session, machine) if passing(error) else None) or guest.explain_other_home(session, machine, error)
 
 
 def find_way(session: Session, machine: Machine) -> Machine:
@@ -177,7 +177,7 @@ def find_way(session: Session, machine: Machine) -> Machine:
     try:
         knock(target, timeout=10)
     except Unreachable as error:
-        return moved(session, machine, error)
+        return find_moved(session, machine, error)
     return machine
 
 

@@ -18,7 +18,7 @@ from cloudgpu.catalog.read import gpu_named, gpu_of, knows_gpus, speeds
 from cloudgpu.control.activity.utilization import OwnMachine, own_machines, utilization_of
 from cloudgpu.core.activity.utilization import Hour
 from cloudgpu.core.advice.compare import HERE, Case, Compared, History, Own, by_day, clouds_of
-from cloudgpu.core.advice.compare import compared as sides_of
+from cloudgpu.core.advice.compare import comparisons as sides_of
 from cloudgpu.core.advice.desktop import ownership_cost, sold_by_age
 from cloudgpu.core.billing.charges import money
 from cloudgpu.core.billing.daily import Daily, added, daily
@@ -59,20 +59,20 @@ class Read:
     cost: Daily | None = None
 
 
-def read(session: Session, since: datetime | None, until: datetime | None) -> Read:
+def read_period_costs(session: Session, since: datetime | None, until: datetime | None) -> Read:
     """Return what both say of a period, the ledger as of one line of it."""
     text = "" if since is None else iso(since)
     rows, ended = session.ledger.read(lambda view: (view.billable_machines(), list(view.uses(text))))
     return Read(rows, ended, utilization_of(session, rows, ended, since, until))
 
 
-def compared(session: Session, request: CompareRequest, found: Read | None = None) -> CompareDocument:
+def compare_with_desktop(session: Session, request: CompareRequest, found: Read | None = None) -> CompareDocument:
     """Return the comparison with a desktop: what `compare` prints without a price. Asks no cloud.
 
     `found` is what was read already of the very period of `request`.
     """
     use_prices(session.home.price_lists)
-    known = found or read(session, request.since, request.until)
+    known = found or read_period_costs(session, request.since, request.until)
     return compare_value(_story(session, request, known), request.tz, request.currency, request.changed)
 
 
@@ -174,7 +174,7 @@ def _own(session: Session, asked: CompareRequest, found: Read) -> list[Own]:
     def of(one: OwnMachine) -> Own:
         machine = rows[one.id]
         cost = _cost_of(machine, found.ended, session.clock(), asked)
-        return own(machine, one, work, cost, read=_is_read(session, machine, found.hours[one.id]))
+        return compare_own_machine(machine, one, work, cost, read=_is_read(session, machine, found.hours[one.id]))
 
     return [of(one) for one in mine]
 
@@ -193,15 +193,15 @@ def _ahead(session: Session, now: datetime) -> datetime | None:
     return last if last is not None and last > now + NO_TIME else None
 
 
-def own(machine: Machine, found: OwnMachine, work: Work, cost: Money | None, *, read: bool) -> Own:
+def compare_own_machine(machine: Machine, found: OwnMachine, work: Work, cost: Money | None, *, read: bool) -> Own:
     """Return what one of the user's own machines did; `cost` is what the ledger says it came to, None: not known.
 
-    Where its GPUs are not `read`, all its use counts as work.
+    Where its GPUs are not `read_period_costs`, all its use counts as work.
     """
     gpu = gpu_of(machine)
     hours = found.gpu_hours if read else found.hours
     spec = None if gpu is None else catalog.spec_of(gpu.name, gpu.memory_gib)
-    offer, ratio = (None, Fraction(1)) if spec is None else cheapest(spec, work)
+    offer, ratio = (None, Fraction(1)) if spec is None else cheapest_substitute(spec, work)
     return Own(
         id=found.id,
         name=found.name or found.id,
@@ -227,7 +227,7 @@ def _energy(found: OwnMachine, hours: float) -> Energy | None:
     return Energy(Fraction(found.kwh) + Fraction(found.watts or 0.0) * Fraction(late) / 1000)
 
 
-def cheapest(spec: GpuSpec, work: Work) -> tuple[CatalogOffer | None, Fraction]:
+def cheapest_substitute(spec: GpuSpec, work: Work) -> tuple[CatalogOffer | None, Fraction]:
     """Return the cheapest on-demand offer of this GPU and 1; where no cloud lists it, of the same work and its ratio.
 
     That is how many hours of the offer's GPU an hour of this one does. None where nothing is known.

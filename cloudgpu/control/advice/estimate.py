@@ -88,7 +88,7 @@ KAGGLE_GPUS = 2
 PERIODS = {"day": DAY, "month": MONTH, "year": YEAR}
 
 
-def estimated(session: Session, request: EstimateQuery, machines: Sequence[Machine] = ()) -> EstimateDocument:
+def estimate_document(session: Session, request: EstimateQuery, machines: Sequence[Machine] = ()) -> EstimateDocument:
     """Return what `estimate` prints with a session at hand: the ledger is read for a past run alone.
 
     `machines` are those of the ledger, for the chance that a gang of spot machines loses one.
@@ -99,7 +99,7 @@ def estimated(session: Session, request: EstimateQuery, machines: Sequence[Machi
     return estimate(session.settings, session.clock(), request, past, machines)
 
 
-def estimated_here(
+def estimate_without_ledger(
     environ: Mapping[str, str], now: datetime, options: EstimateOptions
 ) -> tuple[EstimateDocument, EstimateQuery]:
     """Return what `estimate` prints without a ledger, by the settings and refreshed prices of this home, and the wish.

@@ -33,7 +33,7 @@ KAGGLE_GPU, KAGGLE_GPUS = "T4", 2  # of a Kaggle notebook; the P100 is older tha
 SHOWN = 6  # machines, and desktops; more do not help to choose
 
 
-def recommended(session: Session, work: str | None, **given: Unpack[RecommendOptions]) -> RecommendDocument:
+def recommendation_document(session: Session, work: str | None, **given: Unpack[RecommendOptions]) -> RecommendDocument:
     """Return which GPU for this work, to rent or to buy, and why, as a document; raise InvalidRequest."""
     rules = shipped_rules()
     now = session.clock()

@@ -32,7 +32,7 @@ REPORTED = 0.9  # of a board's memory: what programs can count on beside the dri
 SLOWEST = 2  # hours of a machine that stands in for one hour of the GPU that was named
 
 
-def calculated(session: Session, request: CompareRequest, rented: Rented) -> CalculatedDocument:
+def rent_or_buy_document(session: Session, request: CompareRequest, rented: Rented) -> CalculatedDocument:
     """Return the comparison of a price and a use with a desktop; as `docs/compare.md` says. Reads no ledger.
 
     Raises InvalidRequest where the catalogue has no such GPU, no price of it, or no figure of both GPUs' speed.

@@ -48,7 +48,7 @@ class ToEnd:
     others: Sequence[Machine] = ()
 
 
-def to_end(session: Session, names: Sequence[str], *, all_: bool = False) -> ToEnd:
+def machines_to_end(session: Session, names: Sequence[str], *, all_: bool = False) -> ToEnd:
     """Return the machines that `down` is about, after a look at all accounts for `--all`: those are one's own.
 
     Raises InvalidRequest where names and `--all` contradict, InstanceNotFound for an unknown name, RoleNeeded for a
@@ -162,7 +162,7 @@ def _gaps(unanswered: Sequence[Unanswered], ours: Sequence[Machine] | None = Non
     ]
 
 
-def ended(
+def end_machines(
     session: Session, wanted: ToEnd, running: Sequence[BusyMachine] | None = None
 ) -> tuple[DownDocument, CloudgpuError | None]:
     """End each of these machines, whatever becomes of the others; return the answer of `down` and the gravest fault.
@@ -173,7 +173,7 @@ def ended(
 
     machines = wanted.rows
     running = still_running(session, machines) if running is None else running
-    outcomes = _ended_at_once(session, whole(machines))
+    outcomes = _ended_at_once(session, group_by_cluster(machines))
     gone = [outcome for outcome in outcomes if not isinstance(outcome, CloudgpuError)]
     faults = [*(outcome for outcome in outcomes if isinstance(outcome, CloudgpuError)), *wanted.gaps]
     now = session.clock()
@@ -203,7 +203,7 @@ def _on_purpose(gone: Sequence[Ended]) -> list[NamedResource]:
     return [leftover_value(resource) for resource in resources.values()]
 
 
-def whole(machines: Sequence[Machine]) -> list[list[Machine]]:
+def group_by_cluster(machines: Sequence[Machine]) -> list[list[Machine]]:
     """Return the machines that end as one: the nodes of each cluster together, in their order, all others alone."""
     found: dict[str, list[Machine]] = {}
     for machine in machines:

@@ -198,17 +198,17 @@ def _terminates(session: Session, budget: Budget) -> list[str]:
     return [machine.name for machine in covered if gentlest(machine) is Do.TERMINATE]
 
 
-def listed(session: Session) -> BudgetsDocument:
+def list_budgets(session: Session) -> BudgetsDocument:
     """Return every budget and how it stands, by the ledger as it is."""
     return {"budgets": [status_value(one, EVERY) for one in standings(session, the_budgets(session, None))]}
 
 
-def removed(session: Session, name: str) -> BudgetRemovedDocument:
+def remove_budget_of_name(session: Session, name: str) -> BudgetRemovedDocument:
     """Take a budget away and return it."""
     return {"removed": budget_value(remove_budget(session, name))}
 
 
-def checked(session: Session, name: str | None, *, every: timedelta = EVERY) -> BudgetCheckDocument:
+def check_budgets(session: Session, name: str | None, *, every: timedelta = EVERY) -> BudgetCheckDocument:
     """Look where the view is old, judge the budgets (or one), tell of what is to be told, and return all of it.
 
     `every` is how often this is done: a budget that stops can be passed by what is burnt in between. `stops` is what
@@ -253,7 +253,7 @@ def is_refused(document: BudgetsDocument | BudgetJudgement) -> bool:
     return any(one["exhausted"] and set(one["actions"]) & {Action.REFUSE, Action.STOP} for one in document["budgets"])
 
 
-def sent_value(session: Session) -> BudgetTestDocument:
+def send_sample(session: Session) -> BudgetTestDocument:
     """Send a sample of an alert to every receiver; return who has taken it and who has not."""
     from cloudgpu.control.alerts.alerts import sample
 

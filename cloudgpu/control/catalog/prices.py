@@ -72,7 +72,9 @@ def _kept(provider: str) -> tuple[str | None, Stored]:
         return error.message, Stored(provider)
 
 
-def shown(name: str, provider: str | None, region: str | None, now: datetime, *, history: bool) -> CatalogItemDocument:
+def show_prices(
+    name: str, provider: str | None, region: str | None, now: datetime, *, history: bool
+) -> CatalogItemDocument:
     """Return what a machine type, a kind of storage or a GPU sold apart costs, in every region or in one.
 
     With `history` also what a refresh superseded and what was quoted in the past. Raises InvalidRequest for a name that

@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.parts import DesktopLine
 
 
-def deducted(session: Session, machines: list[Machine], query: CostQuery, now: datetime) -> Deductions:
+def deductions(session: Session, machines: list[Machine], query: CostQuery, now: datetime) -> Deductions:
     """Return `sustained_use` and `credits`: what comes off, and is in no amount. Reads uses only where one is due."""
     if not session.settings.credits and not any(machine.provider == "gcp" for machine in machines):
         return {"sustained_use": [], "credits": None}
@@ -117,7 +117,7 @@ def _credits(found: AfterCredits) -> CreditsValue:
     return {"before_usd": usd(found.before), "after_usd": usd(found.after), "applied": uses}
 
 
-def lasting(session: Session, now: datetime) -> list[BudgetForecast]:
+def budget_forecasts(session: Session, now: datetime) -> list[BudgetForecast]:
     """Return how each budget stands and when it will be empty if what runs now goes on.
 
     `empty_at` null: it lasts to the end of its period, or for ever.
@@ -179,7 +179,7 @@ def costs(session: Session, request: CostRequest | None = None, *, days: bool = 
         **to_come(rows, found.total, wanted.asked, now),
         "budgets": budgets_left(session, now) if of_all else [],
         "prepaid": credits_value(last_pass(session.ledger).credits, rows, now) if of_all else [],
-        **(deducted(session, rows, wanted.asked, now) if of_all else NOTHING_OFF),
+        **(deductions(session, rows, wanted.asked, now) if of_all else NOTHING_OFF),
         "fees": _fees(session, found.total),
         "desktop": _desktop(session, rows, ended, wanted, now),
     }
@@ -233,7 +233,7 @@ def _work(machines: Sequence[Machine], ran: Mapping[str, timedelta], desktop: De
 def budgets_left(session: Session, now: datetime) -> list[BudgetForecast]:
     """Return how each budget stands; what was spent is said all the same where a budget's file cannot be read."""
     try:
-        return lasting(session, now)
+        return budget_forecasts(session, now)
     except InvalidRequest as error:
         session.report(f"how long the budgets last is not known: {error.message}")
         return []

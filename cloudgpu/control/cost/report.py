@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Unpack, cast
 from cloudgpu.config.settings import CLOUDS
 from cloudgpu.control.activity.utilization import utilization_of
 from cloudgpu.control.advice.compare import Read as Known
-from cloudgpu.control.advice.compare import compared
+from cloudgpu.control.advice.compare import compare_with_desktop
 from cloudgpu.control.advice.compare_request import CompareOptions, CompareRequest, parse_compare
 from cloudgpu.control.cost.cost import budgets_left, to_come
 from cloudgpu.control.cost.job_cost import all_jobs, with_tariffs
@@ -109,7 +109,7 @@ class Read:
     hours: Mapping[str, Sequence[Hour]]
 
 
-def reported(session: Session, request: ReportRequest | None = None) -> ReportDocument:
+def report_document(session: Session, request: ReportRequest | None = None) -> ReportDocument:
     """Return the report as a document, as docs/report.md says: what `report -o json` prints. Asks no cloud.
 
     Without a wish: since ever, in dollars, beside the desktop of the settings.
@@ -138,7 +138,7 @@ def _reported(session: Session, request: ReportRequest, now: datetime) -> Report
         "until": None if period.until is None else iso(period.until),
         "currency": None if currency is None else currency.value(),
         "about": _about(session, read, by_machine),
-        "comparison": compared(session, request.compare, known),
+        "comparison": compare_with_desktop(session, request.compare, known),
         "step": spent.step,
         "days": spent.days,
         "projects": values.projects_value(days),

@@ -38,7 +38,7 @@ def form_of(name: str) -> Form:
     return member(Form, name, "form of a report", "--format")
 
 
-def rendered(document: ReportDocument, form: Form) -> str:
+def render_report(document: ReportDocument, form: Form) -> str:
     """Return the report's document in a form; each is made of the document alone."""
     return _RENDERED[form](document)
 

@@ -67,7 +67,7 @@ def _as_seen(machine: Machine, reached: dict[str, str]) -> Machine:
     return machine._replace(seen_at=max(machine.seen_at, reached[machine.id]))
 
 
-def listed(
+def list_machines(
     session: Session,
     *,
     refresh: bool = False,

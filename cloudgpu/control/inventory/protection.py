@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.events.log import Draft
 
 
-def stopped_instead(session: Session, machine: Machine, refusal: EndRefused) -> EndRefused:
+def stop_instead(session: Session, machine: Machine, refusal: EndRefused) -> EndRefused:
     """Stop a machine whose end was refused; return the refusal, which is made to say what became of the machine.
 
     The caller holds the machine's lock. Raises LedgerUnavailable.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.control.inventory.refused_launch import end_left, is_left
 from cloudgpu.control.inventory.shared import delete_unused_shared
-from cloudgpu.control.inventory.unrecorded_termination import ended_unrecorded
+from cloudgpu.control.inventory.unrecorded_termination import terminate_without_ledger
 from cloudgpu.control.network.host_keys import pin_given
 from cloudgpu.control.pricing.price_history import own_price
 from cloudgpu.control.session.session import Session, living
@@ -172,7 +172,7 @@ def _sent(
         session.ledger.append([made, *price, *_as_seen(attempt.machine, instance, now)])
     except LedgerUnavailable as error:  # nobody could see what it costs: it is ended again
         machine = session.ledger.machine(attempt.machine)
-        raise error if machine is None else ended_unrecorded(session, machine, error) from error
+        raise error if machine is None else terminate_without_ledger(session, machine, error) from error
     if instance.state is State.TERMINATED and (instance.reason or "").startswith(REFUSED):
         raise NoCapacity(not_none(instance.reason).removeprefix(REFUSED), field="offer", value=instance.zone)
     return instance

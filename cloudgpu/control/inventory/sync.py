@@ -331,7 +331,9 @@ def _seen(
             f"{instance.instance_type} ({instance.market}); it is billed as that."
         )
     drafts += change_events(session, machine, instance, now)
-    return drafts + (given_up(session, machine, instance, now) if machine.pending_action == "start" else [])
+    return drafts + (
+        abandoned_start_event(session, machine, instance, now) if machine.pending_action == "start" else []
+    )
 
 
 def _is_closed(session: Session, machine: Machine, instance: Instance, look: SyncResult) -> bool:
@@ -415,7 +417,7 @@ RESTS = (State.STOPPED, State.DEALLOCATED)
 BEGUN_WITHIN = timedelta(hours=1)  # no cloud shows a start that it took this late; the largest machines need minutes
 
 
-def given_up(session: Session, machine: Machine, instance: Instance, now: datetime) -> list[Draft]:
+def abandoned_start_event(session: Session, machine: Machine, instance: Instance, now: datetime) -> list[Draft]:
     """Return the line that frees what a start holds back in budgets whose process has died before it was answered.
 
     Sure only where the provider shows the machine at rest an hour after it was asked, and no process is at it: a start

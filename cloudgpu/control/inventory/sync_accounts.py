@@ -59,7 +59,7 @@ def ask_accounts(
     `regions` of machines, by the kind of provider. An account that did not answer wholly is asked once more after
     `again_after` seconds (None: it is not), where that is within the time that a read has.
     """
-    listings = [partial(listed, session, one, again_after) for one in accounts]
+    listings = [partial(list_account, session, one, again_after) for one in accounts]
     resources = [partial(leftovers_of, session, one) for one in accounts if one in retained_of]
     whose = {one: AccountScope(session, one) for one in accounts}
     prices = [
@@ -88,13 +88,15 @@ def ask_accounts(
     ]
 
 
-def listed_all(session: Session, accounts: Sequence[str]) -> list[Listing]:
+def list_accounts(session: Session, accounts: Sequence[str]) -> list[Listing]:
     """Ask these accounts what they have, once each; return their listings in the same order."""
-    found = gather(accounts, lambda one: listed(session, one), len(accounts), grace=ACCOUNTS_GRACE_S, what="accounts")
+    found = gather(
+        accounts, lambda one: list_account(session, one), len(accounts), grace=ACCOUNTS_GRACE_S, what="accounts"
+    )
     return [_listing(one, listing) for one, listing in zip(accounts, found, strict=True)]
 
 
-def listed(session: Session, account: str, again_after: float | None = None) -> Listing | Silent:
+def list_account(session: Session, account: str, again_after: float | None = None) -> Listing | Silent:
     """Return what the account has; what did not answer is named, and never an error. Silent where it said nothing."""
     begun = time.monotonic()
     found = _once(session, account)

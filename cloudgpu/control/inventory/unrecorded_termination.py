@@ -38,7 +38,9 @@ class Unrecorded(LedgerUnavailable):
     """The machine is gone, and the ledger could not be told."""
 
 
-def ended_unrecorded(session: Session, machine: Machine, error: CloudgpuError, *, whole: bool = False) -> Unrecorded:
+def terminate_without_ledger(
+    session: Session, machine: Machine, error: CloudgpuError, *, whole: bool = False
+) -> Unrecorded:
     """End what the provider has of this machine and return the error to raise instead of `error`.
 
     `whole`: what is kept of it goes too, its disk and its image. Raises `error` itself where it is not known what the

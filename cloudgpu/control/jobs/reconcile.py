@@ -389,7 +389,7 @@ class JobReconciler(JobObserver):
         runs = machine is not None and machine.state == "running"
         remote = (lambda: self.at(job, self._there(job))) if runs else None
         if self.results is not None:
-            self._append(*remote_results.stored(self.session, job, self.results, remote))
+            self._append(*remote_results.bucket_results_fetched(self.session, job, self.results, remote))
         return None
 
     def _resume(self, job: Job, step: Step) -> ReconcileResult | None:

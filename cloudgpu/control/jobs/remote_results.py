@@ -13,7 +13,7 @@ from cloudgpu.control.jobs.buckets.results import (
     fetch_state,
     fetch_stored_output,
     job_bucket,
-    pruned,
+    prune_replaced,
     send_presigned_post,
 )
 from cloudgpu.control.jobs.results import fetch_output, sync
@@ -87,7 +87,7 @@ def sync_if_due(session: Session, job: Job, remote: Callable[[], RemoteJob], see
         note_sync(directory, now)
         there = job_bucket(session, job)
         if there is not None:
-            pruned(there, len(job.attempts))
+            prune_replaced(there, len(job.attempts))
 
 
 def last_copy(session: Session, job: Job, remote: RemoteJob, seen: RemoteState) -> str | None:
@@ -127,7 +127,9 @@ def remote_results_fetched(session: Session, job: Job, remote: RemoteJob) -> Dra
     return None
 
 
-def stored(session: Session, job: Job, found: StoredResults, remote: Callable[[], RemoteJob] | None) -> list[Draft]:
+def bucket_results_fetched(
+    session: Session, job: Job, found: StoredResults, remote: Callable[[], RemoteJob] | None
+) -> list[Draft]:
     """Return the line that results are whole in their bucket; what is there beside them is removed.
 
     Output that is not here yet comes from the machine, where it runs (`remote`), else from the bucket. Raises what a

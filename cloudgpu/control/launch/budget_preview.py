@@ -147,7 +147,7 @@ def differences(session: Session, prepared: Prepared, machine: Machine | None) -
     return list(differences_value(prepared.plan.request, dict(launch.body), launch.occurred_at, machine))
 
 
-def planned(session: Session, prepared: Prepared) -> PlannedUpDocument:
+def plan_document(session: Session, prepared: Prepared) -> PlannedUpDocument:
     """Return the answer of `up --dry-run`: what would be launched, and the machine that is there already."""
     existing = None if prepared.existing is None else machine(session, prepared.existing)
     differs = differences(session, prepared, prepared.existing)

@@ -57,7 +57,7 @@ def nodes_launched(session: Session, machine: Machine) -> list[Machine]:
     return sorted((row for row in rows if row.terminated_at is None), key=_node) or [machine]
 
 
-def found_or_settled(
+def find_or_settle_node(
     session: Session,
     prepared: Prepared,
     agree: Callable[[], None],

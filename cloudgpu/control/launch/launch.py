@@ -15,11 +15,11 @@ from cloudgpu.control.inventory.listing import machine
 from cloudgpu.control.inventory.local_files import clean_up_local_files, put_in_order
 from cloudgpu.control.inventory.settle import settle, settle_others
 from cloudgpu.control.inventory.sync import refresh
-from cloudgpu.control.inventory.unrecorded_termination import ended_unrecorded
+from cloudgpu.control.inventory.unrecorded_termination import terminate_without_ledger
 from cloudgpu.control.launch.any_provider import tied_candidates
 from cloudgpu.control.launch.attempt import record
 from cloudgpu.control.launch.budget_preview import differences, look_for_budgets, row_of_offer, row_of_plan
-from cloudgpu.control.launch.cluster import found_or_settled, node_offers, nodes_launched
+from cloudgpu.control.launch.cluster import find_or_settle_node, node_offers, nodes_launched
 from cloudgpu.control.launch.containers import runnable
 from cloudgpu.control.launch.offers import Refused, open_to_caller, resolve
 from cloudgpu.control.launch.plan import Prepared
@@ -121,7 +121,7 @@ def launch(
     return Launched(nodes[0], found, tuple(nodes))
 
 
-def launched(session: Session, prepared: Prepared, done: Launched, on_start: str | None = None) -> UpDocument:
+def launch_document(session: Session, prepared: Prepared, done: Launched, on_start: str | None = None) -> UpDocument:
     """Return the answer of `up`: the machine, whether it was found, how far its `on_start` is, and the plan."""
     return {
         "machine": machine(session, done.machine),
@@ -199,7 +199,7 @@ def _found_or_settled(session: Session, prepared: Prepared, agree: Callable[[], 
 def _cluster_found(session: Session, prepared: Prepared, agree: Callable[[], None]) -> tuple[Machine | None, bool]:
     """Return a node of this request's cluster as `_found_or_settled` returns the machine of a request."""
     until = session.clock() + SEND_WITHIN
-    machine, found = found_or_settled(
+    machine, found = find_or_settle_node(
         session, prepared, agree, until, covered=lambda one: _is_covered(session, prepared, one)
     )
     if machine is not None and not found:
@@ -255,7 +255,7 @@ def _until_ready(session: Session, machine: Machine, *, found: bool, wait: bool)
         machine = with_volume(session, machine)
         return wait_until_ready(session, machine) if wait else machine
     except LedgerUnavailable as error:
-        raise error if found else ended_unrecorded(session, machine, error) from error
+        raise error if found else terminate_without_ledger(session, machine, error) from error
     except CloudgpuError as error:
         # One that nobody lets us through to may be well: whoever is let in can use it.
         if isinstance(error, Unreachable) and not isinstance(error, AccessBlocked):

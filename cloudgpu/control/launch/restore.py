@@ -81,7 +81,7 @@ def _ready(session: Session, machine: Machine) -> Machine:
         return retention_records.superseded(session, session.ledger.machine(machine.id) or machine)
 
 
-def started(
+def start_machine(
     session: Session,
     machine: Machine,
     span: timedelta | None,
@@ -95,7 +95,7 @@ def started(
     """Start a machine, whether it is stopped, parked or was interrupted, without asking; return its row."""
     check_may(session, machine, "start")
     check_override(session, override)
-    machine = settled_first(session, machine)
+    machine = settle_restore(session, machine)
     if move_it and not comes_back(machine):
         check_move(session, plan_move(session, machine), new_lease(session, machine, span, renew), override)
         machine = move(session, machine, why="it is moved")
@@ -106,7 +106,7 @@ def started(
     return start_stopped(session, machine, until, wait=wait, override=override, no_guard=no_guard)
 
 
-def settled_first(session: Session, machine: Machine) -> Machine:
+def settle_restore(session: Session, machine: Machine) -> Machine:
     """Return the row of a machine whose comeback may have been interrupted, settled: it runs, or can be tried again."""
     if machine.launch_status != "open" or not machine.retained:
         return machine

@@ -53,6 +53,6 @@ def _way_out(machine: Machine) -> str:
     return "Rehearse with a spot machine: cloudgpu up --provider local --spot"
 
 
-def interrupted(machine: Machine, at: datetime) -> InterruptionDocument:
+def rehearsal_document(machine: Machine, at: datetime) -> InterruptionDocument:
     """Return the answer of `spot rehearse`."""
     return {"name": machine.name, "taken_at": iso(at)}

@@ -16,12 +16,12 @@ from typing import Any
 
 from cloudgpu.control.budgets.admission import admit
 from cloudgpu.control.inventory.local_files import clean_up_local_files
-from cloudgpu.control.inventory.protection import note, stopped_instead
+from cloudgpu.control.inventory.protection import note, stop_instead
 from cloudgpu.control.inventory.settle import settle, settle_to_end
 from cloudgpu.control.inventory.shared import delete_shared_resources
 from cloudgpu.control.inventory.stop_proof import PROVED_WITHIN, is_stopped, prove
 from cloudgpu.control.inventory.sync import refresh
-from cloudgpu.control.inventory.unrecorded_termination import Unrecorded, ended_unrecorded
+from cloudgpu.control.inventory.unrecorded_termination import Unrecorded, terminate_without_ledger
 from cloudgpu.control.lifecycle import timers
 from cloudgpu.control.lifecycle.parking import park, put_back
 from cloudgpu.control.outage.outage import without_ledger
@@ -208,7 +208,7 @@ def _all_ended(
         except (LedgerAway, Unrecorded):
             raise
         except (LedgerUnavailable, InvalidRequest) as error:  # no reason to leave it on
-            raise ended_unrecorded(session, machine, error, whole=True) from error
+            raise terminate_without_ledger(session, machine, error, whole=True) from error
         if not session.apart:  # the saved call tells what the machine was, until the ledger knows of its end
             saved.forget(session.home.attempts, machine.token or "none")
     return machine, on_purpose
@@ -293,7 +293,7 @@ def _end(session: Session, machine: Machine, why: str, *, failed: bool) -> Machi
             session, machine, lambda seen: bool(seen.terminated_at), ask, seen_running=there, seen_by_get=there
         )
     except EndRefused as refusal:
-        raise stopped_instead(session, machine, refusal) from refusal.__cause__
+        raise stop_instead(session, machine, refusal) from refusal.__cause__
     pin_to_the_end(session, machine)
     return timers.drop(session, machine)
 

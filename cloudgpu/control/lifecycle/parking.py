@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from cloudgpu.control.inventory.protection import stopped_instead
+from cloudgpu.control.inventory.protection import stop_instead
 from cloudgpu.control.inventory.stop_proof import prove
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.lifecycle import timers
@@ -75,7 +75,7 @@ def _proved(session: Session, machine: Machine, ask: Callable[[], None], *, keep
             require_repeated_404=keeping_disk,
         )
     except EndRefused as refusal:
-        raise stopped_instead(session, machine, refusal) from refusal.__cause__
+        raise stop_instead(session, machine, refusal) from refusal.__cause__
 
 
 def _cannot(machine: Machine) -> InvalidRequest:

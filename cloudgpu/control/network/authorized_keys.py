@@ -83,7 +83,7 @@ def _handed_over(session: Session, machine: Machine) -> list[str]:
     return [one.body["host_key"] for one in shares]
 
 
-def explained(session: Session, machine: Machine, error: Unreachable) -> Unreachable:
+def explain_other_home(session: Session, machine: Machine, error: Unreachable) -> Unreachable:
     """Return the fault of a connection in the words for a machine that was launched from another home."""
     if is_launched_here(session, machine):
         return error

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from cloudgpu.control.inventory.sync_accounts import listed_all
+from cloudgpu.control.inventory.sync_accounts import list_accounts
 from cloudgpu.control.outage.outage import going_on
 from cloudgpu.control.session.accounts import used_accounts
 from cloudgpu.control.session.session import Session, find_whole
@@ -59,7 +59,7 @@ def tagged(session: Session, fault: LedgerAway) -> Tagged:
     with going_on(session, fault) as aside:
         calls = _saved_calls(session, aside.id)
         accounts = sorted({*used_accounts(session), *(one.request.account for one in calls.values())})
-        listings = listed_all(session, accounts)
+        listings = list_accounts(session, accounts)
         found = [one for each in listings for one in each.instances if one.tags.get(TAG_LEDGER) == aside.id]
         gaps = [gap for each in listings for gap in each.unanswered]
         rows, seen = list[Machine](), {one.tags[TAG_ID] for one in found if TAG_ID in one.tags}

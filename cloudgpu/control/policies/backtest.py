@@ -38,7 +38,7 @@ NEAR = timedelta(minutes=30)  # so long before its end a machine was asked to en
 _ASKED = ("stop_requested", "park_requested", "terminate_requested")
 
 
-def backtested(
+def backtest_document(
     session: Session,
     policy: str,
     *,

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 SHIPPED = "shipped"
 
 
-def listed(session: Session) -> PoliciesDocument:
+def list_policies(session: Session) -> PoliciesDocument:
     """Return every policy there is, and the limits; one that cannot be read has its fault instead of what it says."""
     limits = limits_of(session)
     return {
@@ -40,7 +40,7 @@ def listed(session: Session) -> PoliciesDocument:
     }
 
 
-def shown(session: Session, name: str) -> PolicyDocument:
+def show_policy(session: Session, name: str) -> PolicyDocument:
     """Return what a policy says, inside the limits; raise InvalidRequest for none such, or a fault in its file."""
     found = policy_named(session, name)
     limits = limits_of(session)
@@ -56,7 +56,7 @@ def shown(session: Session, name: str) -> PolicyDocument:
     )
 
 
-def explained(session: Session, name: str | None) -> PolicyOfMachineDocument:
+def explain_policy(session: Session, name: str | None) -> PolicyOfMachineDocument:
     """Return which policy holds for a machine, why that one, and what each of its rules means for it now.
 
     Raises InstanceNotFound for no such machine. A policy that cannot be resolved is no error: `error` says it.
@@ -77,7 +77,7 @@ def explained(session: Session, name: str | None) -> PolicyOfMachineDocument:
     }
 
 
-def checked(session: Session, files: Sequence[str]) -> PolicyCheckDocument:
+def check_policies(session: Session, files: Sequence[str]) -> PolicyCheckDocument:
     """Return what was read: these files, or without any all that are not shipped, and the names that settings use.
 
     Raises InvalidRequest for a fault, the first of several; the others are told.

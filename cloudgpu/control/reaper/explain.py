@@ -180,7 +180,7 @@ def _stops(session: Session, machines: Sequence[Machine]) -> list[Stop]:
     return []
 
 
-def explained(session: Session, machine: Machine, *, refresh: bool) -> WhyDocument:
+def explain_machine(session: Session, machine: Machine, *, refresh: bool) -> WhyDocument:
     """Return `why` for a machine that there is; raise InvalidRequest for one that has ended."""
     if machine.terminated_at:
         raise InvalidRequest(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.control.activity.agents import ask_activity, probe
 from cloudgpu.control.inventory.sync import regions_of, sync_accounts
-from cloudgpu.control.inventory.sync_accounts import listed_all
+from cloudgpu.control.inventory.sync_accounts import list_accounts
 from cloudgpu.control.inventory.sync_some import sync_some
 from cloudgpu.control.session.accounts import queried_accounts, split_gaps, used_accounts
 from cloudgpu.control.session.identity import AccountScope, by_account, covered, elsewhere
@@ -111,7 +111,7 @@ def rehearse(session: Session) -> Snapshot:
     known, now = session.ledger.machines(), session.clock()
     accounts = used_accounts(session)
     with session.by_remembered_regions(regions_of(known)):
-        listings = listed_all(session, accounts)
+        listings = list_accounts(session, accounts)
     mine = living(known)
     whose = [_whose(session, one, listing, mine) for one, listing in zip(accounts, listings, strict=True)]
     instances = [one for listing in listings for one in listing.instances]

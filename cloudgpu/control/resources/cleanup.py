@@ -17,8 +17,8 @@ from cloudgpu.control.clusters.together import gravest
 from cloudgpu.control.inventory.settle import CLEANING
 from cloudgpu.control.lifecycle.lifecycle import terminate_with_resources
 from cloudgpu.control.records import retention as retention_records
-from cloudgpu.control.resources.named import SAVED_WITHIN, until_gone, until_saved, written
-from cloudgpu.control.resources.orphans import Survey, again, price_of, there
+from cloudgpu.control.resources.named import SAVED_WITHIN, record_image, until_gone, until_saved
+from cloudgpu.control.resources.orphans import Survey, price_of, refresh_orphan, resources_of_kind
 from cloudgpu.control.team.authorization import authorization_of
 from cloudgpu.core.events.bodies import OrphanRemoved
 from cloudgpu.core.events.machine_lines import orphan_removed
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.machines.storage import OrphansDocument
 
 
-def saved(session: Session, one: Orphan) -> ProviderResource:
+def save_disk_image(session: Session, one: Orphan) -> ProviderResource:
     """Go on making the image of a disk until it is ready; write it down and return it.
 
     Raises InvalidRequest where the provider makes none, ProviderUnavailable when it took longer than an hour.
@@ -63,7 +63,7 @@ def saved(session: Session, one: Orphan) -> ProviderResource:
 
     def ready() -> ProviderResource | None:
         made = provider.save_image(one.id, f"cloudgpu-{session.ledger.id}-{name}", tags, restart=False)
-        return written(session, made) if made.ready and made.kind is Kind.IMAGE else None
+        return record_image(session, made) if made.ready and made.kind is Kind.IMAGE else None
 
     return until_saved(session, ready, partial(_not_ready, name))
 
@@ -116,7 +116,7 @@ def clean(session: Session, found: Iterable[Orphan], *, snapshot: bool = False) 
     return outcomes
 
 
-def cleaned(found: Survey, outcomes: Sequence[Cleaned]) -> tuple[OrphansDocument, CloudgpuError | None]:
+def clean_document(found: Survey, outcomes: Sequence[Cleaned]) -> tuple[OrphansDocument, CloudgpuError | None]:
     """Return what has gone, what stays and why, and what nobody knows; and the gravest fault."""
     gone = {one.orphan.id: one for one in outcomes if one.gone}
     after = {one.orphan.id: one.orphan for one in outcomes if not one.gone}
@@ -185,7 +185,7 @@ def _removed(session: Session, one: Orphan, *, snapshot: bool) -> Cleaned:
             if not _may_go(session, one):
                 return Cleaned(one, gone=True)  # others have removed it
             if snapshot and one.what == Kind.DISK:
-                image = saved(session, one)
+                image = save_disk_image(session, one)
                 _may_go(session, one)  # that took its time
             session.report(f"removing the {one.what.replace('_', ' ')} {one.id}")
             _ask(session, one)
@@ -203,10 +203,10 @@ def _check_free(session: Session, machine: Machine | None) -> None:
 
 def _may_go(session: Session, one: Orphan) -> bool:
     """Look again, right before; False where it is gone. Raises InvalidRequest with why it stays."""
-    now = again(session, one)
+    now = refresh_orphan(session, one)
     if now is not None and now.do is Do.REMOVE:
         return True
-    if now is None and not [resource for resource in there(session, one) if resource.id == one.id]:
+    if now is None and not [resource for resource in resources_of_kind(session, one) if resource.id == one.id]:
         return False
     raise InvalidRequest(now.stays if now else "it is in use again", field="id", value=one.id)
 
@@ -246,7 +246,7 @@ def _prove(session: Session, one: Orphan) -> list[ProviderResource]:
     """
 
     def gone() -> list[ProviderResource] | None:
-        found = there(session, one)
+        found = resources_of_kind(session, one)
         rest = [resource for resource in found if _is_rest(one, resource)]
         for resource in rest:
             _remove(session, one, resource)

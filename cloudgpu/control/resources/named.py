@@ -186,7 +186,7 @@ def until_saved(
     )
 
 
-def written(session: Session, made: ProviderResource) -> ProviderResource:
+def record_image(session: Session, made: ProviderResource) -> ProviderResource:
     """Write an image into the ledger, and return it."""
     write(session, [made])
     return made
@@ -241,7 +241,7 @@ def _saved(session: Session, provider: Imageable, machine: Machine, name: str, *
     def ready() -> ProviderResource | None:
         with gone_if_terminated(session, machine):
             made = provider.save_image(not_none(machine.provider_id), full_name, tags, restart=restart)
-        return written(session, made) if made.ready else None
+        return record_image(session, made) if made.ready else None
 
     return until_saved(session, ready, partial(_not_ready, name))
 

@@ -74,13 +74,13 @@ def survey(session: Session, request: CleanupOptions, *, region: str | None = No
     return Survey(tuple(found), tuple(gaps), look.asked, tuple(look.closed))
 
 
-def again(session: Session, one: Orphan) -> Orphan | None:
+def refresh_orphan(session: Session, one: Orphan) -> Orphan | None:
     """Return how something that is left over is now: asked anew, judged anew. None where it is gone, or in use.
 
     The caller holds its lock, so no process of this ledger is at work on it. Raises what the provider raises.
     """
     rows = _named_here(session)
-    now = [resource for resource in there(session, one) if resource.id == one.id]
+    now = [resource for resource in resources_of_kind(session, one) if resource.id == one.id]
     known = _known(session, rows, (), (), now, but=one.machine.id if one.machine else None)
     return next(iter(orphans(now, known)), None)
 
@@ -93,7 +93,7 @@ def _named_here(session: Session) -> list[Machine]:
     return [machine._replace(account=names.get(machine.id, machine.account)) for machine in machines]
 
 
-def there(session: Session, one: Orphan) -> list[ProviderResource]:
+def resources_of_kind(session: Session, one: Orphan) -> list[ProviderResource]:
     """Return all things of this kind in its region. Raises ProviderUnavailable for a part that did not answer."""
     provider, kind = session.provider(one.account), Kind(one.what)
     if kind is Kind.TIMER:
@@ -234,7 +234,7 @@ def cleanup_options(
     return CleanupOptions(older, duration(stopped_older_than, "--stopped-older-than"), spare=spare)
 
 
-def surveyed(found: Survey, *, snapshot: bool = False) -> OrphansDocument:
+def orphans_document(found: Survey, *, snapshot: bool = False) -> OrphansDocument:
     """Return what is left over; with `snapshot` also the images that are made before disks go, and what they cost."""
     images = _images(found.orphans) if snapshot else {}
     return orphans_value(found.orphans, found.unanswered, images, queried_accounts_value(found.asked, found.closed))

@@ -103,7 +103,7 @@ def change_value(change: Change, environ: Mapping[str, str]) -> CronChangeDocume
     }
 
 
-def shown(session: Session, environ: Mapping[str, str]) -> CronDocument:
+def show_cron(session: Session, environ: Mapping[str, str]) -> CronDocument:
     """Return the answer of `cron show`: what is installed here, and when a pass last succeeded.
 
     A ledger that cannot be read is named under `unanswered`: then the last pass is not known.

@@ -34,7 +34,7 @@ _LOGIN = re.compile(r"://[^/\s]*:[^/\s]*@")
 _LEDGER = "CLOUDGPU_LEDGER"
 
 
-def shown(line: str, environment: Mapping[str, str]) -> str:
+def redacted_line(line: str, environment: Mapping[str, str]) -> str:
     """Return a job's line with each secret value as ***, and the ledger's URL as its place.
 
     Nothing of the line is shown where a secret of `environment`, the job's own, would still stand in it.

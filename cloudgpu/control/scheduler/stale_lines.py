@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.config.files.paths import Home, find_home
 from cloudgpu.config.settings import load_settings
 from cloudgpu.control.scheduler.crontab_store import find_tables
-from cloudgpu.control.scheduler.redaction import ledger_location, shown
+from cloudgpu.control.scheduler.redaction import ledger_location, redacted_line
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.ledger.open import open_ledger
 
@@ -119,7 +119,7 @@ def _entry(table: str, line: str, command: str, around: Mapping[str, str], *, is
         return
     sets = (_SET.fullmatch(word) for word in words[:at])
     environment = {**around, **{found[1]: found[2] for found in sets if found}}
-    yield Entry(table, shown(line, environment), environment, words[at], is_ours)
+    yield Entry(table, redacted_line(line, environment), environment, words[at], is_ours)
 
 
 def _words(command: str) -> list[str]:
@@ -144,7 +144,7 @@ def _fault(entry: Entry, clock: Any) -> tuple[str, str] | None:
     if home is not None and not home.is_dir():
         return f"its home {home} is not there", _remove(entry, home)
     if not _is_there(entry):
-        return f"its program {shown(entry.program, entry.environment)} is not there", _mend(entry, home)
+        return f"its program {redacted_line(entry.program, entry.environment)} is not there", _mend(entry, home)
     moved = None if home is None else _moved(entry, home, clock)
     return None if moved is None else (moved, _follow(entry, home))
 

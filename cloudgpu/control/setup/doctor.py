@@ -135,7 +135,7 @@ def _settings(session: Session) -> str:
 
 def _policy(session: Session) -> Check:
     """Say which policy is the usual one, and what is wrong with any: a pass runs with no half of one."""
-    from cloudgpu.control.policies.commands import checked
+    from cloudgpu.control.policies.commands import check_policies
     from cloudgpu.control.policies.resolve import find_policy, lifetime_of, limits_of
     from cloudgpu.core.policies.limits import cut_lifetime
     from cloudgpu.core.values.times import duration_text
@@ -143,7 +143,7 @@ def _policy(session: Session) -> Check:
     try:
         policy = find_policy(session, None)
         wished = lifetime_of(policy, session.settings)
-        checked(session, ())
+        check_policies(session, ())
         spans, _ = cut_lifetime(wished, limits_of(session))
     except CloudgpuError as error:
         return failed("policy", error)

@@ -78,7 +78,7 @@ class Settled:
     unknown: tuple[Unanswered, ...]
 
 
-def verified(session: Session, *, agree: Callable[[str], None]) -> VerifyDocument:
+def verify_document(session: Session, *, agree: Callable[[str], None]) -> VerifyDocument:
     """Check the ledger, settle it when it is in doubt, and return the answer of `cost --verify`.
 
     `agree` is given the doubt before the ledger is settled, and raises where the user does not agree. `asked` says then

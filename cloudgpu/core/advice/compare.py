@@ -192,7 +192,7 @@ def busy(desktop: Desktop, elapsed: timedelta, busy_time: timedelta) -> Ownershi
     return ownership_cost(desktop, max(elapsed, -(-busy_time // number)), busy_time, number)
 
 
-def compared(history: History, desktop: Desktop, *, goes_on: bool) -> dict[Case, Side]:
+def comparisons(history: History, desktop: Desktop, *, goes_on: bool) -> dict[Case, Side]:
     """Return the three cases; `goes_on`: the period is not over, so that a pace says when the two will meet."""
     return {case: _side(history, desktop, case, goes_on=goes_on) for case in Case}
 

@@ -161,7 +161,7 @@ class Answer:
         return next((one for one in rounded if one <= life), life) if last <= life else round_days(last)
 
 
-def answered(question: Question) -> Answer:
+def answer_question(question: Question) -> Answer:
     """Return when the two have cost the same, and at which use and price they would over the desktop's life."""
     desktop, pace = question.desktop, question.pace
     found = break_even_after(desktop, pace) if pace.cloud else None

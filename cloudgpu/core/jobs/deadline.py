@@ -1,8 +1,8 @@
 """Decides for a job with a deadline, once a pass: wait, run on spot, or run on demand. Pure.
 
 The policy proposes, within the safety net (`core.spot.safety_net`), which counts the times that this ledger measured
-(`Margins`) and what a loss of the machine would undo now. So the deadline holds as long as somebody watches, an on-
-demand machine can be had in the time kept for it, and the work is no more than was said or its progress shows. Its
+(`Margins`) and what a loss of the machine would undo now. So the deadline holds as long as somebody watches, an
+on-demand machine can be had in the time kept for it, and the work is no more than was said or its progress shows. Its
 machines are launched on that market, for as long as is left.
 
 Budgets keep money for it while no machine of its own carries it. A machine that runs is counted to its renew-until, at

@@ -17,7 +17,7 @@ from cloudgpu.control.access.reach import find_way, reached
 from cloudgpu.control.access.share import share, unshare
 from cloudgpu.control.inventory.local_files import put_in_order
 from cloudgpu.control.inventory.sync import refresh
-from cloudgpu.control.network.authorized_keys import explained, own_key
+from cloudgpu.control.network.authorized_keys import explain_other_home, own_key
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.model.facts import RecordedIdentity
@@ -199,7 +199,7 @@ def test_where_the_cloud_may_keep_the_colleague_out_it_is_said_who_opens_it(two,
 def test_a_local_machine_of_a_colleague_is_said_to_answer_on_its_own_computer_alone(two, bob):
     here = RecordedIdentity("local", "desk", "the computer desk")
     row = launched(two)._replace(provider="local", identity=here)
-    fault = explained(bob, row, Unreachable("no answer", field="name"))
+    fault = explain_other_home(bob, row, Unreachable("no answer", field="name"))
     assert fault.next == "It answers only on the computer that it runs on (the computer desk): run this there."
 
 

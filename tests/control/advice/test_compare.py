@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloudgpu.cli.money.compare_text import compare_text
-from cloudgpu.control.advice.compare import Read, compared
+from cloudgpu.control.advice.compare import Read, compare_with_desktop
 from cloudgpu.control.advice.compare_request import parse_compare
 from cloudgpu.control.cost.cost import desktop_line
 from cloudgpu.control.lifecycle.lifecycle import end
@@ -86,7 +86,7 @@ def together(*machines):
 
 def asked(session, found, **options):
     wish = parse_compare(session, **options)
-    document = compared(session, wish, found)
+    document = compare_with_desktop(session, wish, found)
     text = compare_text(document, wish.currency, wish.zone)
     assert all(len(line) <= 80 for line in text.splitlines()), text
     assert document["sentence"] == " ".join(text.split("\n\n")[0].splitlines())
@@ -408,7 +408,7 @@ def test_any_ledger_is_compared_and_its_sums_are_those_of_cost(still, ledger, si
     wish = parse_compare(still, since=since, until=until, tz=tz)
     kinds = st.lists(st.sampled_from(["gpu", "used", "idle", "unknown"]), max_size=30)
     worked = {one.id: hours(*data.draw(kinds)) for one in rows if data.draw(st.booleans())}
-    found = compared(still, wish, Read(rows, ended, {id_: each for id_, each in worked.items() if each}))
+    found = compare_with_desktop(still, wish, Read(rows, ended, {id_: each for id_, each in worked.items() if each}))
     assert compare_text(found, None, wish.zone).startswith(found["sentence"][:30])
     cloud = found["cloud"]
     if cloud["usd"] is None:

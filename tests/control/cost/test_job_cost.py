@@ -14,7 +14,7 @@ from cloudgpu.cli.money.cost_text import cost_text
 from cloudgpu.control.cost.cost import costs
 from cloudgpu.control.cost.exports import Form, Span, export
 from cloudgpu.control.cost.job_cost import all_jobs, job_spent, jobs_spent
-from cloudgpu.control.cost.report import reported
+from cloudgpu.control.cost.report import report_document
 from cloudgpu.control.inputs.periods import parse_cost
 from cloudgpu.control.lifecycle.lifecycle import end
 from cloudgpu.core.events.job_lines import (
@@ -146,7 +146,7 @@ def test_plain_exports_name_the_job(busy):
 
 
 def test_the_report_has_the_rows_of_cost_with_the_state_of_each_job(busy):
-    document = reported(busy.session)
+    document = report_document(busy.session)
     rows = {one["group"]: Decimal(one["usd"]) for one in asked(busy)["groups"]}
     found = {one["id"]: one for one in document["jobs"]}
     assert set(found) == set(rows)
@@ -160,4 +160,4 @@ def test_the_report_has_the_rows_of_cost_with_the_state_of_each_job(busy):
 def test_a_report_of_a_time_without_jobs_has_none(lab):
     lab.up(name="fox")
     lab.later(hours=1)
-    assert reported(lab.session)["jobs"] == []
+    assert report_document(lab.session)["jobs"] == []

@@ -10,7 +10,7 @@ from cloudgpu.cli.jobs.jobs import table_text
 from cloudgpu.cli.jobs.planned import plan_text
 from cloudgpu.cli.jobs.text import job_text
 from cloudgpu.control.jobs.inputs.request import parse_run
-from cloudgpu.control.jobs.listing import job_value, listed
+from cloudgpu.control.jobs.listing import job_value, list_jobs
 from cloudgpu.control.jobs.plan import begin, plan_run
 from cloudgpu.control.jobs.reconcile import JobReconciler
 from cloudgpu.control.jobs.store import note_measured, the_job
@@ -78,7 +78,7 @@ def test_it_says_since_when_and_until_when_it_waits_and_tells_people_once(lab, i
     )
     said = f"waits for capacity since {since:%Y-%m-%d %H:%M} UTC (1h 30m ago)"
     assert said.removeprefix("waits ") in job_text(job_value(lab.session, found.job), now)
-    assert f"fox {said}" in table_text(listed(lab.session), now, ended=False)
+    assert f"fox {said}" in table_text(list_jobs(lab.session), now, ended=False)
     assert alerts(lab) == ["alert_raised"]
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from cloudgpu.control.jobs.cancel import cancel
 from cloudgpu.control.jobs.inputs.request import parse_run
-from cloudgpu.control.jobs.listing import attached, find, is_known, job_names, job_value, listed
+from cloudgpu.control.jobs.listing import attached, find, is_known, job_names, job_value, list_jobs
 from cloudgpu.control.jobs.logs import logs
 from cloudgpu.control.jobs.store import directory_of, log_file
 from cloudgpu.core.billing.totals import spent
@@ -110,12 +110,12 @@ def test_living_jobs_are_listed_and_with_ended_all_of_them(lab):
     lab.asked("job-2", "wolf", owner="bo")
     lab.asked("job-3", "hare")
     lab.over("job-3")
-    assert [one["name"] for one in listed(lab.session)["jobs"]] == ["fox", "wolf"]
-    assert [one["name"] for one in listed(lab.session, ended=True)["jobs"]] == ["fox", "wolf", "hare"]
-    assert [one["name"] for one in listed(lab.session, mine=True)["jobs"]] == ["fox"]
+    assert [one["name"] for one in list_jobs(lab.session)["jobs"]] == ["fox", "wolf"]
+    assert [one["name"] for one in list_jobs(lab.session, ended=True)["jobs"]] == ["fox", "wolf", "hare"]
+    assert [one["name"] for one in list_jobs(lab.session, mine=True)["jobs"]] == ["fox"]
     assert job_names(lab.session) == ["hare", "wolf", "fox"]
     assert job_names(lab.session, living=True) == ["wolf", "fox"]
-    assert not faults_under("jobs", listed(lab.session, ended=True))
+    assert not faults_under("jobs", list_jobs(lab.session, ended=True))
 
 
 def test_a_job_has_cost_what_its_own_machines_have_cost(lab):

@@ -16,8 +16,8 @@ from cloudgpu.control.launch.restore import (
     offer_to_move,
     plan_comeback,
     plan_move,
-    settled_first,
-    started,
+    settle_restore,
+    start_machine,
 )
 from cloudgpu.control.lifecycle.lifecycle import end, lock_machine, stop, terminate_with_resources
 from cloudgpu.control.lifecycle.parking import park
@@ -203,9 +203,9 @@ def test_a_start_after_a_comeback_whose_answer_was_lost_finds_the_machine(lab):
     lab.cloud.lose_reply("launch")
     with pytest.raises(ProviderUnavailable):
         back(lab, row)
-    again = started(lab.session, now(lab, row), None, wait=False)
+    again = start_machine(lab.session, now(lab, row), None, wait=False)
     assert (again.id, again.state, len(lab.machines())) == (row.id, "running", 1)
-    assert started(lab.session, again, None, wait=False).provider_id == again.provider_id
+    assert start_machine(lab.session, again, None, wait=False).provider_id == again.provider_id
 
 
 def test_without_capacity_what_is_kept_stays(lab):
@@ -480,7 +480,7 @@ def test_a_comeback_that_died_makes_no_second_machine_and_loses_nothing(lab, mon
         sync_all(lab.session)
         assert len(lab.machines()) + len(images(lab)) == 1
     elif then == "start":
-        latest = settled_first(lab.session, now(lab, row))
+        latest = settle_restore(lab.session, now(lab, row))
         if comes_back(latest):
             assert back(lab, row).state == "running"
         assert len(lab.machines()) == 1

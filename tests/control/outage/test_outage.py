@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.cli.app import run
-from cloudgpu.control.api.down import ended, to_end
+from cloudgpu.control.api.down import end_machines, machines_to_end
 from cloudgpu.control.inventory.unrecorded_termination import Unrecorded
 from cloudgpu.control.lifecycle.lifecycle import stop
 from cloudgpu.control.lifecycle.start import new_lease, start
@@ -36,7 +36,7 @@ class Own(Laptop):
 
     def down(self, *names: str, all_: bool = False) -> tuple[list[str], CloudgpuError | None]:
         session = self.opened()
-        document, gravest = ended(session, to_end(session, names, all_=all_))
+        document, gravest = end_machines(session, machines_to_end(session, names, all_=all_))
         return [one["message"] for one in document["failed"]], gravest
 
     def stop(self, name: str | None = None) -> CloudgpuError:
@@ -201,7 +201,7 @@ def test_all_are_the_machines_of_a_members_names_by_the_role_of_last_time(team, 
     authorization_of(bo.session)
     with killed():
         session = bo.opened()
-        wanted = to_end(session, (), all_=True)
+        wanted = machines_to_end(session, (), all_=True)
         assert [row.name for row in wanted.rows] == ["bos"]
         assert sorted(row.name for row in wanted.others) == ["adas", "pias"]
         assert f"(member), machines of bo@lab.org, {bo.user} are yours" in wanted.gaps[-1].message
@@ -217,12 +217,12 @@ def test_a_saved_call_that_no_listing_shows_is_a_machine_only_as_long_as_a_listi
         del cloud.machines[row.provider_id]
     ada.later(minutes=5)
     with killed():
-        (wanted,) = to_end(ada.opened(), ("fox",)).rows
+        (wanted,) = machines_to_end(ada.opened(), ("fox",)).rows
         assert wanted.launch_status == "open"
         ada.later(minutes=6)
         with pytest.raises(LedgerUnavailable, match="No machine called 'fox' was found by its tags"):
             ada.down("fox")
-        assert to_end(ada.opened(), (), all_=True).rows == []
+        assert machines_to_end(ada.opened(), (), all_=True).rows == []
     (row,) = ada.opened().ledger.machines()
     assert row.launch_status == "made", "nothing was settled behind the ledger's back"
 

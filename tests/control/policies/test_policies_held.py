@@ -10,7 +10,7 @@ from cloudgpu.control.inventory.sync import refresh, sync_all
 from cloudgpu.control.lifecycle.lease import hold_loses_to, plan_extension, set_hold
 from cloudgpu.control.lifecycle.lifecycle import stop
 from cloudgpu.control.lifecycle.start import new_lease, start
-from cloudgpu.control.policies.commands import explained
+from cloudgpu.control.policies.commands import explain_policy
 from cloudgpu.control.policies.resolve import limits_of, policies_of, policy_of
 from cloudgpu.core.policies.policy import Act, for_agent
 from cloudgpu.core.policies.schedule import next_off
@@ -309,7 +309,7 @@ def test_who_launches_or_starts_at_the_weekend_is_told_that_the_schedule_keeps_m
     stop(lab.session, row, why="a test")
     start(lab.session, lab.rows()[0], new_lease(lab.session, row, None))
     assert any(one.startswith(f"fox: {told}") for one in lab.said)
-    (schedule,) = [one["text"] for one in explained(lab.session, "fox")["rules"] if one["rule"] == "schedule"]
+    (schedule,) = [one["text"] for one in explain_policy(lab.session, "fox")["rules"] if one["rule"] == "schedule"]
     assert schedule.endswith(
         "the next is Fri 2026-11-27 19:00 there; it is kept off now, until Mon 2026-11-23 07:00 there"
     )

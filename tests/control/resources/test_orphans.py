@@ -12,9 +12,9 @@ from cloudgpu.control.inventory.retention_sync import leftovers_of
 from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.lifecycle.lifecycle import end, stop
 from cloudgpu.control.lifecycle.start import start
-from cloudgpu.control.resources.cleanup import clean, cleaned
+from cloudgpu.control.resources.cleanup import clean, clean_document
 from cloudgpu.control.resources.named import save
-from cloudgpu.control.resources.orphans import survey, surveyed
+from cloudgpu.control.resources.orphans import orphans_document, survey
 from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE, TAG_LEDGER, TAG_OWNER, State
 from cloudgpu.core.model.launch import Setup, Volume
@@ -45,7 +45,7 @@ def interrupted(lab, **more):
 
 def cleans(lab, snapshot=False, **wish):
     there = survey(lab.session, CleanupOptions(**wish))
-    return cleaned(there, clean(lab.session, there.orphans, snapshot=snapshot))
+    return clean_document(there, clean(lab.session, there.orphans, snapshot=snapshot))
 
 
 def ours(lab):
@@ -70,7 +70,7 @@ def test_the_disk_of_a_machine_that_was_taken_is_left_over_with_its_launch_and_s
 def test_what_has_no_known_price_is_said_to_have_none_and_is_in_no_sum(lab):
     interrupted(lab)
     lab.later(hours=2)
-    document = surveyed(survey(lab.session, CleanupOptions()))
+    document = orphans_document(survey(lab.session, CleanupOptions()))
     (disk,) = [one for one in document["orphans"] if one["kind"] == "disk"]
     (key,) = [one for one in document["orphans"] if one["kind"] == "key_pair"]
     assert (disk["usd_per_month"], key["usd_per_month"]) == (None, "0")
@@ -169,7 +169,7 @@ def test_what_bears_no_launch_is_said_to_be_of_one_that_is_not_known(lab):
     lab.later(hours=2)
     (disk,) = found(lab)
     assert (disk.origin.id, disk.do) == ("", Do.REMOVE)
-    assert surveyed(survey(lab.session, CleanupOptions()))["orphans"][0]["launch"] is None
+    assert orphans_document(survey(lab.session, CleanupOptions()))["orphans"][0]["launch"] is None
 
 
 def test_what_is_minutes_old_stays(lab):
@@ -194,7 +194,7 @@ def test_a_region_that_is_silent_is_named_and_the_others_are_cleaned(lab):
     lab.cloud.hide("south")
     there = survey(lab.session, CleanupOptions())
     assert [gap.scope for gap in there.unanswered] == ["south"]
-    document, fault = cleaned(there, clean(lab.session, there.orphans))
+    document, fault = clean_document(there, clean(lab.session, there.orphans))
     assert (fault, [one["region"] for one in document["removed"]]) == (None, ["north"])
     lab.cloud.show("south")
     assert [one.region for one in lab.cloud.orphans().items] == ["south"]

@@ -12,7 +12,7 @@ from cloudgpu.cli.app import run
 from cloudgpu.cli.launch.planned import glance
 from cloudgpu.cli.machine_text import guards
 from cloudgpu.config.files.paths import Home
-from cloudgpu.control.inventory.listing import listed
+from cloudgpu.control.inventory.listing import list_machines
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.lifecycle.lease import extend, hold_loses_to, plan_extension, set_hold
 from cloudgpu.control.lifecycle.lifecycle import end, stop
@@ -273,7 +273,7 @@ def test_every_verb_says_first_that_the_run_fell_silent_and_again_nothing_once_i
     said = unguarded(poor.session)
     assert said.startswith("Only scheduled runs of the reaper can end fox, and the last one")
     poor.said.clear()
-    listed(poor.session)
+    list_machines(poor.session)
     assert poor.said[0] == said
     from cloudgpu.control.outage import opening
 

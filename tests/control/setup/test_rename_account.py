@@ -10,7 +10,7 @@ import pytest
 
 from cloudgpu.control.budgets.commands import BudgetOptions, budget_of_options
 from cloudgpu.control.budgets.store import set_budget
-from cloudgpu.control.inventory.listing import listed
+from cloudgpu.control.inventory.listing import list_machines
 from cloudgpu.control.lifecycle.lifecycle import end
 from cloudgpu.control.session.accounts import used_accounts
 from cloudgpu.control.setup.doctor import examine
@@ -126,7 +126,7 @@ def test_an_old_name_that_is_taken_up_again_stands_for_itself(two):
 def test_an_account_that_is_another_providers_now_is_said_to_be_that(two):
     two.machine()
     two.drop_table('[accounts.old]\nprovider = "local"\n')
-    (shown,) = listed(two.session)["machines"]
+    (shown,) = list_machines(two.session)["machines"]
     assert shown["absent"].startswith("Account old in config.toml is one of local now, not of fake.")
     assert two.pass_().exit_code == 8
 
@@ -159,7 +159,7 @@ def test_a_local_account_with_machines_keeps_its_name_and_is_not_forgotten(two):
     with pytest.raises(InvalidRequest, match=f"{row.name} is on this computer") as refusal:
         farewell(two.session, two.environ, "desk")
     assert refusal.value.next.startswith("Put [accounts.desk] back into config.toml")
-    (shown,) = listed(two.session)["machines"]
+    (shown,) = list_machines(two.session)["machines"]
     assert "the files of its machines are under that name" in shown["absent"]
 
 

@@ -10,7 +10,7 @@ import pytest
 from psycopg import sql
 
 from cloudgpu.config.files.zones import zone_of
-from cloudgpu.control.api.down import ended, to_end
+from cloudgpu.control.api.down import end_machines, machines_to_end
 from cloudgpu.control.budgets.commands import BudgetOptions, set_value
 from cloudgpu.control.lifecycle.lifecycle import stop
 from cloudgpu.control.outage.opening import open_session
@@ -92,7 +92,7 @@ def test_members_and_a_payer_at_work_on_one_database(team, monkeypatch):
     assert place.startswith(f"the ledger, published by {pia.user} at ")
     stop(bo.session, bo.machine("adas"), why="asked")
     assert ada.asked("adas") == [("stop_requested", bo.user, "ada@lab.org", "members")]
-    document, gravest = ended(pia.session, to_end(pia.session, [], all_=True))
+    document, gravest = end_machines(pia.session, machines_to_end(pia.session, [], all_=True))
     assert gravest is None
     assert [one["name"] for one in document["terminated"]] == ["pias"]
     assert {one["name"] for one in document["others"]} == {"adas", "bos"}

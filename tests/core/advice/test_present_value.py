@@ -24,7 +24,7 @@ from cloudgpu.core.advice.desktop import (
     with_terms,
 )
 from cloudgpu.core.advice.present_value import NO_TERMS, Terms, annuity_factor, discount, discount_growth
-from cloudgpu.core.advice.rent_or_buy import Question, answered, mark, over
+from cloudgpu.core.advice.rent_or_buy import Question, answer_question, mark, over
 from cloudgpu.core.values.money import Money
 from tests.core.owning import EXAMPLE, desktops, usd
 from tests.examples import some
@@ -64,7 +64,7 @@ def test_terms_of_zero_give_the_identical_answer(one, price, use, speed):
     same = with_terms(one, NO_TERMS.interest, NO_TERMS.vat)
     assert same == one
     plain, given_zero = Question(one, price, use, speed), Question(same, price, use, speed, NO_TERMS.growth)
-    assert answered(plain) == answered(given_zero)
+    assert answer_question(plain) == answer_question(given_zero)
     assert (NO_TERMS.interest, NO_TERMS.drift, NO_TERMS.vat) == (0, 0, 0)
 
 
@@ -75,7 +75,7 @@ def test_a_price_that_falls_never_speaks_for_the_desktop(price, part, quarters):
     steady_price, falling = (Question(EXAMPLE, price, Fraction(1, 8), Fraction(1), one) for one in (NOTHING, -part))
     year = ownership_cost(EXAMPLE, YEAR, timedelta(0))
     assert mark(falling, span, year).cloud < mark(steady_price, span, year).cloud
-    early, late = (answered(one).break_even for one in (steady_price, falling))
+    early, late = (answer_question(one).break_even for one in (steady_price, falling))
     assert late is None or (early is not None and early <= late)
 
 

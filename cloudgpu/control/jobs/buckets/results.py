@@ -177,7 +177,7 @@ def clear(there: JobBucket, results: StoredResults, tell: Callable[[str], object
         tell(f"{there.address.text}/{lists.STATE} could not be removed: {error.message}")
 
 
-def pruned(there: JobBucket, attempts: int) -> None:
+def prune_replaced(there: JobBucket, attempts: int) -> None:
     """Remove copies that newer ones have replaced; the next time does what cannot be done now."""
     with suppress(CloudgpuError):
         found = there.state(attempts)
