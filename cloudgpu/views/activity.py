@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.core.budgets.commitments import runs_on
 from cloudgpu.core.policies.schedule import next_off
 from cloudgpu.core.reaper.decisions import UNKNOWN, Decision, Known, Seen
-from cloudgpu.core.reaper.evidence import known, up_since
+from cloudgpu.core.reaper.evidence import activity_evidence, up_since
 from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.views.machines import reason_of
 
@@ -52,7 +52,7 @@ def why_value(
     not run was asked to stop. Times are UTC text, spans seconds.
     """
     machine = seen.machine
-    found = known(seen, now) if runs_on(machine) else Known(UNKNOWN, _rests(machine, over), asked=False)
+    found = activity_evidence(seen, now) if runs_on(machine) else Known(UNKNOWN, _rests(machine, over), asked=False)
     return {
         "machine": machine.id,
         "name": machine.name,

@@ -8,7 +8,7 @@ import typer
 
 from cloudgpu.cli.automation.orphans_text import going, gone, listing
 from cloudgpu.cli.common import Format, Output, Yes, confirm, emit, open_here, tell
-from cloudgpu.core.model.identity import gap_text
+from cloudgpu.core.model.identity import unanswered_text
 
 if TYPE_CHECKING:
     from cloudgpu.control.resources.orphans import Survey
@@ -91,7 +91,7 @@ def _leave(document: OrphansDocument, code: int = 0) -> None:
     from cloudgpu.errors import ProviderUnavailable, StopUnproved
 
     for gap in document["unanswered"]:
-        tell(gap_text(gap["scope"], gap["why"]))
+        tell(unanswered_text(gap["scope"], gap["why"]))
     if document["unanswered"] and code != StopUnproved.exit_code:
         code = ProviderUnavailable.exit_code
     if code:

@@ -45,7 +45,7 @@ def extend(
 
 def hold(session: Session, machines: Sequence[Machine], until: datetime | None, *, yes: bool, output: Format) -> None:
     """Ask, and hold all nodes until then, or release them (None)."""
-    from cloudgpu.control.lifecycle.lease import check_hold_end, hold_loses_to
+    from cloudgpu.control.lifecycle.lease import check_hold_end, hold_caveat
 
     name, now = command_name(machines[0]), session.clock()
     whose = others_note(session, machines[0], "hold")
@@ -56,7 +56,7 @@ def hold(session: Session, machines: Sequence[Machine], until: datetime | None, 
         answer(session, released, output, lambda _: f"{name} is not held any more, none of its {len(machines)} nodes.")
         return
     check_hold_end(session, name, until)
-    loses = hold_loses_to(session, machines[0], until)
+    loses = hold_caveat(session, machines[0], until)
     if loses:
         tell(loses)
     at = when(iso(until), now)

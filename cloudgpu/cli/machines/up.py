@@ -71,7 +71,7 @@ def command(
     """
     from cloudgpu.config.templates.find import opens_jupyter
     from cloudgpu.control.inputs.launch_request import parse_request
-    from cloudgpu.control.launch.budget_preview import check_budgets, look_for_budgets, plan_document
+    from cloudgpu.control.launch.budget_preview import check_budgets, plan_document, sync_for_budgets
     from cloudgpu.control.launch.launch import launch, launch_document
     from cloudgpu.control.launch.plan import agreed, prepare
 
@@ -81,7 +81,7 @@ def command(
     request = replace(parse_request(**asked), by_hand=True)
     session = open_here()
     prepared = prepare(session, request)
-    look_for_budgets(session, prepared)
+    sync_for_budgets(session, prepared)
     document = plan_document(session, prepared)
     if dry_run:
         if not all(one["fits"] for one in document["plan"]["budgets"]):

@@ -71,7 +71,7 @@ def allow(session: Session, name: str | None, cidr: str | None) -> tuple[AllowDo
         moves.skipped += others
     for machine, keeper in _kept(session, rows, cidr, moves):
         try:
-            with gone_if_terminated(session, machine), alone(session, machine):
+            with gone_if_terminated(session, machine), lock_rules(session, machine):
                 before = keeper.allowed(
                     not_none(machine.provider_id)
                 )  # the cloud first: without it no address is needed
@@ -105,7 +105,7 @@ def _told_apart(session: Session, machines: Sequence[Machine]) -> tuple[list[Mac
     ]
 
 
-def alone(session: Session, machine: Machine) -> AbstractContextManager[None]:
+def lock_rules(session: Session, machine: Machine) -> AbstractContextManager[None]:
     """Hold the rules of an account alone: two who change them at once would lose one's label."""
     return session.lock(f"doors-{machine.account}", wait=WITHIN_S)
 

@@ -163,7 +163,7 @@ def explain_unreachable(session: Session, machine: Machine, error: Unreachable) 
     return (closed(session, machine) if passing(error) else None) or guest.explain_other_home(session, machine, error)
 
 
-def find_way(session: Session, machine: Machine) -> Machine:
+def reachable_address(session: Session, machine: Machine) -> Machine:
     """Return the machine's row as it can be reached now, for somebody else who connects: the system's ssh.
 
     Knocks where this client can get in straight. Elsewhere a knock says nothing, so the provider is asked. Raises as

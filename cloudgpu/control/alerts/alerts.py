@@ -39,13 +39,13 @@ from cloudgpu.core.alerts.alerts import (
 from cloudgpu.core.alerts.findings import (
     TOPICS,
     ended_findings,
-    held_finding,
     is_wrong,
     lost_findings,
     machine_findings,
     price_leaps,
     unguarded_finding,
     unproved_since,
+    withheld_prices_finding,
 )
 from cloudgpu.core.budgets.status import BudgetState, findings
 from cloudgpu.core.events.general_lines import alert_cleared, alert_sent
@@ -147,7 +147,7 @@ def _held_back(session: Session) -> Iterator[Finding]:
             held = stored(provider).held
             if held:
                 names = [f"{one.key.item} in {one.key.region}" for one in held]
-                yield found_at_home(session, held_finding(provider, names))
+                yield found_at_home(session, withheld_prices_finding(provider, names))
 
 
 def _as_seen(session: Session, machine: Machine, now: str) -> Machine:

@@ -151,11 +151,11 @@ class Advice(Capability):
         `request` is CODE=VALUE with a code that `quota` shows, or `enough`: for `count` machines with this GPU.
         Raises InvalidRequest for a limit that is no higher or cannot be asked for from here.
         """
-        from cloudgpu.control.catalog.quotas import Asking, carry_out, plan_raise
+        from cloudgpu.control.catalog.quotas import Asking, plan_raise, request_quota
         from cloudgpu.core.model.offers import Market
 
         asking = Asking(request, region, gpu, count, Market.SPOT if spot else Market.ON_DEMAND)
-        return carry_out(plan_raise(self._session, asking, account=account, provider=provider))
+        return request_quota(plan_raise(self._session, asking, account=account, provider=provider))
 
     def compare(self, **asked: Unpack[CompareOptions]) -> CompareDocument | CalculatedDocument:
         """Return what an owned desktop would have cost for the same work, by the ledger, or by a price and a use.

@@ -12,7 +12,7 @@ from cloudgpu.control.jobs.slurm.lines import keep_record
 from cloudgpu.control.lifecycle.lifecycle import Ended, terminate_with_resources
 from cloudgpu.core.clusters.layout import engine_of_machine
 from cloudgpu.core.clusters.members import node_number
-from cloudgpu.core.model.identity import Elsewhere, QueriedAccount, Unanswered, account_text
+from cloudgpu.core.model.identity import AccountElsewhere, QueriedAccount, Unanswered, account_text
 from cloudgpu.core.model.machine import Machine, command_name, may_go_on
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, ProviderUnavailable, StopUnproved
 from cloudgpu.ledger.log.marks import FOLLOW
@@ -54,7 +54,7 @@ def machines_to_end(session: Session, names: Sequence[str], *, all_: bool = Fals
     Raises InvalidRequest where names and `--all` contradict, InstanceNotFound for an unknown name, RoleNeeded for a
     machine that is not theirs to end.
     """
-    from cloudgpu.control.outage.outage import way_back
+    from cloudgpu.control.outage.outage import outage_remedy
     from cloudgpu.control.session.session import present
     from cloudgpu.control.team.authorization import authorization_of, check_may
 
@@ -92,7 +92,7 @@ def machines_to_end(session: Session, names: Sequence[str], *, all_: bool = Fals
             f"The accounts were not checked for other machines: {error.message}",
             field=error.field,
             value=error.value,
-            next=f"{way_back(error)}, then run: cloudgpu ls --refresh",
+            next=f"{outage_remedy(error)}, then run: cloudgpu ls --refresh",
         )
         ours, others = (
             [machine for machine in known if authorization.owns(machine)],
@@ -128,12 +128,12 @@ def _to_end_by_tags(session: Session, names: Sequence[str], fault: LedgerAway, *
         if isinstance(fault, LedgerLeft)
         else "Run the same again when the ledger is back.",
     )
-    silent = [gap for gap in found.unanswered if not isinstance(gap, Elsewhere)]
-    away = [_not_here(gap) for gap in found.unanswered if isinstance(gap, Elsewhere)]
+    silent = [gap for gap in found.unanswered if not isinstance(gap, AccountElsewhere)]
+    away = [_not_here(gap) for gap in found.unanswered if isinstance(gap, AccountElsewhere)]
     return ToEnd(own, [*_gaps(silent), *away, unread], others=[machine for machine in found.rows if machine not in own])
 
 
-def _not_here(gap: Elsewhere) -> ProviderUnavailable:
+def _not_here(gap: AccountElsewhere) -> ProviderUnavailable:
     return ProviderUnavailable(gap.why, field="--all", value=gap.scope, next="Run it where that account is.")
 
 
@@ -158,7 +158,7 @@ def _gaps(unanswered: Sequence[Unanswered], ours: Sequence[Machine] | None = Non
             next="Run it again when it answers.",
         )
         for gap in unanswered
-        if ours is None or not isinstance(gap, Elsewhere) or gap.scope in concerned
+        if ours is None or not isinstance(gap, AccountElsewhere) or gap.scope in concerned
     ]
 
 

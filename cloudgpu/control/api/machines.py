@@ -256,7 +256,7 @@ class Machines(Capability):
 
         Where something else ends it before, `tell` is given the sentence that says so.
         """
-        from cloudgpu.control.lifecycle.lease import check_hold, hold_loses_to, set_hold
+        from cloudgpu.control.lifecycle.lease import check_hold, hold_caveat, set_hold
         from cloudgpu.control.team.authorization import check_may
 
         session = self._session
@@ -264,7 +264,7 @@ class Machines(Capability):
         check_may(session, machine, "hold")
         check_hold(command_name(machine), until, release=release)
         end = None if until is None else moment(until, "UNTIL", session.clock())
-        loses = end and hold_loses_to(session, machine, end)
+        loses = end and hold_caveat(session, machine, end)
         if loses:
             session.report(loses)
         if machine.gang is not None:

@@ -222,7 +222,7 @@ def plan_raise(session: Session, asking: Asking, *, account: str | None, provide
     return found
 
 
-def carry_out(found: Raise) -> QuotaRequestDocument:
+def request_quota(found: Raise) -> QuotaRequestDocument:
     """Ask the provider, and return what was asked with the id of the request. Raises InvalidRequest."""
     return {**found.value(), "id": found.provider.request_quota(found.region, found.code, found.limit)}
 

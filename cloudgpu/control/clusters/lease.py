@@ -110,4 +110,4 @@ def hold_all(session: Session, machines: Sequence[Machine], until: datetime | No
 
 
 def _held(session: Session, machine: Machine, *, until: datetime | None) -> Machine:
-    return single.hold_held(session, machine, until)
+    return single.set_hold_locked(session, machine, until)

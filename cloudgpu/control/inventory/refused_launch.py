@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.inventory.shared import delete_shared_resources
-from cloudgpu.control.inventory.stop_proof import prove
+from cloudgpu.control.inventory.stop_proof import request_until_confirmed
 from cloudgpu.control.team.authorization import by
 from cloudgpu.core.events.launch_lines import launch_settled
 from cloudgpu.core.events.machine_lines import requested
@@ -87,6 +87,8 @@ def end_left(session: Session, machine: Machine, instance: Instance, now: dateti
     except CloudgpuError:
         there = False
     ask = partial(provider.terminate, instance.id)
-    machine = prove(session, machine, lambda seen: bool(seen.terminated_at), ask, seen_running=there, seen_by_get=there)
+    machine = request_until_confirmed(
+        session, machine, lambda seen: bool(seen.terminated_at), ask, seen_running=there, seen_by_get=there
+    )
     saved.forget(session.home.attempts, not_none(machine.token))
     return delete_shared_resources(session, machine)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.control.records import retention as retention_records
 from cloudgpu.control.records.named_resources import is_silent
-from cloudgpu.control.session.accounts import gap_of
+from cloudgpu.control.session.accounts import unanswered_of
 from cloudgpu.core.events.launch_lines import machine_adopted_by_resource
 from cloudgpu.core.events.observed_lines import instance_vanished
 from cloudgpu.core.model.identity import Unanswered
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
 
 
-def leftovers_of(session: Session, account: str) -> ResourceListing:
+def list_resources(session: Session, account: str) -> ResourceListing:
     """Return what the account has; what did not answer is named, and never an error."""
     try:
         provider = session.provider(account)
         return provider.resources() if isinstance(provider, HasResources) else ResourceListing(())
     except CloudgpuError as error:
-        gap = gap_of(account, error)
+        gap = unanswered_of(account, error)
     except Exception as bug:  # noqa: BLE001  (as of a listing)
         gap = Unanswered(account, f"it could not be read ({type(bug).__name__}: {bug})")
     return ResourceListing((), (gap,))
@@ -87,7 +87,7 @@ def _settle(session: Session, machine: Machine, resources: list[ProviderResource
         said.append(f"{machine.name}: {unattached}. It is replaced by an image, which costs less.")
         machine = retention_records.park_line(session, machine, f"{unattached}.", session.clock())
     for step in retention_rules.steps(machine, resources, session.clock()):
-        now = retention_records.carry_out(session, step)
+        now = retention_records.execute_step(session, step)
         resources = [resource for resource in resources if resource is not step.resource or step.do is Do.SAVE]
         if now is not None and now.kind is Kind.IMAGE:  # what it was made of is billed as the image, and not once more
             resources = [resource for resource in resources if resource.kind is not Kind.SNAPSHOT]

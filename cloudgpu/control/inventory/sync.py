@@ -12,13 +12,13 @@ from cloudgpu.control.inventory.local_files import clean_up_local_files
 from cloudgpu.control.inventory.refused_launch import ask_its_end, is_left, left_lines
 from cloudgpu.control.inventory.retention_sync import write_leftovers
 from cloudgpu.control.inventory.settle import close_by_listing, covers, is_too_early
-from cloudgpu.control.inventory.stop_proof import got
+from cloudgpu.control.inventory.stop_proof import get_or_raise
 from cloudgpu.control.inventory.sync_accounts import Answer, ask_accounts
 from cloudgpu.control.pricing import price_history as pricing
 from cloudgpu.control.records.changes import change_events
-from cloudgpu.control.records.named_resources import is_silent, news
+from cloudgpu.control.records.named_resources import is_silent, resource_events
 from cloudgpu.control.session.accounts import queried_accounts, split_gaps, used_accounts
-from cloudgpu.control.session.identity import AccountScope, elsewhere
+from cloudgpu.control.session.identity import AccountScope, unqueried_accounts
 from cloudgpu.control.session.session import Session, living
 from cloudgpu.core.events.general_lines import account_synced, ledger_doubted
 from cloudgpu.core.events.launch_lines import launch_settled
@@ -27,7 +27,7 @@ from cloudgpu.core.events.machine_lines import start_refused
 from cloudgpu.core.events.observations import is_resized, lines_of, not_before, too_fresh
 from cloudgpu.core.events.observed_lines import instance_observed, instance_vanished
 from cloudgpu.core.events.projection import projected
-from cloudgpu.core.model.identity import QueriedAccount, Unanswered, account_text, is_there
+from cloudgpu.core.model.identity import QueriedAccount, Unanswered, account_text, is_reachable_here
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, TAG_SEQ, Instance, Listing, State
 from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.model.resources import ProviderResource
@@ -112,7 +112,7 @@ def sync_accounts(
 def regions_of(machines: Sequence[Machine]) -> dict[str, set[str]]:
     """Return where machines lie that may cost something now, by the kind of provider."""
     found: dict[str, set[str]] = {}
-    for row in filter(is_there, machines):
+    for row in filter(is_reachable_here, machines):
         found.setdefault(row.provider, set()).add(row.region)
     return found
 
@@ -126,11 +126,13 @@ def _elsewhere(
     """
     every = set(accounts) >= set(used_accounts(session))
     machines = [
-        machine for machine in session.ledger.machines() if is_there(machine) and (every or machine.account in accounts)
+        machine
+        for machine in session.ledger.machines()
+        if is_reachable_here(machine) and (every or machine.account in accounts)
     ]
     said = {gap.scope for gap in look.unanswered}
     machines = [machine for machine in machines if machine.account not in said]
-    return [gap for gap in elsewhere(session, machines, whose) if gap.scope not in said]
+    return [gap for gap in unqueried_accounts(session, machines, whose) if gap.scope not in said]
 
 
 def refresh(session: Session, machine: Machine, *, note: bool = False) -> Machine:
@@ -142,7 +144,7 @@ def refresh(session: Session, machine: Machine, *, note: bool = False) -> Machin
     provider = session.provider_of(machine)
     now = not_before(machine, session.clock())
     try:
-        instance = got(session, machine)
+        instance = get_or_raise(session, machine)
     except InstanceNotFound:
         if too_fresh(machine, provider.token_rule.gone_after, now):
             return machine
@@ -212,7 +214,7 @@ def _write_listing(session: Session, answer: Answer, look: SyncResult) -> None:
         unseen += [machine.id] if found is None else []
         look.answered |= {machine.id} if found is not None else set()
     if answer.resources is not None:
-        lines, silent = news(session.ledger, answer.whose, answer.resources, now)
+        lines, silent = resource_events(session.ledger, answer.whose, answer.resources, now)
         drafts += lines
         unseen += [
             *silent,
@@ -239,7 +241,7 @@ def _write_listing(session: Session, answer: Answer, look: SyncResult) -> None:
 def _spoken_of(every: Mapping[str, Machine], answer: Answer, listed: Sequence[str]) -> dict[str, Machine]:
     """Return the machines of which this answer can tell: those of the account that answered, whatever it is called."""
     asked = {*listed, *answer.priced.history, *answer.priced.now}
-    some = (row for row in every.values() if row.id in asked or is_there(row))
+    some = (row for row in every.values() if row.id in asked or is_reachable_here(row))
     return {row.id: row for row in answer.whose.own(some)}
 
 

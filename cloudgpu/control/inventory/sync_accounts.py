@@ -9,9 +9,9 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.control.inventory.retention_sync import leftovers_of
+from cloudgpu.control.inventory.retention_sync import list_resources
 from cloudgpu.control.pricing import price_history as pricing
-from cloudgpu.control.session.accounts import gap_of
+from cloudgpu.control.session.accounts import unanswered_of
 from cloudgpu.control.session.identity import AccountScope
 from cloudgpu.core.events.observations import Priced
 from cloudgpu.core.model.identity import Unanswered
@@ -60,7 +60,7 @@ def ask_accounts(
     `again_after` seconds (None: it is not), where that is within the time that a read has.
     """
     listings = [partial(list_account, session, one, again_after) for one in accounts]
-    resources = [partial(leftovers_of, session, one) for one in accounts if one in retained_of]
+    resources = [partial(list_resources, session, one) for one in accounts if one in retained_of]
     whose = {one: AccountScope(session, one) for one in accounts}
     prices = [
         partial(_named_and_priced, session, whose[one], regions.get(_kind(session, one), ()), to_price)
@@ -118,7 +118,7 @@ def _once(session: Session, account: str) -> Listing | Silent:
     except Silent as error:
         return error
     except CloudgpuError as error:
-        gap = gap_of(account, error)
+        gap = unanswered_of(account, error)
     except Exception as bug:  # noqa: BLE001  (one provider's defect keeps no machine of another from its end)
         gap = Unanswered(account, f"it could not be read ({type(bug).__name__}: {bug})")
     return Listing((), (gap,))

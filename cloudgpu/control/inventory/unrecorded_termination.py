@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.control.inventory.protection import stop_anyway
 from cloudgpu.control.inventory.stop_proof import PROVED_WITHIN
-from cloudgpu.control.records.retention import leftovers_at, resources_of
+from cloudgpu.control.records.retention import resources_in_region, resources_of
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, State
 from cloudgpu.core.model.machine import Machine, command_name, may_go_on
 from cloudgpu.core.resources.retention import is_of_earlier_life
@@ -133,7 +133,7 @@ def _nothing_kept(session: Session, provider: Provider, machine: Machine) -> boo
     """Say whether nothing of the machine is kept any more; ask to remove what is there and not in use."""
     if not isinstance(provider, HasResources):
         return True
-    resources = resources_of(session, machine, leftovers_at(session, machine))
+    resources = resources_of(session, machine, resources_in_region(session, machine))
     for resource in resources:
         with suppress(InvalidRequest):  # in use, for a moment yet
             provider.remove(resource)

@@ -25,7 +25,7 @@ from cloudgpu.control.jobs.inputs.request import RunRequest, shown_to_its_owner
 from cloudgpu.control.jobs.remote_results import check_volume_attached
 from cloudgpu.control.jobs.slurm.place import slurm_of, slurm_of_gang
 from cloudgpu.control.jobs.store import PREFIX, append, check_free, directory_of, measured_of, snapshots, the_job
-from cloudgpu.control.launch.budget_preview import look_for_budgets
+from cloudgpu.control.launch.budget_preview import sync_for_budgets
 from cloudgpu.control.launch.plan import Prepared, prepare
 from cloudgpu.control.pricing.attached_costs import egress_rate
 from cloudgpu.control.session.session import Session
@@ -96,7 +96,7 @@ def plan_run(session: Session, request: RunRequest, environ: Mapping[str, str]) 
     elif launch is not None:
         prepared, launch = _within_cost(session, request, launch)
     if prepared is not None:
-        look_for_budgets(session, prepared)
+        sync_for_budgets(session, prepared)
     snapshot = take(
         request.workdir,
         snapshots(session),

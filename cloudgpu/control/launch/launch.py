@@ -18,7 +18,7 @@ from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.inventory.unrecorded_termination import terminate_without_ledger
 from cloudgpu.control.launch.any_provider import tied_candidates
 from cloudgpu.control.launch.attempt import record
-from cloudgpu.control.launch.budget_preview import differences, look_for_budgets, row_of_offer, row_of_plan
+from cloudgpu.control.launch.budget_preview import differences, row_of_offer, row_of_plan, sync_for_budgets
 from cloudgpu.control.launch.cluster import find_or_settle_node, node_offers, nodes_launched
 from cloudgpu.control.launch.containers import runnable
 from cloudgpu.control.launch.offers import Refused, open_to_caller, resolve
@@ -103,7 +103,7 @@ def launch(
         machine, found = (_cluster_found if prepared.plan.nodes > 1 else _found_or_settled)(session, prepared, agree)
         if machine is None:
             if prepared.existing is not None:
-                look_for_budgets(session, replace(prepared, existing=None))
+                sync_for_budgets(session, replace(prepared, existing=None))
                 agree()
             settle_others(session)
             try:
@@ -174,7 +174,7 @@ def _found_or_settled(session: Session, prepared: Prepared, agree: Callable[[], 
         machine = refresh(session, machine)  # what ended unseen is no machine to return
         if machine.terminated_at is None:
             return machine, True
-        machine = retention_records.seen(session, machine)
+        machine = retention_records.record_retained(session, machine)
     if machine is not None and comes_back(machine) and not prepared.again:
         return machine, True
     if machine is not None and not comes_back(machine):

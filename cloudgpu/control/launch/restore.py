@@ -78,7 +78,7 @@ def _ready(session: Session, machine: Machine) -> Machine:
     if not machine.retained:
         return machine
     with lock_machine(session, machine):
-        return retention_records.superseded(session, session.ledger.machine(machine.id) or machine)
+        return retention_records.delete_superseded_image(session, session.ledger.machine(machine.id) or machine)
 
 
 def start_machine(
@@ -177,7 +177,7 @@ def come_back(
         session.report(f"{machine.name}: its image stays until ls --refresh has seen it run for a while")
         return machine
     with lock_machine(session, machine):
-        return retention_records.superseded(session, session.ledger.machine(machine.id) or machine)
+        return retention_records.delete_superseded_image(session, session.ledger.machine(machine.id) or machine)
 
 
 def plan_move(session: Session, machine: Machine) -> Move:
@@ -185,7 +185,7 @@ def plan_move(session: Session, machine: Machine) -> Move:
 
     Raises InvalidRequest for a machine of which no image can be made, NoCapacity when nothing else fits.
     """
-    if not retention_records.keeps(session, machine) or machine.state not in PAUSED:
+    if not retention_records.supports_images(session, machine) or machine.state not in PAUSED:
         raise _not_to_be_moved(machine)
     check_comeback(session, machine)
     provider, request = session.provider_of(machine), _want(machine, wider=True)
@@ -309,7 +309,9 @@ def _spans(session: Session, lease: Lease) -> Lifetime:
 
 def _image_price(session: Session, machine: Machine) -> Extra:
     disks = [
-        one for one in retention_records.leftovers_at(session, machine).items if one.attached_to == machine.provider_id
+        one
+        for one in retention_records.resources_in_region(session, machine).items
+        if one.attached_to == machine.provider_id
     ]
     size = sum(one.size_gb for one in disks if one.kind is Kind.DISK)
     return image_price(machine.provider, machine.region, size)

@@ -28,7 +28,7 @@ from cloudgpu.core.budgets.refusal import Remedy, span_text
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.machine_lines import hold_set, lease_put_back
 from cloudgpu.core.events.observations import not_before
-from cloudgpu.core.launch.limit_checks import check_extended, check_held
+from cloudgpu.core.launch.limit_checks import check_extended, check_hold_length
 from cloudgpu.core.launch.plan import Lease, extended, hold_tags, run_cost
 from cloudgpu.core.launch.plan_cost import row_until
 from cloudgpu.core.model.account import Credit
@@ -46,7 +46,7 @@ from cloudgpu.providers.abilities import SetsTimer, Taggable
 from cloudgpu.underway import changing
 
 
-def hold_loses_to(session: Session, machine: Machine, until: datetime) -> str | None:
+def hold_caveat(session: Session, machine: Machine, until: datetime) -> str | None:
     """Return the sentence that says where a hold until then does not help, or None. It refuses no hold."""
     try:
         policy = policy_of(session, machine).policy
@@ -269,7 +269,7 @@ def set_hold(session: Session, machine: Machine, until: datetime | None, *, paid
     if paid:
         check_credit_of_hold(session, [machine], until)
     with lock_machine(session, machine):
-        return hold_held(session, machine, until)
+        return set_hold_locked(session, machine, until)
 
 
 def check_hold_end(session: Session, name: str, until: datetime | None) -> None:
@@ -278,10 +278,10 @@ def check_hold_end(session: Session, name: str, until: datetime | None) -> None:
     A release needs no limits, and a broken file of them does not hinder it.
     """
     if until is not None:
-        check_held(name, until, session.clock(), limits_of(session))
+        check_hold_length(name, until, session.clock(), limits_of(session))
 
 
-def hold_held(session: Session, machine: Machine, until: datetime | None) -> Machine:
+def set_hold_locked(session: Session, machine: Machine, until: datetime | None) -> Machine:
     """Set or release a hold as `set_hold` does, under a lock that the caller holds; return the machine's new row."""
     until = until and until.replace(microsecond=0)  # as a tag can carry it
     machine = latest_of(session, session.ledger.machine(machine.id) or machine)

@@ -93,7 +93,7 @@ def start(
             session.report(f"{machine.name} is {latest.state} already; extend makes its lease longer")
             return latest
         admit_start(session, [latest], lease, override, no_guard=no_guard)
-        return start_held(session, latest, lease)
+        return start_locked(session, latest, lease)
 
 
 def check_start(session: Session, machines: Sequence[Machine], override: str | None) -> None:
@@ -175,7 +175,7 @@ def _priced(wanted: Machine, prices: Sequence[Draft]) -> Machine:
     return wanted
 
 
-def start_held(session: Session, machine: Machine, lease: Lease) -> Machine:
+def start_locked(session: Session, machine: Machine, lease: Lease) -> Machine:
     """Start a machine whose start was admitted, and return its row once that is accepted."""
     provider = pausable(session, machine)
     session.report(f"{machine.name}: starting")

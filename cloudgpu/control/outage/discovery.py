@@ -19,7 +19,7 @@ from cloudgpu.core.events.observed_lines import instance_observed
 from cloudgpu.core.events.projection import machine_of
 from cloudgpu.core.launch.attempt import attempt_from_json
 from cloudgpu.core.launch.plan import stop_means
-from cloudgpu.core.model.identity import Elsewhere, Unanswered
+from cloudgpu.core.model.identity import AccountElsewhere, Unanswered
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, Instance, State
 from cloudgpu.core.model.launch import Attempt
 from cloudgpu.core.model.machine import Machine
@@ -93,7 +93,7 @@ def _add(machines: list[Machine], gaps: list[Unanswered], account: str, row: Cal
         if found is not None:
             machines.append(found)
     except NotReachableHere as error:
-        gaps.append(Elsewhere(account, error.message))
+        gaps.append(AccountElsewhere(account, error.message))
     except CloudgpuError as error:
         gaps.append(Unanswered(account, error.message))
 
@@ -117,7 +117,7 @@ def named(session: Session, found: Tagged, name: str | None, verb: str) -> tuple
     try:
         return find_whole(rows, name, verb, session.clock())
     except InstanceNotFound as unknown:
-        silent = "".join(f" {gap_sentence(gap)}" for gap in found.unanswered)
+        silent = "".join(f" {unanswered_sentence(gap)}" for gap in found.unanswered)
         what = f"machine called {name!r}" if name is not None else "machine of yours"
         raise LedgerUnavailable(
             f"No {what} was found by its tags, and the ledger cannot be read.{silent} {found.fault.message}",
@@ -133,9 +133,9 @@ def mine(session: Session, found: Tagged) -> list[Machine]:
     return [machine for machine in found.rows if known.owns(machine, found.launched)]
 
 
-def gap_sentence(gap: Unanswered) -> str:
+def unanswered_sentence(gap: Unanswered) -> str:
     """Return what a part that did not answer leaves open, as a sentence."""
-    return gap.why if isinstance(gap, Elsewhere) else f"{gap.scope} did not answer: {gap.why}"
+    return gap.why if isinstance(gap, AccountElsewhere) else f"{gap.scope} did not answer: {gap.why}"
 
 
 def _saved_calls(session: Session, ledger: str) -> dict[str, Attempt]:

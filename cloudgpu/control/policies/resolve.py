@@ -23,7 +23,7 @@ from cloudgpu.config.policies.terms import is_from, terms_now, terms_of
 from cloudgpu.config.settings import Settings
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.authorization import authorization_of
-from cloudgpu.core.launch.limit_checks import check_allowed, check_typed
+from cloudgpu.core.launch.limit_checks import check_allowed, check_typed_limits
 from cloudgpu.core.model.facts import Terms
 from cloudgpu.core.model.machine import Machine, command_name
 from cloudgpu.core.policies.description import DEFAULT, TYPED, Chosen, choose
@@ -110,7 +110,7 @@ def agreed(session: Session, typed: str | None, said: Said, facts: Mapping[str, 
     policy = found.policy
     wished = lifetime_of(policy, session.settings, said)
     lasting, shorter = cut_lifetime(wished, limits)
-    check_typed(lasting, limits)
+    check_typed_limits(lasting, limits)
     within = cut(policy, limits)
     published = session.published() if found.origin else {}
     terms = terms_of(session.home_terms, found, published)

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, cast
 
-from cloudgpu.control.inventory.protection import note, with_way
+from cloudgpu.control.inventory.protection import note, with_remedy
 from cloudgpu.control.inventory.stop_proof import PROVED_WITHIN
 from cloudgpu.control.inventory.sync_some import sync_some
 from cloudgpu.control.pricing.price_history import pin_to_the_end
-from cloudgpu.control.reaper.recheck import Judge, each_alone, still_to_end
+from cloudgpu.control.reaper.recheck import Judge, lock_each, split_still_to_end
 from cloudgpu.control.session.identity import by_account
 from cloudgpu.control.team.authorization import authorization_of, by
 from cloudgpu.core.events.bodies import RequestedBy
@@ -52,16 +52,16 @@ def stop_together(session: Session, items: Sequence[Item], judge: Judge, check: 
     `check` raises where this pass has lost the reaper's lock. What is not proved in time may still be billed, and is
     named.
     """
-    with each_alone(session, items) as (mine, busy):
-        ends, outcome = still_to_end(session, mine, judge)
+    with lock_each(session, items) as (mine, busy):
+        ends, outcome = split_still_to_end(session, mine, judge)
         outcome.spared += busy
         if ends:
             check()
-            outcome.add(stop_held_together(session, ends))
+            outcome.add(stop_locked_together(session, ends))
     return outcome
 
 
-def stop_held_together(session: Session, items: Sequence[Item]) -> Outcome:
+def stop_locked_together(session: Session, items: Sequence[Item]) -> Outcome:
     """Stop these machines, whose locks the caller holds, and prove it."""
     now, authorization = session.clock(), authorization_of(session)
     with ExitStack() as stack:
@@ -103,7 +103,7 @@ def _asked_and_proved(session: Session, machines: Mapping[str, Machine]) -> dict
         to_ask = {one: row for one, row in waiting.items() if one in refused and not _is_final(refused[one])}
         final = {one: fault for one, fault in refused.items() if one in waiting and _is_final(fault)}
         _note(session, machines, final)
-        failed |= {one: with_way(fault) for one, fault in final.items()}
+        failed |= {one: with_remedy(fault) for one, fault in final.items()}
         waiting = {one: row for one, row in waiting.items() if one not in failed}
         last = {one: silent.get(one) or refused.get(one) for one in waiting}
         for fault in last.values() if all(isinstance(one, Silent) for one in last.values()) else ():

@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.clusters.together import each
-from cloudgpu.control.inventory.protection import with_way
+from cloudgpu.control.inventory.protection import with_remedy
 from cloudgpu.control.lifecycle.lifecycle import end_locked, stop_locked
 from cloudgpu.control.lifecycle.parking import park
-from cloudgpu.control.reaper.batch_stop import goes_in_batches, stop_held_together
+from cloudgpu.control.reaper.batch_stop import goes_in_batches, stop_locked_together
 from cloudgpu.control.reaper.observe import AGAIN_AFTER_S
-from cloudgpu.control.reaper.recheck import Judge, each_alone, still_to_end
+from cloudgpu.control.reaper.recheck import Judge, lock_each, split_still_to_end
 from cloudgpu.control.resources.named import remove_named
 from cloudgpu.core.clusters.completeness import node_of
 from cloudgpu.core.model.machine import Machine
@@ -32,8 +32,8 @@ def end_cluster(session: Session, items: Sequence[Item], judge: Judge, check: Ca
 
     `check` raises where this pass has lost the reaper's lock.
     """
-    with each_alone(session, items) as (mine, busy):
-        ends, outcome = still_to_end(session, mine, judge)
+    with lock_each(session, items) as (mine, busy):
+        ends, outcome = split_still_to_end(session, mine, judge)
         outcome.spared += busy
         if ends:
             check()
@@ -46,14 +46,14 @@ def end_cluster(session: Session, items: Sequence[Item], judge: Judge, check: Ca
 def _ended(session: Session, items: Sequence[Item]) -> Outcome:
     together = [one for one in items if one.decision.do is Do.STOP and goes_in_batches(session, one.machine)]
     apart = [one for one in items if one not in together]
-    outcome = stop_held_together(session, together) if together else Outcome()
+    outcome = stop_locked_together(session, together) if together else Outcome()
     by_id = {one.id: one for one in apart}
     found = each(session, [one.machine for one in apart], lambda own, row: _done_in_two_tries(own, by_id[row.id]))
     for item, said in zip(apart, found, strict=True):
         if isinstance(said, LedgerUnavailable):
             raise said
         if isinstance(said, CloudgpuError):
-            outcome.unproved.append(item.left(with_way(said)))
+            outcome.unproved.append(item.left(with_remedy(said)))
         else:
             outcome.ended.append(item.done(said.state))
     return outcome

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.control.inventory.local_files import clean_up_local_files
 from cloudgpu.control.reaper.batch_stop import goes_in_batches, stop_together
 from cloudgpu.control.reaper.cluster_end import end_cluster
-from cloudgpu.control.reaper.recheck import LOCK, Judge, is_stale, judged_again
+from cloudgpu.control.reaper.recheck import LOCK, Judge, is_stale, recheck
 from cloudgpu.control.reaper.single_end import end_each
 from cloudgpu.core.policies.policy import Do, Rule
 from cloudgpu.core.reaper.decisions import Decision, Seen
@@ -24,7 +24,7 @@ Check = Callable[[], None]
 _BY_USE = (Rule.LEASE, Rule.IDLE, Rule.UNLABELLED)  # what anybody's work takes back
 
 
-def carry_out(
+def execute_decisions(
     session: Session, seen: Sequence[Seen], decisions: Sequence[Decision], judge: Judge, *, apart: bool = False
 ) -> Outcome:
     """Carry out the ends among these decisions, one for each of `seen`; return what came of each.
@@ -81,10 +81,10 @@ def _side_by_side(session: Session, ways: Sequence[Callable[[Session], Outcome]]
 
 def _carried_out(session: Session, *, items: Sequence[Item], judge: Judge, check: Check) -> Outcome:
     _wait_out(session, items)
-    ends, outcome = judged_again(session, items, judge)
+    ends, outcome = recheck(session, items, judge)
     late = [one for one in ends if one.decision.rule in _BY_USE and is_stale(session, one)]
     if late:  # the others of a large pass, or a slow cloud, have taken minutes
-        fresh, more = judged_again(session, late, judge)
+        fresh, more = recheck(session, late, judge)
         outcome.add(more)
         again = {one.id for one in late}
         ends = [one for one in ends if one.id not in again] + fresh

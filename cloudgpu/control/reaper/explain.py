@@ -17,10 +17,10 @@ from cloudgpu.core.budgets.commitments import runs_on
 from cloudgpu.core.clusters.engine import EngineSaid, read_engine, tells_queue
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.policies.policy import thresholds
-from cloudgpu.core.reaper.clusters import with_whole
+from cloudgpu.core.reaper.clusters import with_cluster_activity
 from cloudgpu.core.reaper.decide import decide
 from cloudgpu.core.reaper.decisions import ACTIVE, UNKNOWN, Seen
-from cloudgpu.core.reaper.evidence import because, up_since, warned_by_budget
+from cloudgpu.core.reaper.evidence import evidence_text, up_since, warned_by_budget
 from cloudgpu.core.reaper.seen import Word, with_silence, with_word
 from cloudgpu.core.values.times import duration_text, from_iso, iso
 from cloudgpu.errors import CloudgpuError, InvalidRequest
@@ -67,7 +67,7 @@ def why(session: Session, machine: Machine, *, ask: bool) -> WhyDocument:
     nodes = [machine] if machine.cluster is None else _nodes(session, machine)
     sources = _asked(session, nodes, limits) if ask else {one.id: stored_samples(session, one, limits) for one in nodes}
     words = ask_activity(session, nodes, keep=False) if ask else {}
-    each = with_whole([_seen(one, held, sources[one.id], words.get(one.id), now) for one in nodes], now)
+    each = with_cluster_activity([_seen(one, held, sources[one.id], words.get(one.id), now) for one in nodes], now)
     rows = cluster_rows(session, each, at_work=False)
     decisions = decide(each, _stops(session, nodes), now, interval=INTERVAL, machines=rows)
     seen, decision = next(pair for pair in zip(each, decisions, strict=True) if pair[0].machine.id == machine.id)
@@ -155,7 +155,7 @@ def _older(judged: Judged, age: float, after: float) -> Judged:
     aged = judged._replace(ago=judged.ago + age if judged.ago >= 0 else judged.ago, signals=signals)
     if judged.activity != ACTIVE or aged.ago < after:
         return aged
-    gone = f"{because(aged)}, and of the last {duration_text(age)} nothing is kept here"
+    gone = f"{evidence_text(aged)}, and of the last {duration_text(age)} nothing is kept here"
     return aged._replace(activity=UNKNOWN, why=gone)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.inventory.protection import with_way
+from cloudgpu.control.inventory.protection import with_remedy
 from cloudgpu.control.inventory.stop_proof import PROVED_WITHIN
 from cloudgpu.control.policies.resolve import limits_of
 from cloudgpu.control.reaper.recheck import LOCK
@@ -70,7 +70,7 @@ def stop_overdue(session: Session, machines: Sequence[Instance]) -> Outcome:
         except LedgerUnavailable:
             raise
         except CloudgpuError as error:
-            outcome.unproved.append(Left(one.tags[TAG_ID], name_of(one), Do.STOP, with_way(error)))
+            outcome.unproved.append(Left(one.tags[TAG_ID], name_of(one), Do.STOP, with_remedy(error)))
             continue
         if state:
             outcome.ended.append(Done(one.tags[TAG_ID], name_of(one), Do.STOP, Rule.RENEW_UNTIL, why, state))

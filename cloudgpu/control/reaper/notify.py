@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.control.alerts.alerts import budget_findings, deliver, lasting_keys
 from cloudgpu.control.alerts.health import ping
 from cloudgpu.control.lifecycle.lease import latest_of, set_lease
-from cloudgpu.control.reaper.recheck import each_alone
+from cloudgpu.control.reaper.recheck import lock_each
 from cloudgpu.control.reaper.record import TOPIC, findings
 from cloudgpu.control.session.session import present
 from cloudgpu.core.alerts.alerts import Finding
@@ -47,7 +47,7 @@ def renew(session: Session, seen: Sequence[Seen], decisions: Sequence[Decision])
     items = [Item(one, decision) for one, decision in pairs if decision.do is Do.RENEW and decision.at is not None]
     done, left = list[Done](), list[Left]()
     silent: dict[tuple[str, str], str] = {}  # by account and region: what did not answer there
-    with each_alone(session, items) as (mine, busy):
+    with lock_each(session, items) as (mine, busy):
         left += busy
         for item in mine:
             place = (item.machine.account, item.machine.region)

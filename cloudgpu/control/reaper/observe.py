@@ -17,7 +17,7 @@ from cloudgpu.control.inventory.sync import regions_of, sync_accounts
 from cloudgpu.control.inventory.sync_accounts import list_accounts
 from cloudgpu.control.inventory.sync_some import sync_some
 from cloudgpu.control.session.accounts import queried_accounts, split_gaps, used_accounts
-from cloudgpu.control.session.identity import AccountScope, by_account, covered, elsewhere
+from cloudgpu.control.session.identity import AccountScope, by_account, covered, unqueried_accounts
 from cloudgpu.control.session.reachable import names_here
 from cloudgpu.control.session.session import living
 from cloudgpu.core.activity.report import Report
@@ -29,7 +29,7 @@ from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, Instance, Listing,
 from cloudgpu.core.model.machine import Machine, command_name, has_retained_resources
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.core.policies.policy import Rule
-from cloudgpu.core.reaper.clusters import with_whole
+from cloudgpu.core.reaper.clusters import with_cluster_activity
 from cloudgpu.core.reaper.decisions import Seen
 from cloudgpu.core.reaper.seen import to_ask, with_report, with_silence, with_word
 from cloudgpu.core.resources import retention as retention_rules
@@ -59,7 +59,7 @@ class Snapshot:
     closed: tuple[Unanswered, ...] = ()
 
 
-def look(session: Session, *, sweep: bool) -> Snapshot:
+def observe_machines(session: Session, *, sweep: bool) -> Snapshot:
     """Ask every account, side by side, write what is news, and return what is to be judged.
 
     A sweep asks for disks and images, too; else only accounts where the image of a parked machine is not made yet. A
@@ -123,7 +123,7 @@ def rehearse(session: Session) -> Snapshot:
     )
     unanswered, closed = split_gaps(session, (gap for listing in listings for gap in listing.unanswered))
     silent = {gap.scope for gap in (*unanswered, *closed)}
-    beside = elsewhere(session, [machine for machine in living(known) if machine.account not in silent], whose)
+    beside = unqueried_accounts(session, [machine for machine in living(known) if machine.account not in silent], whose)
     unanswered += [gap for gap in beside if gap.scope not in silent]
     strays = [f"{one} is in no record here; the next run of reap records it" for one in _strays(ours, known)]
     return Snapshot(
@@ -213,7 +213,7 @@ def seen_of(
     reports = probe_twice(session, asked, keep=keep)
     found = [with_report(one, reports.get(one.machine.id)) for one in bare] if reports else bare
     found = [with_silence(one, words.get(one.machine.id)) for one in found] if words else found
-    return with_whole(found, now), reports
+    return with_cluster_activity(found, now), reports
 
 
 def probe_twice(session: Session, machines: Sequence[Machine], *, keep: bool = True) -> dict[str, Report]:

@@ -15,12 +15,12 @@ from cloudgpu.control.budgets.credit import read_credits
 from cloudgpu.control.budgets.store import pass_budgets, standings
 from cloudgpu.control.lifecycle.timers import Repaired, repair
 from cloudgpu.control.outage.notices import over
-from cloudgpu.control.outage.outage import going_on, way_of
+from cloudgpu.control.outage.outage import going_on, ledger_remedy
 from cloudgpu.control.policies.resolve import find_policy, policies_of
-from cloudgpu.control.reaper.execute import carry_out
+from cloudgpu.control.reaper.execute import execute_decisions
 from cloudgpu.control.reaper.foreign import name_of, overdue, sentence, stop_overdue
 from cloudgpu.control.reaper.notify import deliver_all, renew, warn
-from cloudgpu.control.reaper.observe import Snapshot, gather, look, rehearse, seen_of
+from cloudgpu.control.reaper.observe import Snapshot, gather, observe_machines, rehearse, seen_of
 from cloudgpu.control.reaper.recheck import LOCK, Judge, cluster_rows
 from cloudgpu.control.reaper.record import left_over, record_decisions, record_failure, record_pass
 from cloudgpu.control.session.guarding import own_run
@@ -115,7 +115,7 @@ def _without_ledger(session: Session, request: ReapOptions, begun: datetime, fau
         if aside.offer():
             over(session)
             return found
-    message = f"{fault.message.removesuffix('.')}; what this pass did is not in it yet. {way_of(aside)}"
+    message = f"{fault.message.removesuffix('.')}; what this pass did is not in it yet. {ledger_remedy(aside)}"
     return replace(found, faults=(*found.faults, message))
 
 
@@ -187,7 +187,7 @@ def _judged_only(session: Session, request: ReapOptions, begun: datetime) -> Pas
 
 def _passed(session: Session, request: ReapOptions, begun: datetime) -> Pass:
     _check_readable(session, request)
-    judged = _judged(session, request, look(session, sweep=request.sweep))
+    judged = _judged(session, request, observe_machines(session, sweep=request.sweep))
     found = _carried_out(session, judged, judged.found(begun))  # before all that a full disk would refuse
     machines = session.ledger.billable_machines()
     if request.policy is None:
@@ -246,10 +246,10 @@ def _renewed_and_ended(session: Session, judged: _Judged) -> tuple[tuple[list[Do
             return renew(own, seen, decisions)
 
     if not (any(one.ends for one in decisions) and any(one.do is Do.RENEW for one in decisions)):
-        return renew(session, seen, decisions), carry_out(session, seen, decisions, judged.judge, apart=apart)
+        return renew(session, seen, decisions), execute_decisions(session, seen, decisions, judged.judge, apart=apart)
     with Pool(1) as pool:
         renewing = pool.submit(beside)
-        outcome = carry_out(session, seen, decisions, judged.judge, apart=apart)
+        outcome = execute_decisions(session, seen, decisions, judged.judge, apart=apart)
         return renewing.result(), outcome
 
 

@@ -19,7 +19,7 @@ from cloudgpu.core.activity.report import Report
 from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.model.instances import State
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.reaper.clusters import whole_or_none
+from cloudgpu.core.reaper.clusters import blocked_by_other_nodes
 from cloudgpu.core.reaper.decisions import Decision, Seen
 from cloudgpu.core.reaper.outcome import Item, Outcome, busy, lock_of
 from cloudgpu.core.reaper.result import Left
@@ -50,7 +50,7 @@ def cluster_rows(session: Session, seen: Sequence[Seen], *, at_work: bool = True
 
 
 @contextmanager
-def each_alone(session: Session, items: Sequence[Item]) -> Iterator[tuple[list[Item], list[Left]]]:
+def lock_each(session: Session, items: Sequence[Item]) -> Iterator[tuple[list[Item], list[Left]]]:
     """Hold the machines' locks; yield those that are held, and those on which somebody else is at work. Waits for none.
 
     Machines of one request share a lock.
@@ -75,7 +75,7 @@ def _is_taken(session: Session, name: str, locks: ExitStack) -> bool:
     return True
 
 
-def still_to_end(session: Session, items: Sequence[Item], judge: Judge) -> tuple[list[Item], Outcome]:
+def split_still_to_end(session: Session, items: Sequence[Item], judge: Judge) -> tuple[list[Item], Outcome]:
     """Judge these machines once more by their rows of now; return those that are still to be ended, and the others.
 
     Between a look and the lock somebody may have held a machine, extended its lease, or ended it.
@@ -91,7 +91,7 @@ def _ends_of(judged: Sequence[Item], machines: Sequence[Machine]) -> tuple[list[
     """Return those that are to be ended, and the others; of a cluster all nodes that run are, or none."""
     ends = [one for one in judged if one.decision.ends]
     kept = [one for one in judged if not one.decision.ends]
-    partly = whole_or_none([one.id for one in ends], machines)
+    partly = blocked_by_other_nodes([one.id for one in ends], machines)
     outcome = Outcome(spared=[one.left(one.decision.why) for one in kept], again=[one.decision for one in kept])
     outcome.spared += [one.left(PARTLY) for one in ends if one.id in partly]
     return [one for one in ends if one.id not in partly], outcome
@@ -101,7 +101,7 @@ PARTLY = "another node of its cluster cannot be ended with it now; the next run 
 GOOD_FOR = timedelta(minutes=1)  # a look: machines before this one may have taken a quarter of an hour to end
 
 
-def judged_again(session: Session, items: Sequence[Item], judge: Judge) -> tuple[list[Item], Outcome]:
+def recheck(session: Session, items: Sequence[Item], judge: Judge) -> tuple[list[Item], Outcome]:
     """Return those that are still to be ended, by a look of now, and what came of the others."""
     outcome, now = Outcome(), session.clock()
     fresh = _seen_again(session, items, outcome)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.inventory.protection import with_way
+from cloudgpu.control.inventory.protection import with_remedy
 from cloudgpu.control.lifecycle import lifecycle
 from cloudgpu.control.lifecycle.parking import park
 from cloudgpu.control.reaper.observe import AGAIN_AFTER_S
-from cloudgpu.control.reaper.recheck import Judge, is_stale, judged_again, still_to_end
+from cloudgpu.control.reaper.recheck import Judge, is_stale, recheck, split_still_to_end
 from cloudgpu.control.resources.named import remove_named
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.policies.policy import Do, Rule
@@ -49,7 +49,7 @@ def end_each(session: Session, items: Sequence[Item], judge: Judge, check: Calla
 def _ended(session: Session, item: Item, judge: Judge, check: Callable[[], None]) -> Outcome:
     if session.is_locked(lock_of(item.machine)):
         return Outcome(spared=[busy(item)])
-    ends, outcome = judged_again(session, [item], judge) if is_stale(session, item) else ([item], Outcome())
+    ends, outcome = recheck(session, [item], judge) if is_stale(session, item) else ([item], Outcome())
     for one in ends:
         try:
             machine = _done_in_two_tries(session, one, _last_check(session, one, judge, check))
@@ -59,7 +59,7 @@ def _ended(session: Session, item: Item, judge: Judge, check: Callable[[], None]
         except LedgerUnavailable:
             raise
         except CloudgpuError as error:
-            outcome.unproved.append(one.left(with_way(error)))
+            outcome.unproved.append(one.left(with_remedy(error)))
     return outcome
 
 
@@ -104,7 +104,7 @@ def _last_check(session: Session, item: Item, judge: Judge, check: Callable[[], 
 
     def still(_row: Machine) -> None:
         check()
-        ends, outcome = still_to_end(session, [item], judge)
+        ends, outcome = split_still_to_end(session, [item], judge)
         if not ends:
             raise _NotAnyMore(outcome)
         if ends[0].decision.do is not item.decision.do:

@@ -38,12 +38,12 @@ SEEN_WITHIN = timedelta(minutes=2)  # so long a disk may be missing from the ans
 LONGEST_PAUSE_S = 15.0
 
 
-def keeps(session: Session, machine: Machine) -> bool:
+def supports_images(session: Session, machine: Machine) -> bool:
     """Say whether this machine's provider can keep a disk as an image, and say what there is."""
     return keeps_images(session.provider_of(machine))
 
 
-def leftovers_at(session: Session, machine: Machine) -> ResourceListing:
+def resources_in_region(session: Session, machine: Machine) -> ResourceListing:
     """Return what there is in the machine's region. Raises ProviderUnavailable for a part that did not answer."""
     provider = session.provider_of(machine)
     if not isinstance(provider, HasResources):
@@ -65,9 +65,9 @@ def resources_of(session: Session, machine: Machine, found: ResourceListing) -> 
     return retention_rules.resources_of_machine(found.items, machine.id, session.ledger.id)
 
 
-def seen(session: Session, machine: Machine) -> Machine:
+def record_retained(session: Session, machine: Machine) -> Machine:
     """Ask what stays of a machine that has just ended, write it down and return the row. Raises ProviderUnavailable."""
-    return record(session, machine, resources_of(session, machine, leftovers_at(session, machine)))
+    return record(session, machine, resources_of(session, machine, resources_in_region(session, machine)))
 
 
 def record(
@@ -90,7 +90,7 @@ def record(
     return session.ledger.append_to(machine, [resources_retained(machine, entries, now, alive)])
 
 
-def carry_out(session: Session, step: Step) -> ProviderResource | None:
+def execute_step(session: Session, step: Step) -> ProviderResource | None:
     """Do one step; return the image as it is now, None where something was removed. Raises what the provider raises."""
     provider, resource = session.provider(step.resource.account), step.resource
     if step.do is Do.SAVE and isinstance(provider, Imageable):
@@ -100,7 +100,7 @@ def carry_out(session: Session, step: Step) -> ProviderResource | None:
     return None
 
 
-def parked(session: Session, machine: Machine) -> Machine:
+def finish_parking(session: Session, machine: Machine) -> Machine:
     """Bring a parked machine to the end: one image that is ready, and nothing beside it. The caller holds the lock.
 
     Raises ProviderUnavailable when that took longer than half an hour (the next look or start goes on with it),
@@ -112,7 +112,7 @@ def parked(session: Session, machine: Machine) -> Machine:
     while True:
         before = done
         try:
-            resources = resources_of(session, machine, leftovers_at(session, machine))
+            resources = resources_of(session, machine, resources_in_region(session, machine))
             machine = record(session, machine, resources)
             if retention_rules.is_parked(machine):
                 return machine
@@ -153,12 +153,12 @@ def _round(
         elif step.resource.kind is Kind.DISK:
             tell("removing its disk")
         with contextlib.suppress(*([] if step.do is Do.SAVE else [InvalidRequest])):
-            made = carry_out(session, step)
+            made = execute_step(session, step)
             done.append((made.id, made.ready) if made else (step.resource.id, False))
     return done
 
 
-def cleared(session: Session, machine: Machine) -> tuple[Machine, list[ProviderResource]]:
+def delete_all(session: Session, machine: Machine) -> tuple[Machine, list[ProviderResource]]:
     """Remove what stays of a machine whose end was asked, and prove it; return its row and what is kept on purpose.
 
     The caller holds the lock. Raises StopUnproved when the proof did not come in time.
@@ -166,11 +166,11 @@ def cleared(session: Session, machine: Machine) -> tuple[Machine, list[ProviderR
 
     def gone() -> tuple[Machine, list[ProviderResource]] | None:
         nonlocal machine
-        found = leftovers_at(session, machine)
+        found = resources_in_region(session, machine)
         resources = resources_of(session, machine, found)
         machine = record(session, machine, resources)
         if not retention_rules.retained_of(machine, resources):
-            return machine, on_purpose(session, machine, found)
+            return machine, named_resources_of(session, machine, found)
         _round(session, machine, resources, lambda _sentence: None)
         return None
 
@@ -185,16 +185,16 @@ def cleared(session: Session, machine: Machine) -> tuple[Machine, list[ProviderR
     )
 
 
-def superseded(session: Session, machine: Machine) -> Machine:
+def delete_superseded_image(session: Session, machine: Machine) -> Machine:
     """Remove the image from which a machine was started, now that it is known to have come up; return its row.
 
     What fails here is told and done by a later look. The caller holds the lock.
     """
     try:
-        resources = resources_of(session, machine, leftovers_at(session, machine))
+        resources = resources_of(session, machine, resources_in_region(session, machine))
         sure = session.clock() + retention_rules.SURE_AFTER
         for step in retention_rules.steps(machine, resources, sure):
-            carry_out(session, step)
+            execute_step(session, step)
             resources.remove(step.resource)
         return record(session, machine, resources)
     except LedgerUnavailable:
@@ -204,7 +204,7 @@ def superseded(session: Session, machine: Machine) -> Machine:
         return machine
 
 
-def on_purpose(session: Session, machine: Machine, found: ResourceListing) -> list[ProviderResource]:
+def named_resources_of(session: Session, machine: Machine, found: ResourceListing) -> list[ProviderResource]:
     """Return what the user keeps by name and this machine had to do with: its volume, images saved of it."""
     wanted = machine.setup.volume if machine.setup else None
     volume = wanted.name if wanted else None

@@ -25,7 +25,7 @@ from cloudgpu.core.events.machine_lines import orphan_removed
 from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE, TAG_LEDGER, TAG_OWNER, TAG_PROJECT
 from cloudgpu.core.model.machine import Machine, Owned
 from cloudgpu.core.model.resources import Kind, ProviderResource, ResourceListing
-from cloudgpu.core.resources.orphan import Do, Orphan, image_name, is_held, is_paused
+from cloudgpu.core.resources.orphan import Do, Orphan, has_hold, image_name, is_paused
 from cloudgpu.core.values.naming import lock_name, tag_value
 from cloudgpu.errors import (
     CloudgpuError,
@@ -167,7 +167,7 @@ def _ended(session: Session, one: Orphan) -> Cleaned:
     assert one.machine is not None  # noqa: S101  (for the type checker: only a machine is ended)
 
     def check(machine: Machine) -> None:
-        if not is_paused(machine) or machine.pending_action == "start" or is_held(machine, session.clock()):
+        if not is_paused(machine) or machine.pending_action == "start" or has_hold(machine, session.clock()):
             raise InvalidRequest(f"{machine.name} was started or is held since", field="name", value=machine.name)
 
     why = "it was left stopped (cloudgpu orphans --clean --stopped-older-than)"

@@ -12,9 +12,9 @@ from cloudgpu.control.inputs.launch_request import duration
 from cloudgpu.control.inventory.sync import sync_accounts
 from cloudgpu.control.pricing.attached_costs import image_price, rate_of_resource
 from cloudgpu.control.resources.named import complete
-from cloudgpu.control.session.accounts import gap_of, split_gaps, used_accounts
+from cloudgpu.control.session.accounts import split_gaps, unanswered_of, used_accounts
 from cloudgpu.control.session.identity import by_account
-from cloudgpu.core.model.identity import QueriedAccount, Unanswered, is_hidden, is_there
+from cloudgpu.core.model.identity import QueriedAccount, Unanswered, is_hidden, is_reachable_here
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, Instance
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.resources import Kind, ProviderResource, ResourceListing
@@ -88,7 +88,7 @@ def refresh_orphan(session: Session, one: Orphan) -> Orphan | None:
 def _named_here(session: Session) -> list[Machine]:
     """Return all machines, each with what its account is called here, where it may still use what lies there."""
     machines = session.ledger.machines()
-    groups, _ = by_account(session, [machine for machine in machines if is_there(machine)])
+    groups, _ = by_account(session, [machine for machine in machines if is_reachable_here(machine)])
     names = {machine.id: account for account, some in groups.items() for machine in some}
     return [machine._replace(account=names.get(machine.id, machine.account)) for machine in machines]
 
@@ -131,7 +131,7 @@ def _beside_of(session: Session, account: str) -> _Beside:
         provider = session.provider(account)
         found = provider.orphans() if isinstance(provider, HasOrphans) else ResourceListing(())
     except CloudgpuError as error:
-        return _Beside(account, "", unanswered=(gap_of(account, error),))
+        return _Beside(account, "", unanswered=(unanswered_of(account, error),))
     try:
         fires = provider.timers() if isinstance(provider, SetsTimer) and not provider.no_timer() else {}
     except CloudgpuError as error:

@@ -80,7 +80,7 @@ def plan_remove(session: Session, environ: Mapping[str, str], *, kind: str | Non
     return None
 
 
-def carry_out(session: Session, change: Change, environ: Mapping[str, str]) -> CronChangeDocument:
+def apply_change(session: Session, change: Change, environ: Mapping[str, str]) -> CronChangeDocument:
     """Do it, and return the answer of `cron install` and `cron remove`."""
     # A table of this computer, wherever the ledger stands. A home that is gone is not made again for a lock in it.
     is_there = session.home.root.is_dir() or change.after is not None

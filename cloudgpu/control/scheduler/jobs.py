@@ -14,7 +14,7 @@ from cloudgpu.control.scheduler.due import own_pass_due, pass_due, prices_due, s
 from cloudgpu.control.session.guarding import own_home
 from cloudgpu.control.session.last_run import last_pass
 from cloudgpu.control.session.session import Session
-from cloudgpu.core.model.identity import gap_text
+from cloudgpu.core.model.identity import unanswered_text
 from cloudgpu.core.reaper.result import Pass
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable, ProviderUnavailable
 from cloudgpu.ledger.log.storage_errors import LedgerAway
@@ -111,7 +111,7 @@ def summary(done: Pass) -> str:
     said = [f"{one.name}: {one.do} ({one.why})" for one in (*done.ended, *done.renewed)]
     said += [f"{one.name} warned: {one.why}" for one in done.warned]
     said += [f"{one.name} may still be billed: {one.why}" for one in done.unproved]
-    said += [gap_text(gap.scope, gap.why) for gap in done.unanswered]
+    said += [unanswered_text(gap.scope, gap.why) for gap in done.unanswered]
     said += [*done.faults, *done.sentences]
     machines = f"{len(done.decisions)} machine{'' if len(done.decisions) == 1 else 's'}"
     return f"a run over {machines} took {done.took.total_seconds():.1f} s" + "".join(f"; {one}" for one in said)

@@ -12,8 +12,8 @@ from cloudgpu.control.session.reachable import remember, said_another
 from cloudgpu.core.model.facts import RecordedIdentity
 from cloudgpu.core.model.identity import (
     NOT_HERE,
+    AccountElsewhere,
     AccountIdentity,
-    Elsewhere,
     Unanswered,
     account_text,
     identity_region,
@@ -303,7 +303,9 @@ def covered(machines: Iterable[Machine], queried: Iterable[AccountScope]) -> set
     return found
 
 
-def elsewhere(session: SessionBase, machines: Sequence[Machine], queried: Sequence[AccountScope]) -> list[Unanswered]:
+def unqueried_accounts(
+    session: SessionBase, machines: Sequence[Machine], queried: Sequence[AccountScope]
+) -> list[Unanswered]:
     """Return what these accounts could not say: the machines of other accounts, and those whose account is not known.
 
     `machines` are those that the verb had to judge. One gap for each account, with its machines and owners.
@@ -319,7 +321,9 @@ def elsewhere(session: SessionBase, machines: Sequence[Machine], queried: Sequen
             gaps[scope] = Unanswered(scope, error.message)
         else:
             others.setdefault(account_text(machine), []).append(machine)
-    there = (Elsewhere(words, _why(session, found), _is_tended(session, found)) for words, found in others.items())
+    there = (
+        AccountElsewhere(words, _why(session, found), _is_tended(session, found)) for words, found in others.items()
+    )
     return [*gaps.values(), *there]
 
 

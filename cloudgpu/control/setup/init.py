@@ -86,7 +86,7 @@ def lease_of(home: Home, settings: Settings) -> timedelta:
     return lifetime_of(policy, settings).lease
 
 
-def look(environ: Mapping[str, str]) -> Found:
+def find_existing_setup(environ: Mapping[str, str]) -> Found:
     """Return what is there. Raises InvalidRequest for a file that cannot be read or has a fault."""
     import tomllib
 
@@ -96,7 +96,7 @@ def look(environ: Mapping[str, str]) -> Found:
     return Found(home, text, settings, tomllib.loads(text or ""))
 
 
-def checked(name: str, text: str) -> str | Decimal:
+def check_setup(name: str, text: str) -> str | Decimal:
     """Return what an option or an answer says, checked by what reads the file; InvalidRequest names the option."""
     option = f"--{name.replace('_', '-')}"
     if name in FIGURES:

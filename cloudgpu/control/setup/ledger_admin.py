@@ -19,7 +19,7 @@ from cloudgpu.control.session.accounts import used_rows
 from cloudgpu.control.session.identity import by_account, identity_of
 from cloudgpu.control.session.reachable import remembered
 from cloudgpu.core.events.general_lines import ledger_doubted
-from cloudgpu.core.model.identity import BY_REGION, NOT_HERE, Elsewhere, QueriedAccount, Unanswered, account_text
+from cloudgpu.core.model.identity import BY_REGION, NOT_HERE, AccountElsewhere, QueriedAccount, Unanswered, account_text
 from cloudgpu.core.model.machine import scope_of_row
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable, NotReachableHere
 from cloudgpu.ledger import saved_calls as saved
@@ -153,7 +153,7 @@ def _settled(session: Session, doubt: str) -> SyncResult:
         return sync_all(session)
     since = _written(session, doubt)
     look = sync_all(session)
-    _check_complete(session, [gap for gap in look.unanswered if not isinstance(gap, Elsewhere)])
+    _check_complete(session, [gap for gap in look.unanswered if not isinstance(gap, AccountElsewhere)])
     _check_looked_at(session, since)
     session.ledger.settle(doubt)
     return look

@@ -17,7 +17,7 @@ from cloudgpu.control.setup import init
 from cloudgpu.control.setup.account_names import Place, find_place
 from cloudgpu.core.events.account_names import SUBJECT, forgotten_at, is_unknown, may_cost
 from cloudgpu.core.events.general_lines import account_forgotten
-from cloudgpu.core.model.identity import Elsewhere, account_text, is_on_computer
+from cloudgpu.core.model.identity import AccountElsewhere, account_text, is_on_computer
 from cloudgpu.core.model.instances import TAG_LEDGER
 from cloudgpu.core.model.machine import Machine, command_name
 from cloudgpu.core.model.resources import Kind, ResourceListing
@@ -65,7 +65,7 @@ def plan(session: Session, environ: Mapping[str, str], name: str) -> Farewell:
     asked lives or is kept; StopUnproved where it is not known whether something lives; ProviderUnavailable where it can
     be asked and does not answer.
     """
-    found = init.look(environ)
+    found = init.find_existing_setup(environ)
     place = find_place(session, found, name, "--forget")
     return _of_account(session, found, place.account) if place.host is None else _of_host(session, found, place)
 
@@ -197,7 +197,9 @@ def _look(session: Session, account: str, *, configured: bool) -> list[str]:
     for sentence in look.sentences:
         session.report(sentence)
     beside = provider.orphans() if isinstance(provider, HasOrphans) and not look.unanswered else ResourceListing(())
-    here = (gap for gap in look.unanswered if not isinstance(gap, Elsewhere))  # a colleague's account of that name
+    here = (
+        gap for gap in look.unanswered if not isinstance(gap, AccountElsewhere)
+    )  # a colleague's account of that name
     for gap in (*here, *beside.unanswered):
         raise _not_known(account, f"{gap.scope}: {gap.why}", configured=configured)
     ours = (one for one in (*look.resources, *beside.items) if one.tags.get(TAG_LEDGER) == session.ledger.id)

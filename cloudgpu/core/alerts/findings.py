@@ -164,7 +164,7 @@ def price_finding(place: str, before: Money, after: Money, *, who: str = "") -> 
     )
 
 
-def held_finding(provider: str, names: Sequence[str]) -> Finding:
+def withheld_prices_finding(provider: str, names: Sequence[str]) -> Finding:
     """Return what is told of prices of a list that moved too far to be taken over unseen."""
     number = f"{len(names)} prices" if len(names) > 1 else "A price"
     return Finding(

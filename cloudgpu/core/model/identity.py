@@ -52,7 +52,7 @@ class Unanswered:
 
 
 @dataclass(frozen=True, slots=True)
-class Elsewhere(Unanswered):
+class AccountElsewhere(Unanswered):
     """An account with machines of this ledger that no account of this computer is: `why` begins with `NOT_HERE`.
 
     `tended`: from where it can be reached, it was asked within the last day.
@@ -61,7 +61,7 @@ class Elsewhere(Unanswered):
     tended: bool = False
 
 
-def gap_text(scope: str, why: str) -> str:
+def unanswered_text(scope: str, why: str) -> str:
     """Return a gap as a sentence without its full stop."""
     return f"{scope} is {why}" if why.startswith(NOT_HERE) else f"{scope} did not answer: {why}"
 
@@ -86,7 +86,7 @@ def account_text(machine: Machine) -> str:
     return "an account that was never recorded" if machine.identity is None else str(machine.identity.words)
 
 
-def is_there(machine: Machine) -> bool:
+def is_reachable_here(machine: Machine) -> bool:
     """Say whether something of this machine may cost money now, so that a look has to judge it."""
     return machine.terminated_at is None or has_retained_resources(machine)
 

@@ -19,7 +19,7 @@ from cloudgpu.core.clusters.engine import EngineSaid, has_engine, queue_sentence
 from cloudgpu.core.model.facts import SentWarning
 from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.reaper.decisions import ACTIVE, IDLE, UNKNOWN, Decision, Known, Seen
-from cloudgpu.core.reaper.evidence import SHUT_DOWN, known_alone, window
+from cloudgpu.core.reaper.evidence import SHUT_DOWN, own_activity_evidence, window
 from cloudgpu.core.values.times import duration_text
 
 
@@ -36,7 +36,7 @@ class Gang:
 NO_GANG = Gang()
 
 
-def gangs(machines: Iterable[Machine], seen: Sequence[Seen], now: datetime) -> dict[str, Gang]:
+def cluster_machines(machines: Iterable[Machine], seen: Sequence[Seen], now: datetime) -> dict[str, Gang]:
     """Return what the ledger's rows, those that were just seen in place of them, say of each cluster, by its id.
 
     Of a cluster without rows nothing is said: which of its nodes are missing is not known.
@@ -56,7 +56,7 @@ def _gang(nodes: Sequence[Machine], now: datetime) -> Gang:
     )
 
 
-def in_groups(seen: Sequence[Seen]) -> list[list[Seen]]:
+def group_by_cluster(seen: Sequence[Seen]) -> list[list[Seen]]:
     """Return the machines in groups of those that are judged as one: a cluster's nodes, or one machine of its own."""
     groups, clusters = list[list[Seen]](), dict[str, list[Seen]]()
     for one in seen:
@@ -72,19 +72,19 @@ def in_groups(seen: Sequence[Seen]) -> list[list[Seen]]:
     return groups
 
 
-def with_whole(seen: Sequence[Seen], now: datetime) -> list[Seen]:
+def with_cluster_activity(seen: Sequence[Seen], now: datetime) -> list[Seen]:
     """Return these machines, each node of a cluster with what is known of the use of the whole."""
     found: dict[str, Known] = {}
-    for group in in_groups(seen):
+    for group in group_by_cluster(seen):
         nodes = [one for one in group if one.machine.terminated_at is None and runs_on(one.machine)]
         if nodes and nodes[0].machine.cluster is not None:
-            found |= dict.fromkeys((one.machine.id for one in nodes), whole_use(nodes, now))
+            found |= dict.fromkeys((one.machine.id for one in nodes), cluster_activity(nodes, now))
     return [replace(one, whole=found[one.machine.id]) if one.machine.id in found else one for one in seen]
 
 
-def whole_use(nodes: Sequence[Seen], now: datetime) -> Known:
+def cluster_activity(nodes: Sequence[Seen], now: datetime) -> Known:
     """Return what is known of the use of a cluster by its nodes that run, in their order, and by its engine."""
-    each = {one.machine.name: known_alone(one, now) for one in nodes}
+    each = {one.machine.name: own_activity_evidence(one, now) for one in nodes}
     first = nodes[0]
     if not any(one.asked for one in each.values()):
         return next(iter(each.values()))
@@ -134,7 +134,7 @@ def _engine(nodes: Sequence[Seen]) -> EngineSaid | None:
     return EngineSaid(None, "it was not asked" if there else f"{cluster.name}-0, which has it, does not run")
 
 
-def joined(nodes: Sequence[Seen], now: datetime) -> Seen:
+def joint_case(nodes: Sequence[Seen], now: datetime) -> Seen:
     """Return the nodes of one cluster, which are in their order, as one machine: the first of those that run."""
     rows = [one.machine for one in nodes]
     awake = [one for one in nodes if one.machine.state not in SHUT_DOWN]
@@ -152,8 +152,8 @@ def joined(nodes: Sequence[Seen], now: datetime) -> Seen:
         last_active=None,
         scratch=scratch,
         answered=silent is None,
-        judged_fault="" if silent is None else known_alone(silent, now).why,
-        whole=None if silent is not None or not run else whole_use(run, now),
+        judged_fault="" if silent is None else own_activity_evidence(silent, now).why,
+        whole=None if silent is not None or not run else cluster_activity(run, now),
     )
 
 
@@ -193,7 +193,7 @@ def joint_stop(stops: Sequence[budget_stops.Stop]) -> budget_stops.Stop | None:
     return next(iter((*ends, *stops)), None)
 
 
-def spread(decision: Decision, nodes: Sequence[Seen]) -> list[Decision]:
+def decisions_per_node(decision: Decision, nodes: Sequence[Seen]) -> list[Decision]:
     """Return what was decided of a cluster for each node; its people are told once, by the first."""
     told = nodes[0].machine.id
     return [
@@ -210,7 +210,7 @@ def spread(decision: Decision, nodes: Sequence[Seen]) -> list[Decision]:
     ]
 
 
-def whole_or_none(ended: Iterable[str], machines: Iterable[Machine]) -> frozenset[str]:
+def blocked_by_other_nodes(ended: Iterable[str], machines: Iterable[Machine]) -> frozenset[str]:
     """Return which of these machines, by id, are not to be ended: their clusters' other nodes that run would go on.
 
     `machines` are the latest ones of all nodes of these clusters.

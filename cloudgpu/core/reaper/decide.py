@@ -12,9 +12,17 @@ from cloudgpu.core.budgets.enforcement import Stop
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.policies.policy import Do, Rule
 from cloudgpu.core.reaper.cases import Case, Found, Stage, clock
-from cloudgpu.core.reaper.clusters import NO_GANG, Gang, gangs, in_groups, joined, joint_stop, spread
+from cloudgpu.core.reaper.clusters import (
+    NO_GANG,
+    Gang,
+    cluster_machines,
+    decisions_per_node,
+    group_by_cluster,
+    joint_case,
+    joint_stop,
+)
 from cloudgpu.core.reaper.decisions import ENDS, UNKNOWN, Decision, Known, Lifted, Seen
-from cloudgpu.core.reaper.evidence import known, up_since
+from cloudgpu.core.reaper.evidence import activity_evidence, up_since
 from cloudgpu.core.reaper.rules import RULES, image_since, stopped_since, tried
 from cloudgpu.core.values.times import from_iso
 
@@ -42,7 +50,7 @@ def decide(
     machines in a pass, those that are idle longest; a cluster whole, even where it alone is more than that.
     """
     over = {stop.machine: stop for stop in stops}
-    whole, groups = gangs(machines, seen, now), in_groups(seen)
+    whole, groups = cluster_machines(machines, seen, now), group_by_cluster(seen)
     units = [_unit(group, over, whole, now, interval) for group in groups]
     put_off = _put_off([unit for some in units for unit in some], now, max_idle_stops)
     found = {one.machine: one for some in units for unit in some for one in unit.decisions}
@@ -73,14 +81,14 @@ def _unit(
         return apart
     gang = whole.get(cluster.id, NO_GANG)
     stop = joint_stop([over[one.machine.id] for one in nodes if one.machine.id in over])
-    one = joined(nodes, now)
+    one = joint_case(nodes, now)
     started = max(_started(node.machine) for node in nodes)
     decision = _judged(one, stop, now, interval, gang=gang, started=started)
     others = [node for node in rest if node not in nodes]
     if decision.rule is Rule.PART and decision.ends:
         nodes, others = nodes + [node for node in others if _stage(node.machine) is not Stage.IMAGE], []
     resting = [_Unit(node, [_left(node, "it rests, and other nodes of its cluster run")]) for node in others]
-    return [*apart, *resting, _Unit(one, spread(decision, nodes))]
+    return [*apart, *resting, _Unit(one, decisions_per_node(decision, nodes))]
 
 
 def _decided(seen: Seen, stop: Stop | None, now: datetime, interval: timedelta) -> Decision:
@@ -122,7 +130,7 @@ def _case(seen: Seen, stop: Stop | None, now: datetime, interval: timedelta, sta
     return Case(
         seen=seen,
         stage=stage,
-        known=known(seen, now) if runs_on(row) else Known(UNKNOWN, "it is stopped", asked=False),
+        known=activity_evidence(seen, now) if runs_on(row) else Known(UNKNOWN, "it is stopped", asked=False),
         started=started,
         stop=stop,
         now=now,
@@ -209,7 +217,7 @@ def _put_off(units: Sequence[_Unit], now: datetime, most: int) -> set[str]:
     A cluster is put off whole. The one that is idle longest is larger than the number, maybe, and ends all the same.
     """
     ends = [
-        (known(unit.seen, now).quiet or timedelta.max, unit.seen.machine.id, ids)
+        (activity_evidence(unit.seen, now).quiet or timedelta.max, unit.seen.machine.id, ids)
         for unit in units
         if (ids := [one.machine for one in unit.decisions if one.rule in _BY_IDLENESS and one.ends])
     ]

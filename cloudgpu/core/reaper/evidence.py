@@ -25,12 +25,12 @@ def up_since(machine: Machine) -> datetime:
     return from_iso(max(text for text in said if text))
 
 
-def known(seen: Seen, now: datetime) -> Known:
+def activity_evidence(seen: Seen, now: datetime) -> Known:
     """Return what is known of its use; of a node of a cluster what is known of the whole, where that was joined."""
-    return known_alone(seen, now) if seen.whole is None else seen.whole
+    return own_activity_evidence(seen, now) if seen.whole is None else seen.whole
 
 
-def known_alone(seen: Seen, now: datetime) -> Known:
+def own_activity_evidence(seen: Seen, now: datetime) -> Known:
     """Return what is known of the use of this machine, whatever other nodes of its cluster do.
 
     A machine that is shut down and billed on is used by nobody. Samples that were read after the machine last wrote
@@ -47,7 +47,7 @@ def known_alone(seen: Seen, now: datetime) -> Known:
     if judged is None:
         return word or Known(UNKNOWN, _silence(seen), asked=bool(seen.judged_fault))
     quiet = min(timedelta(seconds=judged.ago), LONGEST) if judged.ago >= 0 else None
-    found = Known(str(judged.activity), because(judged), quiet)
+    found = Known(str(judged.activity), evidence_text(judged), quiet)
     if word is None:
         return found
     if judged.activity == ACTIVE:
@@ -55,7 +55,7 @@ def known_alone(seen: Seen, now: datetime) -> Known:
     return found if judged.activity == IDLE and _read_since(seen) else word
 
 
-def because(judged: Judged) -> str:
+def evidence_text(judged: Judged) -> str:
     """Return why it was judged so, with the age of the last sign of life as people say it: `CPU, 1h 12m ago`.
 
     The agent has no room for such words; its own are seconds, and stay where it says what is missing.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from cloudgpu.core.budgets.credit import KnownCredit
-from cloudgpu.core.model.identity import Elsewhere, QueriedAccount, Unanswered
+from cloudgpu.core.model.identity import AccountElsewhere, QueriedAccount, Unanswered
 from cloudgpu.core.policies.policy import Do, Rule
 from cloudgpu.core.reaper.decisions import Decision, Seen
 
@@ -92,13 +92,13 @@ class Pass:
 
     def as_cron_tells_it(self) -> Pass:
         """Return it without what is tended elsewhere: a mail every ten minutes would tell of nothing that is wrong."""
-        gaps = (gap for gap in self.unanswered if not (isinstance(gap, Elsewhere) and gap.tended))
+        gaps = (gap for gap in self.unanswered if not (isinstance(gap, AccountElsewhere) and gap.tended))
         return replace(self, unanswered=tuple(gaps))
 
     @property
     def is_whole_here(self) -> bool:
         """Whether all that this computer can reach was judged, and what was to end is proved to have ended."""
-        here = [gap for gap in self.unanswered if not isinstance(gap, Elsewhere)]
+        here = [gap for gap in self.unanswered if not isinstance(gap, AccountElsewhere)]
         return not (self.unproved or here or self.faults)
 
     @property

@@ -14,7 +14,7 @@ from cloudgpu.core.model.instances import State
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.policies.guards import has_no_agent
 from cloudgpu.core.policies.policy import Act, Policy, thresholds
-from cloudgpu.core.reaper.clusters import in_groups
+from cloudgpu.core.reaper.clusters import group_by_cluster
 from cloudgpu.core.reaper.decisions import Seen
 from cloudgpu.core.reaper.evidence import up_since
 from cloudgpu.core.values.times import from_iso
@@ -54,7 +54,7 @@ def with_report(seen: Seen, report: Report | None) -> Seen:
 
 def to_ask(seen: Sequence[Seen], now: datetime) -> list[Machine]:
     """Return the machines to ask what they do: of a cluster all that run, or none, as they are judged together."""
-    return [one for group in in_groups(seen) for one in _to_ask(group, now)]
+    return [one for group in group_by_cluster(seen) for one in _to_ask(group, now)]
 
 
 def _to_ask(group: Sequence[Seen], now: datetime) -> Iterator[Machine]:

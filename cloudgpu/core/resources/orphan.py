@@ -137,7 +137,7 @@ def work_on(machines: Sequence[Machine], known: Known) -> str:
     return ""
 
 
-def is_held(machine: Machine, now: datetime) -> bool:
+def has_hold(machine: Machine, now: datetime) -> bool:
     """Say whether a hold covers this machine."""
     return bool(machine.hold_until) and from_iso(not_none(machine.hold_until)) > now
 

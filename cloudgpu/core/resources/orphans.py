@@ -25,7 +25,7 @@ from cloudgpu.core.resources.orphan import (
     Known,
     Orphan,
     comes_back,
-    is_held,
+    has_hold,
     is_paused,
     is_startable,
     lives,
@@ -59,7 +59,7 @@ def _machine(machine: Machine, known: Known) -> Orphan:
     kept = work_on([machine], known)
     if not kept and {machine.region, machine.account} & known.silent:
         kept = f"{machine.region} did not answer"
-    if not kept and is_held(machine, known.now):
+    if not kept and has_hold(machine, known.now):
         kept = f"it is held until {minute(not_none(machine.hold_until))}"
     return Orphan(
         what=ALLOCATED if billed else STOPPED,
@@ -304,7 +304,7 @@ def _reasons(
     )
     if is_hidden(known.silent, resource.account, resource.region):
         yield f"{resource.region} did not answer in whole"
-    if machine is not None and is_held(machine, known.now):
+    if machine is not None and has_hold(machine, known.now):
         yield f"{machine.name} is held until {minute(not_none(machine.hold_until))}"
     yield found.kept
     if not resource.ready:

@@ -16,7 +16,7 @@ from cloudgpu.control.inputs.launch_request import UpRequest
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.outage.opening import open_session
-from cloudgpu.control.scheduler.cron import carry_out, plan_install, plan_remove, show_cron
+from cloudgpu.control.scheduler.cron import apply_change, plan_install, plan_remove, show_cron
 from cloudgpu.control.scheduler.cron_test import exit_code, next_morning, outlives, trial_value, would
 from cloudgpu.control.scheduler.redaction import SECRETS
 from cloudgpu.core.model.offers import Requirements
@@ -68,7 +68,7 @@ def session(own_home):
 
 
 def install(session, *, every=None, nightly=False, kind=None):
-    return carry_out(session, plan_install(session, os.environ, every=every, nightly=nightly, kind=kind), os.environ)
+    return apply_change(session, plan_install(session, os.environ, every=every, nightly=nightly, kind=kind), os.environ)
 
 
 def test_a_crontab_gets_one_job_and_keeps_every_other_byte(table, session):
@@ -85,14 +85,14 @@ def test_a_crontab_gets_one_job_and_keeps_every_other_byte(table, session):
     assert table.read_bytes().count(b"reap --cron") == 1
     (there,) = show_cron(session, os.environ)["installed"]
     assert there["table"] == "crontab"
-    carry_out(session, plan_remove(session, os.environ, kind=None), os.environ)
+    apply_change(session, plan_remove(session, os.environ, kind=None), os.environ)
     assert table.read_bytes() == MINE
     assert plan_remove(session, os.environ, kind=None) is None
 
 
 def test_a_crontab_that_was_ours_alone_is_gone_afterwards(table, session):
     install(session)
-    carry_out(session, plan_remove(session, os.environ, kind=None), os.environ)
+    apply_change(session, plan_remove(session, os.environ, kind=None), os.environ)
     assert not table.exists()
 
 
@@ -182,7 +182,7 @@ def test_show_names_each_line_that_helps_nobody_and_the_way_out(table, session, 
         (f"it looks after another home, {other}", f"Look there: CLOUDGPU_HOME={other} cloudgpu cron show"),
     ]
     away = open_session(os.environ | {"CLOUDGPU_HOME": "/gone"})
-    carry_out(away, plan_remove(away, os.environ, kind=None), os.environ)
+    apply_change(away, plan_remove(away, os.environ, kind=None), os.environ)
     assert gone not in table.read_text()
     assert not Path("/gone").exists()
     table.write_text(mine.replace(sys.executable, "/gone/python"))
@@ -217,7 +217,7 @@ def test_without_a_crontab_a_systemd_timer_is_written_and_started(timers, sessio
     (stale,) = show_cron(session, os.environ)["stale"]
     other.unlink()
     assert (stale["table"], stale["why"]) == ("systemd", "its home /gone is not there")
-    carry_out(session, plan_remove(session, os.environ, kind=None), os.environ)
+    apply_change(session, plan_remove(session, os.environ, kind=None), os.environ)
     assert list((timers / ".config" / "systemd" / "user").iterdir()) == []
     assert f"--user disable --now {names[1]}" in (timers / "calls").read_text()
 

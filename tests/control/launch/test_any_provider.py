@@ -13,7 +13,7 @@ from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.lifecycle.lifecycle import end
 from cloudgpu.control.session.accounts import account_of
-from cloudgpu.control.setup.init import checked
+from cloudgpu.control.setup.init import check_setup
 from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE, TAG_VOLUME
 from cloudgpu.core.model.launch import Network, Setup, Volume
 from cloudgpu.core.model.offers import Market, Requirements
@@ -403,7 +403,7 @@ def test_what_is_about_one_account_says_which_there_are(labs):
 
 
 def test_any_can_be_the_usual_provider_of_the_settings():
-    assert checked("provider", "any") == "any"
+    assert check_setup("provider", "any") == "any"
 
 
 def test_a_policy_of_ones_own_is_said_once_for_all_accounts(labs):

@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from cloudgpu.control.inventory.sync import sync_all
-from cloudgpu.control.lifecycle.lease import hold_loses_to
+from cloudgpu.control.lifecycle.lease import hold_caveat
 from cloudgpu.control.lifecycle.lifecycle import stop
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.core.model.instances import State
@@ -131,7 +131,7 @@ def test_a_stop_by_hand_is_refused_with_the_way_out(lacking):
 def test_a_hold_says_that_renew_until_deletes_the_disk(lacking):
     lab = lacking("Pausable", "Imageable")
     row = lab.up(policy="own").machine
-    said = hold_loses_to(lab.session, row, from_iso(row.renew_until).replace(year=2030))
+    said = hold_caveat(lab.session, row, from_iso(row.renew_until).replace(year=2030))
     assert "UTC all the same and deletes its disk" in said
 
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from cloudgpu import underway
-from cloudgpu.control.inventory.retention_sync import leftovers_of
+from cloudgpu.control.inventory.retention_sync import list_resources
 from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.lifecycle.lifecycle import end, stop
 from cloudgpu.control.lifecycle.start import start
@@ -461,4 +461,4 @@ def test_a_survey_asks_each_account_once(lab):
     survey(lab.session, CleanupOptions())
     made = {name: number - before.get(name, 0) for name, number in lab.cloud.calls.items()}
     assert (made["list"], made["resources"], made["orphans"]) == (1, 1, 1)
-    assert leftovers_of(lab.session, "lab").unanswered == ()
+    assert list_resources(lab.session, "lab").unanswered == ()

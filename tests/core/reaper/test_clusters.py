@@ -16,7 +16,7 @@ from cloudgpu.core.budgets import enforcement as budget_stops
 from cloudgpu.core.clusters.engine import EngineSaid
 from cloudgpu.core.clusters.queue import Queue, read_queue
 from cloudgpu.core.policies.policy import Act, Do, Idle, Policy, Rule, Unknown
-from cloudgpu.core.reaper.clusters import whole_or_none, with_whole
+from cloudgpu.core.reaper.clusters import blocked_by_other_nodes, with_cluster_activity
 from cloudgpu.core.reaper.decide import decide
 from cloudgpu.core.reaper.decisions import Decision, Seen
 from cloudgpu.core.reaper.seen import to_ask, with_report
@@ -102,7 +102,7 @@ def test_what_a_cluster_does_follows_from_its_queue_and_all_its_nodes(
     judged: list[Judged | None], engine: EngineSaid | None, activity: str, why: str
 ) -> None:
     nodes = cluster()
-    seen = with_whole(seen_of(nodes, judged, engine), minute(100))
+    seen = with_cluster_activity(seen_of(nodes, judged, engine), minute(100))
     assert {(one.whole.activity, one.whole.why) for one in seen if one.whole} == {(activity, why)}
     assert joint(decided(nodes, judged, engine=engine))[2] == activity
 
@@ -293,7 +293,7 @@ def test_whatever_the_nodes_do_one_decision_holds_for_all_that_run_and_no_part_i
     assert sum(len(one.warnings) for one in running) <= len({warned.rule for one in running for warned in one.warnings})
     ends = {one.machine for one in found if one.ends}
     assert not ends or {one.machine for one in running} <= ends
-    assert whole_or_none(ends, rows.values()) == frozenset()
+    assert blocked_by_other_nodes(ends, rows.values()) == frozenset()
     if running and running[0].rule is Rule.IDLE and running[0].ends:
         assert {known for known, row in zip(judged, nodes, strict=True) if rows[row.id].state == "running"} <= {
             idle(61),
@@ -304,7 +304,7 @@ def test_whatever_the_nodes_do_one_decision_holds_for_all_that_run_and_no_part_i
 def test_of_nodes_that_are_to_end_none_does_while_another_that_runs_would_go_on() -> None:
     rows = [one.machine for one in cluster()]
     some = [row.id for row in rows[:3]]
-    assert whole_or_none(some, rows) == frozenset(some)
-    assert whole_or_none([row.id for row in rows], rows) == frozenset()
+    assert blocked_by_other_nodes(some, rows) == frozenset(some)
+    assert blocked_by_other_nodes([row.id for row in rows], rows) == frozenset()
     for left in ({"terminated_at": iso(minute(9))}, {"state": "stopped", "billed": False}, {"state": "stopping"}):
-        assert whole_or_none(some, [*rows[:3], rows[3]._replace(**left)]) == frozenset()
+        assert blocked_by_other_nodes(some, [*rows[:3], rows[3]._replace(**left)]) == frozenset()
