@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # what only a writer or a judge needs is imported by them: `c
     from cloudgpu.core.events.log import Draft, Event
     from cloudgpu.core.model.machine import Machine
     from cloudgpu.ledger.log.base import Copy, View
-    from cloudgpu.ledger.log.head import HeldHead, Record
+    from cloudgpu.ledger.log.head import LockedHead, Record
     from cloudgpu.ledger.log.marks import Mark
     from cloudgpu.ledger.log.sql import Connection
     from cloudgpu.ledger.log.store import Store
@@ -242,7 +242,7 @@ class Book(Reader):
     @contextmanager
     def _writing(
         self, *, anew: bool = False, marked: bool = False
-    ) -> Iterator[tuple[Connection, HeldHead, Record, lines.End]]:
+    ) -> Iterator[tuple[Connection, LockedHead, Record, lines.End]]:
         """Hold the head record and the database's lock inside a transaction; what is not committed is undone.
 
         Raises LedgerMoved for a ledger that is not in use at this place, unless it may be `marked`.

@@ -20,11 +20,11 @@ from cloudgpu.ledger.log import storage_errors as faults
 if TYPE_CHECKING:  # what only a writer or a judge needs is imported by them: `cloudgpu ls` pays for every module
     from cloudgpu.core.billing.rate_timeline import RateInterval
     from cloudgpu.core.budgets.exposure import Exposure
-    from cloudgpu.core.events.log import Event, Said
+    from cloudgpu.core.events.log import Event, EventSummary
     from cloudgpu.core.model.machine import Machine
     from cloudgpu.core.team.rights import Role
     from cloudgpu.ledger.log.base import Verification, View
-    from cloudgpu.ledger.log.head import HeldHead, Record
+    from cloudgpu.ledger.log.head import LockedHead, Record
     from cloudgpu.ledger.log.marks import Mark
     from cloudgpu.ledger.log.outbox import Outbox
     from cloudgpu.ledger.log.sql import Connection
@@ -177,7 +177,7 @@ class Reader:
             yield from page
             after = page[-1].seq
 
-    def said(self, kinds: Collection[str]) -> list[Said]:
+    def said(self, kinds: Collection[str]) -> list[EventSummary]:
         """Return what every line of these kinds says, by seq."""
         return self._read(lambda connection: [] if connection is None else lines.of_kinds(connection, kinds))
 
@@ -347,7 +347,7 @@ class Reader:
 
             raise refusal(mark, self.place)
 
-    def _hold_head(self) -> HeldHead:
+    def _hold_head(self) -> LockedHead:
         from cloudgpu.ledger.log.head import hold_head
 
         return hold_head(self._head_path, self._patience)
@@ -373,6 +373,6 @@ class Reader:
             raise faults.missing(self.place, sentence)
 
 
-def note(held: HeldHead, ledger: str, mark: Mark) -> None:
+def note(held: LockedHead, ledger: str, mark: Mark) -> None:
     """Have a head record say where the ledger stands now, by its mark of a move."""
     held.replace(ledger, *mark.last[:2], mark.since, moved=mark.to, goes_on=mark.goes_on)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol, cast
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from cloudgpu.core.model.buckets import BucketAddress, BucketObject, SignedForm
+    from cloudgpu.core.model.buckets import BucketAddress, BucketObject, PresignedPost
     from cloudgpu.providers.base import ProviderSettings
 
 _BY_SCHEME = {
@@ -44,7 +44,7 @@ class Bucket(Protocol):
 class ResultsBucket(Bucket, Protocol):
     """A bucket to which a machine may be allowed to write."""
 
-    def form(self, prefix: str, seconds: int, at_most: int) -> SignedForm:
+    def form(self, prefix: str, seconds: int, at_most: int) -> PresignedPost:
         """Return what allows objects of at most so many bytes to be made whose keys begin with the prefix."""
 
     def read(self, key: str) -> bytes | None:

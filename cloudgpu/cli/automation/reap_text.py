@@ -16,7 +16,7 @@ from cloudgpu.views.machines import queried_accounts_value
 
 if TYPE_CHECKING:
     from cloudgpu.core.reaper.decisions import Decision
-    from cloudgpu.core.reaper.result import Done, Notice, Pass
+    from cloudgpu.core.reaper.result import Ended, GivenWarning, Pass
 
 _DONE = {
     Do.STOP: "stopped",
@@ -91,11 +91,11 @@ def _happened(found: Pass) -> Iterator[str]:
         yield f"{one.name}: left, {one.why}"
 
 
-def _done(one: Done) -> str:
+def _done(one: Ended) -> str:
     return f"{one.name}: {_DONE[one.do]} ({one.rule}): {one.why}"
 
 
-def _told(one: Notice) -> str:
+def _told(one: GivenWarning) -> str:
     how = " and ".join(way for way in one.how if way != "ledger")
     return f"{one.name}: warned{_by(one.rule)}: {one.why}" + (f" (by {how})" if how else "")
 

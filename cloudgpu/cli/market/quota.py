@@ -49,10 +49,10 @@ def command(
 
     session = open_here()
     if request is not None:
-        from cloudgpu.control.catalog.quotas import Asking
+        from cloudgpu.control.catalog.quotas import QuotaOptions
         from cloudgpu.core.model.offers import Market
 
-        asking = Asking(request, region, gpu, count, Market.SPOT if spot else Market.ON_DEMAND)
+        asking = QuotaOptions(request, region, gpu, count, Market.SPOT if spot else Market.ON_DEMAND)
         _request(session, asking, account, provider, yes=yes, output=output)
         return
     for option, given in (("--count", count is not None), ("--spot", spot), ("--yes", yes)):

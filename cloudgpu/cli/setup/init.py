@@ -30,7 +30,7 @@ from cloudgpu.errors import InvalidRequest
 if TYPE_CHECKING:
     from decimal import Decimal
 
-    from cloudgpu.control.setup.init import Draft, Found, Host
+    from cloudgpu.control.setup.init import Draft, ExistingSetup, Host
     from cloudgpu.views.documents.setup.init import InitDocument
 
 T = TypeVar("T")
@@ -192,7 +192,7 @@ def _without(option: str, message: str) -> InvalidRequest:
     return InvalidRequest(message, field=option, value=None, next=f"Use options, for example: {example}")
 
 
-def _asked(found: Found, values: dict[str, str | Decimal]) -> dict[str, str | Decimal]:
+def _asked(found: ExistingSetup, values: dict[str, str | Decimal]) -> dict[str, str | Decimal]:
     """Ask for every value that no option gave. What is kept as it is, is not written."""
     from cloudgpu.control.setup.init import check_setup
 
@@ -229,7 +229,7 @@ def _answer(question: str, usual: str, read: Callable[[str], T]) -> T | None:
             tell(f"{error.message} {error.next or ''}".rstrip())
 
 
-def _key(found: Found, host: Host, fingerprints: list[str], *, ask: bool) -> str:
+def _key(found: ExistingSetup, host: Host, fingerprints: list[str], *, ask: bool) -> str:
     """Return the host key to pin, once its fingerprint is confirmed: known before, given, or compared by the user."""
     from cloudgpu.access.ssh.target import fingerprint, shown_host_key
     from cloudgpu.control.setup.init import confirmed, known_key

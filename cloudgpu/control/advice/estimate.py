@@ -39,11 +39,11 @@ from cloudgpu.core.advice.estimate import (
     MONTH,
     YEAR,
     Buy,
+    CostParts,
     Estimate,
     Job,
     Precision,
-    Span,
-    Split,
+    PricedTime,
     best,
     finite,
     has_bf16,
@@ -207,11 +207,11 @@ def _buy(request: EstimateQuery, offer: CatalogOffer, wished: dict[str, str], ra
     return Buy(offer, paid, resources, request.number, committed=off is not None)
 
 
-def _splits(request: EstimateQuery, buy: Buy, job: Job | None) -> dict[str, Split]:
+def _splits(request: EstimateQuery, buy: Buy, job: Job | None) -> dict[str, CostParts]:
     return {name: split(buy, span) for name, span in _spans(request, job)}
 
 
-def _spans(request: EstimateQuery, job: Job | None) -> Iterator[tuple[str, Span]]:
+def _spans(request: EstimateQuery, job: Job | None) -> Iterator[tuple[str, PricedTime]]:
     if job is None:
         yield from ((name, steady(request.hours, length)) for name, length in PERIODS.items())
     else:

@@ -16,7 +16,7 @@ from cloudgpu.control.catalog.market import Filters, matching
 from cloudgpu.control.inputs.periods import parse_currency
 from cloudgpu.core.advice.desktop_build import Build, PowerSupply, break_even, builds, power_supply
 from cloudgpu.core.advice.model_memory import ALLOWED, Memory, Method, Precision, memory_given, memory_of, memory_ruled
-from cloudgpu.core.advice.recommend import Machine, Need, left_out, machines, why_not
+from cloudgpu.core.advice.recommend import Machine, WorkNeeds, left_out, machines, why_not
 from cloudgpu.core.advice.recommendation import Answer
 from cloudgpu.core.advice.workloads import Figures, Rules
 from cloudgpu.core.catalog.catalog import CardPrices, CatalogOffer, GpuSpec
@@ -88,7 +88,7 @@ def _priced(specs: Iterable[GpuSpec], prices: Mapping[str, Money], now: datetime
     ]
 
 
-def _free(need: Need, request: RecommendRequest, figures: Figures) -> int | None:
+def _free(need: WorkNeeds, request: RecommendRequest, figures: Figures) -> int | None:
     """Return on how many of Kaggle's free T4s the work fits within its free hours; None where it does not."""
     spec, hours = catalog.named_gpu(KAGGLE_GPU), request.bounds.hours
     if spec is None or why_not(spec, need, figures) or (hours is not None and hours > figures.kaggle_hours.value):
@@ -106,10 +106,10 @@ def spec_of(offer: CatalogOffer) -> GpuSpec | None:
     return catalog.named_gpu(offer.type.gpu.name)
 
 
-def _need(rules: Rules, request: RecommendRequest) -> Need:
+def _need(rules: Rules, request: RecommendRequest) -> WorkNeeds:
     model = request.model
     precision = None if model is None else model.precision
-    return Need(_memory(rules, request), request.kind.speed, request.cards, precision)
+    return WorkNeeds(_memory(rules, request), request.kind.speed, request.cards, precision)
 
 
 def _memory(rules: Rules, request: RecommendRequest) -> Memory:
@@ -125,7 +125,7 @@ def _supply(made: list[Build], base: Desktop, figures: Figures) -> PowerSupply |
     return power_supply(made[0].cards, made[0].desktop.gpu_power, base.rest_power, figures) if made else None
 
 
-def _unpriced(specs: Iterable[GpuSpec], need: Need, figures: Figures) -> Iterable[str]:
+def _unpriced(specs: Iterable[GpuSpec], need: WorkNeeds, figures: Figures) -> Iterable[str]:
     """Yield the cards for desktops that hold the work on one of them, and whose price nobody has listed."""
     for spec in specs:
         is_card = spec.name.startswith(("RTX", "GTX", "A4000", "A5000", "A6000", "Quadro"))
@@ -143,7 +143,7 @@ def _others(request: RecommendRequest, figures: Figures) -> Iterable[tuple[Metho
             yield method, usual, memory_of(request.model.parameters, method, usual, figures)
 
 
-def _anywhere(request: RecommendRequest, need: Need, figures: Figures) -> list[Machine]:
+def _anywhere(request: RecommendRequest, need: WorkNeeds, figures: Figures) -> list[Machine]:
     """Return what holds the work at any price and anywhere, on the same market."""
     return machines(
         matching(Filters(market=request.filters.market, trust=request.filters.trust)), need, spec_of, figures

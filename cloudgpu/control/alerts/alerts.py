@@ -29,7 +29,7 @@ from cloudgpu.core.alerts.alerts import (
     AlertState,
     Audience,
     Finding,
-    News,
+    RaisedAlert,
     alert_state,
     as_now,
     due,
@@ -269,7 +269,7 @@ def sample(session: Session) -> tuple[Outcome, ...]:
         "Nothing is wrong: this shows that alerts of cloudgpu arrive here.",
         {"amount": "$12.34", "owner": session.settings.owner},
     )
-    text = _message(session, [News(made_up, 1, now, frozenset())], strict=True)
+    text = _message(session, [RaisedAlert(made_up, 1, now, frozenset())], strict=True)
     return send([(address, text) for address in addresses])
 
 
@@ -278,11 +278,11 @@ def send_directly(session: Session, finding: Finding) -> tuple[Outcome, ...]:
     addresses = everybody(session.settings.alerts, session.home)
     if not addresses:
         return ()
-    text = _message(session, [News(finding, 1, session.clock(), frozenset())])
+    text = _message(session, [RaisedAlert(finding, 1, session.clock(), frozenset())])
     return send([(address, text) for address in addresses])
 
 
-def undelivered(session: Session) -> dict[str, tuple[News, ...]]:
+def undelivered(session: Session) -> dict[str, tuple[RaisedAlert, ...]]:
     """Return, for each receiver that something is waiting for, what that is."""
     known, heard = _told(session), _audience(session)
     addresses = everybody(session.settings.alerts, session.home)
@@ -330,7 +330,7 @@ def _sent(session: Session, found: Sequence[Finding]) -> tuple[Outcome, ...]:
 
 def _instead(
     session: Session, heard: Audience, found: Sequence[Finding], outcomes: Sequence[Outcome]
-) -> dict[str, list[News]]:
+) -> dict[str, list[RaisedAlert]]:
     """Return what the lab's receivers get in place of a person's own, which have just failed: what is urgent."""
     failed = {one.receiver for one in outcomes if one.why is not None}
     if not failed:
@@ -341,13 +341,13 @@ def _instead(
     return {address: some for address, some in lost.items() if some}
 
 
-def _for_the_lab(one: News) -> News:
+def _for_the_lab(one: RaisedAlert) -> RaisedAlert:
     owner = one.finding.facts.get("owner", "its owner")
     text = f"{one.finding.text} {owner}'s own receiver did not take it."
     return replace(one, finding=replace(one.finding, text=text))
 
 
-def _tried(session: Session, waiting: Mapping[str, Sequence[News]]) -> tuple[Outcome, ...]:
+def _tried(session: Session, waiting: Mapping[str, Sequence[RaisedAlert]]) -> tuple[Outcome, ...]:
     if not waiting:
         return ()
     outcomes = send([(address, _message(session, news)) for address, news in waiting.items()])
@@ -359,7 +359,7 @@ def _tried(session: Session, waiting: Mapping[str, Sequence[News]]) -> tuple[Out
     return outcomes
 
 
-def _message(session: Session, news: Sequence[News], *, strict: bool = False) -> Message:
+def _message(session: Session, news: Sequence[RaisedAlert], *, strict: bool = False) -> Message:
     """Return the message; a fault of the user's own template does not keep an alert from being sent."""
     alerts, now = session.settings.alerts, session.clock()
     try:

@@ -21,7 +21,7 @@ from cloudgpu.control.alerts.alerts import found_at_home, note, undelivered
 from cloudgpu.control.alerts.channels import label_of, within
 from cloudgpu.control.session.last_run import unguarded_machines
 from cloudgpu.control.session.session import Session
-from cloudgpu.core.alerts.alerts import Finding, News
+from cloudgpu.core.alerts.alerts import Finding, RaisedAlert
 from cloudgpu.core.model.checks import Check, Verdict, failed
 from cloudgpu.errors import CloudgpuError
 
@@ -54,7 +54,7 @@ def _receivers(session: Session) -> Check:
 
 
 def _check_template(session: Session) -> None:
-    sample = News(
+    sample = RaisedAlert(
         Finding("sample", "sample", "A sample", "A sample.", {"amount": "$1"}), 1, session.clock(), frozenset()
     )
     own = own_template(session.settings.alerts, session.home)

@@ -151,10 +151,10 @@ class Advice(Capability):
         `request` is CODE=VALUE with a code that `quota` shows, or `enough`: for `count` machines with this GPU.
         Raises InvalidRequest for a limit that is no higher or cannot be asked for from here.
         """
-        from cloudgpu.control.catalog.quotas import Asking, plan_raise, request_quota
+        from cloudgpu.control.catalog.quotas import QuotaOptions, plan_raise, request_quota
         from cloudgpu.core.model.offers import Market
 
-        asking = Asking(request, region, gpu, count, Market.SPOT if spot else Market.ON_DEMAND)
+        asking = QuotaOptions(request, region, gpu, count, Market.SPOT if spot else Market.ON_DEMAND)
         return request_quota(plan_raise(self._session, asking, account=account, provider=provider))
 
     def compare(self, **asked: Unpack[CompareOptions]) -> CompareDocument | CalculatedDocument:

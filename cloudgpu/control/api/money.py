@@ -92,10 +92,10 @@ class Money(Capability):
 
         Raises InvalidRequest for a form or a period that cannot be, and for a file that cannot be written.
         """
-        from cloudgpu.control.cost.exports import export, form_of, parse_period
+        from cloudgpu.control.cost.exports import export, parse_bill_format, parse_period
 
         span = parse_period(self._session, since, until, tz)
-        return export(self._session, form_of(form), span, Path(out))
+        return export(self._session, parse_bill_format(form), span, Path(out))
 
     def reconcile(self, file: Path | str, provider: str | None = None) -> ReconcileDocument:
         """Return the ledger beside a cloud's own bill, a FOCUS export: the gap of each resource and its reasons.
@@ -116,9 +116,9 @@ class Money(Capability):
         and for a file that cannot be written. Asks no cloud.
         """
         from cloudgpu.control.cost.report import parse_report, report_document
-        from cloudgpu.control.cost.report_files import form_of, render_report, write_report
+        from cloudgpu.control.cost.report_files import parse_report_format, render_report, write_report
 
-        wanted = form_of(form)
+        wanted = parse_report_format(form)
         document = report_document(self._session, parse_report(self._session, **asked))
         if to is not None:
             write_report(render_report(document, wanted), Path(to))

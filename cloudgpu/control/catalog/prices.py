@@ -14,7 +14,7 @@ from cloudgpu.catalog.storage import embedded_storage, is_of, storage_prices
 from cloudgpu.catalog.takeover import embedded_rows
 from cloudgpu.control.catalog.market import check_listed
 from cloudgpu.core.catalog.catalog import is_old
-from cloudgpu.core.catalog.pricelist import Move, PriceRow, RowKey, jumps
+from cloudgpu.core.catalog.pricelist import PriceMove, PriceRow, RowKey, jumps
 from cloudgpu.core.model.offers import Trust
 from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.core.values.times import iso
@@ -176,14 +176,14 @@ def difference(provider: str | None, factor: float, *, last: bool) -> CatalogDif
     }
 
 
-def _moves(provider: str, *, last: bool) -> Iterator[Move]:
+def _moves(provider: str, *, last: bool) -> Iterator[PriceMove]:
     was = _by_key(_earlier(provider, last=last))
     kept = stored(provider)
     for taken, rows in ((True, list(kept.rows())), (False, list(kept.held))):
         for row in sorted(rows, key=lambda row: (row.key.item, row.key.region, row.key.market or "")):
             old = was.get(row.key)
             if old is not None and (old.price, old.unit) != (row.price, row.unit):
-                yield Move(row.key, row.unit, old, row, taken)
+                yield PriceMove(row.key, row.unit, old, row, taken)
 
 
 def _new(provider: str, *, last: bool) -> Iterator[PriceRow]:

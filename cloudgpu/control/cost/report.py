@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Unpack, cast
 
 from cloudgpu.config.settings import CLOUDS
 from cloudgpu.control.activity.utilization import utilization_of
-from cloudgpu.control.advice.compare import Read as Known
+from cloudgpu.control.advice.compare import PeriodCosts as Known
 from cloudgpu.control.advice.compare import compare_with_desktop
 from cloudgpu.control.advice.compare_request import CompareOptions, CompareRequest, parse_compare
 from cloudgpu.control.cost.cost import budgets_left, to_come
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.activity.utilization import Hour
-    from cloudgpu.core.events.log import Said
+    from cloudgpu.core.events.log import EventSummary
     from cloudgpu.views.documents.money.report import PriceAges, ReportBasis, ReportDocument, ReportJob
 
 
@@ -100,12 +100,12 @@ def _check_alone(month: str, given: ReportOptions) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class ReportInputs:
     """What was read, once: the rows, the uses that ended and the lines that say why, as of one line; the hours."""
 
     rows: list[Machine]
     ended: Sequence[Ended]
-    lines: Sequence[Said]
+    lines: Sequence[EventSummary]
     hours: Mapping[str, Sequence[Hour]]
 
 
@@ -182,16 +182,16 @@ def _looking_for_no_garbage() -> Iterator[None]:
         gc.enable()
 
 
-def _read(session: Session, period: CostQuery) -> Read:
+def _read(session: Session, period: CostQuery) -> ReportInputs:
     since = "" if period.since is None else iso(period.since)
     rows, ended, lines = session.ledger.read(
         lambda view: (view.billable_machines(), list(view.uses(since)), view.said(KINDS))
     )
     hours = utilization_of(session, rows, ended, period.since, period.until)
-    return Read(with_tariffs(session, rows), ended, lines, hours)
+    return ReportInputs(with_tariffs(session, rows), ended, lines, hours)
 
 
-def _about(session: Session, read: Read, by_machine: Costs) -> ReportBasis:
+def _about(session: Session, read: ReportInputs, by_machine: Costs) -> ReportBasis:
     """Return how many machines ran in the period, since when anything is billed, and how sure that is."""
     machines = [machine for machine in read.rows if not machine.is_named_resource]
     begins = [use.begin for _, use in read.ended] + [use.begin for machine in read.rows for use in machine.open_usage]
@@ -206,7 +206,7 @@ def _about(session: Session, read: Read, by_machine: Costs) -> ReportBasis:
 
 
 def _machines(
-    read: Read, by_machine: Costs, laid: Iterable[TimedUsage], period: CostQuery
+    read: ReportInputs, by_machine: Costs, laid: Iterable[TimedUsage], period: CostQuery
 ) -> list[values.MachineSummary]:
     """Return each machine that cost anything, or that ran, in the period: how long it worked, and what idled away."""
     named = with_full_names(list(read.rows), By.PROJECT)
@@ -225,7 +225,7 @@ def _machines(
     return found
 
 
-def _jobs(session: Session, read: Read, period: CostQuery, now: datetime) -> list[ReportJob]:
+def _jobs(session: Session, read: ReportInputs, period: CostQuery, now: datetime) -> list[ReportJob]:
     """Return what each job has cost in the period; cuts no use where there is no job."""
     jobs = all_jobs(session)
     if not jobs:

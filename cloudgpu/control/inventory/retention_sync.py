@@ -16,7 +16,7 @@ from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.resources import Kind, ProviderResource, ResourceListing
 from cloudgpu.core.resources import retention as retention_rules
-from cloudgpu.core.resources.retention import Do
+from cloudgpu.core.resources.retention import StepKind
 from cloudgpu.core.values.naming import lock_name
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, LedgerUnavailable
@@ -88,7 +88,7 @@ def _settle(session: Session, machine: Machine, resources: list[ProviderResource
         machine = retention_records.park_line(session, machine, f"{unattached}.", session.clock())
     for step in retention_rules.steps(machine, resources, session.clock()):
         now = retention_records.execute_step(session, step)
-        resources = [resource for resource in resources if resource is not step.resource or step.do is Do.SAVE]
+        resources = [resource for resource in resources if resource is not step.resource or step.do is StepKind.SAVE]
         if now is not None and now.kind is Kind.IMAGE:  # what it was made of is billed as the image, and not once more
             resources = [resource for resource in resources if resource.kind is not Kind.SNAPSHOT]
         resources += [now] if now else []
@@ -102,9 +102,9 @@ def _latest(resources: list[ProviderResource]) -> list[ProviderResource]:
     return list({resource.id: resource for resource in resources}.values())
 
 
-def _said(machine: Machine, step: retention_rules.Step) -> str:
+def _said(machine: Machine, step: retention_rules.RetentionStep) -> str:
     what = f"{step.resource.kind} {step.resource.id}"
-    doing = "its image is being made from" if step.do is Do.SAVE else "removed what it no longer needs:"
+    doing = "its image is being made from" if step.do is StepKind.SAVE else "removed what it no longer needs:"
     return f"{machine.name}: {doing} {what}"
 
 

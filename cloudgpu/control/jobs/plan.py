@@ -31,7 +31,7 @@ from cloudgpu.control.pricing.attached_costs import egress_rate
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.events.job_lines import JobSpec, SlurmRecord, job_requested
 from cloudgpu.core.jobs.job import Job, living_named
-from cloudgpu.core.jobs.notice import Fit, fit_of
+from cloudgpu.core.jobs.notice import SpotNoticeFit, fit_of
 from cloudgpu.core.jobs.snapshot import Snapshot
 from cloudgpu.core.jobs.stored import VOLUME, bucket_of
 from cloudgpu.core.launch.traffic import JobTraffic, job_traffic
@@ -66,7 +66,7 @@ class PlannedRun:
     dearest: Money | None
     data: tuple[BucketData, ...] = ()
     results_traffic: str = ""
-    fit: Fit | None = None  # what fits the notice of a spot machine
+    fit: SpotNoticeFit | None = None  # what fits the notice of a spot machine
     deadline: PlannedDeadline | None = None
     traffic: JobTraffic | None = None  # what its bytes cost, where its place charges for them
 
@@ -173,7 +173,7 @@ def _results_traffic(session: Session, spec: JobSpec, place: tuple[str, str]) ->
     return "" if is_owned(place[0]) else traffic_text(*place, 10**9, (address.cloud, region or ""))
 
 
-def _fit(session: Session, request: RunRequest, prepared: Prepared | None) -> Fit | None:
+def _fit(session: Session, request: RunRequest, prepared: Prepared | None) -> SpotNoticeFit | None:
     """Return what fits the notice of a spot machine, by what earlier jobs copied from its type to this computer."""
     item = None if prepared is None else prepared.plan.offer.available
     if item is None or item.market is not Market.SPOT:

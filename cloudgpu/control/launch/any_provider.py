@@ -31,7 +31,7 @@ _GRAVEST = (ProviderUnavailable, QuotaExceeded, NoCapacity, InvalidRequest, Auth
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class OffersFound:
     """All offers, in the order of trying, and the candidates that have them, each with its request as it is tied."""
 
     offers: tuple[Offer, ...]
@@ -50,7 +50,7 @@ def _has_nothing(error: CloudgpuError) -> bool:
     return isinstance(error, NoCapacity) or (isinstance(error, InvalidRequest) and error.field in _SOLD_ELSEWHERE)
 
 
-def offers_of_any_provider(session: Session, candidates: Candidates, there: Machine | None) -> Found:
+def offers_of_any_provider(session: Session, candidates: Candidates, there: Machine | None) -> OffersFound:
     """Return what all these accounts offer; one that has nothing, does not answer or lacks a credential is passed over.
 
     `there` is the unfinished attempt of this request, if there is one: its own account needs no offer to settle it.
@@ -82,7 +82,7 @@ def offers_of_any_provider(session: Session, candidates: Candidates, there: Mach
         raise _nothing_anywhere(passed)
     having = tuple(one for one in ties.each if one.account in found)
     offers = in_order((offer for some in found.values() for offer in some), having[0].request.want.market)
-    return Found(tuple(offers), replace(ties, each=having, passed=passed), tuple(less))
+    return OffersFound(tuple(offers), replace(ties, each=having, passed=passed), tuple(less))
 
 
 def tied_candidates(session: Session, candidates: Candidates) -> Candidates:

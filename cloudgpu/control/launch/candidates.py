@@ -22,7 +22,7 @@ from cloudgpu.core.model.launch import LaunchRequest, Setup
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.offers import Market, Offer, Requirements, Trust
 from cloudgpu.core.model.resources import Kind
-from cloudgpu.core.policies.policy import Lifetime, Policy, Said
+from cloudgpu.core.policies.policy import Lifetime, Policy, PolicyText
 from cloudgpu.errors import (
     AuthFailed,
     CloudgpuError,
@@ -172,7 +172,7 @@ def _request(
     facts = {"owner": owner, "project": project, "template": template.name, "provider": provider.kind}
     facts |= {"account": provider.account, "market": str(market), "name": request.name or ""}
     trust = request.trust or Trust(session.settings.trust)
-    terms = agreed(session, request.policy, Said(request.lease, request.renew_until), facts)
+    terms = agreed(session, request.policy, PolicyText(request.lease, request.renew_until), facts)
     pausable = isinstance(provider, Pausable)
     keep_disk = keeps_disk(terms.policy, request.setup, market, pausable=pausable)
     return LaunchRequest(

@@ -21,7 +21,7 @@ from cloudgpu.control.launch.attempt import record
 from cloudgpu.control.launch.budget_preview import differences, row_of_offer, row_of_plan, sync_for_budgets
 from cloudgpu.control.launch.cluster import find_or_settle_node, node_offers, nodes_launched
 from cloudgpu.control.launch.containers import runnable
-from cloudgpu.control.launch.offers import Refused, open_to_caller, resolve
+from cloudgpu.control.launch.offers import Refusals, open_to_caller, resolve
 from cloudgpu.control.launch.plan import Prepared
 from cloudgpu.control.launch.together import send_all
 from cloudgpu.control.launch.volumes import with_volume
@@ -37,7 +37,7 @@ from cloudgpu.core.catalog.matching import fits
 from cloudgpu.core.clusters.layout import engine_of_machine
 from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.launch.same_request import living_of, unsettled_of
-from cloudgpu.core.model.machine import Machine, Owned, and_billed, comes_back, command_name
+from cloudgpu.core.model.machine import Machine, Ownership, and_billed, comes_back, command_name
 from cloudgpu.core.model.offers import Market, Offer, Trust
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import (
@@ -92,7 +92,7 @@ def launch(
     if prepared.override is not None:
         check_override(session, prepared.override)
     if prepared.again:
-        check_may(session, Owned(prepared.name or "", prepared.plan.request.owner), "start")
+        check_may(session, Ownership(prepared.name or "", prepared.plan.request.owner), "start")
     else:
         claim_owner(session, prepared.plan.request.owner)
     _look_first(session, prepared)
@@ -270,7 +270,7 @@ def _until_ready(session: Session, machine: Machine, *, found: bool, wait: bool)
 
 def _launch_anew(session: Session, prepared: Prepared) -> Machine:
     """Try the offers in order; each attempt is recorded before it is sent and settled before the next."""
-    refused = Refused(prepared.candidates.anywhere)
+    refused = Refusals(prepared.candidates.anywhere)
     if prepared.exact is None:  # what seemed to be there is not: where it may lie, and who may reach it, is asked now
         prepared = _tied(session, prepared)
     looked = {prepared.plan.offer.available.account}

@@ -1,6 +1,6 @@
 """Finds what satisfies a wish: what providers have, priced and ranked, and what is exact enough to be launched.
 
-`Refused` keeps the offers that were refused, and says which further ones need not be tried.
+`Refusals` keeps the offers that were refused, and says which further ones need not be tried.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _OF_ACCOUNTS: Faults = (AuthFailed, InvalidRequest, ProviderUnavailable)
 
 
 @dataclass
-class Refused:
+class Refusals:
     """The refusals so far, in order. `anywhere`: offers of several accounts are tried, and one's fault is its own."""
 
     anywhere: bool
@@ -187,7 +187,7 @@ def first_exact(session: Session, candidates: Candidates, offers: Sequence[Offer
     Raises QuotaExceeded when a quota is what stood in the way of the first, else NoCapacity; where every account was
     meant, what stood in the way of them all. InvalidRequest where nothing would end the machine, unless `no_guard`.
     """
-    refused = Refused(candidates.anywhere)
+    refused = Refusals(candidates.anywhere)
     for offer in offers:
         if refused.bars(offer):
             continue
@@ -205,7 +205,7 @@ def first_exact(session: Session, candidates: Candidates, offers: Sequence[Offer
     raise next((error for error in errors if isinstance(error, QuotaExceeded)), refused.first or errors[0])
 
 
-def _whose(offer: Offer, refused: Refused) -> str:
+def _whose(offer: Offer, refused: Refusals) -> str:
     return f"account {offer.available.account}: " if refused.anywhere else ""
 
 

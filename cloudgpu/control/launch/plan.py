@@ -13,7 +13,7 @@ from cloudgpu.control.clusters.engine import check_here
 from cloudgpu.control.inputs.launch_request import UpRequest, validate_request
 from cloudgpu.control.inputs.setup import setup_remarks
 from cloudgpu.control.inputs.trust import check_exposure
-from cloudgpu.control.launch.any_provider import Found, offers_of_any_provider, volume_accounts
+from cloudgpu.control.launch.any_provider import OffersFound, offers_of_any_provider, volume_accounts
 from cloudgpu.control.launch.candidates import Candidate, Candidates, candidate, candidates_of, check_volume, owner_of
 from cloudgpu.control.launch.containers import container_remarks, runnable
 from cloudgpu.control.launch.offers import Exact, first_exact, offers_in, offers_or_known, open_to_caller, tied
@@ -159,7 +159,7 @@ def _passwords(session: Session, template: Template) -> list[str]:
     return passwords_of(template.name, template.settings, session.settings.templates)
 
 
-def _found(session: Session, candidates: Candidates, there: Machine | None) -> Found:
+def _found(session: Session, candidates: Candidates, there: Machine | None) -> OffersFound:
     """Return the offers of these accounts; a machine that is there already, or may be, needs none."""
     if candidates.anywhere:
         return offers_of_any_provider(session, candidates, there)
@@ -169,7 +169,7 @@ def _found(session: Session, candidates: Candidates, there: Machine | None) -> F
         one = replace(one, request=tied(one.provider, one.request))
     less: list[Offer] = []
     offers = offers_in(session, one.provider, one.request, wished, there, less)
-    return Found(tuple(offers), replace(candidates, each=(one,)), tuple(less))
+    return OffersFound(tuple(offers), replace(candidates, each=(one,)), tuple(less))
 
 
 def prepare_again(
@@ -191,7 +191,7 @@ def prepare_again(
     request = replace(request, setup=replace(request.setup, network=network_again(session, request.setup.network)))
     one = Candidate(provider, request, lifetime, policy_of(session, machine).policy)
     offers, unfit = runnable(template, offers)
-    found = Found(tuple(offers), open_to_caller(session, Candidates((one,))))
+    found = OffersFound(tuple(offers), open_to_caller(session, Candidates((one,))))
     first = first_exact(session, found.candidates, offers, no_guard=no_guard)
     return Prepared(
         plan=_plan(session, found, template, first, unfit, no_guard=no_guard),
@@ -211,7 +211,13 @@ def prepare_again(
 
 
 def _plan(
-    session: Session, found: Found, template: Template, first: Exact, unfit: tuple[str, ...] = (), *, no_guard: bool
+    session: Session,
+    found: OffersFound,
+    template: Template,
+    first: Exact,
+    unfit: tuple[str, ...] = (),
+    *,
+    no_guard: bool,
 ) -> LaunchPlan:
     """Return the plan whose first offer is `first`, followed by those that come after it; `unfit` are passed over."""
     at, resolved, now = found.candidates.of(first.offer), first.resolved, session.clock().replace(microsecond=0)
@@ -306,7 +312,7 @@ def _written(
             yield f"Slurm has to be there already ({', '.join(ENGINE_PACKAGES)}); where it is missing, the launch fails"
 
 
-def _other_terms(found: Found, at: Candidate) -> Iterator[str]:
+def _other_terms(found: OffersFound, at: Candidate) -> Iterator[str]:
     """Yield what holds at an account that may be tried next, where that is under another policy or lives longer."""
     for one in found.candidates.each:
         terms = (one.request.policy, one.request.lease_s, one.request.renew_s)

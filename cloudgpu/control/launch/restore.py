@@ -43,7 +43,7 @@ _DEFAULT = Setup()
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class MovePlan:
     """What moving a stopped machine means: the image of its disk, and the offers from which it could run again."""
 
     machine: Machine
@@ -180,7 +180,7 @@ def come_back(
         return retention_records.delete_superseded_image(session, session.ledger.machine(machine.id) or machine)
 
 
-def plan_move(session: Session, machine: Machine) -> Move:
+def plan_move(session: Session, machine: Machine) -> MovePlan:
     """Return what it means to bring a stopped machine back elsewhere in its region. Changes nothing.
 
     Raises InvalidRequest for a machine of which no image can be made, NoCapacity when nothing else fits.
@@ -201,10 +201,10 @@ def plan_move(session: Session, machine: Machine) -> Move:
             value=machine.name,
             next=f"Its disk is kept. Try again later: cloudgpu start {machine.name}",
         )
-    return Move(machine, _image_price(session, machine), tuple(offers))
+    return MovePlan(machine, _image_price(session, machine), tuple(offers))
 
 
-def check_move(session: Session, move: Move, lease: Lease, override: str | None) -> None:
+def check_move(session: Session, move: MovePlan, lease: Lease, override: str | None) -> None:
     """Raise BudgetRefused where a budget does not carry a machine at the cheapest place to which it can be moved.
 
     Asked before the machine ends for it: what is then launched is asked again. Raises LedgerUnavailable in doubt.

@@ -14,7 +14,7 @@ from cloudgpu.control.session.session import Session, find_whole
 from cloudgpu.control.team.roles import last_role
 from cloudgpu.core.events.bodies import Able
 from cloudgpu.core.events.launch_lines import launch_intended, launch_settled, machine_adopted
-from cloudgpu.core.events.log import Draft, Said
+from cloudgpu.core.events.log import Draft, EventSummary
 from cloudgpu.core.events.observed_lines import instance_observed
 from cloudgpu.core.events.projection import machine_of
 from cloudgpu.core.launch.attempt import attempt_from_json
@@ -195,7 +195,8 @@ def _intent(session: Session, call: Attempt) -> Draft:
 
 def _folded(drafts: Sequence[Draft]) -> Machine:
     lines = [
-        Said(at, iso(one.occurred_at), one.kind, one.subject, one.dedupe, one.body) for at, one in enumerate(drafts, 1)
+        EventSummary(at, iso(one.occurred_at), one.kind, one.subject, one.dedupe, one.body)
+        for at, one in enumerate(drafts, 1)
     ]
     row = machine_of(lines)
     assert row is not None  # noqa: S101  (for the type checker: each of these begins a row)

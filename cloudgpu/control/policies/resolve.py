@@ -28,11 +28,11 @@ from cloudgpu.core.model.facts import Terms
 from cloudgpu.core.model.machine import Machine, command_name
 from cloudgpu.core.policies.description import DEFAULT, TYPED, Chosen, choose
 from cloudgpu.core.policies.limits import Limits, cut, cut_lifetime, joined
-from cloudgpu.core.policies.policy import Lifetime, Origin, Policy, Said, lifetime
+from cloudgpu.core.policies.policy import Lifetime, Origin, Policy, PolicyText, lifetime
 from cloudgpu.core.values.times import duration_text
 from cloudgpu.errors import InvalidRequest
 
-_NOTHING = Said()
+_NOTHING = PolicyText()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ def limits_of(session: Session) -> Limits:
     return joined((lab_limits(session.published()), load_limits(policy_paths(session.home))))
 
 
-def agreed(session: Session, typed: str | None, said: Said, facts: Mapping[str, str | None]) -> Agreed:
+def agreed(session: Session, typed: str | None, said: PolicyText, facts: Mapping[str, str | None]) -> Agreed:
     """Return what a launch with these facts is under; `typed` is the policy that was named for it.
 
     Raises InvalidRequest for a policy that cannot be found or is not allowed, for what is typed beyond the limits,
@@ -141,14 +141,14 @@ def policies_of(session: Session, machines: Iterable[Machine], named: str | None
     return policies_held(machines, named, authorization_of(session), session.published(), session.home_terms)
 
 
-def lifetime_of(policy: Policy, settings: Settings, typed: Said = _NOTHING) -> Lifetime:
+def lifetime_of(policy: Policy, settings: Settings, typed: PolicyText = _NOTHING) -> Lifetime:
     """Return how long a machine of this policy may live, and who said so. The limits are not in it.
 
     `lease` and `renew_until` of config.toml stand beside its `policy` and change that one only: another policy, named
     for one machine, is nearer than the file and counts as it is. Raises InvalidRequest for what contradicts.
     """
     usual = policy.name == settings.policy
-    found = lifetime(policy, typed, Said(settings.lease, settings.renew_until) if usual else _NOTHING)
+    found = lifetime(policy, typed, PolicyText(settings.lease, settings.renew_until) if usual else _NOTHING)
     if found.contradict:
         raise _contradiction(policy, found)
     return found
@@ -161,7 +161,7 @@ def lifetime_of_start(session: Session, machine: Machine, lease: timedelta | Non
     """
     try:
         name = chosen_for(session.home_terms, machine).name
-        return lifetime_of(_of_start(session, machine, name), session.settings, Said(lease))
+        return lifetime_of(_of_start(session, machine, name), session.settings, PolicyText(lease))
     except InvalidRequest as error:
         error.next = f"{error.next or ''} Or say how long: cloudgpu start {command_name(machine)} --lease 8h".strip()
         raise

@@ -19,7 +19,7 @@ from cloudgpu.core.events.machine_lines import requested
 from cloudgpu.core.events.observations import not_before
 from cloudgpu.core.model.instances import State
 from cloudgpu.core.model.machine import Machine, not_none, unproved
-from cloudgpu.core.reaper.outcome import Item, Outcome
+from cloudgpu.core.reaper.outcome import EndItem, Outcome
 from cloudgpu.errors import CloudgpuError, EndRefused, InstanceNotFound, ProviderUnavailable, Silent
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import Pausable
@@ -46,7 +46,7 @@ def goes_in_batches(session: Session, machine: Machine) -> bool:
     return isinstance(provider, BulkStop) and isinstance(provider, Pausable)
 
 
-def stop_together(session: Session, items: Sequence[Item], judge: Judge, check: Callable[[], None]) -> Outcome:
+def stop_together(session: Session, items: Sequence[EndItem], judge: Judge, check: Callable[[], None]) -> Outcome:
     """Stop these machines and prove it; one that cannot be stopped keeps no other one running.
 
     `check` raises where this pass has lost the reaper's lock. What is not proved in time may still be billed, and is
@@ -61,7 +61,7 @@ def stop_together(session: Session, items: Sequence[Item], judge: Judge, check: 
     return outcome
 
 
-def stop_locked_together(session: Session, items: Sequence[Item]) -> Outcome:
+def stop_locked_together(session: Session, items: Sequence[EndItem]) -> Outcome:
     """Stop these machines, whose locks the caller holds, and prove it."""
     now, authorization = session.clock(), authorization_of(session)
     with ExitStack() as stack:
@@ -82,7 +82,7 @@ def stop_locked_together(session: Session, items: Sequence[Item]) -> Outcome:
     return outcome
 
 
-def _asked(item: Item, now: datetime, who: RequestedBy) -> Draft:
+def _asked(item: EndItem, now: datetime, who: RequestedBy) -> Draft:
     return requested("stop", item.id, item.decision.why, not_before(item.machine, now), host=platform.node(), who=who)
 
 

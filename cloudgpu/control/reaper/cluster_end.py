@@ -20,14 +20,14 @@ from cloudgpu.control.resources.named import remove_named
 from cloudgpu.core.clusters.completeness import node_of
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.policies.policy import Do
-from cloudgpu.core.reaper.outcome import Item, Outcome
+from cloudgpu.core.reaper.outcome import EndItem, Outcome
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable, ProviderUnavailable, Silent
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
 
 
-def end_cluster(session: Session, items: Sequence[Item], judge: Judge, check: Callable[[], None]) -> Outcome:
+def end_cluster(session: Session, items: Sequence[EndItem], judge: Judge, check: Callable[[], None]) -> Outcome:
     """End the nodes of one cluster as is decided of all of them; what is not proved is named.
 
     `check` raises where this pass has lost the reaper's lock.
@@ -43,7 +43,7 @@ def end_cluster(session: Session, items: Sequence[Item], judge: Judge, check: Ca
     return outcome
 
 
-def _ended(session: Session, items: Sequence[Item]) -> Outcome:
+def _ended(session: Session, items: Sequence[EndItem]) -> Outcome:
     together = [one for one in items if one.decision.do is Do.STOP and goes_in_batches(session, one.machine)]
     apart = [one for one in items if one not in together]
     outcome = stop_locked_together(session, together) if together else Outcome()
@@ -59,7 +59,7 @@ def _ended(session: Session, items: Sequence[Item]) -> Outcome:
     return outcome
 
 
-def _done_in_two_tries(session: Session, item: Item) -> Machine:
+def _done_in_two_tries(session: Session, item: EndItem) -> Machine:
     """End it; once more where a provider did not answer on the way: each step goes on where the one before it ended."""
     try:
         return _done(session, item)
@@ -72,7 +72,7 @@ def _done_in_two_tries(session: Session, item: Item) -> Machine:
     return _done(session, item)
 
 
-def _done(session: Session, item: Item) -> Machine:
+def _done(session: Session, item: EndItem) -> Machine:
     machine, why = session.ledger.machine(item.id) or item.machine, item.decision.why
     match item.decision.do:
         case Do.STOP:

@@ -13,8 +13,8 @@ from cloudgpu.control.reaper.cluster_end import end_cluster
 from cloudgpu.control.reaper.recheck import LOCK, Judge, is_stale, recheck
 from cloudgpu.control.reaper.single_end import end_each
 from cloudgpu.core.policies.policy import Do, Rule
-from cloudgpu.core.reaper.decisions import Decision, Seen
-from cloudgpu.core.reaper.outcome import Item, Outcome
+from cloudgpu.core.reaper.decisions import Decision, MachineView
+from cloudgpu.core.reaper.outcome import EndItem, Outcome
 from cloudgpu.parallel import Pool
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _BY_USE = (Rule.LEASE, Rule.IDLE, Rule.UNLABELLED)  # what anybody's work takes 
 
 
 def execute_decisions(
-    session: Session, seen: Sequence[Seen], decisions: Sequence[Decision], judge: Judge, *, apart: bool = False
+    session: Session, seen: Sequence[MachineView], decisions: Sequence[Decision], judge: Judge, *, apart: bool = False
 ) -> Outcome:
     """Carry out the ends among these decisions, one for each of `seen`; return what came of each.
 
@@ -34,7 +34,7 @@ def execute_decisions(
     no end in another. The caller holds the reaper's lock.
     """
     check = _checker(session)
-    items = [Item(one, decision) for one, decision in zip(seen, decisions, strict=True) if decision.ends]
+    items = [EndItem(one, decision) for one, decision in zip(seen, decisions, strict=True) if decision.ends]
     places = _by_place(items) if apart else {"": items}
     ways = [partial(_carried_out, items=some, judge=judge, check=check) for some in places.values() if some]
     return _side_by_side(session, ways)
@@ -54,8 +54,8 @@ def _checker(session: Session) -> Check:
     return check
 
 
-def _by_place(items: Sequence[Item]) -> dict[str, list[Item]]:
-    places: dict[str, list[Item]] = {}
+def _by_place(items: Sequence[EndItem]) -> dict[str, list[EndItem]]:
+    places: dict[str, list[EndItem]] = {}
     for one in items:
         places.setdefault(f"{one.machine.account}/{one.machine.region}", []).append(one)
     return places
@@ -79,7 +79,7 @@ def _side_by_side(session: Session, ways: Sequence[Callable[[Session], Outcome]]
     return outcome
 
 
-def _carried_out(session: Session, *, items: Sequence[Item], judge: Judge, check: Check) -> Outcome:
+def _carried_out(session: Session, *, items: Sequence[EndItem], judge: Judge, check: Check) -> Outcome:
     _wait_out(session, items)
     ends, outcome = recheck(session, items, judge)
     late = [one for one in ends if one.decision.rule in _BY_USE and is_stale(session, one)]
@@ -92,8 +92,8 @@ def _carried_out(session: Session, *, items: Sequence[Item], judge: Judge, check
     return outcome
 
 
-def _ended(session: Session, items: Sequence[Item], judge: Judge, check: Check) -> Outcome:
-    together, apart, clusters = list[Item](), list[Item](), dict[str, list[Item]]()
+def _ended(session: Session, items: Sequence[EndItem], judge: Judge, check: Check) -> Outcome:
+    together, apart, clusters = list[EndItem](), list[EndItem](), dict[str, list[EndItem]]()
     for one in items:
         if one.machine.cluster is not None:
             clusters.setdefault(one.machine.cluster.id, []).append(one)
@@ -111,7 +111,7 @@ def _ended(session: Session, items: Sequence[Item], judge: Judge, check: Check) 
     return outcome
 
 
-def _wait_out(session: Session, items: Sequence[Item]) -> None:
+def _wait_out(session: Session, items: Sequence[EndItem]) -> None:
     """Wait for warnings that run out within seconds, rather than leave their machines to the next pass."""
     ends = [one.decision.after for one in items if one.decision.after is not None]
     left = max(((end - session.clock()).total_seconds() for end in ends), default=0.0)

@@ -19,7 +19,7 @@ from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.policies.policy import thresholds
 from cloudgpu.core.reaper.clusters import with_cluster_activity
 from cloudgpu.core.reaper.decide import decide
-from cloudgpu.core.reaper.decisions import ACTIVE, UNKNOWN, Seen
+from cloudgpu.core.reaper.decisions import ACTIVE, UNKNOWN, MachineView
 from cloudgpu.core.reaper.evidence import evidence_text, up_since, warned_by_budget
 from cloudgpu.core.reaper.seen import Word, with_silence, with_word
 from cloudgpu.core.values.times import duration_text, from_iso, iso
@@ -89,9 +89,9 @@ def _id(machine: Machine) -> str:
     return "" if machine.cluster is None else machine.cluster.id
 
 
-def _seen(machine: Machine, held: Held, source: Source, word: Word, now: datetime) -> Seen:
+def _seen(machine: Machine, held: Held, source: Source, word: Word, now: datetime) -> MachineView:
     last = from_iso(machine.last_active) if machine.last_active else None
-    bare = with_word(Seen(machine, held.policy, held.why, last_active=last), word)
+    bare = with_word(MachineView(machine, held.policy, held.why, last_active=last), word)
     return with_silence(with_source(bare, source, now), word)
 
 
@@ -102,7 +102,7 @@ def _why_over(session: Session, machine: Machine) -> str | None:
     return str(lines[-1].body["why"]) if lines and lines[-1].kind != "start_requested" else None
 
 
-def with_source(seen: Seen, source: Source, now: datetime) -> Seen:
+def with_source(seen: MachineView, source: Source, now: datetime) -> MachineView:
     """Return it with what is known of its use; what is known of too long ago is no knowledge of now."""
     if tells_queue(seen.machine):
         seen = replace(seen, engine=source.engine or EngineSaid(None, NOT_ASKED))

@@ -19,12 +19,12 @@ from cloudgpu.core.events.bodies import RequestedBy
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.machine_lines import decision_made_for_lab
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, TAG_NAME, TAG_OWNER, TAG_RENEW_UNTIL, Instance
-from cloudgpu.core.model.machine import Owned, unproved
+from cloudgpu.core.model.machine import Ownership, unproved
 from cloudgpu.core.model.offers import Market
 from cloudgpu.core.policies.limits import PAYERS_WAIT
 from cloudgpu.core.policies.policy import Do, Rule
 from cloudgpu.core.reaper.outcome import Outcome
-from cloudgpu.core.reaper.result import Done, Left
+from cloudgpu.core.reaper.result import Ended, NotEnded
 from cloudgpu.core.values.naming import tag_value
 from cloudgpu.core.values.times import duration_text, from_epoch
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, LedgerUnavailable, ProviderUnavailable
@@ -70,10 +70,10 @@ def stop_overdue(session: Session, machines: Sequence[Instance]) -> Outcome:
         except LedgerUnavailable:
             raise
         except CloudgpuError as error:
-            outcome.unproved.append(Left(one.tags[TAG_ID], name_of(one), Do.STOP, with_remedy(error)))
+            outcome.unproved.append(NotEnded(one.tags[TAG_ID], name_of(one), Do.STOP, with_remedy(error)))
             continue
         if state:
-            outcome.ended.append(Done(one.tags[TAG_ID], name_of(one), Do.STOP, Rule.RENEW_UNTIL, why, state))
+            outcome.ended.append(Ended(one.tags[TAG_ID], name_of(one), Do.STOP, Rule.RENEW_UNTIL, why, state))
     return outcome
 
 
@@ -162,5 +162,5 @@ def _line(one: Instance, why: str, now: datetime, who: RequestedBy) -> Draft:
     )
 
 
-def _owned(one: Instance) -> Owned:
-    return Owned(name_of(one), one.tags.get(TAG_OWNER, ""))
+def _owned(one: Instance) -> Ownership:
+    return Ownership(name_of(one), one.tags.get(TAG_OWNER, ""))

@@ -30,7 +30,7 @@ from cloudgpu.core.model.machine import Machine, command_name, has_retained_reso
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.core.policies.policy import Rule
 from cloudgpu.core.reaper.clusters import with_cluster_activity
-from cloudgpu.core.reaper.decisions import Seen
+from cloudgpu.core.reaper.decisions import MachineView
 from cloudgpu.core.reaper.seen import to_ask, with_report, with_silence, with_word
 from cloudgpu.core.resources import retention as retention_rules
 from cloudgpu.core.values.times import from_iso
@@ -196,7 +196,7 @@ def seen_of(
     answered: Collection[str],
     *,
     keep: bool = True,
-) -> tuple[list[Seen], dict[str, Report]]:
+) -> tuple[list[MachineView], dict[str, Report]]:
     """Return what is known of each machine, and what the agents said that were asked; `keep` that, too.
 
     Asked is who could be idle: a machine that runs long enough, is not held, has not said itself that it is in use, and
@@ -232,9 +232,9 @@ def probe_twice(session: Session, machines: Sequence[Machine], *, keep: bool = T
     return reports | (probe(session, waiting, timeout=left, keep=keep) if waiting and left >= 1 else {})
 
 
-def _bare(machine: Machine, held: Held, *, answered: bool) -> Seen:
+def _bare(machine: Machine, held: Held, *, answered: bool) -> MachineView:
     last = from_iso(machine.last_active) if machine.last_active else None
-    return Seen(machine, held.policy, held.why, last_active=last, answered=answered)
+    return MachineView(machine, held.policy, held.why, last_active=last, answered=answered)
 
 
 def gather(session: Session, machines: Sequence[Machine]) -> int:

@@ -32,10 +32,10 @@ from cloudgpu.core.budgets.enforcement import stops_of
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.policies.policy import Do
 from cloudgpu.core.reaper.decide import MAX_IDLE_STOPS, decide
-from cloudgpu.core.reaper.decisions import Decision, Seen
+from cloudgpu.core.reaper.decisions import Decision, MachineView
 from cloudgpu.core.reaper.evidence import warned_by_budget
 from cloudgpu.core.reaper.outcome import Outcome
-from cloudgpu.core.reaper.result import Done, Left, Pass
+from cloudgpu.core.reaper.result import Ended, NotEnded, Pass
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, ProviderUnavailable
 from cloudgpu.ledger.log.storage_errors import LedgerAway
 from cloudgpu.parallel import Pool
@@ -156,7 +156,7 @@ class _Judged:
 
     sight: Snapshot
     held: Mapping[str, Held]
-    seen: list[Seen]
+    seen: list[MachineView]
     reports: Mapping[str, Report]
     standings: tuple[BudgetState, ...]
     judge: Judge
@@ -237,11 +237,11 @@ def _carried_out(session: Session, judged: _Judged, found: Pass) -> Pass:
     )
 
 
-def _renewed_and_ended(session: Session, judged: _Judged) -> tuple[tuple[list[Done], list[Left]], Outcome]:
+def _renewed_and_ended(session: Session, judged: _Judged) -> tuple[tuple[list[Ended], list[NotEnded]], Outcome]:
     """Renew and end, side by side where there is both: a lease whose region is silent delays no end elsewhere."""
     seen, decisions, apart = judged.seen, judged.decisions, bool(judged.sight.unanswered)
 
-    def beside() -> tuple[list[Done], list[Left]]:
+    def beside() -> tuple[list[Ended], list[NotEnded]]:
         with session.for_thread() as own:
             return renew(own, seen, decisions)
 
@@ -283,7 +283,7 @@ def _judged(session: Session, request: ReapOptions, sight: Snapshot) -> _Judged:
     standing = standings(session, counted)
     over = stops_of(authorization_of(session), standing, sight.rows, warned_by_budget(sight.rows), session.clock())
 
-    def judge(some: Sequence[Seen], machines: Sequence[Machine]) -> list[Decision]:
+    def judge(some: Sequence[MachineView], machines: Sequence[Machine]) -> list[Decision]:
         now, most = session.clock(), request.max_stops
         return decide(some, over, now, interval=request.interval, max_idle_stops=most, machines=machines)
 

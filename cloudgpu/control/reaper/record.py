@@ -22,7 +22,7 @@ from cloudgpu.core.events.machine_lines import decision_made
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.reaper.decisions import Decision
 from cloudgpu.core.reaper.result import Pass
-from cloudgpu.core.resources.orphan import CleanupOptions, Do
+from cloudgpu.core.resources.orphan import Cleanup, CleanupOptions
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable
@@ -40,7 +40,7 @@ def left_over(session: Session) -> tuple[str, ...]:
     from cloudgpu.control.resources.orphans import survey
 
     try:
-        found = [one for one in survey(session, CleanupOptions(spare=True)).orphans if one.do is not Do.STAY]
+        found = [one for one in survey(session, CleanupOptions(spare=True)).orphans if one.do is not Cleanup.STAY]
     except LedgerUnavailable:
         raise
     except CloudgpuError as error:

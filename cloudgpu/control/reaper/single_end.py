@@ -13,7 +13,7 @@ from cloudgpu.control.reaper.recheck import Judge, is_stale, recheck, split_stil
 from cloudgpu.control.resources.named import remove_named
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.policies.policy import Do, Rule
-from cloudgpu.core.reaper.outcome import Item, Outcome, busy, lock_of
+from cloudgpu.core.reaper.outcome import EndItem, Outcome, busy, lock_of
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, ProviderUnavailable, Silent
 from cloudgpu.parallel import Pool
 
@@ -24,7 +24,7 @@ Check = Callable[[Machine], None]
 LANES = 4  # machines ended side by side: each waits for its own proof
 
 
-def end_each(session: Session, items: Sequence[Item], judge: Judge, check: Callable[[], None]) -> Outcome:
+def end_each(session: Session, items: Sequence[EndItem], judge: Judge, check: Callable[[], None]) -> Outcome:
     """End these machines as is decided of each, some side by side; what cannot be proved is named, and stops no other.
 
     One whose turn comes late is looked at once more; all are judged a last time once nobody else can be at them.
@@ -36,7 +36,7 @@ def end_each(session: Session, items: Sequence[Item], judge: Judge, check: Calla
             outcome.add(_ended(session, item, judge, check))
         return outcome
 
-    def in_session_of_its_own(item: Item) -> Outcome:
+    def in_session_of_its_own(item: EndItem) -> Outcome:
         with session.for_thread() as own:
             return _ended(own, item, judge, check)
 
@@ -46,7 +46,7 @@ def end_each(session: Session, items: Sequence[Item], judge: Judge, check: Calla
     return outcome
 
 
-def _ended(session: Session, item: Item, judge: Judge, check: Callable[[], None]) -> Outcome:
+def _ended(session: Session, item: EndItem, judge: Judge, check: Callable[[], None]) -> Outcome:
     if session.is_locked(lock_of(item.machine)):
         return Outcome(spared=[busy(item)])
     ends, outcome = recheck(session, [item], judge) if is_stale(session, item) else ([item], Outcome())
@@ -63,7 +63,7 @@ def _ended(session: Session, item: Item, judge: Judge, check: Callable[[], None]
     return outcome
 
 
-def _done_in_two_tries(session: Session, item: Item, check: Check) -> Machine:
+def _done_in_two_tries(session: Session, item: EndItem, check: Check) -> Machine:
     """End it; once more where a provider did not answer on the way: each step goes on where the one before it ended."""
     does, row = _DOES[item.decision.do], item.machine
     try:
@@ -81,7 +81,7 @@ def _done_in_two_tries(session: Session, item: Item, check: Check) -> Machine:
     return does(session, session.ledger.machine(row.id) or row, item.decision.why, check)
 
 
-def _is_last_resort(item: Item) -> bool:
+def _is_last_resort(item: EndItem) -> bool:
     """Say whether nothing but termination is left: a spot machine without a launch record, whose stop was refused.
 
     Whether it can be stopped is not known before that, and no image of it can be kept.
@@ -99,7 +99,7 @@ class _NotAnyMore(Exception):
         self.outcome = outcome
 
 
-def _last_check(session: Session, item: Item, judge: Judge, check: Callable[[], None]) -> Check:
+def _last_check(session: Session, item: EndItem, judge: Judge, check: Callable[[], None]) -> Check:
     """Return what is called once nobody else can be at the machine, and raises where it is to be left."""
 
     def still(_row: Machine) -> None:

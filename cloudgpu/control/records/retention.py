@@ -17,7 +17,7 @@ from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, TAG_VOLUME
 from cloudgpu.core.model.machine import Machine, command_name, has_retained_resources, not_none
 from cloudgpu.core.model.resources import Kind, ProviderResource, ResourceListing
 from cloudgpu.core.resources import retention as retention_rules
-from cloudgpu.core.resources.retention import Do, Step
+from cloudgpu.core.resources.retention import RetentionStep, StepKind
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import (
     CloudgpuError,
@@ -90,10 +90,10 @@ def record(
     return session.ledger.append_to(machine, [resources_retained(machine, entries, now, alive)])
 
 
-def execute_step(session: Session, step: Step) -> ProviderResource | None:
+def execute_step(session: Session, step: RetentionStep) -> ProviderResource | None:
     """Do one step; return the image as it is now, None where something was removed. Raises what the provider raises."""
     provider, resource = session.provider(step.resource.account), step.resource
-    if step.do is Do.SAVE and isinstance(provider, Imageable):
+    if step.do is StepKind.SAVE and isinstance(provider, Imageable):
         return provider.save_image(resource.id, retention_rules.image_name(resource), resource.tags)
     if isinstance(provider, HasResources):
         provider.remove(resource)
@@ -148,11 +148,11 @@ def _round(
     """Do all that can be done now and return what came of it. What is still in use is removed in a later round."""
     done = []
     for step in retention_rules.steps(machine, resources, session.clock()):
-        if step.do is Do.SAVE:
+        if step.do is StepKind.SAVE:
             tell(f"making an image of its disk ({step.resource.size_gb} GB)")
         elif step.resource.kind is Kind.DISK:
             tell("removing its disk")
-        with contextlib.suppress(*([] if step.do is Do.SAVE else [InvalidRequest])):
+        with contextlib.suppress(*([] if step.do is StepKind.SAVE else [InvalidRequest])):
             made = execute_step(session, step)
             done.append((made.id, made.ready) if made else (step.resource.id, False))
     return done

@@ -23,9 +23,9 @@ from cloudgpu.control.team.authorization import authorization_of
 from cloudgpu.core.events.bodies import OrphanRemoved
 from cloudgpu.core.events.machine_lines import orphan_removed
 from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE, TAG_LEDGER, TAG_OWNER, TAG_PROJECT
-from cloudgpu.core.model.machine import Machine, Owned
+from cloudgpu.core.model.machine import Machine, Ownership
 from cloudgpu.core.model.resources import Kind, ProviderResource, ResourceListing
-from cloudgpu.core.resources.orphan import Do, Orphan, has_hold, image_name, is_paused
+from cloudgpu.core.resources.orphan import Cleanup, Orphan, has_hold, image_name, is_paused
 from cloudgpu.core.values.naming import lock_name, tag_value
 from cloudgpu.errors import (
     CloudgpuError,
@@ -100,13 +100,13 @@ def clean(session: Session, found: Iterable[Orphan], *, snapshot: bool = False) 
     `snapshot`: an image of each disk is made first, and kept by name. Raises ProviderUnavailable where another cleaning
     is under way, LedgerUnavailable.
     """
-    going, others = _told_apart(session, [one for one in found if one.do is not Do.STAY])
+    going, others = _told_apart(session, [one for one in found if one.do is not Cleanup.STAY])
     ended: dict[str, Cleaned] = {}
     left = "Some orphaned resources are removed, some are not. Run the same command again to continue."
     with session.lock(ONE_AT_A_TIME, wait=False), changing(left):
         outcomes = [Cleaned(one, gone=False) for one in others]
         for one in sorted(going, key=_place):
-            if one.do is Do.END and one.machine is not None:
+            if one.do is Cleanup.END and one.machine is not None:
                 before = ended.get(one.machine.id)
                 outcome = replace(before, orphan=one) if before else _tried(one, partial(_ended, session, one))
                 ended[one.machine.id] = outcome
@@ -136,10 +136,10 @@ def _removed_value(one: Cleaned) -> OrphanValue:
 def _told_apart(session: Session, going: Sequence[Orphan]) -> tuple[list[Orphan], list[Orphan]]:
     """Return what this person may remove, and what stays since it is a colleague's."""
     authorization = authorization_of(session)
-    rows = [(one, one.machine or Owned(name=one.name, owner=one.origin.owner)) for one in going]
+    rows = [(one, one.machine or Ownership(name=one.name, owner=one.origin.owner)) for one in going]
     others = [(one, row) for one, row in rows if authorization.is_member and not authorization.owns(row)]
     stays = [
-        replace(one, do=Do.STAY, stays=f"it is {authorization.whose(row)}: its owner or a payer removes it")
+        replace(one, do=Cleanup.STAY, stays=f"it is {authorization.whose(row)}: its owner or a payer removes it")
         for one, row in others
     ]
     return [one for one, row in rows if not authorization.is_member or authorization.owns(row)], stays
@@ -157,7 +157,7 @@ def _tried(one: Orphan, do: partial[Cleaned]) -> Cleaned:
     except LedgerUnavailable:
         raise
     except InvalidRequest as error:  # in use, held, or somebody has come back
-        return Cleaned(replace(one, do=Do.STAY, stays=error.message), gone=False)
+        return Cleaned(replace(one, do=Cleanup.STAY, stays=error.message), gone=False)
     except CloudgpuError as error:
         return Cleaned(one, gone=False, fault=error)
 
@@ -204,7 +204,7 @@ def _check_free(session: Session, machine: Machine | None) -> None:
 def _may_go(session: Session, one: Orphan) -> bool:
     """Look again, right before; False where it is gone. Raises InvalidRequest with why it stays."""
     now = refresh_orphan(session, one)
-    if now is not None and now.do is Do.REMOVE:
+    if now is not None and now.do is Cleanup.REMOVE:
         return True
     if now is None and not [resource for resource in resources_of_kind(session, one) if resource.id == one.id]:
         return False

@@ -18,7 +18,7 @@ from cloudgpu.core.model.identity import QueriedAccount, Unanswered, is_hidden, 
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, Instance
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.resources import Kind, ProviderResource, ResourceListing
-from cloudgpu.core.resources.orphan import CleanupOptions, Cost, Do, Known, Orphan, image_name, is_saved
+from cloudgpu.core.resources.orphan import Cleanup, CleanupOptions, Cost, LedgerKnowledge, Orphan, image_name, is_saved
 from cloudgpu.core.resources.orphans import orphans
 from cloudgpu.core.values.money import ZERO
 from cloudgpu.core.values.naming import lock_name, unknown_word
@@ -169,7 +169,7 @@ def _known(
     gaps: Sequence[Unanswered],
     resources: Sequence[ProviderResource],
     but: str | None = None,
-) -> Known:
+) -> LedgerKnowledge:
     """Return what is known beside the things; `but` is the machine whose lock is our own."""
     named = {resource.tags.get(TAG_ID) for resource in resources}
     in_question = [machine for machine in machines if machine.id in named or machine.terminated_at is None]
@@ -178,7 +178,7 @@ def _known(
         for machine in in_question
         if machine.id != but and session.is_locked(lock_name(machine.key or machine.id))
     )
-    return Known(
+    return LedgerKnowledge(
         ledger=session.ledger.id,
         rows=machines,
         foreign=foreign,
@@ -198,7 +198,7 @@ def _cost(resource: ProviderResource) -> Cost:
 
 def _concerns(one: Orphan, ledger: str) -> bool:
     """Say whether this is worth a line: what others have for nothing is not."""
-    return one.origin.ledger == ledger or one.do is not Do.STAY or one.cost.per_month != ZERO
+    return one.origin.ledger == ledger or one.do is not Cleanup.STAY or one.cost.per_month != ZERO
 
 
 def _once(gaps: Sequence[Unanswered]) -> list[Unanswered]:

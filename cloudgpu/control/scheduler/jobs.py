@@ -61,7 +61,7 @@ def the_jobs(every: timedelta, prices: timedelta | None, *, urge: Callable[[], N
         Job("budgets", often, _now, lambda session: judge_budgets(session, urge), often),
         Job("alerts", often, _now, send_alerts, often),
         Job("jobs", min(JOBS, every), _jobs_due, carry_jobs, min(JOBS, every)),
-        Job("report", often, Patience().due, send_report, LATER),
+        Job("report", often, ReportDelay().due, send_report, LATER),
     ]
     if prices is not None:
         asked = prices
@@ -121,11 +121,13 @@ def judge_budgets(session: Session, urge: Callable[[], None]) -> str:
     """Raise what budgets have to say, for `alerts` to send; urge a pass where one of them stops machines now."""
     from cloudgpu.control.alerts.alerts import BUDGETS, budget_findings, note
     from cloudgpu.control.budgets.store import pass_budgets, standings
-    from cloudgpu.core.budgets.enforcement import Do, stops
+    from cloudgpu.core.budgets.enforcement import BudgetAction, stops
 
     judged = standings(session, pass_budgets(session)[0])
     note(session, list(budget_findings(session, judged)), judged=BUDGETS)
-    doing = [one for one in stops(judged, session.ledger.machines(), {}, session.clock()) if one.do is not Do.WARN]
+    doing = [
+        one for one in stops(judged, session.ledger.machines(), {}, session.clock()) if one.do is not BudgetAction.WARN
+    ]
     if not doing:
         return ""
     urge()
@@ -167,7 +169,7 @@ def send_report(session: Session) -> str:
 
 
 @dataclass(slots=True)
-class Patience:
+class ReportDelay:
     """Has a month's report wait for a pass that was made after that month, at most an hour from when it was due.
 
     A watch that was off over the turn of the month would else send what was seen before. Where no pass succeeds the

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cloudgpu.config.files.paths import Home
     from cloudgpu.config.policies.terms import HomeTerms
     from cloudgpu.core.alerts.alerts import AlertState
-    from cloudgpu.core.events.account_names import Names
+    from cloudgpu.core.events.account_names import CurrentNames
     from cloudgpu.core.events.log import Event
     from cloudgpu.core.model.identity import AccountIdentity
     from cloudgpu.core.policies.runs import ScheduledRun
@@ -60,7 +60,7 @@ class SessionBase:
     own_run: ScheduledRun | None = None  # the one of the reaper that is under way here, not recorded yet
     identified: dict[tuple[str, str], AccountIdentity] = field(default_factory=dict)  # as written down
     regions_in_use: Mapping[str, Collection[str]] | None = None  # by kind of provider, in `by_remembered_regions`
-    _names: tuple[datetime, Names] | None = None  # what was renamed, and when that was read
+    _names: tuple[datetime, CurrentNames] | None = None  # what was renamed, and when that was read
 
     def provider(self, account: str) -> Provider:
         """Return the configured account's provider, made once; raise InvalidRequest when there is none such."""
@@ -68,13 +68,13 @@ class SessionBase:
             self._providers[account] = self._make(account)
         return self._providers[account]
 
-    def names(self) -> Names:
+    def names(self) -> CurrentNames:
         """Return what accounts and hosts of this owner are called in config.toml that were renamed."""
-        from cloudgpu.core.events.account_names import SUBJECT, Names, names_now
+        from cloudgpu.core.events.account_names import SUBJECT, CurrentNames, names_now
 
         now = self.clock()
         if self._names is None or not timedelta(0) <= now - self._names[0] < NAMES_HOLD:
-            found = Names()
+            found = CurrentNames()
             with suppress(LedgerUnavailable):  # who has no ledger goes by identities alone
                 found = names_now(self.ledger.events(SUBJECT), self.settings.owner)
             self._names = now, found.among({name: one.options for name, one in self.settings.accounts.items()})

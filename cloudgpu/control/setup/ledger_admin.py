@@ -203,7 +203,7 @@ def _check_complete(session: Session, gaps: Sequence[Unanswered]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownAccount:
     """An account that this home knows; `why` says from where. `region` names the host where each is one of its own."""
 
     kind: str
@@ -213,14 +213,14 @@ class Known:
     why: str
 
 
-def known_here(session: Session) -> list[Known]:
+def known_here(session: Session) -> list[KnownAccount]:
     """Return the accounts that this home knows, each once. A look overwrites what it last said: ask before it."""
     found = [*_saved(session), *_waiting(session), *_said(session)]
     return list({(one.kind, one.id): one for one in reversed(found)}.values())[::-1]
 
 
 def accounts_not_queried(
-    session: Session, known: Iterable[Known], queried: Iterable[QueriedAccount]
+    session: Session, known: Iterable[KnownAccount], queried: Iterable[QueriedAccount]
 ) -> list[Unanswered]:
     """Return those of `known` that are none of the accounts that were asked: what runs there is not known."""
     wanted = list(known)
@@ -238,14 +238,14 @@ def _now(session: Session, account: str, region: str | None) -> Iterator[tuple[s
     yield found.kind, found.id
 
 
-def _said(session: Session) -> Iterator[Known]:
+def _said(session: Session) -> Iterator[KnownAccount]:
     for account, places in remembered(session).items():
         for place, (kind, id_) in places.items():
             why = f"`{account}` here was that account, and no account here is that one now"
-            yield Known(kind, id_, f"{kind} {id_}", place or None, why)
+            yield KnownAccount(kind, id_, f"{kind} {id_}", place or None, why)
 
 
-def _saved(session: Session) -> Iterator[Known]:
+def _saved(session: Session) -> Iterator[KnownAccount]:
     for token, _ in saved.waiting(session.home.attempts):
         try:
             call = saved.load(session.home.attempts, token)
@@ -254,13 +254,15 @@ def _saved(session: Session) -> Iterator[Known]:
         if call is not None and call.identity is not None and call.ledger == session.ledger.id:
             one, region = call.identity, call.offer.available.region
             why = f"a saved call of this home launched {call.request.name} there"
-            yield Known(one.kind, one.id, one.words, region if one.kind == BY_REGION else None, why)
+            yield KnownAccount(one.kind, one.id, one.words, region if one.kind == BY_REGION else None, why)
 
 
-def _waiting(session: Session) -> Iterator[Known]:
+def _waiting(session: Session) -> Iterator[KnownAccount]:
     for outbox in (session.ledger.outbox, *session.ledger.outbox.others()):
         for line in outbox.waiting(session.ledger.id):
             one = line.body.get("identity")
             if one is not None:
                 region = line.body.get("region") if one["kind"] == BY_REGION else None
-                yield Known(one["kind"], one["id"], one["words"], region, "lines in the outbox of this home name it")
+                yield KnownAccount(
+                    one["kind"], one["id"], one["words"], region, "lines in the outbox of this home name it"
+                )

@@ -35,7 +35,7 @@ MAX_HOPS = 20  # of a ledger that has moved again and again
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class LedgerMove:
     """What `ledger move` would do: `follows` says that the ledger has moved already.
 
     `url` is the new place as config.toml is to name it, `to` the same without user and password.
@@ -53,7 +53,7 @@ class Move:
         self.target.close()
 
 
-def plan(session: Session, url: str | None, *, follow: bool = False) -> Move:
+def plan(session: Session, url: str | None, *, follow: bool = False) -> LedgerMove:
     """Return what would be moved, or followed where the ledger has moved already. Changes nothing but what is known.
 
     With `follow` nothing is moved, and the old place need not be there.
@@ -80,10 +80,10 @@ def plan(session: Session, url: str | None, *, follow: bool = False) -> Move:
     follows = follow or mark is not None
     if source.is_at(target) and mark is None:
         raise _the_same(target)
-    return Move(source, target, url, public_url(url), follows)
+    return LedgerMove(source, target, url, public_url(url), follows)
 
 
-def carry_out(session: Session, wanted: Move, environ: Mapping[str, str]) -> LedgerMoveDocument:
+def carry_out(session: Session, wanted: LedgerMove, environ: Mapping[str, str]) -> LedgerMoveDocument:
     """Move or follow, then have config.toml name the new place; return the answer of `ledger move`.
 
     Nobody can write into both places at any moment. Whoever is killed on the way runs the same again.
@@ -118,7 +118,9 @@ def _take_along(source: Book, target: Book) -> None:
         )
 
 
-def _answer(session: Session, wanted: Move, environ: Mapping[str, str], *, is_written: bool) -> LedgerMoveDocument:
+def _answer(
+    session: Session, wanted: LedgerMove, environ: Mapping[str, str], *, is_written: bool
+) -> LedgerMoveDocument:
     from cloudgpu.control.scheduler.stale_lines import lines_with_ledger
 
     notes = []
@@ -217,7 +219,7 @@ def _check_quiet(session: Session, ledger: Book) -> None:
             )
 
 
-def _config(session: Session, wanted: Move, environ: Mapping[str, str]) -> tuple[str | None, str] | None:
+def _config(session: Session, wanted: LedgerMove, environ: Mapping[str, str]) -> tuple[str | None, str] | None:
     """Return config.toml's text before and after; None where CLOUDGPU_LEDGER names the ledger and the file does not."""
     text = read_text(session.home.config_file, "config.toml")
     if environ.get("CLOUDGPU_LEDGER"):

@@ -12,7 +12,7 @@ from cloudgpu.control.budgets.store import pass_budgets
 from cloudgpu.control.session.identity import identity_of
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.setup import init
-from cloudgpu.control.setup.account_names import Place, find_place
+from cloudgpu.control.setup.account_names import AccountOrHost, find_place
 from cloudgpu.core.events.general_lines import account_renamed
 from cloudgpu.core.model.identity import account_text, is_on_computer, is_reachable_here
 from cloudgpu.core.model.machine import Machine
@@ -32,7 +32,7 @@ class Renaming:
     `rows` are all that the ledger knows of it, `machines` those that may be there. `notes` are what names it elsewhere.
     """
 
-    place: Place
+    place: AccountOrHost
     new: str
     rows: tuple[Machine, ...]
     machines: tuple[Machine, ...]
@@ -106,7 +106,7 @@ def document(renaming_: Renaming) -> RenameDocument:
     }
 
 
-def _check_files(place: Place, machines: tuple[Machine, ...]) -> None:
+def _check_files(place: AccountOrHost, machines: tuple[Machine, ...]) -> None:
     """Refuse a new name for a local account with machines: their files lie in a directory of that name."""
     here = [machine for machine in machines if machine.provider == "local"]
     if here:
@@ -119,7 +119,7 @@ def _check_files(place: Place, machines: tuple[Machine, ...]) -> None:
         )
 
 
-def _renamed(found: init.Found, place: Place, new: str) -> init.Draft:
+def _renamed(found: init.ExistingSetup, place: AccountOrHost, new: str) -> init.Draft:
     """Return the file with the new name."""
     text = found.text or ""
     if place.host is None:
@@ -131,18 +131,18 @@ def _renamed(found: init.Found, place: Place, new: str) -> init.Draft:
     return init.drafted(found, with_value(text, path, hosts))
 
 
-def _usual(found: init.Found, place: Place, new: str) -> init.Draft | None:
+def _usual(found: init.ExistingSetup, place: AccountOrHost, new: str) -> init.Draft | None:
     """Return the file where `account = ...` has the new name; None where it needs no change."""
     text = _with_usual(found.text or "", found, place, new)
     return init.drafted(found, text) if text != found.text else None
 
 
-def _with_usual(text: str, found: init.Found, place: Place, new: str) -> str:
+def _with_usual(text: str, found: init.ExistingSetup, place: AccountOrHost, new: str) -> str:
     is_usual = place.host is None and value_at(found.table, ("account",)) == place.account
     return with_value(text, ("account",), new) if is_usual else text
 
 
-def _check_same(session: Session, there: Place, machines: tuple[Machine, ...]) -> None:
+def _check_same(session: Session, there: AccountOrHost, machines: tuple[Machine, ...]) -> None:
     """Ask what is called by the new name who it is: it has to be where the machines were launched."""
     wanted = [machine for machine in machines if is_reachable_here(machine) and machine.identity]
     wanted = wanted or [machine for machine in machines if machine.identity][-1:]
@@ -164,7 +164,9 @@ def _check_same(session: Session, there: Place, machines: tuple[Machine, ...]) -
             )
 
 
-def _notes(session: Session, found: init.Found, draft: init.Draft | None, place: Place) -> Iterator[str]:
+def _notes(
+    session: Session, found: init.ExistingSetup, draft: init.Draft | None, place: AccountOrHost
+) -> Iterator[str]:
     """Yield what names the account elsewhere, and is not changed."""
     if place.host is not None:
         return

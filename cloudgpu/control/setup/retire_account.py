@@ -14,7 +14,7 @@ from cloudgpu.control.session.accounts import found_here
 from cloudgpu.control.session.identity import AccountScope
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.setup import init
-from cloudgpu.control.setup.account_names import Place, find_place
+from cloudgpu.control.setup.account_names import AccountOrHost, find_place
 from cloudgpu.core.events.account_names import SUBJECT, forgotten_at, is_unknown, may_cost
 from cloudgpu.core.events.general_lines import account_forgotten
 from cloudgpu.core.model.identity import AccountElsewhere, account_text, is_on_computer
@@ -70,7 +70,7 @@ def plan(session: Session, environ: Mapping[str, str], name: str) -> Farewell:
     return _of_account(session, found, place.account) if place.host is None else _of_host(session, found, place)
 
 
-def _of_host(session: Session, found: init.Found, place: Place) -> Farewell:
+def _of_host(session: Session, found: init.ExistingSetup, place: AccountOrHost) -> Farewell:
     rows = list(place.rows(session, session.ledger.billable_machines()))
     lost = tuple(row for row in rows if row.terminated_at is None)
     for row in lost:
@@ -79,13 +79,13 @@ def _of_host(session: Session, found: init.Found, place: Place) -> Farewell:
     return Farewell(place.account, place.kind, tuple(rows), draft, host=place.host, lost=lost)
 
 
-def _without_host(found: init.Found, place: Place) -> init.Draft:
+def _without_host(found: init.ExistingSetup, place: AccountOrHost) -> init.Draft:
     path = ("accounts", place.account, "hosts")
     hosts = [entry for entry in value_at(found.table, path) if entry.get("name") != place.host]
     return init.drafted(found, with_value(found.text or "", path, hosts))
 
 
-def _of_account(session: Session, found: init.Found, account: str) -> Farewell:
+def _of_account(session: Session, found: init.ExistingSetup, account: str) -> Farewell:
     draft = _without(found, account) if value_at(found.table, ("accounts", account)) is not None else None
     if draft is None and account in found.settings.accounts:
         raise _always_there(account, found.settings.accounts[account].provider)
@@ -181,7 +181,7 @@ def document(farewell: Farewell, at: str | None) -> ForgetDocument:
     }
 
 
-def _without(found: init.Found, account: str) -> init.Draft:
+def _without(found: init.ExistingSetup, account: str) -> init.Draft:
     """Return the file without the account's table; raise InvalidRequest where other settings need the account."""
     text = without_table(found.text or "", ("accounts", account))
     made = init.drafted(found, text)

@@ -13,7 +13,7 @@ from cloudgpu.core.billing.totals import spent
 from cloudgpu.core.events.bodies import How
 from cloudgpu.core.events.machine_lines import spot_interrupted
 from cloudgpu.core.model.usage import Resource
-from cloudgpu.core.spot.places import Kind, Offered, Place, Sighting, ordered
+from cloudgpu.core.spot.places import Kind, Offered, Sighting, SpotLocation, ordered
 from cloudgpu.core.values.times import duration_text, from_iso
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable
 from cloudgpu.providers.abilities import HasPlacementScores
@@ -39,9 +39,9 @@ def history(ledger: Ledger) -> tuple[Sighting, ...]:
     return tuple(sorted(found, key=lambda one: one.at))
 
 
-def spot_location(machine: Machine) -> Place:
+def spot_location(machine: Machine) -> SpotLocation:
     """Return where a machine is, or was to be."""
-    return Place(machine.account, machine.region, machine.zone or None, machine.instance_type or "")
+    return SpotLocation(machine.account, machine.region, machine.zone or None, machine.instance_type or "")
 
 
 def was_taken(machine: Machine) -> bool:
@@ -59,7 +59,7 @@ def over_at(machine: Machine) -> str:
     return machine.since or machine.terminated_at or machine.seen_at or machine.intended_at
 
 
-def better_location(session: Session, prepared: Prepared) -> Place | None:
+def better_location(session: Session, prepared: Prepared) -> SpotLocation | None:
     """Return where a spot launch is better tried than at its cheapest offer, by what was seen; None for nowhere.
 
     Where other places of the plan are as good, the cheapest is tried first and the launch goes on from there.
@@ -85,7 +85,7 @@ def first_offer(session: Session, offers: Sequence[Offer], seen: Sequence[Sighti
     return offers[offered.index(ordered(offered, seen, session.clock(), CHANGEOVER_H)[0])]
 
 
-def _scores(session: Session, offers: Sequence[Offer]) -> dict[Place, int]:
+def _scores(session: Session, offers: Sequence[Offer]) -> dict[SpotLocation, int]:
     """Return what a provider says of the places of the first offer's type and account; nothing where it says nothing.
 
     Raises LedgerUnavailable: nothing else stands in the way of a launch.
@@ -106,10 +106,10 @@ def _scores(session: Session, offers: Sequence[Offer]) -> dict[Place, int]:
     return {offer_location(one): score for one, score in found if score is not None}
 
 
-def offer_location(offer: Offer) -> Place:
+def offer_location(offer: Offer) -> SpotLocation:
     """Return where an offer would be launched."""
     item = offer.available
-    return Place(item.account, item.region, item.zone or None, item.instance_type)
+    return SpotLocation(item.account, item.region, item.zone or None, item.instance_type)
 
 
 def _sightings(machine: Machine) -> Iterator[Sighting]:

@@ -8,7 +8,7 @@ from cloudgpu.control.team.roles import payers_only, remember
 from cloudgpu.core.events.bodies import RequestedBy
 from cloudgpu.core.events.general_lines import owner_assigned, owner_claimed
 from cloudgpu.core.model.instances import TAG_OWNER
-from cloudgpu.core.model.machine import Machine, Ownable, Owned
+from cloudgpu.core.model.machine import Machine, Ownable, Ownership
 from cloudgpu.core.policies.limits import Stoppers
 from cloudgpu.core.team.people import SUBJECT, People, people_of
 from cloudgpu.core.team.rights import Authorization, Claim, Right, Role, claim, right_to
@@ -112,9 +112,9 @@ def _right(session: Session, authorization: Authorization, row: Ownable, verb: s
     return right_to(authorization.role, mine=mine, stops=stops, stoppers=stoppers, for_lab=authorization.for_lab)
 
 
-def named_row(resource: ProviderResource) -> Owned:
+def named_row(resource: ProviderResource) -> Ownership:
     """Return what of something that is kept by name says whose it is, as a row does."""
-    return Owned(f"the {resource.kind} {resource.name}", resource.tags.get(TAG_OWNER, ""))
+    return Ownership(f"the {resource.kind} {resource.name}", resource.tags.get(TAG_OWNER, ""))
 
 
 def check_override(session: Session, reason: str | None) -> str | None:

@@ -63,7 +63,7 @@ class Seconds(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class RentedMachine:
     """What one machine of the cloud has and did.
 
     `gpu` names its GPUs as its launch did ("" for none), `gpus` is how many there are (a share is a part of one) and
@@ -93,7 +93,7 @@ class History:
     end: datetime
     zone: tzinfo
     cloud: Mapping[date, Sums]
-    machines: Sequence[Compared]
+    machines: Sequence[RentedMachine]
 
     @property
     def elapsed(self) -> timedelta:
@@ -102,7 +102,7 @@ class History:
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class CaseCosts:
     """One case: the cloud's cost, and the desktops that do the same work.
 
     `worked` is how long one desktop works for it. `past` is when the cloud had first cost as much, by the end of that
@@ -150,7 +150,7 @@ def added(found: Iterable[Seconds]) -> Seconds:
     return Seconds(*(sum(parts) for parts in zip(*found, strict=True)))
 
 
-def work(machine: Compared, case: Case) -> dict[date, float]:
+def work(machine: RentedMachine, case: Case) -> dict[date, float]:
     """Return for how many seconds its GPUs worked on each day, as this case takes what is not known.
 
     Low: all unknown time was work. High: none of it. Expected: the part of it that was work in the time that is
@@ -162,17 +162,17 @@ def work(machine: Compared, case: Case) -> dict[date, float]:
     return {day: _busy(machine, one) + part * one.unknown for day, one in machine.days.items()}
 
 
-def _busy(machine: Compared, one: Seconds) -> float:
+def _busy(machine: RentedMachine, one: Seconds) -> float:
     return one.gpu if machine.read else one.gpu + one.used
 
 
-def _known_part(machine: Compared) -> float:
+def _known_part(machine: RentedMachine) -> float:
     every = machine.all
     known = every.gpu + every.used + every.idle
     return _busy(machine, every) / known if known else 1.0
 
 
-def desktop_work(machines: Iterable[Compared], case: Case, gpus: int) -> dict[date, float]:
+def desktop_work(machines: Iterable[RentedMachine], case: Case, gpus: int) -> dict[date, float]:
     """Return for how many seconds a desktop with so many GPUs works on each day to do the same."""
     found: dict[date, float] = {}
     for machine in machines:
@@ -192,12 +192,12 @@ def busy(desktop: Desktop, elapsed: timedelta, busy_time: timedelta) -> Ownershi
     return ownership_cost(desktop, max(elapsed, -(-busy_time // number)), busy_time, number)
 
 
-def comparisons(history: History, desktop: Desktop, *, goes_on: bool) -> dict[Case, Side]:
+def comparisons(history: History, desktop: Desktop, *, goes_on: bool) -> dict[Case, CaseCosts]:
     """Return the three cases; `goes_on`: the period is not over, so that a pace says when the two will meet."""
     return {case: _side(history, desktop, case, goes_on=goes_on) for case in Case}
 
 
-def _side(history: History, desktop: Desktop, case: Case, *, goes_on: bool) -> Side:
+def _side(history: History, desktop: Desktop, case: Case, *, goes_on: bool) -> CaseCosts:
     worked = desktop_work(history.machines, case, desktop.gpus)
     points = tuple(_points(history, worked, case))
     last, elapsed = points[-1], history.elapsed
@@ -209,7 +209,7 @@ def _side(history: History, desktop: Desktop, case: Case, *, goes_on: bool) -> S
     after = break_even_after(desktop, pace, start) if pace is not None and since is None else None
     per_hour = last.cloud.scaled(1 / hours(last.worked)) if last.worked else ZERO
     share = Fraction(last.worked // MICRO, max(elapsed * number, last.worked) // MICRO) if last.worked else Fraction(0)
-    return Side(
+    return CaseCosts(
         cloud=last.cloud,
         worked=last.worked,
         owned=cost,
@@ -295,7 +295,7 @@ def _between(one: Point, other: Point) -> SpendRate:
 
 
 @dataclass(frozen=True, slots=True)
-class Own:
+class OwnMachineWork:
     """What one of the user's own machines did, and what that took.
 
     `worked` is how long its GPUs worked, or all its use where they are not read; of `unknown` nothing is known.

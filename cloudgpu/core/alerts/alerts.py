@@ -46,7 +46,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class News:
+class RaisedAlert:
     """A finding that was raised: the `number`-th time that its key appeared.
 
     `to` are the receivers that were configured then, `sent` those that have it. `cleared_at` is when it fell back.
@@ -95,7 +95,7 @@ class Audience:
             return self.lab
         return own if finding.topic in PERSONAL else own | self.lab
 
-    def instead(self, one: News, failed: Collection[str]) -> frozenset[str]:
+    def instead(self, one: RaisedAlert, failed: Collection[str]) -> frozenset[str]:
         """Return who of the lab is to have urgent news of one person, where each receiver of theirs has failed."""
         own = self._own(one.finding) if one.finding.topic in PERSONAL else frozenset()
         lost = bool(own) and own <= frozenset(failed) and not own & one.sent
@@ -114,15 +114,15 @@ def known_as(names: People, owner: str) -> str:
 class AlertState:
     """What the ledger says of alerts: the news that last or wait for somebody, and how often each key appeared."""
 
-    news: tuple[News, ...] = ()
+    news: tuple[RaisedAlert, ...] = ()
     numbers: Mapping[str, int] = field(default_factory=dict)
 
     @property
-    def lasting(self) -> dict[str, News]:
+    def lasting(self) -> dict[str, RaisedAlert]:
         """The news that have not fallen back, by key."""
         return {one.finding.key: one for one in self.news if one.cleared_at is None}
 
-    def waiting(self, receiver: str, audience: Audience | None = None) -> tuple[News, ...]:
+    def waiting(self, receiver: str, audience: Audience | None = None) -> tuple[RaisedAlert, ...]:
         """Return what this receiver is still to have, oldest first; of an audience only what is for it."""
         waiting = (one for one in self.news if one.waits_for(receiver))
         return tuple(one for one in waiting if audience is None or receiver in audience.of(one.finding))
@@ -130,7 +130,7 @@ class AlertState:
 
 def alert_state(lines: Iterable[Event]) -> AlertState:
     """Fold the lines of the subject `alerts`. Lines that stand twice change nothing."""
-    news: dict[tuple[str, int], News] = {}
+    news: dict[tuple[str, int], RaisedAlert] = {}
     numbers: dict[str, int] = {}
     for line in sorted(lines, key=lambda line: line.seq):
         if line.kind == RAISED:
@@ -147,7 +147,7 @@ def alert_state(lines: Iterable[Event]) -> AlertState:
 
 def due(
     findings: Iterable[Finding], known: AlertState, judged: Collection[str] | None = None, spared: Collection[str] = ()
-) -> tuple[tuple[Finding, ...], tuple[News, ...]]:
+) -> tuple[tuple[Finding, ...], tuple[RaisedAlert, ...]]:
     """Return (what to raise, what to clear).
 
     A finding is raised when its key appears, not again while it stays, and again only after it was absent once.
@@ -161,7 +161,7 @@ def due(
     return tuple(reversed(raised)), tuple(one for one in gone if judged is None or one.finding.topic in judged)
 
 
-def as_now(news: Iterable[News], findings: Iterable[Finding]) -> tuple[News, ...]:
+def as_now(news: Iterable[RaisedAlert], findings: Iterable[Finding]) -> tuple[RaisedAlert, ...]:
     """Return news that last with the words of now, where their key is among what was found now.
 
     What an alert said when it was raised may be wrong by the time that it is sent: its budget was replaced, say. It
@@ -189,17 +189,17 @@ def raised_line(finding: Finding, known: AlertState, receivers: Collection[str],
     return alert_raised(alert, now)
 
 
-def _raised(line: Event) -> News:
+def _raised(line: Event) -> RaisedAlert:
     body = line.body
     finding = Finding(body["key"], body["kind"], body["title"], body["text"], body["facts"], urgent=body["urgent"])
-    return News(finding, body["number"], from_iso(line.occurred_at), frozenset(body["to"]))
+    return RaisedAlert(finding, body["number"], from_iso(line.occurred_at), frozenset(body["to"]))
 
 
-def _change(news: dict[tuple[str, int], News], which: tuple[str, int], *, cleared_at: datetime) -> None:
+def _change(news: dict[tuple[str, int], RaisedAlert], which: tuple[str, int], *, cleared_at: datetime) -> None:
     if which in news and news[which].cleared_at is None:
         news[which] = replace(news[which], cleared_at=cleared_at)
 
 
-def _note_sent(news: dict[tuple[str, int], News], which: tuple[str, int], receiver: str) -> None:
+def _note_sent(news: dict[tuple[str, int], RaisedAlert], which: tuple[str, int], receiver: str) -> None:
     if which in news:
         news[which] = replace(news[which], sent=news[which].sent | {receiver})

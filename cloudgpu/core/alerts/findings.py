@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta, tzinfo
 from fractions import Fraction
 
-from cloudgpu.core.alerts.alerts import Finding, News
+from cloudgpu.core.alerts.alerts import Finding, RaisedAlert
 from cloudgpu.core.clusters.completeness import by_cluster, lost_nodes
 from cloudgpu.core.events.log import Event
 from cloudgpu.core.model.facts import ClusterNode, RefusedAction
@@ -321,7 +321,7 @@ def have(lines: Iterable[Event], month: str) -> frozenset[str]:
     return frozenset(line.body["receiver"] for line in lines if line.kind == SENT and line.body["month"] == month)
 
 
-def is_wrong(one: News) -> bool:
+def is_wrong(one: RaisedAlert) -> bool:
     """Say whether news that last are of something to be put right: an end is over when it is told."""
     return one.finding.topic != JOB and (one.finding.topic != ENDED or one.finding.urgent)
 

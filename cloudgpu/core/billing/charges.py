@@ -13,8 +13,8 @@ from cloudgpu.core.billing.granularity import (
     EXACT,
     MICRO,
     PARTS,
-    Cut,
-    Span,
+    BilledSpan,
+    PeriodBounds,
     intervals_of,
     is_guessed,
     parse_us,
@@ -29,8 +29,8 @@ from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import iso
 
 __all__ = (  # the exact parts of time and money are part of the face of `core`
-    "EXACT", "Charge", "CostTimeline", "Sum", "billed_span", "billed_units", "billed_until", "charge", "cost_timeline",
-    "max_cost_intervals", "money", "parse_us", "to_us", "total",
+    "EXACT", "Charge", "ChargeSum", "CostTimeline", "billed_span", "billed_units", "billed_until", "charge",
+    "cost_timeline", "max_cost_intervals", "money", "parse_us", "to_us", "total",
 )  # fmt: skip
 
 
@@ -72,7 +72,7 @@ class CostTimeline(NamedTuple):
 
 
 @dataclass(slots=True)
-class Sum:
+class ChargeSum:
     """The sum of charges, in the same exact parts.
 
     `unpriced` counts those that lack a price, `not_on_demand` the machines' runs without a list cost.
@@ -105,9 +105,9 @@ def money(exact: int) -> Money:
     return Money(whole + (2 * rest > EXACT or (2 * rest == EXACT and whole % 2)))
 
 
-def total(charges: Iterable[Charge]) -> Sum:
+def total(charges: Iterable[Charge]) -> ChargeSum:
     """Return the sum of charges."""
-    found = Sum()
+    found = ChargeSum()
     for charge in charges:
         found.add(charge)
     return found
@@ -119,7 +119,7 @@ def charge(usage: Usage, now: datetime, *, since: datetime | None = None, until:
     A use that is still open is billed up to `now`, its minimum at once. Cutting a period anywhere changes no sum.
     """
     rule = rule_for(usage)
-    cut = Cut(0 if since is None else to_us(since), None if until is None else to_us(until))
+    cut = PeriodBounds(0 if since is None else to_us(since), None if until is None else to_us(until))
     if usage.resource is Resource.TRAFFIC:
         return _traffic(usage, rule, cut)
     span = span_of(usage, rule, to_us(now))
@@ -169,7 +169,7 @@ def max_cost_intervals(usage: Usage, now: int) -> list[tuple[int, int, int]]:
     return _max_cost_intervals(usage, rule, span_of(usage, rule, now))
 
 
-def _max_cost_intervals(usage: Usage, rule: Rule, span: Span) -> RateIntervals:
+def _max_cost_intervals(usage: Usage, rule: Rule, span: BilledSpan) -> RateIntervals:
     if usage.resource is Resource.TRAFFIC:
         counted = _counted(usage)
         return [(counted, counted + 1, _bytes_cost(usage, rule))] if usage.segments else []
@@ -202,7 +202,7 @@ def _rate_intervals(usage: Usage, rule: Rule, span: tuple[int, int], side: int) 
     return [strand for piece in pieces(usage, *span, side) for strand in intervals_of(usage, rule, piece, side)]
 
 
-def _priced(usage: Usage, rule: Rule, span: Span, cut: Cut) -> Charge:
+def _priced(usage: Usage, rule: Rule, span: BilledSpan, cut: PeriodBounds) -> Charge:
     amount = low = high = _sum(usage, rule, (span.begin, span.end), cut, 0)
     micros = cut.length(span.begin, span.end)
     doubts = tuple(_uncertainties(usage, rule, span))
@@ -213,7 +213,7 @@ def _priced(usage: Usage, rule: Rule, span: Span, cut: Cut) -> Charge:
     return Charge(usage, micros, low, amount, high, _list_cost(usage, micros, amount), 0, doubts if low != high else ())
 
 
-def _uncertainties(usage: Usage, rule: Rule, span: Span) -> Iterator[str]:
+def _uncertainties(usage: Usage, rule: Rule, span: BilledSpan) -> Iterator[str]:
     """Yield each reason why the amount is a range: the sentences that are shown with it."""
     if any(segment.maybe_from is not None for segment in usage.segments[1:]):
         yield "when its price changed is not known"
@@ -234,7 +234,7 @@ def _uncertainties(usage: Usage, rule: Rule, span: Span) -> Iterator[str]:
         yield maybe
 
 
-def _sum(usage: Usage, rule: Rule, span: tuple[int, int], cut: Cut, side: int) -> int:
+def _sum(usage: Usage, rule: Rule, span: tuple[int, int], cut: PeriodBounds, side: int) -> int:
     """Return the exact amount of an interval; `side` -1 takes the lowest price that may have held, 1 the highest."""
     found = 0
     for begin, end, nanos in pieces(usage, *span, side):
@@ -244,7 +244,7 @@ def _sum(usage: Usage, rule: Rule, span: tuple[int, int], cut: Cut, side: int) -
     return usage.quantity * found
 
 
-def _traffic(usage: Usage, rule: Rule, cut: Cut) -> Charge:
+def _traffic(usage: Usage, rule: Rule, cut: PeriodBounds) -> Charge:
     """Charge traffic at the time of its reading.
 
     The counter includes traffic inside the region, so the amount is an upper bound.

@@ -31,7 +31,7 @@ def parse_us(text: str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class PeriodBounds:
     """A period in microseconds; `until` None: without end."""
 
     since: int
@@ -48,7 +48,7 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class BilledSpan:
     """What is billed: from `begin` to `end`, surely from `sure` to `sure_end`, at most from `early` to `latest`.
 
     `run` is from its begin to its end as they are known, `shortest_run` and `longest_run` what they may have been.
@@ -65,7 +65,7 @@ class Span:
     longest_run: int
 
 
-def span_of(usage: Usage, rule: Rule, now: int) -> Span:
+def span_of(usage: Usage, rule: Rule, now: int) -> BilledSpan:
     """Return from when to when a use is billed by its rule, in microseconds since 1970."""
     begin = parse_us(usage.begin)
     early = begin if usage.maybe_since is None else min(begin, parse_us(usage.maybe_since))
@@ -78,10 +78,10 @@ def span_of(usage: Usage, rule: Rule, now: int) -> Span:
     end = begin + rule.length(stop - begin, taken=taken)
     sure_end = min(end, sure + rule.length(stop - sure, taken=taken))
     latest = max(end, early + rule.longest(last - early, taken=taken))
-    return Span(early, begin, min(sure, end), sure_end, end, latest, stop - begin, stop - sure, last - early)
+    return BilledSpan(early, begin, min(sure, end), sure_end, end, latest, stop - begin, stop - sure, last - early)
 
 
-def _continued(usage: Usage, rule: Rule, known: tuple[int, int, int]) -> Span:
+def _continued(usage: Usage, rule: Rule, known: tuple[int, int, int]) -> BilledSpan:
     """Return the billed interval of a usage that continues an earlier one.
 
     Both are rounded once, together; what the first rounding paid is not billed again.
@@ -91,7 +91,7 @@ def _continued(usage: Usage, rule: Rule, known: tuple[int, int, int]) -> Span:
     paid = origin + rule.length(begin - origin, taken=False)
     end = max(paid, origin + rule.length(stop - origin, taken=False))
     latest = max(end, origin + rule.longest(last - origin, taken=False))
-    return Span(paid, paid, paid, end, end, latest, stop - begin, stop - begin, last - begin)
+    return BilledSpan(paid, paid, paid, end, end, latest, stop - begin, stop - begin, last - begin)
 
 
 def pieces(usage: Usage, begin: int, end: int, side: int) -> Iterator[tuple[int, int, int]]:

@@ -25,7 +25,7 @@ _EXACT_BASES = ("quoted", "listed", "measured", "setting")  # of whose prices no
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class LineItem:
     """One line of the bill: a charge from `begin` to `end`, within one UTC day and at one price.
 
     `amount` is rounded to a nano-dollar so that the amounts of a bill add up to its total; the `charge` is exact.
@@ -60,7 +60,7 @@ def itemised(
     since: datetime | None = None,
     until: datetime | None = None,
     assigned: Assigned = NO_JOBS,
-) -> Iterator[Item]:
+) -> Iterator[LineItem]:
     """Yield the lines of a bill (`core.billing.totals.billed` of the same period): their amounts add up to its total.
 
     `assigned` says which job each machine is for, and when.
@@ -114,13 +114,13 @@ def _midnight(moment: datetime) -> datetime:
 
 def _item(
     machine: Machine, found: Charge, piece: tuple[datetime, datetime], amount: Money, now: datetime, job: str
-) -> Item:
+) -> LineItem:
     (begin, end), use = piece, found.usage
     free = bool(use.segments) and not found.high
     until = end if use.resource is Resource.TRAFFIC else begin + found.billed_us * _MICRO
     low = min(money(found.low), amount)
     high = max(money(found.high), amount)
-    return Item(
+    return LineItem(
         machine=machine,
         begin=begin,
         end=end,

@@ -29,7 +29,7 @@ class Action(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class BudgetPeriod:
     """How long a budget lasts before it begins anew: a calendar's `kind`, `total` (never), or `rolling` over `days`."""
 
     kind: str
@@ -130,7 +130,7 @@ class Budget:
 
     name: str
     limit: Money
-    span: Span
+    span: BudgetPeriod
     scope: Scope = Scope()
     thresholds: tuple[int, ...] = (50, 80, 100)
     forecast: int | None = 100
@@ -167,7 +167,7 @@ def budget_from(body: Mapping[str, Any], zone_of: Callable[[str], tzinfo]) -> Bu
     return Budget(
         name=body["name"],
         limit=Money(body["nanos"]),
-        span=Span(**body["period"]),
+        span=BudgetPeriod(**body["period"]),
         scope=Scope(**body["scope"]),
         thresholds=tuple(body["thresholds"]),
         forecast=body["forecast"],

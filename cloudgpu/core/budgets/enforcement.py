@@ -71,7 +71,7 @@ def affordable(request: AdmissionRequest) -> Money | None:
 WARNINGS = 2  # that a held machine gets before its budget stops it
 
 
-class Do(StrEnum):
+class BudgetAction(StrEnum):
     """What a passed budget does with a machine."""
 
     WARN = "warn"
@@ -87,7 +87,7 @@ class Stop:
     machine: str
     name: str
     budget: str
-    do: Do
+    do: BudgetAction
     why: str
 
 
@@ -119,13 +119,15 @@ def stops(
 
 def _stop(machine: Machine, over: BudgetState, warned: int, now: datetime) -> Stop:
     held = machine.hold_until is not None and from_iso(machine.hold_until) > now
-    end = Do(gentlest(machine))
-    do = Do.WARN if held and warned < WARNINGS else end
+    end = BudgetAction(gentlest(machine))
+    do = BudgetAction.WARN if held and warned < WARNINGS else end
     why = f"the budget {over.budget.name} is exceeded: {over.spent.text()} of {over.budget.limit.text()}"
     why += (
-        f"; held until {not_none(machine.hold_until)[:16]}, warning {warned + 1} of {WARNINGS}" if do is Do.WARN else ""
+        f"; held until {not_none(machine.hold_until)[:16]}, warning {warned + 1} of {WARNINGS}"
+        if do is BudgetAction.WARN
+        else ""
     )
-    why += f"; {NOTHING_GENTLER}" if do is Do.TERMINATE else ""
+    why += f"; {NOTHING_GENTLER}" if do is BudgetAction.TERMINATE else ""
     return Stop(machine.id, machine.name, over.budget.name, do, why)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from cloudgpu.core.billing import charge_notes as aside
 from cloudgpu.core.events import annotations as told
 from cloudgpu.core.events import metering
-from cloudgpu.core.events.log import Draft, Line, Said
+from cloudgpu.core.events.log import Draft, EventSummary, Line
 from cloudgpu.core.model.facts import ChargeNote, record_of
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.times import iso
@@ -106,7 +106,7 @@ def projected(machine: Machine, line: Draft) -> Machine:
     if step is None:
         return machine
     row = record_of(machine)
-    step(row, Said(0, iso(line.occurred_at), line.kind, line.subject, line.dedupe, line.body))
+    step(row, EventSummary(0, iso(line.occurred_at), line.kind, line.subject, line.dedupe, line.body))
     return Machine.of(row)
 
 

@@ -70,7 +70,7 @@ class Margins:
 
 
 @dataclass(frozen=True, slots=True)
-class SpotSeen:
+class SpotHistory:
     """What this job has seen of spot, oldest first: it was had, a launch was refused, or the machine was lost."""
 
     events: tuple[tuple[datetime, SpotEvent], ...] = ()
@@ -80,7 +80,7 @@ class SpotSeen:
         within = [sight for when, sight in self.events if at <= when < at + timedelta(seconds=TICK_S)]
         if within:
             return "had" in within
-        return SpotSeen(tuple(one for one in self.events if one[0] < at)).may_be_tried(at, mode, start_s)
+        return SpotHistory(tuple(one for one in self.events if one[0] < at)).may_be_tried(at, mode, start_s)
 
     def may_be_tried(self, now: datetime, mode: Mode, start_s: float) -> bool:
         """Return whether a launch may be tried; a start of a machine takes `start_s`.
@@ -136,7 +136,7 @@ class Choice:
     moves: bool = False
 
 
-def choose(job: Job, policy: Policy, seen: SpotSeen, margins: Margins, now: datetime, at: Position) -> Choice:
+def choose(job: Job, policy: Policy, seen: SpotHistory, margins: Margins, now: datetime, at: Position) -> Choice:
     """Return what a job with a deadline is to run now; `policy` was made for it and is told of its past first."""
     terms = _terms(job)
     policy.reset(facts_of(job, margins))
@@ -216,7 +216,7 @@ def state_of(at: Position, *, spot: bool) -> State:
     }
 
 
-def past_states(job: Job, seen: SpotSeen, margins: Margins, now: datetime) -> Iterator[State]:
+def past_states(job: Job, seen: SpotHistory, margins: Margins, now: datetime) -> Iterator[State]:
     """Yield what was so at each tick before `now`, as a policy would have been told it."""
     deadline = from_iso(_terms(job)["at"])
     for number in count():

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from cloudgpu.core.jobs.deadline import Choice, Mode
-from cloudgpu.core.jobs.job import Attempt, Job, Move, State
+from cloudgpu.core.jobs.job import Attempt, Job, JobMove, State
 from cloudgpu.core.jobs.remote_state import Exit, Phase, RemoteState
 from cloudgpu.core.jobs.stored import StoredResults
 from cloudgpu.core.model.machine import Machine
@@ -190,7 +190,7 @@ def _ended_by_itself(remote: RemoteState | None) -> bool:
     return remote is not None and remote.exit is not None and remote.exit.reason != MOVED
 
 
-def _moving(job: Job, attempt: Attempt, move: Move, machine: Machine, seen: ObservedState) -> Step:
+def _moving(job: Job, attempt: Attempt, move: JobMove, machine: Machine, seen: ObservedState) -> Step:
     """Return how a job leaves its machine: that is ended, and proved so, before another attempt is placed.
 
     Its command may have ended by itself on a machine that did not answer: its bucket tells.

@@ -12,7 +12,7 @@ from cloudgpu.core.model.instances import TAG_EXPIRES, TAG_HOLD_UNTIL, TAG_RENEW
 from cloudgpu.core.model.launch import LaunchRequest, Setup
 from cloudgpu.core.model.machine import EndSubject
 from cloudgpu.core.model.offers import Market, Note, NoteKind, Offer
-from cloudgpu.core.policies.description import Says, off_now, rules_for
+from cloudgpu.core.policies.description import DescribedRule, off_now, rules_for
 from cloudgpu.core.policies.endings import agreed, at_last, gentlest, of_offer
 from cloudgpu.core.policies.guards import Agent, Safeguards, Timer, guarded_offer, lease_ends
 from cloudgpu.core.policies.policy import Act, Do, Origin, Policy, Rule, Unpausable
@@ -89,7 +89,7 @@ class LaunchPlan:
     lease_from: Origin = Origin.POLICY
     renew_from: Origin = Origin.POLICY
     licence: str = ""
-    rules: tuple[Says, ...] = ()
+    rules: tuple[DescribedRule, ...] = ()
     of_accounts: tuple[Share, ...] = ()
     ends: Ends = Ends(Do.STOP, Do.STOP, Do.STOP)
     guarded: Safeguards = ALL_GUARDS
@@ -167,7 +167,7 @@ def launch_plan(
     )
 
 
-def _says(policy: Policy, row: EndSubject, now: datetime) -> Iterator[Says]:
+def _says(policy: Policy, row: EndSubject, now: datetime) -> Iterator[DescribedRule]:
     """Yield what the policy says of this machine beside lease and renew-until."""
     return (one for one in rules_for(policy, now, row) if one.rule in _PLANNED)
 

@@ -47,7 +47,7 @@ class BucketObject:
 
 
 @dataclass(frozen=True, slots=True)
-class SignedForm:
+class PresignedPost:
     """What allows whoever has it to make objects whose keys begin with `prefix`, until that time. A secret."""
 
     url: str = field(repr=False)

@@ -44,7 +44,7 @@ class Amount:
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class MachineHistory:
     """One machine, or a cluster as one: its row as it is now, what was recorded, and all that is billed while it runs.
 
     `ends` are its runs' true ends within the period, each with why, as far as the ledger says.
@@ -70,10 +70,10 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
-class Tested:
+class BacktestResult:
     """What the policy would have done with one machine. `blind_s` of its `seconds` have no samples."""
 
-    past: Past
+    past: MachineHistory
     seconds: float
     blind_s: float
     cost: Amount
@@ -85,7 +85,9 @@ class Tested:
         return added(one.saved for one in self.ended)
 
 
-def backtest(past: Past, policy: Policy, since: datetime, until: datetime, *, interval: timedelta) -> Tested:
+def backtest(
+    past: MachineHistory, policy: Policy, since: datetime, until: datetime, *, interval: timedelta
+) -> BacktestResult:
     """Return what a policy would have done with one machine from `since` to `until`, passes coming every `interval`."""
     ends = replay(past.recorded, policy, since, interval=interval)
     runs = past.recorded.runs
@@ -98,7 +100,7 @@ def backtest(past: Past, policy: Policy, since: datetime, until: datetime, *, in
         start = _least(past.uses, end.until, until) if end.work is not None else Amount()
         saved.append(Ended(end, left - rest, start, _blind(past.recorded, end.at, end.until)))
         left = rest
-    return Tested(past, sum((run.end - run.begin).total_seconds() for run in runs), blind, cost, tuple(saved))
+    return BacktestResult(past, sum((run.end - run.begin).total_seconds() for run in runs), blind, cost, tuple(saved))
 
 
 def added(amounts: Iterable[Amount]) -> Amount:
@@ -179,6 +181,6 @@ def _blind(recorded: Recorded, begin: datetime, end: datetime) -> float:
     return max(0.0, seconds - known)
 
 
-def off_seconds(tested: Iterable[Tested]) -> float:
+def off_seconds(tested: Iterable[BacktestResult]) -> float:
     """Return for how long the machines would have been off while they ran in truth."""
     return sum((one.end.until - one.end.at).total_seconds() for each in tested for one in each.ended)

@@ -11,7 +11,7 @@ from cloudgpu.core.budgets.commitments import runs_on
 from cloudgpu.core.budgets.enforcement import Stop
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.policies.policy import Do, Rule
-from cloudgpu.core.reaper.cases import Case, Found, Stage, clock
+from cloudgpu.core.reaper.cases import Case, RuleResult, Stage, clock
 from cloudgpu.core.reaper.clusters import (
     NO_GANG,
     Gang,
@@ -21,7 +21,7 @@ from cloudgpu.core.reaper.clusters import (
     joint_case,
     joint_stop,
 )
-from cloudgpu.core.reaper.decisions import ENDS, UNKNOWN, Decision, Known, Lifted, Seen
+from cloudgpu.core.reaper.decisions import ENDS, UNKNOWN, Decision, Evidence, Lifted, MachineView
 from cloudgpu.core.reaper.evidence import activity_evidence, up_since
 from cloudgpu.core.reaper.rules import RULES, image_since, stopped_since, tried
 from cloudgpu.core.values.times import from_iso
@@ -32,7 +32,7 @@ _STRENGTH = {one.rule: place for place, one in enumerate(RULES)}
 
 
 def decide(
-    seen: Sequence[Seen],
+    seen: Sequence[MachineView],
     stops: Sequence[Stop],
     now: datetime,
     *,
@@ -62,12 +62,16 @@ def decide(
 class _Unit:
     """What is ended together or not at all, as it was judged: one machine, or a cluster as one; a decision for each."""
 
-    seen: Seen
+    seen: MachineView
     decisions: Sequence[Decision]
 
 
 def _unit(
-    group: Sequence[Seen], over: Mapping[str, Stop], whole: Mapping[str, Gang], now: datetime, interval: timedelta
+    group: Sequence[MachineView],
+    over: Mapping[str, Stop],
+    whole: Mapping[str, Gang],
+    now: datetime,
+    interval: timedelta,
 ) -> list[_Unit]:
     """Judge one machine, or the nodes of a cluster that are at the same stage as one; others are left as they are."""
     cluster = group[0].machine.cluster
@@ -91,11 +95,11 @@ def _unit(
     return [*apart, *resting, _Unit(one, decisions_per_node(decision, nodes))]
 
 
-def _decided(seen: Seen, stop: Stop | None, now: datetime, interval: timedelta) -> Decision:
+def _decided(seen: MachineView, stop: Stop | None, now: datetime, interval: timedelta) -> Decision:
     return _apart(seen, now) or _judged(seen, stop, now, interval, started=_started(seen.machine))
 
 
-def _apart(seen: Seen, now: datetime) -> Decision | None:
+def _apart(seen: MachineView, now: datetime) -> Decision | None:
     """Return what is decided of a machine that is left as it is, whatever its rules; None for any other."""
     machine = seen.machine
     if machine.terminated_at is not None and image_since(machine) is None:
@@ -108,7 +112,7 @@ def _apart(seen: Seen, now: datetime) -> Decision | None:
 
 
 def _judged(
-    seen: Seen, stop: Stop | None, now: datetime, interval: timedelta, *, started: datetime, gang: Gang = NO_GANG
+    seen: MachineView, stop: Stop | None, now: datetime, interval: timedelta, *, started: datetime, gang: Gang = NO_GANG
 ) -> Decision:
     case = _case(seen, stop, now, interval, started, gang)
     if not seen.answered:
@@ -124,13 +128,15 @@ def _started(machine: Machine) -> datetime:
     return kept or (up_since(machine) if runs_on(machine) else stopped_since(machine))
 
 
-def _case(seen: Seen, stop: Stop | None, now: datetime, interval: timedelta, started: datetime, gang: Gang) -> Case:
+def _case(
+    seen: MachineView, stop: Stop | None, now: datetime, interval: timedelta, started: datetime, gang: Gang
+) -> Case:
     row, stage = seen.machine, _stage(seen.machine)
     held = from_iso(row.hold_until) if row.hold_until else None
     return Case(
         seen=seen,
         stage=stage,
-        known=activity_evidence(seen, now) if runs_on(row) else Known(UNKNOWN, "it is stopped", asked=False),
+        known=activity_evidence(seen, now) if runs_on(row) else Evidence(UNKNOWN, "it is stopped", asked=False),
         started=started,
         stop=stop,
         now=now,
@@ -146,7 +152,7 @@ def _stage(machine: Machine) -> Stage:
     return Stage.RUNNING if runs_on(machine) else Stage.STOPPED
 
 
-def _joined(case: Case, found: Sequence[Found]) -> Decision:
+def _joined(case: Case, found: Sequence[RuleResult]) -> Decision:
     """Return what follows from what the rules find: the strongest end, else a renewal, else what is told, else keep."""
     warnings = [one.warn for one in found if one.warn is not None]
     first = min(found, key=_order, default=None)
@@ -171,14 +177,14 @@ def _joined(case: Case, found: Sequence[Found]) -> Decision:
     return _with_policy(case, held[0] if held else base)
 
 
-def _order(found: Found) -> tuple[int, float, int]:
+def _order(found: RuleResult) -> tuple[int, float, int]:
     """Return what is sorted by: ends and a renewal by strength, then what is told now, and what was, by its time."""
     kind = 0 if found.do in ENDS else 1 if found.do is Do.RENEW else 2 if found.warn else 3 if found.stands else 4
     soon = 0.0 if kind <= 1 else found.at.timestamp() if found.at else math.inf
     return kind, soon, _STRENGTH[found.rule]
 
 
-def _of(base: Decision, found: Found) -> Decision:
+def _of(base: Decision, found: RuleResult) -> Decision:
     return replace(base, do=found.do, rule=found.rule, why=found.why, urgent=found.urgent)
 
 
@@ -191,7 +197,7 @@ def _with_policy(case: Case, decision: Decision) -> Decision:
     )
 
 
-def _lifted(case: Case, found: Sequence[Found]) -> Iterator[Lifted]:
+def _lifted(case: Case, found: Sequence[RuleResult]) -> Iterator[Lifted]:
     """Yield the warnings that hold no more, each with why."""
     holding = {one.rule for one in found if one.stands or one.do in ENDS}
     for rule in map(Rule, case.seen.machine.warnings):
@@ -207,7 +213,7 @@ def _why_lifted(case: Case, rule: Rule) -> str:
     return f"{case.known.activity}: {case.known.why}"
 
 
-def _left(seen: Seen, why: str) -> Decision:
+def _left(seen: MachineView, why: str) -> Decision:
     return Decision(seen.machine.id, seen.machine.name, Do.KEEP, Rule.NONE, why)
 
 

@@ -18,7 +18,7 @@ ACTIVE, IDLE, UNKNOWN = "ACTIVE", "IDLE", "UNKNOWN"
 ENDS = frozenset({Do.STOP, Do.PARK, Do.TERMINATE, Do.IMAGE, Do.REMOVE})
 
 
-class Known(NamedTuple):
+class Evidence(NamedTuple):
     """Whether a machine is used, why that is thought, and how long ago the last sign of life was (None: none seen).
 
     `asked`: somebody tried to find out; where nobody had to, UNKNOWN is no news.
@@ -31,7 +31,7 @@ class Known(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class MachineView:
     """All that is known of a machine when a pass decides.
 
     `policy` None: its name cannot be resolved, `why_policy` says why; then only its lease counts. `judged` None:
@@ -52,7 +52,7 @@ class Seen:
     answered: bool = True
     judged_fault: str = ""
     engine: EngineSaid | None = None
-    whole: Known | None = None
+    whole: Evidence | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from cloudgpu.core.model.facts import SentWarning
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.policies.policy import Do, Policy, thresholds
 from cloudgpu.core.reaper.decide import decide
-from cloudgpu.core.reaper.decisions import Decision, Seen
+from cloudgpu.core.reaper.decisions import Decision, MachineView
 from cloudgpu.core.values.times import from_iso, iso
 
 Sample = dict[str, Any]
@@ -190,7 +190,7 @@ class _Node:
     watch: _Watch
 
 
-def _seen(node: _Node, life: _Life, policy: Policy, now: datetime) -> Seen | None:
+def _seen(node: _Node, life: _Life, policy: Policy, now: datetime) -> MachineView | None:
     """Return what a pass sees of one node; None before anything was known of it."""
     known = node.past.at(now)
     if known is None:
@@ -199,7 +199,7 @@ def _seen(node: _Node, life: _Life, policy: Policy, now: datetime) -> Seen | Non
     judged = node.watch.judged(now.timestamp(), life.started.timestamp())
     word = from_iso(row.last_active) if row.last_active else None
     engine = EngineSaid(Queue()) if has_engine(row) else None
-    return Seen(row, policy, judged=judged, last_active=word, reached_at=now, engine=engine)
+    return MachineView(row, policy, judged=judged, last_active=word, reached_at=now, engine=engine)
 
 
 class _Past:

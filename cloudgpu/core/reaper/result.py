@@ -9,13 +9,13 @@ from datetime import datetime, timedelta
 from cloudgpu.core.budgets.credit import KnownCredit
 from cloudgpu.core.model.identity import AccountElsewhere, QueriedAccount, Unanswered
 from cloudgpu.core.policies.policy import Do, Rule
-from cloudgpu.core.reaper.decisions import Decision, Seen
+from cloudgpu.core.reaper.decisions import Decision, MachineView
 
 PROVED_NOT, UNKNOWN_PART = 9, 8  # exit codes, as cloudgpu.errors has them
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class Ended:
     """Something that was carried out and proved. `now` is the state afterwards; of a renewal the lease's new end."""
 
     machine: str
@@ -27,7 +27,7 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
+class GivenWarning:
     """A warning that was given: when it will be ended (None: it will not) and by which ways people were told."""
 
     machine: str
@@ -39,7 +39,7 @@ class Notice:
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class NotEnded:
     """A machine of which something was decided and not done, and why: it came to life, somebody else is at work on it.
 
     Among `Pass.unproved` it may still be billed though a rule ends it.
@@ -68,13 +68,13 @@ class Pass:
     took: timedelta = timedelta(0)
     dry_run: bool = False
     busy: str = ""
-    seen: tuple[Seen, ...] = ()
+    seen: tuple[MachineView, ...] = ()
     decisions: tuple[Decision, ...] = ()
-    ended: tuple[Done, ...] = ()
-    renewed: tuple[Done, ...] = ()
-    warned: tuple[Notice, ...] = ()
-    spared: tuple[Left, ...] = ()
-    unproved: tuple[Left, ...] = ()
+    ended: tuple[Ended, ...] = ()
+    renewed: tuple[Ended, ...] = ()
+    warned: tuple[GivenWarning, ...] = ()
+    spared: tuple[NotEnded, ...] = ()
+    unproved: tuple[NotEnded, ...] = ()
     unanswered: tuple[Unanswered, ...] = ()
     faults: tuple[str, ...] = ()
     sentences: tuple[str, ...] = ()

@@ -20,7 +20,7 @@ from cloudgpu.core.activity.utilization import Hour
 from cloudgpu.core.billing.charges import EXACT, CostTimeline, to_us
 from cloudgpu.core.billing.daily import Sums
 from cloudgpu.core.billing.rate_timeline import RateInterval, amount
-from cloudgpu.core.events.log import Said
+from cloudgpu.core.events.log import EventSummary
 from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.model.usage import Usage
 from cloudgpu.core.policies.policy import Rule
@@ -73,7 +73,7 @@ class Stop:
 def stops(
     rows: Iterable[Machine],
     ended: Iterable[tuple[str, Usage]],
-    lines: Iterable[Said],
+    lines: Iterable[EventSummary],
     now: datetime,
     *,
     since: datetime | None = None,
@@ -87,7 +87,7 @@ def stops(
     for subject, use in ended:
         if use.resource == "instance" and use.end is not None:
             runs.setdefault(subject, []).append(use)
-    told: dict[str, list[Said]] = {}
+    told: dict[str, list[EventSummary]] = {}
     for line in lines:
         if line.subject in runs:
             told.setdefault(line.subject, []).append(line)
@@ -118,7 +118,7 @@ def _request(machine: Machine) -> str:
 
 
 def _stops(
-    machine: Machine, runs: Sequence[Usage], lines: Sequence[Said], launched: Sequence[str], last: str
+    machine: Machine, runs: Sequence[Usage], lines: Sequence[EventSummary], launched: Sequence[str], last: str
 ) -> Iterator[Stop]:
     """Yield the ends by rules of one machine; `launched` is when it, and others for the same request, began to run."""
     begins = sorted(use.begin for use in (*runs, *machine.open_usage) if use.resource == "instance")
@@ -152,7 +152,7 @@ class _History:
     Ledger times are compared as they stand: their text sorts by time.
     """
 
-    def __init__(self, lines: Sequence[Said]) -> None:
+    def __init__(self, lines: Sequence[EventSummary]) -> None:
         self._lines = lines
         self._times = [line.occurred_at for line in lines]
 

@@ -42,7 +42,7 @@ def rather(wanted: Answer, state: State, net: Net) -> Answer:
     return wanted
 
 
-class Sight:
+class ObservedSpot:
     """What one simulated job has seen of spot. Times are hours since its start."""
 
     def __init__(self, changeover_h: float) -> None:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from cloudgpu.core.spot.fitted import MODELS
 from cloudgpu.core.spot.hazards import mixture_of
-from cloudgpu.core.spot.places import DEFAULT_LIFE_H, HALF_LIFE, Place, Sighting, life_h
+from cloudgpu.core.spot.places import DEFAULT_LIFE_H, HALF_LIFE, Sighting, SpotLocation, life_h
 
 MARGIN = 1.5  # times its cost that a move has to save: no estimate is exact
 MIN_H = 0.1  # hours of the present price that it has to save beyond that, as adaptive's changes have to
@@ -54,7 +54,7 @@ class Priced:
     `travel` is what the data costs that has to travel there.
     """
 
-    place: Place
+    place: SpotLocation
     prices: tuple[tuple[datetime, int], ...]
     travel: int = 0
 

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from cloudgpu.core.events.log import Draft, Event, Said
+from cloudgpu.core.events.log import Draft, Event, EventSummary
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import Usage
 
@@ -98,7 +98,7 @@ class View(Protocol):
         """Return `uses`, as rate intervals of what each has cost at most; those without a price as they are."""
         ...
 
-    def said(self, kinds: Collection[str]) -> list[Said]:
+    def said(self, kinds: Collection[str]) -> list[EventSummary]:
         """Return what every line of these kinds says, by seq; `dedupe` is left empty."""
         ...
 

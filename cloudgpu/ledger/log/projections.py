@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from cloudgpu.core.billing.rate_timeline import ended_intervals
 from cloudgpu.core.budgets.exposure import exposure_of
-from cloudgpu.core.events.log import Draft, Event, Said
+from cloudgpu.core.events.log import Draft, Event, EventSummary
 from cloudgpu.core.events.projection import Folded, State, folded, follow, packed, unpacked
 from cloudgpu.core.model.machine import Machine, has_retained_resources
 from cloudgpu.core.model.usage import usage_of_record
@@ -160,7 +160,7 @@ class Pass:
             elif closed:
                 self._keep(line.subject, closed)
 
-    def _begin(self, line: Said) -> None:
+    def _begin(self, line: EventSummary) -> None:
         if line.subject in self._late:
             return
         found = folded((line,))

@@ -9,7 +9,7 @@ from threading import RLock
 from typing import TYPE_CHECKING, TypeVar
 
 from cloudgpu.core.billing.charges import billed_until
-from cloudgpu.core.events.log import Draft, Event, Said
+from cloudgpu.core.events.log import Draft, Event, EventSummary
 from cloudgpu.core.events.projection import Folded, folded, projected
 from cloudgpu.core.model.machine import Machine, has_retained_resources
 from cloudgpu.core.model.usage import Usage, usage_of_record
@@ -136,13 +136,13 @@ class StandInLedger:
         """Return what has ended and was billed after `since`."""
         return list(self.uses(since))
 
-    def said(self, kinds: Collection[str]) -> list[Said]:
+    def said(self, kinds: Collection[str]) -> list[EventSummary]:
         """Return what every line of these kinds says."""
         before = self._behind.said(kinds) if self.is_readable else []
         with self._own:
             own = [line for lines in self._lines.values() for line in lines if line.kind in kinds]
         ordered = sorted(own, key=lambda line: line.seq)
-        return before + [Said(one.seq, one.occurred_at, one.kind, one.subject, "", one.body) for one in ordered]
+        return before + [EventSummary(one.seq, one.occurred_at, one.kind, one.subject, "", one.body) for one in ordered]
 
     def head(self) -> tuple[int, str, str]:
         """Return the end of what is known."""

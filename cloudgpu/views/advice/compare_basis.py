@@ -18,7 +18,7 @@ from cloudgpu.core.values.naming import first_few
 from cloudgpu.views.advice.compare_sentences import count, hours_text, pace_name
 
 if TYPE_CHECKING:
-    from cloudgpu.core.advice.compare import Compared
+    from cloudgpu.core.advice.compare import RentedMachine
     from cloudgpu.core.advice.desktop import Desktop
     from cloudgpu.views.advice.compare_sentences import Shown, Story
     from cloudgpu.views.documents.money.rent_or_buy import DesktopProfile
@@ -118,7 +118,7 @@ def _of_speed(story: Story) -> Iterator[str]:
         )
 
 
-def _is_its(machine: Compared, story: Story) -> bool:
+def _is_its(machine: RentedMachine, story: Story) -> bool:
     return machine.gpu.replace(" ", "").lower() == story.desktop.gpu.replace(" ", "").lower()
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.core.advice.break_even import FIRST_HOUR, FURTHEST
 from cloudgpu.core.advice.desktop import USED_LOSS, USED_SHARE, Depreciation
-from cloudgpu.core.advice.rent_or_buy import Bound, Over, answer_question, over
+from cloudgpu.core.advice.rent_or_buy import Bound, LifetimeCosts, answer_question, over
 from cloudgpu.core.values.money import ZERO, Money
 from cloudgpu.views.advice.compare_sentences import capital, count
 from cloudgpu.views.advice.rent_or_buy_sentences import days, life, named, percent, shown
@@ -32,7 +32,7 @@ class Choice:
     """
 
     answer: Answer
-    over: Over
+    over: LifetimeCosts
     later: Answer
     unsold: Answer
 

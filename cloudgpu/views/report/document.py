@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.billing.daily import Daily
     from cloudgpu.core.jobs.job import Job
     from cloudgpu.core.reaper.savings import Stop
-    from cloudgpu.core.resources.idle_costs import Left
+    from cloudgpu.core.resources.idle_costs import OngoingCost
     from cloudgpu.core.values.money import Money
     from cloudgpu.views.documents.money.report import (
         BilledTimes,
@@ -275,7 +275,7 @@ def spot_value(found: Iterable[MachineSummary]) -> SpotSavings:
     }
 
 
-def left_value(one: Left) -> IdleResource:
+def left_value(one: OngoingCost) -> IdleResource:
     """Return one thing that is left over; `usd_per_month` null where no price is known."""
     return {
         "name": one.name,

@@ -23,7 +23,7 @@ from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.model.launch import Network, Setup
 from cloudgpu.core.model.offers import Market, Requirements
 from cloudgpu.core.policies.policy import Do, Rule
-from cloudgpu.core.reaper.decisions import Decision, Seen
+from cloudgpu.core.reaper.decisions import Decision, MachineView
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import InstanceNotFound
 
@@ -167,7 +167,7 @@ def test_a_pass_renews_no_lease_of_a_machine_that_has_ended_since_its_look(lab):
     _, row = up(lab)
     decision = Decision(row.id, "fox", Do.RENEW, Rule.LEASE, "in use", at=lab.clock() + timedelta(hours=30))
     ended_outside(lab, row)
-    done, (left,) = renew(lab.session, [Seen(row, None, "", answered=True)], [decision])
+    done, (left,) = renew(lab.session, [MachineView(row, None, "", answered=True)], [decision])
     assert not done
     assert "fox ended at" in left.why
     assert ledger_row(lab, row).expires == row.expires

@@ -16,7 +16,7 @@ from cloudgpu.control.jobs.reconcile import JobReconciler
 from cloudgpu.control.jobs.store import note_measured, the_job
 from cloudgpu.core.events import job_lines as lines
 from cloudgpu.core.jobs.job import State
-from cloudgpu.core.jobs.notice import NOTICES, Measured, Notice
+from cloudgpu.core.jobs.notice import NOTICES, Measured, SpotNotice
 from cloudgpu.errors import NoCapacity, ProviderUnavailable
 from cloudgpu.views.plans import plan_value
 from tests.control.conftest import Lab
@@ -117,7 +117,7 @@ def test_who_comes_back_after_days_tries_once_more_before_the_job_is_lost(lab, i
 def test_the_plan_of_a_spot_machine_goes_by_what_was_copied_from_its_type_and_by_the_last_checkpoint(
     lab, job, tmp_path, monkeypatch
 ):
-    monkeypatch.setitem(NOTICES, "fake", Notice(120, 35))
+    monkeypatch.setitem(NOTICES, "fake", SpotNotice(120, 35))
     words = {"argv": ["true"], "environ": {}, "gpu": "v100", "policy": "default", "workdir": tmp_path / "work"}
 
     def planned(**more):

@@ -16,7 +16,7 @@ from cloudgpu.control.session.accounts import used_accounts
 from cloudgpu.control.setup.doctor import examine
 from cloudgpu.control.setup.rename_account import document, plan, rename
 from cloudgpu.control.setup.retire_account import plan as farewell
-from cloudgpu.core.events.account_names import Names, names_now
+from cloudgpu.core.events.account_names import CurrentNames, names_now
 from cloudgpu.core.events.general_lines import account_renamed
 from cloudgpu.core.events.log import Draft, Event
 from cloudgpu.core.model.checks import Verdict
@@ -190,11 +190,11 @@ def names_of(*renames, who="ada"):
 def test_names_follow_one_another_and_what_comes_back_to_its_old_one_has_no_other():
     assert names_of(("a", None, "b"), ("b", None, "c")).accounts == {"a": "c", "b": "c"}
     assert names_of(("a", None, "b"), ("b", None, "a")).accounts == {"b": "a"}
-    assert names_of(("a", None, "b"), who="bob") == Names(), "a colleague's account may bear that name"
+    assert names_of(("a", None, "b"), who="bob") == CurrentNames(), "a colleague's account may bear that name"
     hosts = names_of(("a", "box", "gpu1"), ("a", None, "b"), ("b", "gpu1", "gpu2")).hosts
     assert hosts == {("b", "box"): "gpu2", ("b", "gpu1"): "gpu2"}
     names = names_of(("a", None, "b"), ("b", "box", "gpu1"))
     assert (names.host("a", "box"), names.hosts_of("b")) == ("gpu1", {"box": "gpu1"})
     here = {"b": {"hosts": [{"name": "gpu1"}]}}
     assert names.among(here) == names
-    assert names.among({"a": {}, "b": {"hosts": [{"name": "box"}]}}) == Names()
+    assert names.among({"a": {}, "b": {"hosts": [{"name": "box"}]}}) == CurrentNames()

@@ -35,7 +35,7 @@ from cloudgpu.core.model.instances import TAG_RENEW_UNTIL
 from cloudgpu.core.model.launch import Setup, Volume
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.core.policies.policy import Rule
-from cloudgpu.core.resources.orphan import Cost, Do, Origin, Orphan
+from cloudgpu.core.resources.orphan import Cleanup, Cost, Origin, Orphan
 from cloudgpu.errors import CloudgpuError, InvalidRequest, RoleNeeded
 from cloudgpu.views.history import history_lines
 from tests.control.team.colleagues import Colleague, know_who_asks, team
@@ -335,7 +335,7 @@ def test_a_member_removes_no_image_of_a_colleague_and_cleans_nothing_up_after_th
     remove(ada.session, thing)
     row = ada.machine("adas")
     found = Orphan("disk", "d1", "adas", "fake", "lab", "r", "z", 10, Cost(None), Origin("", "", "ada-lab-org", "", ""),
-                   None, "left", Do.REMOVE, machine=row)  # fmt: skip
+                   None, "left", Cleanup.REMOVE, machine=row)  # fmt: skip
     (stays,) = clean(bo.session, [found])
     assert not stays.gone
     assert stays.orphan.stays == "it is ada@lab.org's (ada): its owner or a payer removes it"

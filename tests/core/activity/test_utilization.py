@@ -15,7 +15,7 @@ from cloudgpu.core.activity.utilization import (
     UNKNOWN,
     USED,
     Hour,
-    Span,
+    UsageSpan,
     Word,
     hours,
     intervals,
@@ -125,9 +125,9 @@ def test_without_samples_billed_time_is_unknown():
 
 def test_samples_that_overlap_count_once_and_moments_between_them_are_no_gap():
     shown = [{**sample(n, gpu=90), "t": H + 60 * n + shift} for n, shift in ((1, 0.0), (2, 0.7), (3, -0.4), (4, 30.0))]
-    assert intervals(shown) == (Span(H, H + 180, GPU), Span(H + 210, H + 270, GPU))
+    assert intervals(shown) == (UsageSpan(H, H + 180, GPU), UsageSpan(H + 210, H + 270, GPU))
     late = [sample(1), {**sample(1.5, gpu=90), "s": 60}]
-    assert intervals(late) == (Span(H, H + 60, IDLE), Span(H + 60, H + 90, GPU))
+    assert intervals(late) == (UsageSpan(H, H + 60, IDLE), UsageSpan(H + 60, H + 90, GPU))
 
 
 def test_gpus_that_worked_are_counted_one_at_least_and_only_while_any_did():

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloudgpu.core.activity.utilization import Hour
-from cloudgpu.core.advice.compare import Case, Compared, History, Seconds, by_day, comparisons, desktop_work, work
+from cloudgpu.core.advice.compare import Case, History, RentedMachine, Seconds, by_day, comparisons, desktop_work, work
 from cloudgpu.core.advice.desktop import YEAR, Depreciation, Desktop, ownership_cost
 from cloudgpu.core.billing.charges import EXACT
 from cloudgpu.core.billing.daily import Sums
@@ -45,7 +45,7 @@ def machine(*days, **more):
     """A machine with these (gpu, used, idle, unknown) hours from the first day on."""
     spent = {(BEGIN + n * DAY).date(): Seconds(*(part * HOUR for part in one)) for n, one in enumerate(days)}
     usual = {"name": "fox", "gpu": "v100", "gpus": 1.0, "memory_gib": 16.0, "speed": EQUAL, "read": True}
-    return Compared(**(usual | more), days=spent)
+    return RentedMachine(**(usual | more), days=spent)
 
 
 def history(costs, machines=(), *, end=None, zone=UTC):
@@ -159,7 +159,7 @@ def test_what_an_hour_asked_of_many_machines_need_not_be_done_within_it():
 
 def test_a_machine_at_work_all_the_time_takes_one_desktop_whatever_fractions_add_up_to():
     end = BEGIN + timedelta(hours=24 * 3)
-    busy = Compared("fox", "v100", 1.0, 16.0, EQUAL, True, {
+    busy = RentedMachine("fox", "v100", 1.0, 16.0, EQUAL, True, {
         (BEGIN + n * DAY).date(): Seconds(gpu=sum([0.1] * 864_000)) for n in range(3)
     })  # fmt: skip
     assert comparisons(history([9] * 3, [busy], end=end), PLAIN, goes_on=True)[Case.EXPECTED].owned.number == 1

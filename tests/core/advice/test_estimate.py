@@ -18,8 +18,8 @@ from cloudgpu.core.advice.estimate import (
     AttachedCostEstimate,
     Buy,
     Estimate,
-    Hours,
     Precision,
+    WeeklyHours,
     While,
     best,
     cheapest_first,
@@ -39,7 +39,7 @@ from cloudgpu.core.values.money import HOUR, Money
 from tests.examples import some
 
 AT = datetime(2026, 8, 3, tzinfo=UTC)
-OFFICE = Hours(Fraction(8), Fraction(5))
+OFFICE = WeeklyHours(Fraction(8), Fraction(5))
 
 
 def offer(price, *, provider="gcp", name="g2-standard-4", region="us-central1", gpu="L4", share=1.0):
@@ -72,7 +72,7 @@ def usd(text):
 
 
 def test_a_month_that_runs_all_the_time_is_730_hours():
-    found = split(buy("0.706832", disk("0.1"), address("0.005")), steady(Hours(), MONTH))
+    found = split(buy("0.706832", disk("0.1"), address("0.005")), steady(WeeklyHours(), MONTH))
     assert found.hours == 730
     assert (found.machine, found.disk, found.address) == (usd("515.98736"), usd("10"), usd("3.65"))
     assert found.total == usd("529.63736")
@@ -99,28 +99,28 @@ def test_a_year_is_365_days_and_a_day_is_an_average_one():
     [("aws", 60), ("gcp", 60), ("azure", 60)],  # Azure: no source is sure of its minimum, so the dearer reading
 )
 def test_a_short_run_is_billed_with_its_minimum_each_time(provider, seconds):
-    span = steady(Hours(Fraction(1, 100), Fraction(7)), MONTH)  # 36 seconds a day
+    span = steady(WeeklyHours(Fraction(1, 100), Fraction(7)), MONTH)  # 36 seconds a day
     found = split(buy("3600", provider=provider), span)
     assert found.machine == Money(round(seconds * Fraction(365, 12) * 10**9))
 
 
 def test_a_started_second_is_billed_whole():
     work = Fraction(100, 1) + Fraction(1, 7200)  # half a second
-    assert split(buy("3600"), finite(Hours(), work)).machine == usd("360001")
+    assert split(buy("3600"), finite(WeeklyHours(), work)).machine == usd("360001")
 
 
 def test_an_azure_disk_is_billed_by_the_started_hour_and_googles_by_the_second():
-    ninety_minutes = finite(Hours(), Fraction(3, 2))
+    ninety_minutes = finite(WeeklyHours(), Fraction(3, 2))
     cost = {kind: split(buy("1", disk("7.30", 1), provider=kind), ninety_minutes).disk for kind in ("azure", "gcp")}
     assert cost == {"azure": usd("0.02"), "gcp": usd("0.015")}
 
 
 def test_work_that_ends_keeps_its_disk_from_the_first_hour_to_the_last():
-    always, office = finite(Hours(), Fraction(100)), finite(Hours(Fraction(8)), Fraction(100))
+    always, office = finite(WeeklyHours(), Fraction(100)), finite(WeeklyHours(Fraction(8)), Fraction(100))
     assert (always.runs, always.kept) == (((100 * HOUR, 1),), 100 * HOUR)
     assert office.runs == ((8 * HOUR, 12), (4 * HOUR, 1))
     assert office.kept == (12 * 24 + 4) * HOUR  # four hours of the thirteenth day, and no night after them
-    assert finite(Hours(Fraction(8)), Fraction(96)).kept == (11 * 24 + 8) * HOUR
+    assert finite(WeeklyHours(Fraction(8)), Fraction(96)).kept == (11 * 24 + 8) * HOUR
     assert finite(OFFICE, Fraction(8)).kept == 8 * HOUR  # one day's work is done on that day
     assert finite(OFFICE, Fraction(16)).kept == Fraction(7 * 24, 5) * HOUR + 8 * HOUR  # two, an average day apart
 
@@ -128,8 +128,8 @@ def test_work_that_ends_keeps_its_disk_from_the_first_hour_to_the_last():
 def test_googles_static_address_costs_more_while_no_machine_uses_it():
     it = buy("1", address("0.005"), address("0.01", While.IDLE))
     # 8 of 24 hours a day: 243.33 hours at 0.005 and 486.67 at 0.01
-    assert split(it, steady(Hours(Fraction(8)), MONTH)).address == usd("6.083333333")
-    assert split(it, steady(Hours(), MONTH)).address == usd("3.65")
+    assert split(it, steady(WeeklyHours(Fraction(8)), MONTH)).address == usd("6.083333333")
+    assert split(it, steady(WeeklyHours(), MONTH)).address == usd("3.65")
 
 
 def test_a_commitment_is_paid_for_every_hour():
@@ -153,13 +153,15 @@ def test_the_only_commitment_that_is_known_is_the_published_one():
 
 
 def test_what_has_no_price_is_in_no_sum_and_never_zero():
-    found = split(buy("1", disk(None), address("0.005")), steady(Hours(), MONTH))
+    found = split(buy("1", disk(None), address("0.005")), steady(WeeklyHours(), MONTH))
     assert (found.disk, found.is_whole, found.total) == (None, False, usd("733.65"))
 
 
 whole = st.integers(1, 400)
 hours = st.builds(
-    Hours, st.fractions(Fraction(1, 10), 24, max_denominator=50), st.fractions(Fraction(1, 2), 7, max_denominator=20)
+    WeeklyHours,
+    st.fractions(Fraction(1, 10), 24, max_denominator=50),
+    st.fractions(Fraction(1, 2), 7, max_denominator=20),
 )
 prices = st.integers(1, 10**12).map(lambda nanos: f"{nanos / 10**9:.9f}")
 
@@ -179,9 +181,9 @@ def test_cost_is_linear_in_the_number_of_machines(price, gb, often, number, prov
 def test_more_hours_never_cost_less(price, some, others, work, more):
     less, longer = sorted((some, others))
     it = buy(price, disk("0.1"), address("0.005"))
-    month = [split(it, steady(Hours(a_day), MONTH)).total for a_day in (less, longer)]
+    month = [split(it, steady(WeeklyHours(a_day), MONTH)).total for a_day in (less, longer)]
     assert month == sorted(month)
-    job = [split(it, finite(Hours(longer), Fraction(size))).total for size in sorted((work, work + more))]
+    job = [split(it, finite(WeeklyHours(longer), Fraction(size))).total for size in sorted((work, work + more))]
     assert job == sorted(job)
 
 
@@ -191,7 +193,7 @@ def test_the_cheapest_is_first_and_what_is_not_whole_or_may_not_fit_is_last(rows
     found = []
     for number, (price, priced, fits) in enumerate(rows):
         it = buy(price, disk("0.1" if priced else None), name=f"type-{number}")
-        found.append(Estimate(it, {"month": split(it, steady(Hours(), MONTH))}, "month", fits=fits))
+        found.append(Estimate(it, {"month": split(it, steady(WeeklyHours(), MONTH))}, "month", fits=fits))
     order = cheapest_first(found)
     keys = [(not one.fits, not one.ranked.is_whole, one.ranked.total) for one in order]
     assert keys == sorted(keys)
@@ -199,7 +201,7 @@ def test_the_cheapest_is_first_and_what_is_not_whole_or_may_not_fit_is_last(rows
 
 def estimate(price, **more):
     it = buy(price, **more)
-    return Estimate(it, {"month": split(it, steady(Hours(), MONTH))}, "month")
+    return Estimate(it, {"month": split(it, steady(WeeklyHours(), MONTH))}, "month")
 
 
 def test_one_line_stands_for_a_gpu_at_a_provider_and_shares_stand_apart():

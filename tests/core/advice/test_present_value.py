@@ -24,7 +24,7 @@ from cloudgpu.core.advice.desktop import (
     with_terms,
 )
 from cloudgpu.core.advice.present_value import NO_TERMS, Terms, annuity_factor, discount, discount_growth
-from cloudgpu.core.advice.rent_or_buy import Question, answer_question, mark, over
+from cloudgpu.core.advice.rent_or_buy import RentOrBuyCase, answer_question, mark, over
 from cloudgpu.core.values.money import Money
 from tests.core.owning import EXAMPLE, desktops, usd
 from tests.examples import some
@@ -63,7 +63,7 @@ def test_vat_is_on_what_is_bought_and_not_on_what_is_sold():
 def test_terms_of_zero_give_the_identical_answer(one, price, use, speed):
     same = with_terms(one, NO_TERMS.interest, NO_TERMS.vat)
     assert same == one
-    plain, given_zero = Question(one, price, use, speed), Question(same, price, use, speed, NO_TERMS.growth)
+    plain, given_zero = RentOrBuyCase(one, price, use, speed), RentOrBuyCase(same, price, use, speed, NO_TERMS.growth)
     assert answer_question(plain) == answer_question(given_zero)
     assert (NO_TERMS.interest, NO_TERMS.drift, NO_TERMS.vat) == (0, 0, 0)
 
@@ -72,7 +72,9 @@ def test_terms_of_zero_give_the_identical_answer(one, price, use, speed):
 @given(usd(1, 9), st.integers(1, 30).map(lambda part: Fraction(part, 100)), st.integers(1, 12))
 def test_a_price_that_falls_never_speaks_for_the_desktop(price, part, quarters):
     span = YEAR * quarters / 4
-    steady_price, falling = (Question(EXAMPLE, price, Fraction(1, 8), Fraction(1), one) for one in (NOTHING, -part))
+    steady_price, falling = (
+        RentOrBuyCase(EXAMPLE, price, Fraction(1, 8), Fraction(1), one) for one in (NOTHING, -part)
+    )
     year = ownership_cost(EXAMPLE, YEAR, timedelta(0))
     assert mark(falling, span, year).cloud < mark(steady_price, span, year).cloud
     early, late = (answer_question(one).break_even for one in (steady_price, falling))
@@ -82,7 +84,7 @@ def test_a_price_that_falls_never_speaks_for_the_desktop(price, part, quarters):
 @settings(max_examples=some(25))
 @given(desktops([Depreciation.NONE]), usd(0, 9), st.fractions(0, 1), st.integers(1, 12))
 def test_the_verdict_is_that_of_the_totals_and_the_crossing_agrees(one, price, use, half_years):
-    question = Question(sold_by_age(one), price, use, Fraction(1))
+    question = RentOrBuyCase(sold_by_age(one), price, use, Fraction(1))
     found = over(question, YEAR * half_years / 2)
     assert found.desktop_is_cheaper == (found.mark.owned.total <= found.mark.cloud)
     assert found.difference == abs_(found.mark.owned.total - found.mark.cloud)

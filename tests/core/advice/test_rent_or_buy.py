@@ -10,11 +10,11 @@ import pytest
 
 from cloudgpu.core.advice.break_even import DAY
 from cloudgpu.core.advice.desktop import YEAR
-from cloudgpu.core.advice.rent_or_buy import MONTH, Question, answer_question, mark, milestones, round_days
+from cloudgpu.core.advice.rent_or_buy import MONTH, RentOrBuyCase, answer_question, mark, milestones, round_days
 from cloudgpu.core.values.money import Money
 from tests.core.owning import EXAMPLE
 
-PUBLISHED = Question(EXAMPLE, Money.usd("2.14"), Fraction(15, 100), Fraction(1))
+PUBLISHED = RentOrBuyCase(EXAMPLE, Money.usd("2.14"), Fraction(15, 100), Fraction(1))
 
 
 def test_the_published_example_is_answered():

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from cloudgpu.core.billing.charges import EXACT, charge
 from cloudgpu.core.budgets.admission import admission_request
-from cloudgpu.core.budgets.budget import Action, Budget, Scope, Span
+from cloudgpu.core.budgets.budget import Action, Budget, BudgetPeriod, Scope
 from cloudgpu.core.budgets.commitments import Counted, Prices
 from cloudgpu.core.budgets.enforcement import affordable, longest
 from cloudgpu.core.model.facts import MachineSetup, record_of
@@ -55,7 +55,7 @@ def use(begin, end=None, *, price=DOLLAR, **more):
 
 def budget(dollars=100, span="month", scope=None, **more):
     kind, _, days = span.partition(":")
-    return Budget("lab", Money.usd(dollars), Span(kind, int(days or 0)), Scope(**(scope or {})), **more)
+    return Budget("lab", Money.usd(dollars), BudgetPeriod(kind, int(days or 0)), Scope(**(scope or {})), **more)
 
 
 def ask(one, wanted, rows=(), ended=(), now=NOW):

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from cloudgpu.core.billing.charges import billed_until, max_cost_intervals, to_us
 from cloudgpu.core.billing.rate_timeline import amount, billed_intervals, ended_intervals, rate_intervals, rule_of
 from cloudgpu.core.budgets.admission import Account, accounts, admission_request
-from cloudgpu.core.budgets.budget import Budget, Scope, Span
+from cloudgpu.core.budgets.budget import Budget, BudgetPeriod, Scope
 from cloudgpu.core.budgets.commitments import Counted, Prices
 from cloudgpu.core.budgets.exposure import Exposure, exposure_of
 from cloudgpu.core.budgets.flows import laid_out, unit_of, weight
@@ -39,8 +39,15 @@ from tests.examples import some
 PRICES = Prices(lambda _row: 3 * USD, lambda *_where: Counted(USD // 5, "month", "the dearest known"))
 FOR_EVER = 140 * DAY  # over a change of the year, of months of 28 days, and of the clock here and there
 ZONES = ["UTC", "America/New_York", "Europe/Berlin", "Asia/Kolkata", "Australia/Lord_Howe"]
-SPANS = [Span("total"), Span("month"), Span("week"), Span("day"), Span("rolling", 1), Span("rolling", 7)]
-SPANS += [Span("rolling", 30)]
+SPANS = [
+    BudgetPeriod("total"),
+    BudgetPeriod("month"),
+    BudgetPeriod("week"),
+    BudgetPeriod("day"),
+    BudgetPeriod("rolling", 1),
+    BudgetPeriod("rolling", 7),
+]
+SPANS += [BudgetPeriod("rolling", 30)]
 OWNERS, PROJECTS = ["ada", "Bob Smith"], ["", "vision"]
 SCOPES = [Scope(), Scope(owner="ada"), Scope(owner="bob-smith"), Scope(project="vision"), Scope(provider="aws")]
 SCOPES += [Scope(instance="cg-1"), Scope(instance="name 0", owner="ada"), Scope(account="lab")]

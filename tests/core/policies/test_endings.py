@@ -37,7 +37,7 @@ def passes(machine: Machine, *numbers: float, judged: Any = None, **more: Any) -
 
 
 def over(machine: Machine) -> tuple[budget_stops.Stop, ...]:
-    do = budget_stops.Do(gentlest(machine.machine))
+    do = budget_stops.BudgetAction(gentlest(machine.machine))
     return (budget_stops.Stop(machine.id, machine.id, "lab", do, "the budget lab is passed: $301.00 of $300.00"),)
 
 

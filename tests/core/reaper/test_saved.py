@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from cloudgpu.core.billing.charges import EXACT
-from cloudgpu.core.events.log import Said
+from cloudgpu.core.events.log import EventSummary
 from cloudgpu.core.reaper.savings import Stop, stops
 from tests.core.costing import NOW, START, at, row, segment, use
 
@@ -16,7 +16,7 @@ DOLLAR = 10**9 * EXACT
 
 
 def line(kind, second, **body):
-    return Said(int(second) + 10, at(second), kind, "cg-1", "", body)
+    return EventSummary(int(second) + 10, at(second), kind, "cg-1", "", body)
 
 
 def decided(second, rule="idle", do="stop", why="idle for 1h (limit 1h): GPU, 3601 s ago", **more):

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloudgpu.core.spot.moves import LOOKS_BACK, Priced, Running, Saving, lead, saving
-from cloudgpu.core.spot.places import Place, Sighting
+from cloudgpu.core.spot.places import Sighting, SpotLocation
 from tests.examples import some
 
 NOW = datetime(2026, 11, 1, 9, tzinfo=UTC)
-A, B = (Place("lab", "north", zone, "v100") for zone in "ab")
+A, B = (SpotLocation("lab", "north", zone, "v100") for zone in "ab")
 RUNS = Running(age=5, work=20, unsaved=0.1, start=0.25, end=0.05, redone=0.1)
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from cloudgpu.core.spot.places import Offered, Place, Sighting, life_h, ordered
+from cloudgpu.core.spot.places import Offered, Sighting, SpotLocation, life_h, ordered
 
 NOW = datetime(2026, 11, 1, 9, tzinfo=UTC)
-A, B, C = (Place("lab", "north", zone, "v100") for zone in "abc")
+A, B, C = (SpotLocation("lab", "north", zone, "v100") for zone in "abc")
 
 
 def ago(**span):

@@ -23,7 +23,7 @@ from cloudgpu.core.jobs.deadline import (
     Margins,
     Position,
     SpotEvent,
-    SpotSeen,
+    SpotHistory,
     choose,
     fits,
     margins_of,
@@ -181,7 +181,7 @@ def _starts(job: Job, machines: dict[str, Machine], provider: str | None) -> Ite
         yield max(0.0, (one.began_at - from_iso(machine.intended_at)).total_seconds())
 
 
-def spot_seen(session: Session, job: Job) -> SpotSeen:
+def spot_seen(session: Session, job: Job) -> SpotHistory:
     """Return what this job has seen of spot: by its launches, and by the machines that it lost."""
     found: list[tuple[datetime, SpotEvent]] = []
     for machine in session.ledger.machines():
@@ -190,7 +190,7 @@ def spot_seen(session: Session, job: Job) -> SpotSeen:
             refused = machine.launch_status == "refused"
             found.append((at, "refused") if refused else (from_iso(machine.intended_at), "had"))
     lost = [one.ended_at for one in job.attempts if one.interrupted and one.market == "spot" and one.ended_at]
-    return SpotSeen(tuple(_by_launch(sorted([*found, *((at, "lost") for at in lost)]))))
+    return SpotHistory(tuple(_by_launch(sorted([*found, *((at, "lost") for at in lost)]))))
 
 
 def _by_launch(events: Iterable[tuple[datetime, SpotEvent]]) -> Iterator[tuple[datetime, SpotEvent]]:

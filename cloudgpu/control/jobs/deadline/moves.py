@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cloudgpu.control.session.session import Session
-    from cloudgpu.core.jobs.job import Attempt, Job, Move
+    from cloudgpu.core.jobs.job import Attempt, Job, JobMove
     from cloudgpu.core.jobs.remote_state import RemoteState
     from cloudgpu.core.model.machine import Machine
-    from cloudgpu.core.spot.places import Place
+    from cloudgpu.core.spot.places import SpotLocation
 
 
 def cheaper_location(
@@ -136,14 +136,14 @@ def _running(job: Job, machine: Machine, at: Position, margins: Margins, now: da
     )
 
 
-def _moves(job: Job) -> Iterator[tuple[str, Move]]:
+def _moves(job: Job) -> Iterator[tuple[str, JobMove]]:
     """Yield the machines that a job has left for cheaper ones, and those moves, oldest first."""
     for one in job.attempts:
         if one.moved and one.machine is not None and one.move is not None and one.move.to == one.market == "spot":
             yield one.machine, one.move
 
 
-def _left(session: Session, job: Job, place: Place) -> datetime | None:
+def _left(session: Session, job: Job, place: SpotLocation) -> datetime | None:
     """Return when a job last left a place for a cheaper one; None where it never did."""
     found = None
     for machine, move in _moves(job):

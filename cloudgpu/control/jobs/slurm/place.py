@@ -75,7 +75,7 @@ def slurm_of_gang(request: RunRequest) -> SlurmRecord:
     Raises InvalidRequest for what Slurm cannot do, and for what one machine alone can do.
     """
     ends = "all machines of a job of its own end with it"
-    _check_refused([*_refused(request), Refused("--keep", bool(request.keep), ends, "Leave --keep out.")])
+    _check_refused([*_refused(request), RefusedOption("--keep", bool(request.keep), ends, "Leave --keep out.")])
     return _record(request, 0)
 
 
@@ -136,7 +136,7 @@ def _check(request: RunRequest, nodes: Sequence[Machine]) -> None:
     _check_refused(_refused(request))
 
 
-class Refused(NamedTuple):
+class RefusedOption(NamedTuple):
     """An option that does not go with a job in Slurm: whether it was given, why it does not, and the way out."""
 
     option: str
@@ -145,22 +145,22 @@ class Refused(NamedTuple):
     next: str
 
 
-def _refused(request: RunRequest) -> list[Refused]:
+def _refused(request: RunRequest) -> list[RefusedOption]:
     """Return the options that do not go with a job in Slurm."""
     return [
-        Refused(
+        RefusedOption(
             "--results-to",
             request.results_to is not None,
             "its results come to this computer",
             f"Leave --results-to out. They come to {request.results}/{request.name}: copy them on from there.",
         ),
-        Refused(
+        RefusedOption(
             "--data",
             bool(request.data),
             "data is fetched to one machine, and Slurm may run the job on others",
             "Leave --data out, and have the command, or --setup, fetch it on each node: aws s3 cp, say.",
         ),
-        Refused(
+        RefusedOption(
             "--port",
             bool(request.ports),
             "Slurm may run the job on a node that the port does not lead to",
@@ -169,7 +169,7 @@ def _refused(request: RunRequest) -> list[Refused]:
     ]
 
 
-def _check_refused(refused: Iterable[Refused]) -> None:
+def _check_refused(refused: Iterable[RefusedOption]) -> None:
     for one in refused:
         if one.given:
             says = f"{one.option} does not go with a job in Slurm: {one.why}."

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from cloudgpu.core.model.buckets import BucketAddress, BucketObject, SignedForm
+from cloudgpu.core.model.buckets import BucketAddress, BucketObject, PresignedPost
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.aws.client import Aws, pages
 
@@ -61,7 +61,7 @@ class S3Bucket:
             asked = {"Bucket": self._name, "Key": key}
             return str(self._client().generate_presigned_url("get_object", asked, ExpiresIn=seconds))
 
-    def form(self, prefix: str, seconds: int, at_most: int) -> SignedForm:
+    def form(self, prefix: str, seconds: int, at_most: int) -> PresignedPost:
         """Return a form that makes objects below the prefix: POST Object, with a signed policy."""
         region, until = self.region(), self.good_until(seconds)
         with self._aws.said("s3:PutObject", region, value=self._name):
@@ -71,7 +71,7 @@ class S3Bucket:
                 Conditions=[["content-length-range", 0, at_most]],
                 ExpiresIn=seconds,
             )
-        return SignedForm(str(signed["url"]), dict(signed["fields"]), prefix, until)
+        return PresignedPost(str(signed["url"]), dict(signed["fields"]), prefix, until)
 
     def read(self, key: str) -> bytes | None:
         """Return an object's content; None where there is none."""
