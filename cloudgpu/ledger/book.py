@@ -216,7 +216,7 @@ class Book(Reader):
                 held.let_go()
 
     def share(self, request: TeamRequest) -> Sharing:
-        """Make the ledger a team's, or a team as is wished, as far as this user may; return how it stands then."""
+        """Make the ledger a team's, or a team as is requested, as far as this user may; return how it stands then."""
         from cloudgpu.ledger.log.teams import not_shareable
 
         if not self._store.takes_teams:

@@ -110,7 +110,7 @@ class Reader:
         return self._read(lambda connection: [] if connection is None else self._parsed.machines(connection))
 
     def there(self) -> list[Machine]:
-        """Return the rows of the machines that live or of which something is kept, and the oldest; oldest first."""
+        """Return the records of the machines that live or of which something is kept, and the oldest; oldest first."""
         return self._read(lambda connection: [] if connection is None else projection.there(connection))
 
     def machine(self, id: str) -> Machine | None:  # noqa: A002
@@ -118,7 +118,7 @@ class Reader:
         return self._read(lambda connection: None if connection is None else self._parsed.machine(connection, id))
 
     def launched(self, key: str) -> list[Machine]:
-        """Return the rows of the machines that were launched by this key."""
+        """Return the records of the machines that were launched by this key."""
         return self._read(lambda connection: [] if connection is None else projection.launched(connection, key))
 
     def names(self) -> list[tuple[str, str]]:
@@ -142,7 +142,7 @@ class Reader:
         return self._read(lambda connection: [] if connection is None else projection.exposures(connection))
 
     def billed(self, since: str = "") -> list[tuple[str, list[RateInterval] | Usage]]:
-        """Return what has ended and was billed after `since`, as strands, or as a use where it has no price."""
+        """Return what has ended and was billed after `since`, as rate intervals, or as a use where it has no price."""
         return self._read(lambda connection: [] if connection is None else projection.billed(connection, since))
 
     def read(self, look: Callable[[View], T]) -> T:

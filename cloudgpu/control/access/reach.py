@@ -37,7 +37,7 @@ def client_key(session: Session) -> ClientKey:
 
 
 def wait_until_ready(session: Session, machine: Machine) -> Machine:
-    """Wait until the machine runs and its SSH server has shown the pinned key; return the new row.
+    """Wait until the machine runs and its SSH server has shown the pinned key; return the updated machine.
 
     One that makes its own key has told it to its provider before: that is pinned then. Raises Unreachable when it ended
     while starting or did not answer in time, WrongHostKey at once, AccessBlocked where it runs and is not open to this
@@ -71,7 +71,7 @@ def _left(session: Session, deadline: datetime) -> float:
 
 
 def wait_until_running(session: Session, machine: Machine) -> Machine:
-    """Wait until the machine runs; return the new row. Raises Unreachable when it ended or did not run in time."""
+    """Wait until the machine runs; return the updated machine. Raises Unreachable if it ended or was not in time."""
     return _wait_running(session, machine, session.clock() + READY_WITHIN, addressed=False)
 
 
@@ -148,7 +148,7 @@ def _connected(session: Session, machine: Machine, timeout: float) -> Connection
 
 
 def find_moved(session: Session, machine: Machine, error: Unreachable) -> Machine:
-    """Return the machine's row where it has another address by now, or another key that its user has confirmed.
+    """Return the machine where it has another address by now, or another key that its user has confirmed.
 
     Raises why it cannot be reached otherwise.
     """
@@ -164,7 +164,7 @@ def explain_unreachable(session: Session, machine: Machine, error: Unreachable) 
 
 
 def reachable_address(session: Session, machine: Machine) -> Machine:
-    """Return the machine's row as it can be reached now, for somebody else who connects: the system's ssh.
+    """Return the machine with the address where it is reached now, for another program: the system's ssh.
 
     Knocks where this client can get in straight. Elsewhere a knock says nothing, so the provider is asked. Raises as
     `reached`.
@@ -210,7 +210,7 @@ def check_reachable(session: Session, machine: Machine) -> None:
 
 
 def _asked_again(session: Session, machine: Machine) -> Machine:
-    """Return the machine's row of now, or as it was where its provider says nothing; raise why it cannot be reached."""
+    """Return the machine of now, or as it was where its provider says nothing; raise why it cannot be reached."""
     with suppress(ProviderUnavailable, InvalidRequest):
         try:
             machine = refresh(session, machine)

@@ -40,7 +40,7 @@ def ask_activity(session: Session, machines: Sequence[Machine], *, keep: bool = 
 
     What is news is written into the ledger, unless `keep` is false. Raises LedgerUnavailable, and nothing else.
     """
-    accounts, _ = by_account(session, machines)  # the look has named the others
+    accounts, _ = by_account(session, machines)  # the sync has named the others
     askers = [(session.provider(name), some) for name, some in accounts.items()]
     groups = [(asker, some) for asker, some in askers if isinstance(asker, ReportsActivity)]
     if not groups:

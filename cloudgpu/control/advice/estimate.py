@@ -102,7 +102,7 @@ def estimate_document(session: Session, request: EstimateQuery, machines: Sequen
 def estimate_without_ledger(
     environ: Mapping[str, str], now: datetime, options: EstimateOptions
 ) -> tuple[EstimateDocument, EstimateQuery]:
-    """Return what `estimate` prints without a ledger, by the settings and refreshed prices of this home, and the wish.
+    """Return what `estimate` prints without a ledger, by the request and this home's settings and prices.
 
     Raises InvalidRequest for what cannot be asked for, and for faults in the settings.
     """

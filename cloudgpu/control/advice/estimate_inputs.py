@@ -88,7 +88,7 @@ def _unknown(name: str, known: dict[str, str]) -> InvalidRequest:
 
 
 def disk_at(offer: CatalogOffer, wished: dict[str, str]) -> str:
-    """Return which kind of disk a machine gets: the wished one where its type takes it, else what `up` takes.
+    """Return which kind of disk a machine gets: the requested one where its type takes it, else what `up` takes.
 
     Empty where a type comes with its disk, and none is billed beside it.
     """
@@ -251,7 +251,7 @@ def on_other(past: PastMachine, ratio: Faster, gpus: Fraction) -> Job:
 
 
 def typed(request: EstimateQuery) -> EstimateQuery:
-    """Return the wish with its type as the catalogue writes it, and the provider whose that is."""
+    """Return the request with its type as the catalogue writes it, and the provider whose that is."""
     if request.type is None:
         return request
     names = {

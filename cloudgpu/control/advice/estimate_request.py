@@ -145,7 +145,7 @@ def parse_estimate(settings: Settings, now: datetime, **given: Unpack[EstimateOp
 
 
 def _check_together(given: EstimateOptions) -> None:
-    """Refuse two wishes of which one would be silently left out, and one that is about another that is not there."""
+    """Refuse two options of which one would be silently left out, and one that is about another that is not there."""
     there = {name for name, value in given.items() if value is not None and value is not False}
     there -= {"number"} if str(given.get("number")) == "1" else set()  # which the command line always has
     for one, other, says, way in _MUTUALLY_EXCLUSIVE:

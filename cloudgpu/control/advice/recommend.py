@@ -45,7 +45,7 @@ def recommendation_document(session: Session, work: str | None, **given: Unpack[
 
 
 def answer(rules: Rules, request: RecommendRequest, base: Desktop, now: datetime | None = None) -> Answer:
-    """Return all that is recommended for a wish, beside a desktop whose other parts are those of `base`.
+    """Return all that is recommended for a request, beside a desktop whose other parts are those of `base`.
 
     `now` is of when the user's prices of cards are.
     """

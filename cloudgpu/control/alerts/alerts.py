@@ -85,7 +85,7 @@ def budget_findings(session: Session, standings: Iterable[BudgetState]) -> Itera
 
 
 def found_here(session: Session) -> tuple[Finding, ...]:
-    """Return every finding about machines, kept things and refreshed prices. Asks nobody; reads few histories."""
+    """Return every finding about machines, retained resources and refreshed prices. Asks nobody."""
     now = session.clock()
     bills = session.ledger.billable_machines()
     machines = [_as_seen(session, machine, iso(now)) for machine in living(bills)]
@@ -151,7 +151,7 @@ def _held_back(session: Session) -> Iterator[Finding]:
 
 
 def _as_seen(session: Session, machine: Machine, now: str) -> Machine:
-    """Return the row of a machine past its renew-until with when a look last saw it: unchanged, that is in no line."""
+    """Return the row of a machine past its renew-until with when a sync last saw it: unchanged, that is in no line."""
     if not machine.billed or machine.renew_until is None or machine.renew_until > now:
         return machine
     return machine._replace(seen_at=last_seen_at(session.ledger, machine))
@@ -165,12 +165,12 @@ def _asked_since(session: Session, machines: list[Machine]) -> Iterator[tuple[st
 
 
 LOCK = "alerts"
-BUDGETS = ("budget",)  # the topics of what a pass finds itself, unless it says otherwise
+BUDGETS = ("budget",)  # the topics of what a run finds itself, unless it says otherwise
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """What a pass has done about alerts.
+    """What a run has done about alerts.
 
     `raised` and `cleared` are keys. `outcomes` has an attempt per receiver that something was waiting for; `waiting`
     is how many news somebody is still to have after it. `lasting` are the titles of all that is wrong now.

@@ -1,8 +1,8 @@
-"""Says what `doctor` tells of alerts, and calls a dead-man's address outside at the end of each pass.
+"""Says what `doctor` tells of alerts, and calls a dead-man's address outside at the end of each run.
 
 `doctor` tells who gets alerts, what could not be delivered, and whether somebody watches the watcher. Whoever hears
 nothing from the dead-man's address raises the alarm. It is a service of the kind of healthchecks: a plain request says
-`alive`, one with `/fail` behind the path says that the pass failed (https://healthchecks.io/docs/signaling_failures/).
+`alive`, one with `/fail` behind the path says that the run failed (https://healthchecks.io/docs/signaling_failures/).
 """
 
 from __future__ import annotations
@@ -78,10 +78,10 @@ TOPIC = "deadman"
 
 
 def ping(session: Session, *, ok: bool, wait_s: float = WAIT_S) -> str | None:
-    """Say outside that a pass has ended, well or not; return why that failed, None when it was heard or none is set.
+    """Say outside that a run has ended, well or not; return why that failed, None when it was heard or none is set.
 
     None was made well, either, while a machine that only scheduled runs end is guarded by none of them: a run by hand,
-    or of a laptop, must not hide that. A failure is raised as an alert, which the next pass sends. Raises
+    or of a laptop, must not hide that. A failure is raised as an alert, which the next run sends. Raises
     LedgerUnavailable.
     """
     address = session.settings.alerts.deadman

@@ -49,7 +49,7 @@ class ToEnd:
 
 
 def machines_to_end(session: Session, names: Sequence[str], *, all_: bool = False) -> ToEnd:
-    """Return the machines that `down` is about, after a look at all accounts for `--all`: those are one's own.
+    """Return the machines that `down` is about, after a sync of all accounts for `--all`: those are one's own.
 
     Raises InvalidRequest where names and `--all` contradict, InstanceNotFound for an unknown name, RoleNeeded for a
     machine that is not theirs to end.

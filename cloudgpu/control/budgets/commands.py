@@ -170,7 +170,7 @@ def set_value(session: Session, options: BudgetOptions, *, anew: bool) -> Budget
 
 
 def _too_low(session: Session, one: BudgetState) -> str | None:
-    """Return what follows where a budget is set below what is spent and promised already; None where it is not."""
+    """Return what follows where a budget is set below what is spent and committed already; None where it is not."""
     committed = one.spent + one.promised
     if committed <= one.budget.limit:
         return None
@@ -212,7 +212,7 @@ def check_budgets(session: Session, name: str | None, *, every: timedelta = EVER
     """Look where the view is old, judge the budgets (or one), tell of what is to be told, and return all of it.
 
     `every` is how often this is done: a budget that stops can be passed by what is burnt in between. `stops` is what
-    such a budget would do now; nothing is stopped here. Of all budgets this is a pass, at whose end the dead-man's
+    such a budget would do now; nothing is stopped here. Of all budgets this is a run, at whose end the dead-man's
     address is called: with a failure, where it was not finished or a receiver has not taken what it was to have.
     """
     if name is not None:
@@ -222,7 +222,7 @@ def check_budgets(session: Session, name: str | None, *, every: timedelta = EVER
     try:
         document = _judged(session, None, every)
     except Exception:
-        with suppress(CloudgpuError):  # what ended the pass is what the user hears of
+        with suppress(CloudgpuError):  # what ended the run is what the user hears of
             ping(session, ok=False)
         raise
     told = document["alerts"]

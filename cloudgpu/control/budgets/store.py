@@ -61,9 +61,9 @@ def budgets(session: Session) -> tuple[Budget, ...]:
 
 
 def pass_budgets(session: Session) -> tuple[tuple[Budget, ...], tuple[str, ...]]:
-    """Return every budget that a pass counts, and a sentence for each of a file whose name the ledger has, too.
+    """Return every budget that a run counts, and a sentence for each of a file whose name the ledger has, too.
 
-    The ledger's wins in a pass, so that its machines are judged. Raises InvalidRequest for a fault in a file.
+    The ledger's wins in a run, so that its machines are judged. Raises InvalidRequest for a fault in a file.
     """
     found = ledger_budgets(session)
     of_files = _file_budgets(session)
@@ -212,7 +212,7 @@ def _listed(provider: str | None, instance_type: str | None, region: str | None)
 
 
 def _beside(provider: str, region: str, kind: str, resource: str) -> Counted:
-    """Return the listed price of a kind of storage; else the dearest known, times 1.5."""
+    """Return the listed price of a kind of storage; else the most expensive known, times 1.5."""
     from cloudgpu.catalog import counted_price
     from cloudgpu.catalog.storage import Sort
 

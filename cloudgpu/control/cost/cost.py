@@ -76,7 +76,7 @@ def deductions(session: Session, machines: list[Machine], query: CostQuery, now:
     """Return `sustained_use` and `credits`: what comes off, and is in no amount. Reads uses only where one is due."""
     if not session.settings.credits and not any(machine.provider == "gcp" for machine in machines):
         return {"sustained_use": [], "credits": None}
-    # Read apart from the rows, a use that ends in between would be in both, or be of a machine that is in none.
+    # Read apart from the rows, a usage that ends in between would be in both, or be of a machine that is in none.
     return session.ledger.read(lambda view: _deducted(session, view, query, now))
 
 
@@ -148,10 +148,10 @@ ASSUMPTION = (
 def costs(session: Session, request: CostRequest | None = None, *, days: bool = False) -> CostDocument:
     """Return what everything of this ledger has cost, in groups, with what goes on costing; as `docs/cost.md` says.
 
-    Without a wish: by machine, since ever. Asks no cloud: what ran at the last look is counted as running, and what was
-    left of prepaid credit is what a run of the reaper last read. Of one owner alone there are no budgets, discounts and
-    credits: those are of the whole ledger. `days`: also what each of the last
-    days cost, for which the uses of that time are read.
+    Without options: by machine, since ever. Asks no cloud: what ran at the last sync is counted as running, and what
+    was left of prepaid credit is what a run of the reaper last read. Of one owner alone there are no budgets, discounts
+    and credits: those are of the whole ledger. `days`: also what each of the last days cost, for which the usages of
+    that time are read.
     """
     now = session.clock()
     wanted = request or parse_cost(session.settings, now)
@@ -206,7 +206,7 @@ def desktop_line(
 ) -> DesktopLine:
     """Return what the desktop of the settings would have cost in a period, kept busy for all billed hours of GPUs.
 
-    Scaled by speed at training. `ended` are the uses that ended, where the sums in the rows are not what is asked.
+    Scaled by speed at training. `ended` are the usages that ended, where the sums in the rows are not what is asked.
     `currency` is one whose rate was asked for. `compare` knows more: which of these hours were work. Raises
     InvalidRequest for a desktop that cannot be read.
     """
@@ -241,7 +241,7 @@ def budgets_left(session: Session, now: datetime) -> list[BudgetForecast]:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """What was read, once: the rows, the uses that ended and are needed beside them, and those of the last days."""
+    """What was read, once: the rows, the usages that ended and are needed beside them, and those of the last days."""
 
     rows: list[Machine]
     ended: Sequence[Ended]
@@ -249,14 +249,14 @@ class _Read:
 
 
 def _read(session: Session, asked: CostQuery, last: CostQuery | None) -> _Read:
-    """Return the rows, and the uses that ended as of the same line of the ledger, where those are needed."""
+    """Return the rows, and the usages that ended as of the same line of the ledger, where those are needed."""
     if asked.from_totals and last is None:
         return _Read(session.ledger.billable_machines(), (), ())
 
     def uses(view: View, query: CostQuery) -> list[Ended]:
         return list(view.uses("" if query.since is None else iso(query.since)))
 
-    # Read apart, a use that ends in between would be in both, or in none.
+    # Read apart, a usage that ends in between would be in both, or in none.
     return session.ledger.read(
         lambda view: _Read(
             view.billable_machines(),

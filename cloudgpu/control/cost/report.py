@@ -101,7 +101,7 @@ def _check_alone(month: str, given: ReportOptions) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ReportInputs:
-    """What was read, once: the rows, the uses that ended and the lines that say why, as of one line; the hours."""
+    """What was read, once: the rows, the usages that ended and the lines that say why, as of one line; the hours."""
 
     rows: list[Machine]
     ended: Sequence[Ended]
@@ -112,7 +112,7 @@ class ReportInputs:
 def report_document(session: Session, request: ReportRequest | None = None) -> ReportDocument:
     """Return the report as a document, as docs/report.md says: what `report -o json` prints. Asks no cloud.
 
-    Without a wish: since ever, in dollars, beside the desktop of the settings.
+    Without options: since ever, in dollars, beside the desktop of the settings.
     """
     request, now = request or parse_report(session), session.clock()
     with _looking_for_no_garbage():

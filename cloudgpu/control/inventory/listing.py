@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 def age_of_view(session: Session, machines: list[Machine]) -> str | None:
     """Return when the least recently seen of the living machines was last looked at; None when there is none.
 
-    A look that a part of the account did not answer has reached the machines of all other parts.
+    A sync that a part of the account did not answer has reached the machines of all other parts.
     """
     reached = last_synced_at(session, machines)
     return _oldest(machines, reached)
@@ -44,7 +44,7 @@ def _oldest(machines: list[Machine], reached: dict[str, str]) -> str | None:
 
 
 def last_synced_at(session: Session, machines: list[Machine]) -> dict[str, str]:
-    """Return when the latest look reached each living machine, by id: it writes none of what is as it was."""
+    """Return when the latest sync reached each living machine, by id: it writes none of what is as it was."""
     looked: dict[str, list[Event]] = {}
     found: dict[str, str] = {}
     for machine in living(machines):
@@ -59,10 +59,10 @@ def last_synced_at(session: Session, machines: list[Machine]) -> dict[str, str]:
 
 
 def _as_seen(machine: Machine, reached: dict[str, str]) -> Machine:
-    """Return a machine with `seen_at` as of the latest look that found it; one that nobody has seen stays so."""
+    """Return a machine with `seen_at` as of the latest sync that found it; one that nobody has seen stays so."""
     if (
         machine.seen_at is None or machine.is_named_resource or machine.id not in reached
-    ):  # a look may ask for machines alone
+    ):  # a sync may ask for machines alone
         return machine
     return machine._replace(seen_at=max(machine.seen_at, reached[machine.id]))
 

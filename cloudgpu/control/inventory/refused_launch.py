@@ -57,7 +57,7 @@ def left_lines(session: Session, machine: Machine, instance: Instance, now: date
 def ask_its_end(session: Session, id: str) -> None:  # noqa: A002
     """Ask once for the end of what a refused launch left, and write it down where that is proved at once.
 
-    Raises nothing of the provider's: the next look, and the reaper, go on with what is not proved.
+    Raises nothing of the provider's: the next sync, and the reaper, go on with what is not proved.
     """
     machine = session.ledger.machine(id)
     if machine is None:
@@ -75,7 +75,7 @@ def ask_its_end(session: Session, id: str) -> None:  # noqa: A002
 
 
 def end_left(session: Session, machine: Machine, instance: Instance, now: datetime) -> Machine:
-    """End what a refused launch left, prove that it is gone, and return its row as it is then.
+    """End what a refused launch left, prove that it is gone, and return the machine as it is then.
 
     The caller holds the launch lock. Raises StopUnproved where the proof does not come: the reaper goes on with it.
     """

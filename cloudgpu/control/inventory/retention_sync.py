@@ -1,4 +1,4 @@
-"""What a look at an account does about disks and images: writes what stays, goes on with what was left half done."""
+"""What a sync of an account does about disks and images: writes what stays, goes on with what was left half done."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def write_leftovers(session: Session, whose: AccountScope, found: ResourceListin
     Return a sentence for each thing done.
 
     A machine that another process is at work on, or has changed since the question was sent, is left to that process
-    or to the next look. Things of other ledgers are not touched.
+    or to the next sync. Things of other ledgers are not touched.
     """
     said = _adopt(session, whose, found.items, requested_at)
     for machine in session.ledger.machines():

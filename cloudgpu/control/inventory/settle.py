@@ -70,7 +70,7 @@ def settle_others(session: Session) -> None:
 
 
 def settle(session: Session, machine: Machine, *, deadline: datetime, replay: bool = True) -> Machine:
-    """Settle this attempt for certain and return the row as it is then. The caller holds the launch lock.
+    """Settle this attempt for certain and return the machine as it is then. The caller holds the launch lock.
 
     The owner of the saved call sends that very call again: the token makes it harmless. Anybody else, and the
     owner once the token has expired or without a ledger, goes by a listing. Raises LaunchUncertain when neither can
@@ -190,7 +190,7 @@ def _as_seen(machine: str, instance: Instance, now: datetime) -> list[Draft]:
 
 
 def settle_by_listing(session: Session, machine: Machine) -> Machine:
-    """Close the attempt by what a complete listing proves, and return the row as it is then.
+    """Close the attempt by what a complete listing proves, and return the machine as it is then.
 
     The caller holds the launch lock: nobody sends the call while the listing is asked. What a refused launch has left
     is ended, and what nothing uses any more is deleted. Raises LaunchUncertain when the listing proves nothing yet.
@@ -248,7 +248,7 @@ def is_too_early(session: Session, machine: Machine, rule: TokenRule, now: datet
 
 
 def covers(listing: Listing, machine: Machine) -> bool:
-    """Say whether the machine's region was asked at all: what a look left out proves no absence."""
+    """Say whether the machine's region was asked at all: what a sync left out proves no absence."""
     return listing.regions is None or machine.region in listing.regions
 
 

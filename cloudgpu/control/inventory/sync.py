@@ -1,4 +1,4 @@
-"""Asks the providers and writes what they say: one look at an account, at all of them, at one machine."""
+"""Asks the providers and writes what they say: one sync of an account, at all of them, at one machine."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from cloudgpu.ledger.last_seen import last_seen_at
 
 @dataclass
 class SyncResult:
-    """What a look at all accounts found, beside the rows in the ledger.
+    """What a sync of all accounts found, beside the rows in the ledger.
 
     `foreign` are machines of other ledgers: shown, never touched. `sentences` say what was put right. `answered` are
     the machines, by id, of which a provider has said what they are now. `resources` are all disks and images that there
@@ -78,7 +78,7 @@ def sync_accounts(
     `retained` may name the accounts of which that is asked. An account that did not answer wholly is asked once more
     after `again_after` seconds (None: it is not).
 
-    What prices were since the last look is asked, too, and stands in the ledger together with what was seen.
+    What prices were since the last sync is asked, too, and stands in the ledger together with what was seen.
     """
     look, asked_at = SyncResult(), session.clock()
     for account in accounts:
@@ -136,7 +136,7 @@ def _elsewhere(
 
 
 def refresh(session: Session, machine: Machine, *, note: bool = False) -> Machine:
-    """Ask about one machine and return its new row; a machine that is gone is recorded as gone.
+    """Ask about one machine and return the updated machine; a machine that is gone is recorded as gone.
 
     `note`: that it was looked at is written down even where it is as it was, if the ledger takes it. Raises
     ProviderUnavailable when nothing could be learned.
@@ -266,7 +266,7 @@ def _is_ours(
 
 
 def _scopes(answer: Answer, machines: Iterable[Machine]) -> list[str]:
-    """Return the subjects under which the look is written: the accounts for which it speaks, by their identities."""
+    """Return the subjects under which the sync is written: the accounts for which it speaks, by their identities."""
     found = {not_none(machine.identity).id for machine in machines}
     if not found:
         usual = answer.whose.of(None)
@@ -299,7 +299,7 @@ def _doubts(session: Session, listing: Listing, now: datetime) -> list[Draft]:
 
 
 def _doubted_before(session: Session) -> int:
-    """Return the highest line that a machine remembered when a look doubted the ledger: it was said, or is settled."""
+    """Return the highest line that a machine remembered when a sync doubted the ledger: it was said, or is settled."""
     doubts = (line for line in session.ledger.events("ledger") if line.kind == "ledger_doubted")
     return max((int(line.body["seq"]) for line in doubts), default=0)
 
@@ -324,7 +324,7 @@ def _seen(
             launch_settled(machine.id, not_none(machine.token), "made", "found in the provider's listing", now)
         )
     if machine is not None and not _is_closed(session, machine, instance, look):
-        return drafts  # seen as ended once that is done: the next look tries it again
+        return drafts  # seen as ended once that is done: the next sync tries it again
     if machine is None:
         return [*drafts, instance_observed(instance, now)]
     if is_resized(machine, instance):
@@ -352,7 +352,7 @@ def _is_closed(session: Session, machine: Machine, instance: Instance, look: Syn
 def close_request(session: Session, machine: Machine, instance: Instance) -> bool:
     """Cancel a persistent request whose machine others have ended, as it would launch the next; say whether it did.
 
-    Before the end is written down: a process that dies in between leaves it to the next look.
+    Before the end is written down: a process that dies in between leaves it to the next sync.
     """
     persistent = bool(machine.setup and machine.setup.persistent)
     if instance.state is not State.TERMINATED or machine.terminated_at is not None or not persistent:

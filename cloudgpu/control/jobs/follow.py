@@ -74,7 +74,7 @@ class _Printed:
                 self._begin(carrier, job, attempt)
 
     def wait(self, seconds: float) -> None:
-        """Wait so long for the next look; less, where the output of the attempt has ended."""
+        """Wait so long for the next sync; less, where the output of the attempt has ended."""
         live = self._live
         if live is None:
             self._session.pause(seconds)
@@ -90,7 +90,7 @@ class _Printed:
             return
         try:
             remote = carrier.at(job, machine)
-        except CloudgpuError:  # the next look says what is wrong
+        except CloudgpuError:  # the next sync says what is wrong
             carrier.close()
             return
         self._live = _Live(remote, self._files, self._offsets.get(attempt.number, (0, 0)))
@@ -131,7 +131,7 @@ class _Live:
         begin = self.offsets
         try:
             self._remote.tail(self._out.file, self._err.file, out_from=begin[0], err_from=begin[1], follow=True)
-        except CloudgpuError:  # the next look says what is wrong
+        except CloudgpuError:  # the next sync says what is wrong
             self.is_cut = True
         except _Stop:
             pass

@@ -167,7 +167,7 @@ class JobObserver:
             self._append(lines.job_work_saved(job.id, len(job.attempts), *found))
 
     def _note_upload(self, job: Job, seen: RemoteState) -> None:
-        """Note what an upload has brought that was not there at the last look."""
+        """Note what an upload has brought that was not there at the last sync."""
         last = None if seen.storing is None else seen.storing.at
         if last is not None and last != self.noted_at:
             self._note_stored_work(job)

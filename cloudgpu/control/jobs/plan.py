@@ -55,7 +55,7 @@ class PlannedRun:
 
     `dearest` is the most that it may cost, None where nothing ends it by time or cost. `data` is what it fetches from
     buckets; `results_traffic` says what its results cost on their way to one, empty for nothing. `deadline` is there
-    for a job that has one; `prepared` is the dearest launch that it may need then.
+    for a job that has one; `prepared` is the most expensive launch that it may need then.
     """
 
     request: RunRequest

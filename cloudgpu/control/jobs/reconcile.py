@@ -147,7 +147,7 @@ class JobReconciler(JobObserver):
             return ReconcileResult(job, error.message, REQUEUE_LATER, self.remote, error)
 
     def _hold_machine(self, job: Job, step: Step, until: datetime) -> ReconcileResult:
-        """Hold the machine of a failed job, so that no idle time ends it before the look."""
+        """Hold the machine of a failed job, so that no idle time ends it before somebody looks."""
         machine = self._there(job)
         if machine.hold_until is None or from_iso(machine.hold_until) < until.replace(microsecond=0):
             set_hold(self.session, machine, until, paid=False)  # it asks for no more than the job had agreed to
@@ -208,7 +208,7 @@ class JobReconciler(JobObserver):
         """
         attempt, now = job.attempts[-1], self.session.clock()
         made = made_for(self.session, job, attempt)
-        if made is not None and made.gang is not None and is_living(self.session, made):  # the next pass settles it
+        if made is not None and made.gang is not None and is_living(self.session, made):  # the next run settles it
             return ReconcileResult(job, error.message, REQUEUE_LATER, None, error)
         over = gives_up(job, now)
         final = not isinstance(error, ProviderUnavailable) or over
@@ -238,7 +238,7 @@ class JobReconciler(JobObserver):
         return ReconcileResult(the_job(self.session, self.id), error.message, REQUEUE_LATER, None, error)
 
     def _sold_out(self, job: Job, attempt: Attempt, error: CloudgpuError) -> ReconcileResult:
-        """Return that a job with a deadline chooses anew at the next pass; people hear of it if on demand is gone."""
+        """Return that a job with a deadline chooses anew at the next run; people hear of it if on demand is gone."""
         if attempt.market != "on_demand":
             return ReconcileResult(job, error.message, REQUEUE_SOON, None, error)
         if attempt.waits is None:

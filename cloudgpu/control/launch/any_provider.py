@@ -1,4 +1,4 @@
-"""Asks every account what it offers to a wish: in the order of prices, and by name whoever is passed over, and why."""
+"""Asks every account what it offers to a request: by price, and by name whoever is passed over, and why."""
 
 from __future__ import annotations
 

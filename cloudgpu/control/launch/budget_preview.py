@@ -75,7 +75,7 @@ def row_of_offer(prepared: Prepared, offer: Offer) -> BudgetSubject:
 
 
 def sync_for_budgets(session: Session, prepared: Prepared) -> None:
-    """Look at the accounts that the budgets span which cover the plan, where the last look is old."""
+    """Look at the accounts that the budgets span which cover the plan, where the last sync is old."""
     row = row_of_plan(prepared)
     sync_before_admission(session, {}, lambda budget: prepared.existing is None and budget.scope.covers(row))
 

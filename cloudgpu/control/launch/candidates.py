@@ -1,4 +1,4 @@
-"""The accounts at which a wish may be launched, each with its request: the one that is meant, or all of clouds."""
+"""The accounts at which a request may be launched, each with its request: the one that is meant, or all of clouds."""
 
 from __future__ import annotations
 
@@ -93,9 +93,9 @@ class Candidates:
 
 
 def candidates_of(session: Session, request: UpRequest, template: Template) -> Candidates:
-    """Return where a wish may be launched. Asks no provider anything.
+    """Return where a request may be launched. Asks no provider anything.
 
-    Raises InvalidRequest for a wish that cannot be; of several accounts, where it can be at none.
+    Raises InvalidRequest for a request that cannot be; of several accounts, where it can be at none.
     """
     if not is_any_provider(session, account=request.account, provider=request.provider):
         name = account_of(session, account=request.account, provider=request.provider)
@@ -148,7 +148,7 @@ def passing(accounts: Sequence[str], act: Callable[[str], None]) -> tuple[Passed
 
 
 def candidate(session: Session, request: UpRequest, template: Template, account: str) -> Candidate:
-    """Return what a wish is at this account.
+    """Return what a request is at this account.
 
     Raises InvalidRequest for what cannot mean anything there, or what its policy does not allow.
     """
@@ -160,7 +160,7 @@ def candidate(session: Session, request: UpRequest, template: Template, account:
 def _request(
     session: Session, request: UpRequest, provider: Provider, template: Template
 ) -> tuple[LaunchRequest, Agreed]:
-    """Return the request of a wish, and what it is under."""
+    """Return the launch request of these options, and what it is under."""
     market = (
         Market(session.settings.market) if request.spot is None else Market.SPOT if request.spot else Market.ON_DEMAND
     )

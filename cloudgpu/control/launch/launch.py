@@ -67,7 +67,7 @@ LOCK_WITHIN_S = 900
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """How `up` ended: the machine's row, and whether it was there already.
+    """How `up` ended: the machine as recorded, and whether it was there already.
 
     `nodes` are all machines of a cluster, of which `machine` is the first; else that machine alone.
     """
@@ -143,7 +143,7 @@ def _launched(machine: Machine) -> AbstractContextManager[None]:
 
 
 def _look_first(session: Session, prepared: Prepared) -> None:
-    """Look at the account, and at all that a budget spans, where the last look is old: what is there may raise doubts.
+    """Look at the account, and at all that a budget spans, where the last sync is old: what is there may raise doubts.
 
     The accounts of budgets matter where something may be launched, not where a machine is there to be returned.
     """

@@ -1,4 +1,4 @@
-"""Finds what satisfies a wish: what providers have, priced and ranked, and what is exact enough to be launched.
+"""Finds what satisfies a request: what providers have, priced and ranked, and what is exact enough to be launched.
 
 `Refusals` keeps the offers that were refused, and says which further ones need not be tried.
 """
@@ -254,7 +254,7 @@ def offers_in(
             named = {"--image": setup.image, "--volume": volume, "--subnet": setup.network.subnet}
             message = " and ".join(f"{option} {value}" for option, value in named.items() if value)
             why = f"The place is that of {message}: name another, or leave it out."
-            placed = error.field in ("--region", "--zone")  # its way out is about a wish that was not the user's
+            placed = error.field in ("--region", "--zone")  # its way out is about a request that was not the user's
             error.next = why if placed or not error.next else f"{why} {error.next}"
         raise
 

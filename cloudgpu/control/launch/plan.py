@@ -1,4 +1,4 @@
-"""Makes a wish into a plan: words checked, account and template found, offers priced and ranked. Nothing is done."""
+"""Makes a request into a plan: words checked, account and template found, offers priced and ranked. Nothing is done."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ AGREED_WITHIN = timedelta(minutes=1)  # the longest that a plan is agreed to wit
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A wish made into a plan with all its offers; nothing has been asked for yet."""
+    """A request made into a plan with all its offers; nothing has been asked for yet."""
 
     plan: LaunchPlan
     offers: tuple[Offer, ...]  # all that fit, in the order of trying
@@ -66,9 +66,9 @@ class Prepared:
 
 
 def prepare(session: Session, request: UpRequest) -> Prepared:
-    """Return the plan of a wish. Asks providers what they have; launches and writes nothing.
+    """Return the plan of a request. Asks providers what they have; launches and writes nothing.
 
-    Raises InvalidRequest for a wish that cannot be, NoCapacity when nothing fits, QuotaExceeded when the account may
+    Raises InvalidRequest for a request that cannot be, NoCapacity when nothing fits, QuotaExceeded when the account may
     not run what does, RoleNeeded for an owner or an override that needs the payer's role, or a colleague's volume.
     """
     validate_request(request)
@@ -129,8 +129,8 @@ def agreed(
     """Ask for a plan, and return the one that was agreed to; one that has become old meanwhile is made `again`.
 
     `launch_of` is the launch in a plan; None for none, which costs nothing more than before. Where a later plan is
-    dearer, it is asked for, too: shown at least, where everything was agreed to before. Raises what `again` and `ask`
-    raise.
+    more expensive, it is asked for, too: shown at least, where everything was agreed to before. Raises what `again` and
+    `ask` raise.
     """
     while True:
         ask(planned)

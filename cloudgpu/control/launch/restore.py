@@ -60,7 +60,7 @@ def start_stopped(
     override: str | None = None,
     no_guard: bool = False,
 ) -> Machine:
-    """Start a stopped machine with its volume and return its row; wait until SSH is verified, unless told not to.
+    """Start a stopped machine with its volume and return the machine; wait until SSH is verified, unless told not to.
 
     Raises NoCapacity with what it would cost to move the machine by an image, where that helps.
     """
@@ -92,7 +92,7 @@ def start_machine(
     wait: bool = True,
     no_guard: bool = False,
 ) -> Machine:
-    """Start a machine, whether it is stopped, parked or was interrupted, without asking; return its row."""
+    """Start a machine, whether it is stopped, parked or was interrupted, without asking; return the machine."""
     check_may(session, machine, "start")
     check_override(session, override)
     machine = settle_restore(session, machine)
@@ -162,7 +162,7 @@ def plan_comeback(
 def come_back(
     session: Session, prepared: Prepared, *, wait: bool = True, agree: Callable[[], None] = lambda: None
 ) -> Machine:
-    """Carry out the plan of a comeback and return the machine's row; its image is removed once it is known to run.
+    """Carry out the plan of a comeback and return the machine; its image is removed once it is known to run.
 
     Without `wait` the image stays until a later look sees that the machine has run for a while.
     """
@@ -228,7 +228,7 @@ def check_move(session: Session, move: MovePlan, lease: Lease, override: str | N
 
 
 def move(session: Session, machine: Machine, *, why: str) -> Machine:
-    """End a stopped machine and make an image of its disk; return its row, to be brought back from that."""
+    """End a stopped machine and make an image of its disk; return the machine, to be brought back from that."""
     check_may(session, machine, "start")
     with lock_machine(session, machine):
         return park(session, session.ledger.machine(machine.id) or machine, why=why)

@@ -13,7 +13,7 @@ from cloudgpu.providers.abilities import HasVolumes
 
 
 def with_volume(session: Session, machine: Machine) -> Machine:
-    """Attach the volume of the machine's setup, made where it is not there yet; return the row. Idempotent.
+    """Attach the volume of the machine's setup, made where it is not there yet; return the machine. Idempotent.
 
     Waits until the machine runs, for only then can it be attached. A machine without a volume is returned at once.
     Raises InvalidRequest for a volume that cannot be had, Unreachable for a machine that ended meanwhile.

@@ -141,7 +141,7 @@ def plan_extension(session: Session, machine: Machine, by: timedelta) -> Extensi
 
 
 def extend(session: Session, extension: Extension, *, override: str | None = None) -> Machine:
-    """Carry out an extension and return the machine's new row.
+    """Carry out an extension and return the updated machine.
 
     Raises BudgetRefused where renew-until moves and a budget does not carry that; `override` says why to pass it.
     Also where the account's credit does not carry it to the new lease's end: no override passes that.
@@ -174,12 +174,12 @@ def set_lease(
     override: str | None = None,
     credit: Credit | None = None,
 ) -> Machine:
-    """Give a machine another lease and return its new row: written down where the budgets carry it, then set on it.
+    """Give a machine another lease and return the updated machine: recorded if the budgets admit it, then set on it.
 
     The caller holds the machine's lock, so that the tags and the last line say the same, and `machine` is what
     `latest_of` returned under it: one that has ended gets no lease. In this order, since what the ledger does not know,
     no budget counts. A machine that surely did not take it keeps the lease that it had, and the ledger says so; where
-    nobody knows, the next look does.
+    nobody knows, the next sync does.
     """
     with changing(partly_set(machine.name)):
         admit_lease(session, [machine], lease, why, override, credit)
@@ -224,7 +224,7 @@ def _moves(machine: Machine, lease: Lease) -> bool:
 
 
 def put_lease(session: Session, machine: Machine, lease: Lease, why: str) -> Machine:
-    """Set on the machine the lease that was admitted, and return its new row."""
+    """Set on the machine the lease that was admitted, and return the updated machine."""
     try:
         _tag(session, machine, lease.tags())
     except ProviderUnavailable:
@@ -237,7 +237,7 @@ def put_lease(session: Session, machine: Machine, lease: Lease, why: str) -> Mac
 
 
 def _read_back(session: Session, machine: Machine) -> None:
-    """Ask the machine which lease it has; where it does not say, the longer one counts until a look tells."""
+    """Ask the machine which lease it has; where it does not say, the longer one counts until a sync tells."""
     with suppress(CloudgpuError):
         refresh(session, session.ledger.machine(machine.id) or machine)
 
@@ -258,9 +258,9 @@ def _way(machine: Machine, now: datetime) -> Remedy:
 
 
 def set_hold(session: Session, machine: Machine, until: datetime | None, *, paid: bool = True) -> Machine:
-    """Set a hold that ends at `until`, or release it (None); return the machine's new row.
+    """Set a hold that ends at `until`, or release it (None); return the updated machine.
 
-    Under the machine's lock: a pass that is about to end it either sees the hold, or has ended it before. Raises
+    Under the machine's lock: a run that is about to end it either sees the hold, or has ended it before. Raises
     InstanceNotFound for a machine that has ended, InvalidRequest for an end beyond the lab's limits, RoleNeeded where
     it is not theirs to hold. `paid`: BudgetRefused where the account's credit does not carry it.
     """
@@ -282,7 +282,7 @@ def check_hold_end(session: Session, name: str, until: datetime | None) -> None:
 
 
 def set_hold_locked(session: Session, machine: Machine, until: datetime | None) -> Machine:
-    """Set or release a hold as `set_hold` does, under a lock that the caller holds; return the machine's new row."""
+    """Set or release a hold as `set_hold` does, under a lock that the caller holds; return the updated machine."""
     until = until and until.replace(microsecond=0)  # as a tag can carry it
     machine = latest_of(session, session.ledger.machine(machine.id) or machine)
     with changing(f"The hold of {machine.name} may be set or not. Run the same command again."):
@@ -296,7 +296,7 @@ def _after_all_known(session: Session, machine: Machine) -> datetime:
     """Return now, or a moment after the latest line of a machine's holds and leases where this clock is behind it.
 
     Lines are folded by their time, and a tag that says that nothing holds it is no news: a release with an earlier time
-    than the hold itself, or than a look that saw it, would keep the machine, and its bill, until that hold ends. A
+    than the hold itself, or than a sync that saw it, would keep the machine, and its bill, until that hold ends. A
     lease with an earlier time than the one before it would not count, and the machine would be ended by that; two with
     the same time and the same renew-until are one line.
     """
@@ -326,7 +326,7 @@ def _tag(session: Session, machine: Machine, tags: Mapping[str, str]) -> None:
 
 
 def learns_lease(session: Session, machine: Machine) -> bool:
-    """Say whether a machine follows another lease or a hold: by its tags, or because passes from outside alone end it.
+    """Say whether a machine follows another lease or a hold: by its tags, or because runs from outside alone end it.
 
     Else its agent goes by the lease of its launch or start, and renews that itself while somebody works.
     """

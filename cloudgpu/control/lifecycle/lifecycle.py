@@ -66,7 +66,7 @@ _DONE = {"stop": "stopped", "down": "ended"}
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How an end went: the machine's row, what the user keeps by name and it had to do with, files that stay."""
+    """How an end went: the machine as recorded, what the user keeps by name and it had to do with, files that stay."""
 
     machine: Machine
     on_purpose: tuple[ProviderResource, ...] = ()
@@ -74,7 +74,7 @@ class Ended:
 
 
 def stop(session: Session, machine: Machine, *, why: str, check: Callable[[Machine], None] | None = None) -> Machine:
-    """Stop the machine, or park it where it cannot be stopped; return its row once it is proved not to be billed.
+    """Stop the machine, or park it where it cannot be stopped; return the machine once it is proved not to be billed.
 
     `check` is as of `terminate_with_resources`. Raises InvalidRequest for a machine that can be neither, or whose
     policy keeps nothing of it; StopUnproved when the proof did not come in time; RoleNeeded where it is not theirs to
@@ -163,7 +163,7 @@ def not_started(session: Session, machine: Machine) -> Draft:
 
 
 def end(session: Session, machine: Machine, *, why: str) -> Machine:
-    """End a machine as `terminate_with_resources` does; return its row."""
+    """End a machine as `terminate_with_resources` does; return the machine."""
     return terminate_with_resources(session, machine, why=why).machine
 
 
@@ -222,7 +222,7 @@ def _all_ended(
 
 def _end_recorded(session: Session, machine: Machine, on_purpose: Sequence[ProviderResource]) -> Ended:
     clean_up_local_files(session)  # not under the lock: what is locked may still be made
-    with contextlib.suppress(LedgerUnavailable):  # the next look writes it
+    with contextlib.suppress(LedgerUnavailable):  # the next sync writes it
         record_resources(session, on_purpose)
     return Ended(machine, tuple(on_purpose), _remains(session, machine))
 

@@ -19,7 +19,7 @@ from cloudgpu.views.ended import ended_error
 
 
 def lose(session: Session, machine: Machine, why: str) -> Machine:
-    """Write that the machine is gone because whoever is at work here says so, and why; return its row.
+    """Write that the machine is gone because whoever is at work here says so, and why; return the machine.
 
     Nothing is asked to end. A later look that finds the machine brings it back. Raises InvalidRequest for a machine
     that can be asked from here or without a reason, ProviderUnavailable where a cloud is merely silent,

@@ -80,7 +80,7 @@ def _wished_lease(
 def start(
     session: Session, machine: Machine, lease: Lease, *, override: str | None = None, no_guard: bool = False
 ) -> Machine:
-    """Start a stopped machine under a new lease and return its row once the start is accepted.
+    """Start a stopped machine under a new lease and return the machine once the start is accepted.
 
     Raises InvalidRequest for a machine that cannot be started, InstanceNotFound for one that is gone, BudgetRefused
     where a budget does not allow it; `override` says why to pass it. RoleNeeded where it is not theirs to start. Where
@@ -112,7 +112,7 @@ def may_start(machine: Machine, name: str) -> str:
 
 
 def to_start(session: Session, machine: Machine) -> Machine:
-    """Ask a machine's provider and return its row of now; raise InstanceNotFound where it has ended.
+    """Ask a machine's provider and return the machine of now; raise InstanceNotFound where it has ended.
 
     As all of a start but `check_start`, it is done under the machine's lock, which the caller holds.
     """
@@ -176,7 +176,7 @@ def _priced(wanted: Machine, prices: Sequence[Draft]) -> Machine:
 
 
 def start_locked(session: Session, machine: Machine, lease: Lease) -> Machine:
-    """Start a machine whose start was admitted, and return its row once that is accepted."""
+    """Start a machine whose start was admitted, and return the machine once that is accepted."""
     provider = pausable(session, machine)
     session.report(f"{machine.name}: starting")
     try:

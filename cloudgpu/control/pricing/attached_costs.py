@@ -156,7 +156,7 @@ def image_price(provider: str, region: str, size_gb: int) -> Extra:
 
 
 def rate_of_resource(leftover: ProviderResource) -> Rate:
-    """Return what a leftover costs: at most, for what is stored by changed blocks."""
+    """Return what a resource costs: at most, for what is stored by changed blocks."""
     return rate(leftover.provider, leftover.region, leftover.stored_as, leftover.size_gb)
 
 

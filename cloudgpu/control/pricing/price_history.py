@@ -235,7 +235,7 @@ def own_price(session: Session, machine: Machine | None, instance: Instance, now
 
 
 def pin_to_the_end(session: Session, machine: Machine) -> None:
-    """Write what a spot machine cost up to now, when it has just ended or stopped. What fails is left to a look."""
+    """Write what a spot machine cost up to now, when it has just ended or stopped. What fails is left to a sync."""
     if machine.market != Market.SPOT or not machine.provider_id or not machine.instance_type:
         return
     with suppress(CloudgpuError):

@@ -49,7 +49,7 @@ def goes_in_batches(session: Session, machine: Machine) -> bool:
 def stop_together(session: Session, items: Sequence[EndItem], judge: Judge, check: Callable[[], None]) -> Outcome:
     """Stop these machines and prove it; one that cannot be stopped keeps no other one running.
 
-    `check` raises where this pass has lost the reaper's lock. What is not proved in time may still be billed, and is
+    `check` raises where this run has lost the reaper's lock. What is not proved in time may still be billed, and is
     named.
     """
     with lock_each(session, items) as (mine, busy):
@@ -91,7 +91,7 @@ def _asked_and_proved(session: Session, machines: Mapping[str, Machine]) -> dict
 
     Asked again is what nobody knows to have arrived, and what was not found and is seen to be there. What is refused is
     looked at once: somebody else may have ended it. Where nothing is answered about any that is left, they are left to
-    the next pass.
+    the next run.
     """
     deadline, pause, silence = session.clock() + PROVED_WITHIN, FIRST_PAUSE_S, Silence(session.clock)
     waiting, to_ask, failed = dict(machines), dict(machines), dict[str, str]()

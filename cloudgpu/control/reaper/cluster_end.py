@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def end_cluster(session: Session, items: Sequence[EndItem], judge: Judge, check: Callable[[], None]) -> Outcome:
     """End the nodes of one cluster as is decided of all of them; what is not proved is named.
 
-    `check` raises where this pass has lost the reaper's lock.
+    `check` raises where this run has lost the reaper's lock.
     """
     with lock_each(session, items) as (mine, busy):
         ends, outcome = split_still_to_end(session, mine, judge)

@@ -1,4 +1,4 @@
-"""Ends what a pass has decided to end: looks again first, and lets go of whatever has come to life meanwhile."""
+"""Ends what a run has decided to end: looks again first, and lets go of whatever has come to life meanwhile."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def execute_decisions(
 
 
 def _checker(session: Session) -> Check:
-    """Return what raises where this pass has lost the reaper's lock; any thread may call it.
+    """Return what raises where this run has lost the reaper's lock; any thread may call it.
 
     A session beside this one holds no lock, and would find none lost.
     """
@@ -112,7 +112,7 @@ def _ended(session: Session, items: Sequence[EndItem], judge: Judge, check: Chec
 
 
 def _wait_out(session: Session, items: Sequence[EndItem]) -> None:
-    """Wait for warnings that run out within seconds, rather than leave their machines to the next pass."""
+    """Wait for warnings that run out within seconds, rather than leave their machines to the next run."""
     ends = [one.decision.after for one in items if one.decision.after is not None]
     left = max(((end - session.clock()).total_seconds() for end in ends), default=0.0)
     if left > 0:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.budgets.enforcement import Stop
     from cloudgpu.views.documents.automation.activity import WhyDocument
 
-INTERVAL = timedelta(minutes=10)  # how often passes come, where nobody says otherwise
+INTERVAL = timedelta(minutes=10)  # how often runs come, where nobody says otherwise
 NOT_ASKED = "its engine is not asked here; to ask it, add --refresh"
 STALE = 2 * INTERVAL  # samples that are older say what was, and nothing of now
 

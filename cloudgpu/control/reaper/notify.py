@@ -1,4 +1,4 @@
-"""What a pass says and renews: leases of machines in use, warnings, alerts.
+"""What a run says and renews: leases of machines in use, warnings, alerts.
 
 It renews leases where the agent cannot. Warnings go to the machine's terminals, then into the ledger, by whose lines a
 later pass acts. At the end people are told of warnings, budgets and what is wrong, and the dead-man's
@@ -200,10 +200,10 @@ def _finding(machine: Machine, rule: str, given: SentWarning) -> Finding:
 def deliver_all(
     session: Session, found: Pass, standings: Sequence[BudgetState], machines: Sequence[Machine]
 ) -> tuple[str, ...]:
-    """Raise and send what owners have to hear of, then say outside that the pass was made; return what was not taken.
+    """Raise and send what owners have to hear of, then say outside that the run was made; return what was not taken.
 
-    `machines` are all of the ledger as they are after the pass, with the resources that have names. A receiver that
-    fails keeps no machine on: it is tried again by the next pass.
+    `machines` are all of the ledger as they are after the run, with the resources that have names. A receiver that
+    fails keeps no machine on: it is tried again by the next run.
     """
     said = [one for known in found.credits if (one := credit_finding(known, session.clock())) is not None]
     news = [

@@ -1,6 +1,6 @@
-"""Gathers what a pass decides by: each machine's row, its policy, and what its agent says where it could be idle.
+"""Gathers what a run decides by: each machine's row, its policy, and what its agent says where it could be idle.
 
-A pass looks at all accounts and writes what is news; a rehearsal looks and writes nothing.
+A run looks at all accounts and writes what is news; a rehearsal looks and writes nothing.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ AGAIN_AFTER_S = 2.0  # what did not answer is asked once more in the same pass: 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What a look has found: the rows that a pass judges, and by id which of them a provider has just spoken of.
+    """What a sync has found: the rows that a run judges, and by id which of them a provider has just spoken of.
 
     `foreign` are machines of other ledgers. `sentences` say what was put right. `asked` are the accounts that were
     asked; `closed` are those that only a credential on this computer names, and that it does not open.
@@ -219,7 +219,7 @@ def seen_of(
 def probe_twice(session: Session, machines: Sequence[Machine], *, keep: bool = True) -> dict[str, Report]:
     """Ask each machine's agent; once more where it said nothing and its end was told: it waits for that answer alone.
 
-    Another machine that said nothing is asked by the next pass: a dead one costs its time at every try. Both tries have
+    Another machine that said nothing is asked by the next run: a dead one costs its time at every try. Both tries have
     the time of one.
     """
     begun = time.monotonic()
@@ -240,7 +240,7 @@ def _bare(machine: Machine, held: Held, *, answered: bool) -> MachineView:
 def gather(session: Session, machines: Sequence[Machine]) -> int:
     """Ask these machines for what they have seen since the last time, to be kept; return how many said something.
 
-    A machine in use is asked by no pass, and its agent forgets after a day: so a pass a night gathers. Raises nothing.
+    A machine in use is asked by no run, and its agent forgets after a day: so a run a night gathers. Raises nothing.
     """
     running = [
         machine

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.activity.report import Report
     from cloudgpu.core.budgets.status import BudgetState
 
-THRESHOLDS = (200_000, 10, 10)  # objects made since the last look; the usual 700 made it a third of a pass's CPU time
+THRESHOLDS = (200_000, 10, 10)  # objects made since the last sync; the usual 700 made it a third of a run's CPU time
 
 
 @contextmanager
@@ -63,16 +63,16 @@ def collected_seldom() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-INTERVAL = timedelta(minutes=10)  # how often passes come, where nobody says otherwise
+INTERVAL = timedelta(minutes=10)  # how often runs come, where nobody says otherwise
 
 
 @dataclass(frozen=True, slots=True)
 class ReapOptions:
-    """What a pass is asked to be.
+    """What a run is asked to be.
 
     `dry_run` decides and changes nothing anywhere. `policy` judges all machines by this one. `max_stops` is how many
     machines idle time alone may end. A `sweep` looks at disks and images, too. `cron`: nobody is looking on; `interval`
-    is how often passes come.
+    is how often runs come.
     """
 
     dry_run: bool = False
@@ -85,7 +85,7 @@ class ReapOptions:
 
 @collected_seldom()
 def reap(session: Session, request: ReapOptions) -> Pass:
-    """Make one pass and return what it found, decided and did; `busy` says that another one is at it.
+    """Make one run and return what it found, decided and did; `busy` says that another one is at it.
 
     Raises InvalidRequest, before anything is done, for a policy, limits or a budget that cannot be read, and for a
     policy that was named and is not there; RoleNeeded where a member names one; LedgerUnavailable. What a provider does
@@ -107,7 +107,7 @@ def reap(session: Session, request: ReapOptions) -> Pass:
 
 
 def _without_ledger(session: Session, request: ReapOptions, begun: datetime, fault: LedgerAway) -> Pass:
-    """Make the pass by what can be read of a ledger that cannot be written: on a full disk machines end, too."""
+    """Make the run by what can be read of a ledger that cannot be written: on a full disk machines end, too."""
     with going_on(session, fault) as aside:
         if not (fault.full and aside.is_readable):  # a standby, say, may tell of holds and budgets of long ago
             return _told_away(session, request, fault)
@@ -120,7 +120,7 @@ def _without_ledger(session: Session, request: ReapOptions, begun: datetime, fau
 
 
 def _told_away(session: Session, request: ReapOptions, error: LedgerUnavailable) -> NoReturn:
-    """Say outside, and to owners once where nobody looks on, that no pass can be made. Raises `fault`."""
+    """Say outside, and to owners once where nobody looks on, that no run can be made. Raises `fault`."""
     from cloudgpu.control.outage.notices import notify_once, said_outside
 
     said_outside(session)
@@ -152,7 +152,7 @@ def _reaped(session: Session, request: ReapOptions, begun: datetime) -> Pass:
 
 @dataclass(frozen=True, slots=True)
 class _Judged:
-    """What a pass has decided, and by what."""
+    """What a run has decided, and by what."""
 
     sight: Snapshot
     held: Mapping[str, Held]
@@ -164,7 +164,7 @@ class _Judged:
     clashes: tuple[str, ...]  # budgets that stand in a file, too
 
     def found(self, begun: datetime) -> Pass:
-        """Return the pass as it is before anything is carried out."""
+        """Return the run as it is before anything is carried out."""
         return Pass(
             begun,
             seen=tuple(self.seen),
@@ -213,7 +213,7 @@ def _passed(session: Session, request: ReapOptions, begun: datetime) -> Pass:
 
 
 def _carried_out(session: Session, judged: _Judged, found: Pass) -> Pass:
-    """Record what was decided, warn, renew, end; return the pass with what came of it."""
+    """Record what was decided, warn, renew, end; return the run with what came of it."""
     rows = {one.machine.id: one.machine for one in judged.seen}
     record_decisions(session, judged.decisions, rows)
     told = warn(session, judged.decisions, _reachable(judged))
@@ -260,7 +260,7 @@ def _said(repaired: Repaired) -> list[str]:
 
 
 def _check_readable(session: Session, request: ReapOptions) -> None:
-    """Raise InvalidRequest for what a pass cannot be made by: before it has looked, so that it does nothing by half."""
+    """Raise InvalidRequest for what a run cannot be made by: before it has looked, so that it does nothing by half."""
     if request.max_stops < 0:
         raise InvalidRequest(
             f"--max-stops is {request.max_stops}.",
@@ -299,7 +299,7 @@ def _reachable(judged: _Judged) -> dict[str, Machine]:
 
 
 def _broken_off(session: Session, request: ReapOptions, why: str) -> None:
-    """Say outside and in the ledger that this pass was not made; what ended it is what the user hears of."""
+    """Say outside and in the ledger that this run was not made; what ended it is what the user hears of."""
     from cloudgpu.control.alerts.health import ping
 
     with suppress(CloudgpuError):

@@ -78,7 +78,7 @@ def _is_taken(session: Session, name: str, locks: ExitStack) -> bool:
 def split_still_to_end(session: Session, items: Sequence[EndItem], judge: Judge) -> tuple[list[EndItem], Outcome]:
     """Judge these machines once more by their rows of now; return those that are still to be ended, and the others.
 
-    Between a look and the lock somebody may have held a machine, extended its lease, or ended it.
+    Between a sync and the lock somebody may have held a machine, extended its lease, or ended it.
     """
     latest = [replace(item.seen, machine=session.ledger.machine(item.id) or item.machine) for item in items]
     rows = cluster_rows(session, latest)
@@ -98,11 +98,11 @@ def _ends_of(judged: Sequence[EndItem], machines: Sequence[Machine]) -> tuple[li
 
 
 PARTLY = "another node of its cluster cannot be ended with it now; the next run checks again"
-GOOD_FOR = timedelta(minutes=1)  # a look: machines before this one may have taken a quarter of an hour to end
+GOOD_FOR = timedelta(minutes=1)  # a sync: machines before this one may have taken a quarter of an hour to end
 
 
 def recheck(session: Session, items: Sequence[EndItem], judge: Judge) -> tuple[list[EndItem], Outcome]:
-    """Return those that are still to be ended, by a look of now, and what came of the others."""
+    """Return those that are still to be ended, by a sync of now, and what came of the others."""
     outcome, now = Outcome(), session.clock()
     fresh = _seen_again(session, items, outcome)
     rows = cluster_rows(session, fresh)
@@ -113,7 +113,7 @@ def recheck(session: Session, items: Sequence[EndItem], judge: Judge) -> tuple[l
 
 
 def is_stale(session: Session, item: EndItem) -> bool:
-    """Say whether so much time has passed since the look at it that somebody may be at work there by now."""
+    """Say whether so much time has passed since the sync of it that somebody may be at work there by now."""
     return item.looked_at is None or session.clock() - item.looked_at > GOOD_FOR
 
 
@@ -137,7 +137,7 @@ def _seen_again(session: Session, items: Sequence[EndItem], outcome: Outcome) ->
 
 
 def _count_traffic(session: Session, machines: Mapping[str, Machine], reports: Mapping[str, Report]) -> None:
-    """Write the bytes out that the machines' counters show, before they end; what one says wrongly ends no pass."""
+    """Write the bytes out that the machines' counters show, before they end; what one says wrongly ends no run."""
     for machine, report in reports.items():
         if report.answer is not None:
             with suppress(ValueError, KeyError, TypeError):

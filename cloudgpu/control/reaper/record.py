@@ -1,4 +1,4 @@
-"""Writes what a pass decided, where that is news, and that it has ended; raises what owners have to hear of.
+"""Writes what a run decided, where that is news, and that it has ended; raises what owners have to hear of.
 
 A nightly pass also says how many resources are left over, and what they go on costing.
 """
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 def left_over(session: Session) -> tuple[str, ...]:
     """Return the sentence of what `cloudgpu orphans --clean` would remove; none where that is nothing. Removes nothing.
 
-    What did not answer is no error here: the pass has named it.
+    What did not answer is no error here: the run has named it.
     """
     from cloudgpu.control.resources.orphans import survey
 
@@ -90,7 +90,7 @@ def _line(one: Decision, now: datetime) -> Draft:
 
 
 def record_pass(session: Session, found: Pass, *, cron: bool, sweep: bool, verb: str = "reap") -> None:
-    """Write that the pass has ended, and how."""
+    """Write that the run has ended, and how."""
     now, ok = session.clock(), found.is_whole_here
     ok_at, sweep_at = carried(session.ledger, ok=ok, sweep=sweep, now=now)
     line = reap_finished(
@@ -122,7 +122,7 @@ def _credits(session: Session, read: Iterable[KnownCredit] = ()) -> list[CreditR
 
 
 def record_failure(session: Session, why: str, *, cron: bool, sweep: bool) -> None:
-    """Write that a pass has broken off before it could judge anything."""
+    """Write that a run has broken off before it could judge anything."""
     now = session.clock()
     ok_at, sweep_at = carried(session.ledger, ok=False, sweep=sweep, now=now)
     line = reap_failed(

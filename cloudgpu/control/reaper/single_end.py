@@ -28,7 +28,7 @@ def end_each(session: Session, items: Sequence[EndItem], judge: Judge, check: Ca
     """End these machines as is decided of each, some side by side; what cannot be proved is named, and stops no other.
 
     One whose turn comes late is looked at once more; all are judged a last time once nobody else can be at them.
-    `check` raises where this pass has lost the reaper's lock.
+    `check` raises where this run has lost the reaper's lock.
     """
     outcome = Outcome()
     if len(items) < 2:  # noqa: PLR2004  (one needs no thread, and no connection of its own)
@@ -92,7 +92,7 @@ def _is_last_resort(item: EndItem) -> bool:
 
 
 class _NotAnyMore(Exception):
-    """It is not to be ended as was decided: between the look and its lock somebody has done something."""
+    """It is not to be ended as was decided: between the sync and its lock somebody has done something."""
 
     def __init__(self, outcome: Outcome) -> None:
         super().__init__()
@@ -114,7 +114,7 @@ def _last_check(session: Session, item: EndItem, judge: Judge, check: Callable[[
 
 
 def _parked(session: Session, machine: Machine, why: str, check: Check) -> Machine:
-    """End the machine and leave its disk; the looks that come make the image, so that no pass waits for that."""
+    """End the machine and leave its disk; the looks that come make the image, so that no run waits for that."""
     with lifecycle.lock_machine(session, machine):
         machine = session.ledger.machine(machine.id) or machine
         check(machine)

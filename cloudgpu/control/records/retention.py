@@ -66,16 +66,16 @@ def resources_of(session: Session, machine: Machine, found: ResourceListing) -> 
 
 
 def record_retained(session: Session, machine: Machine) -> Machine:
-    """Ask what stays of a machine that has just ended, write it down and return the row. Raises ProviderUnavailable."""
+    """Record what is retained of a machine that has just ended; return the machine. Raises ProviderUnavailable."""
     return record(session, machine, resources_of(session, machine, resources_in_region(session, machine)))
 
 
 def record(
     session: Session, machine: Machine, resources: Sequence[ProviderResource], *, requested_at: datetime | None = None
 ) -> Machine:
-    """Write what stays of the machine, where that is news; return its row.
+    """Write what stays of the machine, where that is news; return the machine.
 
-    With `requested_at`, nobody here has removed anything: what is gone, others have removed since the look before then.
+    With `requested_at`, nobody here has removed anything: what is gone, others have removed since the sync before then.
     That nothing stays is no news of a machine that was parked so lately that its disk may not be visible yet.
     """
     entries = tuple([retained_entry(resource) for resource in retention_rules.retained_of(machine, resources)])
@@ -103,7 +103,7 @@ def execute_step(session: Session, step: RetentionStep) -> ProviderResource | No
 def finish_parking(session: Session, machine: Machine) -> Machine:
     """Bring a parked machine to the end: one image that is ready, and nothing beside it. The caller holds the lock.
 
-    Raises ProviderUnavailable when that took longer than half an hour (the next look or start goes on with it),
+    Raises ProviderUnavailable when that took longer than half an hour (the next sync or start goes on with it),
     InstanceNotFound when no disk and no image of the machine is there.
     """
     deadline, pause, last = session.clock() + IMAGED_WITHIN, 0.5, "the image is not ready"
@@ -159,7 +159,7 @@ def _round(
 
 
 def delete_all(session: Session, machine: Machine) -> tuple[Machine, list[ProviderResource]]:
-    """Remove what stays of a machine whose end was asked, and prove it; return its row and what is kept on purpose.
+    """Remove what stays of a machine whose end was asked, and prove it; return the machine and what is kept on purpose.
 
     The caller holds the lock. Raises StopUnproved when the proof did not come in time.
     """
@@ -186,7 +186,7 @@ def delete_all(session: Session, machine: Machine) -> tuple[Machine, list[Provid
 
 
 def delete_superseded_image(session: Session, machine: Machine) -> Machine:
-    """Remove the image from which a machine was started, now that it is known to have come up; return its row.
+    """Remove the image from which a machine was started, now that it is known to have come up; return the machine.
 
     What fails here is told and done by a later look. The caller holds the lock.
     """
@@ -227,7 +227,7 @@ def discard_line(session: Session, machine: Machine, why: str) -> None:
 
 
 def park_line(session: Session, machine: Machine, why: str, now: datetime) -> Machine:
-    """Write that a machine is to be kept as an image; return its row."""
+    """Write that a machine is to be kept as an image; return the machine."""
     line = requested(
         "park", machine.id, why, not_before(machine, now), host=platform.node(), who=by(session, machine, "stop")
     )

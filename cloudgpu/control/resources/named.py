@@ -193,7 +193,7 @@ def record_image(session: Session, made: ProviderResource) -> ProviderResource:
 
 
 def remove_named(session: Session, machine: Machine) -> Machine:
-    """Remove what this row is of, by its provider's id, and return its row of now.
+    """Remove what this row is of, by its provider's id, and return the machine of now.
 
     Raises as `the_one` and `remove`, and NotReachableHere for what is in another account.
     """

@@ -51,7 +51,7 @@ class Survey:
 def survey(session: Session, request: CleanupOptions, *, region: str | None = None) -> Survey:
     """Look at all accounts and return what is left over in all regions, or in this one.
 
-    What a look puts in order is told. Raises InvalidRequest for a region that no account has.
+    What a sync puts in order is told. Raises InvalidRequest for a region that no account has.
     """
     accounts = _accounts(session)
     with Pool(len(accounts), "accounts") as pool:

@@ -1,4 +1,4 @@
-"""Has this computer make a pass every ten minutes: what is installed, what would be, and the answers of `cron`."""
+"""Has this computer make a run every ten minutes: what is installed, what would be, and the answers of `cron`."""
 
 from __future__ import annotations
 
@@ -104,9 +104,9 @@ def change_value(change: Change, environ: Mapping[str, str]) -> CronChangeDocume
 
 
 def show_cron(session: Session, environ: Mapping[str, str]) -> CronDocument:
-    """Return the answer of `cron show`: what is installed here, and when a pass last succeeded.
+    """Return the answer of `cron show`: what is installed here, and when a run last succeeded.
 
-    A ledger that cannot be read is named under `unanswered`: then the last pass is not known.
+    A ledger that cannot be read is named under `unanswered`: then the last run is not known.
     """
     from cloudgpu.control.scheduler.stale_lines import stale
 
@@ -128,7 +128,7 @@ def show_cron(session: Session, environ: Mapping[str, str]) -> CronDocument:
 
 
 def passes(session: Session) -> LastRun | None:
-    """Return what the ledger says of the last pass; None for none yet. Raises LedgerUnavailable."""
+    """Return what the ledger says of the last run; None for none yet. Raises LedgerUnavailable."""
     last = last_pass(session.ledger)
     if last.at is None or last.latest is None:
         return None

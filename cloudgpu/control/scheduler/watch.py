@@ -1,6 +1,6 @@
 """Watches until it is told to end: runs each job when the ledger says that it is due, and outlives their faults.
 
-`watch --status` says which processes do so on this computer, since when, and when the next pass is due.
+`watch --status` says which processes do so on this computer, since when, and when the next run is due.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Watch:
     ) -> None:
         self._environ, self._tell, self._clock = environ, tell, clock
         self._ending = threading.Event()
-        self._busy = threading.Lock()  # held while a pass is being made
+        self._busy = threading.Lock()  # held while a run is being made
         self._acting = threading.Event()  # a machine is being ended
         self._working: set[str] = set()
         self._saying = threading.Lock()
@@ -202,7 +202,7 @@ class Watch:
 
 @contextmanager
 def _telling(job: Job | None, session: Session) -> Iterator[None]:
-    """Tell owners once that no pass can be made while the ledger cannot be used: its alerts are in it."""
+    """Tell owners once that no run can be made while the ledger cannot be used: its alerts are in it."""
     try:
         yield
     except LedgerUnavailable as error:
@@ -312,7 +312,7 @@ def running(session: Session) -> list[Running]:
 
 
 def status_value(session: Session, every: timedelta) -> WatchDocument:
-    """Return who watches here, whether a pass is being made now, when the last was, and when the next is due."""
+    """Return who watches here, whether a run is being made now, when the last was, and when the next is due."""
     here, now = running(session), session.clock()
     often = min((timedelta(seconds=one.every_s) for one in here), default=every)
     machines = session.ledger.machines()

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from cloudgpu.providers.base import Provider
 
 Tell = Callable[[str], None]
-NAMES_HOLD = timedelta(minutes=1)  # a pass asks for them once, not for each machine
+NAMES_HOLD = timedelta(minutes=1)  # a run asks for them once, not for each machine
 
 
 def silent(_sentence: str) -> None:
@@ -54,7 +54,7 @@ class SessionBase:
     _providers: dict[str, Provider] = field(default_factory=dict)
     found: set[str] = field(default_factory=set)  # accounts of clouds that config.toml does not name
     tell_waits: Tell | None = None  # who is told what is waited for, where `report` tells nobody
-    for_lab: bool = False  # a pass is under way, which acts for the lab, whoever runs it
+    for_lab: bool = False  # a run is under way, which acts for the lab, whoever runs it
     apart: bool = False  # the ledger is away, and what stands in for it waits to be written
     alerts_told: tuple[Event, AlertState] | None = None  # what `alerts` has folded of its lines, up to this one
     own_run: ScheduledRun | None = None  # the one of the reaper that is under way here, not recorded yet

@@ -75,7 +75,7 @@ def own_home(session: SessionBase) -> str:
 
 
 def _number(file: Path) -> str:
-    """Return the number of a home, made at the first look; empty where it cannot be kept, as on a full disk."""
+    """Return the number of a home, made at the first sync; empty where it cannot be kept, as on a full disk."""
     if not (found := _line(file)) and file.parent.is_dir():
         with suppress(OSError, InvalidRequest), locked(file):
             found = _line(file)  # another process may just have made it

@@ -97,7 +97,7 @@ class AccountScope:
         return found if self._is_silent else self._known.setdefault(region, found)
 
     def covers(self, machine: Machine) -> bool:
-        """Say whether a machine, or a kept thing, belongs to this account."""
+        """Say whether a machine, or a retained resource, belongs to this account."""
         found = self.of(machine.region) if machine.provider == self._kind else None
         return found is not None and found.is_of(machine.identity)
 
@@ -242,7 +242,7 @@ def reachable(session: SessionBase, machines: Sequence[Machine]) -> list[Machine
 
 
 def judged_here(session: SessionBase, machines: Sequence[Machine]) -> list[Machine]:
-    """Return those of these machines that a pass from here may judge: not those of an account that is not here.
+    """Return those of these machines that a run from here may judge: not those of an account that is not here.
 
     Nor a colleague's while no account here can say who it is, where all of them last said that they are others. What
     else nobody can say just now is judged as what did not answer.
@@ -328,7 +328,7 @@ def unqueried_accounts(
 
 
 def _is_tended(session: SessionBase, machines: Iterable[Machine]) -> bool:
-    """Say whether somebody else has asked for these machines lately, wholly; a launch counts as a look."""
+    """Say whether somebody else has asked for these machines lately, wholly; a launch counts as a sync."""
     looks = [(machine.intended_at, session.ledger.last(scope_of_row(machine))) for machine in machines]
     latest = [max(began, "" if look is None else look.occurred_at) for began, look in looks]
     return session.clock() - from_iso(min(latest)) < TOO_LONG

@@ -138,7 +138,7 @@ class Session(SessionBase):
         return template
 
     def integrity_problem(self) -> str | None:
-        """Return why the ledger is not to be trusted until it is settled: its own reasons, or what a look found."""
+        """Return why the ledger is not to be trusted until it is settled: its own reasons, or what a sync found."""
         found = self.ledger.suspect()
         if found is not None:
             return found
@@ -229,12 +229,12 @@ class Session(SessionBase):
 
 
 def living(machines: list[Machine]) -> list[Machine]:
-    """Return the rows of machines that are not proved gone."""
+    """Return the records of machines that are not proved gone."""
     return [machine for machine in machines if machine.terminated_at is None]
 
 
 def present(machines: list[Machine]) -> list[Machine]:
-    """Return the rows of machines that are not proved gone, or of which something is kept."""
+    """Return the records of machines that are not proved gone, or of which something is kept."""
     return [machine for machine in machines if machine.terminated_at is None or has_retained_resources(machine)]
 
 

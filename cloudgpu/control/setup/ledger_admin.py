@@ -72,7 +72,7 @@ def _path(file: str) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What a look found that settled the ledger; `unknown` are accounts that this home knows and that nobody asked."""
+    """What a sync found that settled the ledger; `unknown` are accounts that this home knows and that nobody asked."""
 
     look: SyncResult
     unknown: tuple[Unanswered, ...]
@@ -146,7 +146,7 @@ def settle_ledger(session: Session, problem: str) -> Settled:
 
 
 def _settled(session: Session, doubt: str) -> SyncResult:
-    if session.ledger.head()[0] == 0:  # the file is gone: a look can only be written into a new one
+    if session.ledger.head()[0] == 0:  # the file is gone: a sync can only be written into a new one
         accounts = sorted(session.settings.accounts)
         _check_complete(session, [gap for account in accounts for gap in _gaps(session, account)])
         session.ledger.settle(doubt)
@@ -214,7 +214,7 @@ class KnownAccount:
 
 
 def known_here(session: Session) -> list[KnownAccount]:
-    """Return the accounts that this home knows, each once. A look overwrites what it last said: ask before it."""
+    """Return the accounts that this home knows, each once. A sync overwrites what it last said: ask before it."""
     found = [*_saved(session), *_waiting(session), *_said(session)]
     return list({(one.kind, one.id): one for one in reversed(found)}.values())[::-1]
 

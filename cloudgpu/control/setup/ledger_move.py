@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.setup.ledger import LedgerMoveDocument
 
 MOVE = "ledger-move"  # whoever moves a ledger holds it
-WAIT_S = 60  # for a pass that is being made
+WAIT_S = 60  # for a run that is being made
 MAX_HOPS = 20  # of a ledger that has moved again and again
 
 

@@ -352,7 +352,7 @@ def _prepared(session: Session, request: UpRequest, which: str) -> Prepared:
 def ceiling(plans: Sequence[Prepared]) -> tuple[Money, bool]:
     """Return the most that these machines can cost, disks and addresses included; and whether a price is not known.
 
-    Each machine for both its leases (of the launch, and of the start) at the dearest offer, what lies beside it too.
+    Each machine for both its leases (of the launch, and of the start) at the most expensive offer, attached costs too.
     """
     total, whole = ZERO, True
     for prepared in plans:

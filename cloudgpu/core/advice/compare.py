@@ -108,7 +108,7 @@ class CaseCosts:
     `worked` is how long one desktop works for it. `past` is when the cloud had first cost as much, by the end of that
     day, and `since` from when on it has, where it does now. `meets` is when it will, going on at `pace`: None where it
     has, where that is never, or where there is no pace. `again` is from when to when (None: for good) the desktop,
-    bought anew, is the dearer one once more after that.
+    bought anew, is the more expensive one once more after that.
     `use` is the share of the time that a desktop has to work to be the cheaper one over its life, at what the cloud's
     hours came to; `price` what an hour of the desktop's work may cost on the cloud to be as cheap at the desktop's
     present use. Both None where nothing was worked. `busiest` is the day with the most work, and that.

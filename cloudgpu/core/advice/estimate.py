@@ -1,7 +1,7 @@
 """What a machine would cost: by the hours of a day and the days of a week, or for one piece of work. Pure.
 
 A year is 365 days, a month a twelfth of it (730 hours). A run is billed by its provider's rule (`core.billing.rules`):
-started granules whole, at least the minimum of each start, in the dearer reading where sources disagree.
+started granules whole, at least the minimum of each start, in the more expensive reading where sources disagree.
 """
 
 from __future__ import annotations

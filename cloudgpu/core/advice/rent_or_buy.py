@@ -139,7 +139,7 @@ class Answer:
     """What follows: `year` is what the desktops take in a year; times are None for never, bounds for none.
 
     `break_even` counts by the day, `flat` as published examples do: a whole year's electricity on its first day.
-    `again` is when the desktop, bought anew, is the dearer one once more.
+    `again` is when the desktop, bought anew, is the more expensive one once more.
     """
 
     question: RentOrBuyCase

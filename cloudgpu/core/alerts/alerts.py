@@ -151,7 +151,7 @@ def due(
     """Return (what to raise, what to clear).
 
     A finding is raised when its key appears, not again while it stays, and again only after it was absent once.
-    What is absent is cleared where its topic is among those that were `judged` (None: all): a pass that did not look
+    What is absent is cleared where its topic is among those that were `judged` (None: all): a run that did not look
     at budgets says nothing about them. What begins with one of `spared` is not cleared: it was not looked at.
     """
     now = {one.key: one for one in reversed(tuple(findings))}  # of two with one key, the first counts
@@ -175,7 +175,7 @@ def as_now(news: Iterable[RaisedAlert], findings: Iterable[Finding]) -> tuple[Ra
 
 
 def raised_line(finding: Finding, known: AlertState, receivers: Collection[str], now: datetime) -> Draft:
-    """Return the line that raises it; two passes that find the same at once write it once."""
+    """Return the line that raises it; two runs that find the same at once write it once."""
     alert: AlertRaised = {
         "key": finding.key,
         "number": known.numbers.get(finding.key, 0) + 1,

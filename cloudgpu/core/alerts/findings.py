@@ -1,4 +1,4 @@
-"""Finds what somebody has to hear of: what is wrong by machines' rows, and which month's report is due.
+"""Finds what somebody has to hear of: what is wrong by recorded machines, and which month's report is due.
 
 In rows it finds no lease, no proof of a stop, no price, a price that leapt, a cluster that has lost a node. Each is
 judged from what the ledger says; how old that is stands in the text. What a cluster lost is told at once, with what the
@@ -25,7 +25,7 @@ from cloudgpu.core.values.times import duration_text, from_iso, minute
 
 ENDED, LOST, JOB, JOB_WAITS, GUARD = "ended", "lost", "job", "job-waits", "guard"
 TOPICS = ("lease", "stop", "overdue", "unpriced", "launch", "price", "refused", ENDED, LOST, JOB, JOB_WAITS, GUARD)
-ENDED_FOR = timedelta(days=3)  # no pass for a weekend, and the first one tells what ended meanwhile
+ENDED_FOR = timedelta(days=3)  # no run for a weekend, and the first one tells what ended meanwhile
 PATIENCE = timedelta(minutes=15)  # a large machine takes about ten to shut down (AWS, p3 and p4)
 FEW = 3  # prices or nodes that are named one by one
 _ASKED = ("stop_requested", "terminate_requested", "park_requested")
@@ -36,7 +36,7 @@ _DONE = {
 }
 _VERB = {"stop": "stop", "park": "stop", "terminate": "down"}
 SUBJECT, SENT = "reports", "report_sent"
-SETTLED = timedelta(hours=6)  # after a month's end: passes and price lists have said by then what its last hours were
+SETTLED = timedelta(hours=6)  # after a month's end: runs and price lists have said by then what its last hours were
 
 
 def machine_findings(

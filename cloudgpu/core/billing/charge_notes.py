@@ -1,4 +1,4 @@
-"""What the totals of ended uses do not say, kept beside them: doubts, trust in prices, comparisons, interruptions."""
+"""What the totals of ended usages do not say, kept beside them: doubts, trust in prices, comparisons, interruptions."""
 
 from __future__ import annotations
 

@@ -114,9 +114,9 @@ def total(charges: Iterable[Charge]) -> ChargeSum:
 
 
 def charge(usage: Usage, now: datetime, *, since: datetime | None = None, until: datetime | None = None) -> Charge:
-    """Return what a use has cost as of `now`, within [`since`, `until`) where they are given.
+    """Return what a usage has cost as of `now`, within [`since`, `until`) where they are given.
 
-    A use that is still open is billed up to `now`, its minimum at once. Cutting a period anywhere changes no sum.
+    A usage that is still open is billed up to `now`, its minimum at once. Cutting a period anywhere changes no sum.
     """
     rule = rule_for(usage)
     cut = PeriodBounds(0 if since is None else to_us(since), None if until is None else to_us(until))
@@ -134,7 +134,7 @@ def charge(usage: Usage, now: datetime, *, since: datetime | None = None, until:
 
 
 def billed_until(usage: Usage) -> str:
-    """Return until when an ended use is or may be billed, as a ledger time."""
+    """Return until when an ended usage is or may be billed, as a ledger time."""
     return iso(EPOCH + span_of(usage, rule_for(usage), 0).latest * MICRO)
 
 
@@ -153,7 +153,7 @@ def billed_span(usage: Usage, now: datetime) -> tuple[datetime, datetime]:
 
 
 def billed_units(usage: Usage, begin: datetime, end: datetime) -> Fraction:
-    """Return how much a price is multiplied with for a part of a use that is billed: hours, months or GB, exact."""
+    """Return how much a price is multiplied with for a part of a usage that is billed: hours, months or GB, exact."""
     rule = rule_for(usage)
     if usage.per is Per.GB:
         return Fraction(usage.quantity, rule.gb_bytes)

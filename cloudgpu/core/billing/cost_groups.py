@@ -136,7 +136,7 @@ class CostQuery:
 
     @property
     def from_totals(self) -> bool:
-        """Whether the rows alone tell it; else every use that has ended has to be read."""
+        """Whether the rows alone tell it; else every usage that has ended has to be read."""
         return self.since is None and self.until is None and self.by in _FIXED_GROUPINGS
 
 
@@ -154,8 +154,8 @@ def costs(
     """Return what these machines (`View.billable_machines`) cost as of `now`.
 
     `ended` are the usages that have ended (`View.uses`, from `query.since` on); not needed `from_totals`.
-    The groups add up to the total exactly, calendar periods and jobs too: a use is cut at their bounds. `assigned` says
-    which job each machine is for; it counts `By.JOB` alone, and what it does not name is in the group "".
+    The groups add up to the total exactly, calendar periods and jobs too: a usage is cut at their bounds. `assigned`
+    says which job each machine is for; it counts `By.JOB` alone, and what it does not name is in the group "".
     """
     groups: dict[str, CostTotals] = {}
     total = CostTotals()
@@ -202,7 +202,7 @@ def _tagged(machine: Machine, by: By, name: str) -> Machine:
 
 
 def of_owner(machines: list[Machine], ended: Iterable[Ended], owner: str) -> tuple[list[Machine], list[Ended]]:
-    """Return the rows and the ended uses of what this owner has, named in full or as tags have it."""
+    """Return the rows and the ended usages of what this owner has, named in full or as tags have it."""
     whole = with_full_names(machines, By.OWNER)
     theirs = [machine for machine in whole if machine.owner and tag_value(machine.owner) == tag_value(owner)]
     known = {machine.id for machine in theirs}
@@ -252,7 +252,7 @@ def _key(by: By, machine: Machine, resource: str, usage: Usage | None = None) ->
 def _in_pieces(
     machines: list[Machine], ended: Iterable[Ended], now: datetime, query: CostQuery, assigned: Assigned
 ) -> Iterator[_Part]:
-    """Yield each use in pieces; a group has one piece of a use at most."""
+    """Yield each usage in pieces; a group has one piece of a usage at most."""
     known = {machine.id: machine for machine in machines}
     gone = ((known[subject], use) for subject, use in ended)
     for machine, data in chain(gone, ((one, use) for one in machines for use in one.open_usage)):
@@ -266,7 +266,7 @@ def _in_pieces(
 
 
 def _pieces(usage: Usage, now: datetime, query: CostQuery) -> Iterator[tuple[str, Charge]]:
-    """Yield what a use costs in each period in which it is or may be billed; pieces of nothing are left out."""
+    """Yield what a usage costs in each period in which it is or may be billed; pieces of nothing are left out."""
     first, last = billed_span(usage, now)
     first = first if query.since is None else max(first, query.since)
     last = last if query.until is None else min(last, query.until)

@@ -1,4 +1,4 @@
-"""What everything cost on each calendar day, by project: one pass over the uses, exact, however many there are."""
+"""What everything cost on each calendar day, by project: one pass over the usages, exact, however many there are."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ def _days(begin: int, end: int, zone: tzinfo) -> tuple[list[date], list[int]]:
 
 
 def _binned(intervals: Sequence[RateInterval], edges: list[int], since: int, until: int) -> list[int]:
-    """Return what strands cost between each two edges: ends are put into their days, whole days are summed once."""
+    """Return what rate intervals cost between each two edges: whole days are summed once."""
     parts, changes = [0] * len(edges), [0] * len(edges)
     for begin, end, rate in intervals:
         begin, end = max(begin, since), min(end, until)  # noqa: PLW2901  (the inner loop)

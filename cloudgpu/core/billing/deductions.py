@@ -39,7 +39,7 @@ def after_credits(
 ) -> AfterCredits:
     """Return what credits take off what was spent in [`since`, `until`), and what is left of each at its end.
 
-    What was spent before uses them up first. Days are those of UTC. `ended` gives the uses that ended since a time.
+    What was spent before uses them up first. Days are those of UTC. `ended` gives the usages that ended since a time.
     """
     spent = list(_spent(machines, ended(None), now, until))
     whole = credits_used(given, spent)
@@ -87,7 +87,7 @@ def sustained_use_discounts(
     if not began:
         return []
     first = max(filter(None, (min(began), since)))
-    known = [one for one in ended(first) if may_count(one[1])]  # read once: a ledger has many uses, and many months
+    known = [one for one in ended(first) if may_count(one[1])]  # read once: a ledger has many usages, and many months
     there = [
         machine._replace(open_usage=tuple([use for use in machine.open_usage if may_count(use)]))
         for machine in machines
@@ -102,7 +102,7 @@ def sustained_use_discounts(
 
 
 def _within(known: Iterable[tuple[str, Usage]], begin: datetime, end: datetime) -> list[tuple[str, Usage]]:
-    """Return the uses of which anything may be billed in a period; what is rounded up goes on for less than a day."""
+    """Return the usages of which anything may be billed in a period; what is rounded up goes on for less than a day."""
     first, last = iso(begin - timedelta(days=1)), iso(end)
     return [
         one for one in known if one[1].begin < last and max(not_none(one[1].end), one[1].maybe_until or "") >= first
@@ -145,7 +145,7 @@ def sustained_use(bill: Iterable[Billed], month: datetime) -> list[Discount]:
 
 
 def may_count(usage: Usage) -> bool:
-    """Say whether a use (as JSON) is of a kind that gets the discount: an N1 machine on demand, by the hour."""
+    """Say whether a usage (as JSON) is of a kind that gets the discount: an N1 machine on demand, by the hour."""
     fits = (usage.provider, usage.market, usage.resource, usage.per)
     return fits == ("gcp", "on_demand", Resource.INSTANCE, Per.HOUR) and usage.kind.startswith(_SERIES)
 

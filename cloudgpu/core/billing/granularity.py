@@ -66,7 +66,7 @@ class BilledSpan:
 
 
 def span_of(usage: Usage, rule: Rule, now: int) -> BilledSpan:
-    """Return from when to when a use is billed by its rule, in microseconds since 1970."""
+    """Return from when to when a usage is billed by its rule, in microseconds since 1970."""
     begin = parse_us(usage.begin)
     early = begin if usage.maybe_since is None else min(begin, parse_us(usage.maybe_since))
     stop = max(begin, now if usage.end is None else parse_us(usage.end))

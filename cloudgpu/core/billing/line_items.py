@@ -87,7 +87,7 @@ def _charge(usage: Usage, now: datetime, begin: datetime, end: datetime) -> Char
 def _pieces(
     usage: Usage, now: datetime, since: datetime | None, until: datetime | None, there: Sequence[Assignment]
 ) -> Iterator[tuple[datetime, datetime]]:
-    """Cut a use, within a period, at the midnights of UTC, where its price changed and where the job changed."""
+    """Cut a usage, within a period, at the midnights of UTC, where its price changed and where the job changed."""
     begin, end = billed_span(usage, now)
     if usage.resource is Resource.TRAFFIC:
         end = from_iso(usage.end) if usage.end else begin

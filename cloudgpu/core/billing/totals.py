@@ -41,7 +41,7 @@ def billed(
 
 
 def spent(machine: Machine, now: datetime) -> Money:
-    """Return what it has cost up to `now` with all that is paid beside it, if what ran at the last look still runs.
+    """Return what it has cost up to `now` with all that is paid beside it, if what ran at the last sync still runs.
 
     What has no price is not in it: `unpriced` says so.
     """

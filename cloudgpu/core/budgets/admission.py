@@ -1,4 +1,4 @@
-"""Whether budgets carry what is wanted beside what was spent and what is promised, period by period. Pure."""
+"""Whether budgets carry what is wanted beside what was spent and what is committed, period by period. Pure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Account:
     """What a budget has to carry already: what was billed in it, and what will be. `unpriced` names machines.
 
     `since` is when its period begins, in microseconds since 1970: what was billed before may be left out. `settled` is
-    what ended uses have cost at most of which the rows have the sums, in exact parts: of a total one. What exposures
+    what ended usages have cost at most of which the rows have the sums, in exact parts: of a total one. What exposures
     say is in `flows`, (unit, begin, end) -> nano-dollars, and in `coming`, where the begin is None for now, and the
     end for as far as anybody looks.
     """
@@ -196,7 +196,7 @@ def admission_request(
     """Return what is wanted, a row as it would be in the ledger, with what the budgets that cover it carry already.
 
     `others` are wanted with it. `rows` are all `View.billable_machines`; those with the ids of what is wanted
-    are what it replaces: their past counts, their future does not. `ended` gives the ended uses since a time
+    are what it replaces: their past counts, their future does not. `ended` gives the ended usages since a time
     (`View.uses`), None: all; `unpriced` those that have no price. Where it is given, `rows` are whole, and total
     budgets take their sums
     instead of every ended use. Neither is called where no budget covers what is wanted.
@@ -278,7 +278,7 @@ def _begin(budget: Budget, now: datetime) -> int:
 
 
 def _settle(covered: Sequence[Account], row: Budgeted | Exposure) -> None:
-    """Take what the ended uses of a row with a price have cost at most: those without one are in no sum of it."""
+    """Take what the ended usages of a row with a price have cost at most: those without one are in no sum of it."""
     if not covered:
         return
     settled = (
@@ -342,7 +342,7 @@ def _take(
 
 
 def _bill(covered: Sequence[Account], use: Usage | list[RateInterval], now: int, prices: Prices, name: str) -> None:
-    """Take what a use has cost into the accounts; without a price, at what stands in for it."""
+    """Take what a usage has cost into the accounts; without a price, at what stands in for it."""
     if isinstance(use, list):
         for account in covered:
             account.spent += use
@@ -357,7 +357,7 @@ def _bill(covered: Sequence[Account], use: Usage | list[RateInterval], now: int,
 
 
 def _with_price(usage: Usage, prices: Prices) -> tuple[Usage, str]:
-    """Return a use without a price with the one that is counted, and why; a run without any stays without."""
+    """Return a usage without a price with the one that is counted, and why; a run without any stays without."""
     if usage.resource == "instance":
         if usage.on_demand is None:
             return usage, "no price is known for a time that is past, so it is in no sum"
@@ -397,7 +397,9 @@ def shares(account: Account, wanted: Sequence[Commitment], now: datetime) -> Ite
     more = (strand for one in wanted for strand in one.intervals(micros, horizon))
     found = chain(account.spent_intervals(), account.coming_intervals(micros, horizon), more)
     end, _ = worst_window(found, length, micros, horizon)
-    costs = any(one.nanos for one in wanted)  # from now on: also where the dearest window is the one that ends now
+    costs = any(
+        one.nanos for one in wanted
+    )  # from now on: also where the most expensive window is the one that ends now
     yield _share(account, wanted, Period(moment_of(end - length), moment_of(end)), micros, horizon=horizon, costs=costs)
 
 
@@ -413,7 +415,7 @@ def _share(
 ) -> Share:
     """Return the sums of one period; `horizon` is how far endless promises go, where that is not its end.
 
-    `costs`: what is wanted costs something in a period as dear as this one, if not in this one.
+    `costs`: what is wanted costs something in a period as expensive as this one, if not in this one.
     """
     begin, end = to_us(within.begin), to_us(within.end)
     ahead = horizon or end

@@ -42,7 +42,7 @@ class KnownCredit(NamedTuple):
     elsewhere: Money = Money(0)
 
     def record(self) -> CreditRecord:
-        """Return it as a ledger line carries it."""
+        """Return it as a ledger event stores it."""
         return {
             "scope": self.scope,
             "account": self.account,

@@ -1,7 +1,7 @@
 """What costs the same from one moment to another: merged by its unit, begin and end, and summed without being laid out.
 
 A flow is nano-dollars an hour, or a month, within [begin, end), in microseconds since 1970. Its cost is what the
-strands of `rate_timeline.strands` say, in the same exact parts.
+rate intervals of `rate_timeline.rate intervals` say, in the same exact parts.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def weight(unit: int, begin: int, end: int) -> int:
 
 
 def laid_out(unit: int, begin: int, end: int, nanos: int) -> list[RateInterval]:
-    """Return a flow as strands, cut at the months where its unit is one of the calendar."""
+    """Return a flow as rate intervals, cut at the months where its unit is one of the calendar."""
     if begin >= end:
         return []
     if unit == HOURLY:

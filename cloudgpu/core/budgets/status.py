@@ -1,4 +1,4 @@
-"""How a budget stands: what is spent and promised, how fast, until when; and what somebody has to hear of it."""
+"""How a budget stands: what is spent and committed, how fast, until when; and what somebody has to hear of it."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class BudgetState:
     """How a budget stands now.
 
     `spent` is at most, in `period` (None: since ever). `promised` is what runs to its renew-until, and what is kept to
-    the period's end, at the prices that are counted; in the dearest period. `forecast` is the sum at the period's end
-    at today's prices, `burn` what an hour costs at those, `counted_burn` at the counted ones. `empty_in` is how long
-    the rest lasts at `burn`; None: to the end of the period and longer, of a rolling budget for ever. `assumed` says
-    which prices are not known.
+    the period's end, at the prices that are counted; in the most expensive period. `forecast` is the sum at the
+    period's end at today's prices, `burn` what an hour costs at those, `counted_burn` at the counted ones. `empty_in`
+    is how long the rest lasts at `burn`; None: to the end of the period and longer, of a rolling budget for ever.
+    `assumed` says which prices are not known.
     """
 
     budget: Budget

@@ -1,4 +1,4 @@
-"""Which machines are the nodes of a cluster, by the rows of machines, and how complete it is."""
+"""Which machines are the nodes of a cluster, by the records of machines, and how complete it is."""
 
 from __future__ import annotations
 

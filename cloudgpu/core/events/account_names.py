@@ -94,7 +94,7 @@ def forgotten_times(lines: Iterable[Event]) -> dict[str, str]:
 
 
 def may_cost(machine: Machine) -> str | None:
-    """Return what of this row (a machine's, or a kept thing's) may cost something now, as words; None for nothing."""
+    """Return in words what of this machine or retained resource may cost something now; None for nothing."""
     if machine.is_named_resource:
         return None if machine.terminated_at else f"{machine.name or machine.id} ({machine.state}) is kept"
     if machine.terminated_at is None:

@@ -18,7 +18,7 @@ class UnansweredRecord(TypedDict):
 
 
 class AccountSynced(TypedDict):
-    """A look at one account: how many machines, what did not answer, and what was not in the answer (`unseen`)."""
+    """A sync of one account: how many machines, what did not answer, and what was not in the answer (`unseen`)."""
 
     machines: int
     unanswered: list[UnansweredRecord]

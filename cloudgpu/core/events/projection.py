@@ -36,7 +36,7 @@ _DONE = {  # what was asked -> the states in which it is done
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """What lines fold to: the state, as plain JSON values, and the uses that ended meanwhile.
+    """What lines fold to: the state, as plain JSON values, and the usages that ended meanwhile.
 
     `state["row"]` is the current row; the rest is what the next line needs, and nobody else.
     """
@@ -60,7 +60,7 @@ def folded(events: Iterable[Line]) -> Folded | None:
 
 
 def follow(state: State, line: Line) -> list[dict[str, Any]] | None:
-    """Take one more line into a state, and return the uses that it ended.
+    """Take one more line into a state, and return the usages that it ended.
 
     None where it comes before others that are in it: then everything has to be folded anew.
     """
@@ -115,7 +115,7 @@ def _order(line: Line) -> tuple[str, int]:
 
 
 def _apply(state: State, line: Line) -> list[dict[str, Any]]:
-    """Take a line into the state; return the uses that it ended."""
+    """Take a line into the state; return the usages that it ended."""
     step = _STEPS.get(line.kind)
     state["last"] = [line.occurred_at, line.seq]
     if step is None:

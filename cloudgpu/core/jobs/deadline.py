@@ -1,4 +1,4 @@
-"""Decides for a job with a deadline, once a pass: wait, run on spot, or run on demand. Pure.
+"""Decides for a job with a deadline, once a run: wait, run on spot, or run on demand. Pure.
 
 The policy proposes, within the safety net (`core.spot.safety_net`), which counts the times that this ledger measured
 (`Margins`) and what a loss of the machine would undo now. So the deadline holds as long as somebody watches, an

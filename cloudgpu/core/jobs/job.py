@@ -320,7 +320,7 @@ def _run(body: Body) -> SlurmRun:
 
 
 def _in_slurm(job: Job, body: Body, at: datetime) -> Job:
-    over = {one.id for one in job.runs if one.end is not None}  # a look that is written late starts none of them again
+    over = {one.id for one in job.runs if one.end is not None}  # a sync that is written late starts none of them again
     told = map(_run, body["tasks"])
     new = tuple(one for one in told if one.end is not None or one.id not in over)
     known = {one.id for one in new}

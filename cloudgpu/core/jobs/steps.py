@@ -63,7 +63,7 @@ class Step:
 class ObservedState:
     """What is known besides the job's own lines.
 
-    `machine` is that of the open attempt, None where none is known to have been made. `remote` is the last look at it,
+    `machine` is that of the open attempt, None where none is known to have been made. `remote` is the last sync of it,
     None where it was not asked; `silent` says why it did not answer. `spent` is what the job's machines have cost.
     `unfetched`: a fetch of its results has just failed. `sold_out`: its stopped machine could not be started just now,
     for want of capacity or quota. `stored` are the results of the latest attempt that are whole in the job's bucket;
@@ -417,7 +417,7 @@ def _had_a_command(job: Job) -> bool:
 
 
 def is_retained(job: Job) -> bool:
-    """Say whether the machine of this job, which is over, is kept for a look."""
+    """Say whether the machine of this job, which is over, is kept for inspection."""
     return job.spec["keep_s"] > 0 and job.outcome in (State.FAILED, State.SETUP_FAILED, State.TIMED_OUT, State.LOST)
 
 

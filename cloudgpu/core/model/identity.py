@@ -27,7 +27,7 @@ class AccountIdentity:
     words: str
 
     def to_json(self) -> IdentityRecord:
-        """Return it as a ledger line carries it."""
+        """Return it as a ledger event stores it."""
         return {"kind": self.kind, "id": self.id, "words": self.words}
 
     def is_of(self, recorded: RecordedIdentity | None) -> bool:
@@ -82,12 +82,12 @@ def is_on_computer(machine: Machine) -> bool:
 
 
 def account_text(machine: Machine) -> str:
-    """Return the account of a machine, or of a kept thing, in words, as it was recorded."""
+    """Return the account of a machine, or of a retained resource, in words, as it was recorded."""
     return "an account that was never recorded" if machine.identity is None else str(machine.identity.words)
 
 
 def is_reachable_here(machine: Machine) -> bool:
-    """Say whether something of this machine may cost money now, so that a look has to judge it."""
+    """Say whether something of this machine may cost money now, so that a sync has to judge it."""
     return machine.terminated_at is None or has_retained_resources(machine)
 
 

@@ -306,13 +306,13 @@ def account_key(row: Budgeted) -> str:
 
 
 def scope_of_row(machine: Machine) -> str:
-    """Return the subject under which looks at the account of a machine, or of a kept thing, are written."""
+    """Return the subject under which syncs of the account of a machine, or of a retained resource, are written."""
     identity = machine.identity
     return scope_of(machine.provider or "", machine.account or "" if identity is None else identity.id)
 
 
 def scopes_of(machine: Machine) -> tuple[str, str]:
-    """Return the subjects under which looks at a machine's account are written: those wholly answered, and others."""
+    """Return the subjects under which syncs of a machine's account are written: those wholly answered, and others."""
     scope = scope_of_row(machine)
     return scope, f"gap:{scope}"
 

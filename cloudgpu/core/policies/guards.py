@@ -1,4 +1,4 @@
-"""What can end a machine when nobody looks on: the agent on it, a timer of its provider, or passes alone. Pure.
+"""What can end a machine when nobody looks on: the agent on it, a timer of its provider, or runs alone. Pure.
 
 A provider says which of these it has (`Provider.guards`); a machine's row has them since its launch.
 """
@@ -38,7 +38,7 @@ class Timer(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Safeguards:
-    """What can end a machine beside passes from outside.
+    """What can end a machine beside runs from outside.
 
     `follows`: the timer follows renew-until by itself, and is set by nobody. `tagged`: a lease or a hold can be set on
     the machine's tags after its launch; else those tell of the launch alone, and the ledger decides. `alone`: its place
@@ -53,11 +53,11 @@ class Safeguards:
 
     @property
     def only_passes(self) -> bool:
-        """Whether nothing but a pass from outside ends it."""
+        """Whether nothing but a run from outside ends it."""
         return self.agent is not Agent.ENDS and self.timer is Timer.NONE
 
     def to_json(self) -> GuardsRecord:
-        """Return it as a ledger line carries it."""
+        """Return it as a ledger event stores it."""
         found: GuardsRecord = {"agent": str(self.agent), "timer": str(self.timer), "follows": self.follows}
         if not self.tagged:
             found["tagged"] = False

@@ -41,7 +41,7 @@ class ScheduledRun(NamedTuple):
         return cls(record["home"], record["host"], at, every, record["battery"], accounts)
 
     def record(self) -> ScheduledRunRecord:
-        """Return it as a ledger line carries it."""
+        """Return it as a ledger event stores it."""
         return {
             "home": self.home,
             "host": self.host,

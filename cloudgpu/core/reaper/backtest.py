@@ -1,7 +1,8 @@
 """What a policy would have saved: the recorded uses of machines, billed as they were and as they would have been. Pure.
 
-A use is cut where the machine would have been off, and each part is billed by its provider's rule, with the least that
-a start is billed; what was saved is the difference. Nothing is counted as saved from where somebody used the machine.
+A usage is cut where the machine would have been off, and each part is billed by its provider's rule, with the least
+that a start is billed; what was saved is the difference. Nothing is counted as saved from where somebody used the
+machine.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ class BacktestResult:
 def backtest(
     past: MachineHistory, policy: Policy, since: datetime, until: datetime, *, interval: timedelta
 ) -> BacktestResult:
-    """Return what a policy would have done with one machine from `since` to `until`, passes coming every `interval`."""
+    """Return what a policy would have done with one machine from `since` to `until`, runs coming every `interval`."""
     ends = replay(past.recorded, policy, since, interval=interval)
     runs = past.recorded.runs
     blind = sum(_blind(past.recorded, run.begin, run.end) for run in runs)
@@ -133,7 +134,7 @@ def only_while_it_runs(machine: Machine, usage: Usage) -> bool:
 
 
 def cut(usage: Usage, gaps: Sequence[tuple[datetime, datetime]], until: datetime) -> list[Usage]:
-    """Return what is left of a use without these times, in order; `gaps` are in order, and none meets another."""
+    """Return what is left of a usage without these times, in order; `gaps` are in order, and none meets another."""
     begin, end, parts = from_iso(usage.begin), _end(usage, until), []
     inside = [(max(gap[0], begin), min(gap[1], end)) for gap in gaps if gap[0] < end and gap[1] > begin]
     for first, last in inside:

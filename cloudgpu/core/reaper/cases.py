@@ -14,12 +14,12 @@ from cloudgpu.core.reaper.decisions import Evidence, MachineView, Warned
 from cloudgpu.core.values.times import from_iso
 
 FIRST, LAST = timedelta(minutes=60), timedelta(minutes=10)  # before the end of a lease its people are told, twice
-WAIT_OUT = timedelta(seconds=60)  # passes do not come to the second: so much is waited for rather than left to the next
+WAIT_OUT = timedelta(seconds=60)  # runs do not come to the second: so much is waited for rather than left to the next
 AGAIN = timedelta(days=1)  # what is only told is told again after that
 
 
 class Stage(StrEnum):
-    """What there is of a machine when a pass decides about it."""
+    """What there is of a machine when a run decides about it."""
 
     RUNNING = "a running machine"
     STOPPED = "a stopped machine"

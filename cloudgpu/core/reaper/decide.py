@@ -1,4 +1,4 @@
-"""Decides what to do with each machine that a pass has looked at, and why: the strongest rule that acts. Pure."""
+"""Decides what to do with each machine that a run has looked at, and why: the strongest rule that acts. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from cloudgpu.core.reaper.evidence import activity_evidence, up_since
 from cloudgpu.core.reaper.rules import RULES, image_since, stopped_since, tried
 from cloudgpu.core.values.times import from_iso
 
-MAX_IDLE_STOPS = 20  # of a pass: what was judged wrongly for all of them must not stop all of them
+MAX_IDLE_STOPS = 20  # of a run: what was judged wrongly for all of them must not stop all of them
 _BY_IDLENESS = (Rule.IDLE, Rule.UNLABELLED)
 _STRENGTH = {one.rule: place for place, one in enumerate(RULES)}
 
@@ -45,9 +45,9 @@ def decide(
     The nodes of a cluster are evaluated as one (`core.reaper.clusters`). `machines` are all that the ledger knows,
     those that have ended, too: what is missing of a cluster, and what was lost, is in them.
 
-    `stops` are what budgets that are passed do (`core.budgets.enforcement`), `interval` is how often passes come. The
+    `stops` are what budgets that are passed do (`core.budgets.enforcement`), `interval` is how often runs come. The
     rules are tried in the order of RULES. Idle time, with a label missing or without, ends at most `max_idle_stops`
-    machines in a pass, those that are idle longest; a cluster whole, even where it alone is more than that.
+    machines in a run, those that are idle longest; a cluster whole, even where it alone is more than that.
     """
     over = {stop.machine: stop for stop in stops}
     whole, groups = cluster_machines(machines, seen, now), group_by_cluster(seen)
@@ -218,7 +218,7 @@ def _left(seen: MachineView, why: str) -> Decision:
 
 
 def _put_off(units: Sequence[_Unit], now: datetime, most: int) -> set[str]:
-    """Return the machines that idle time would end beyond the number of a pass: those that are idle shortest.
+    """Return the machines that idle time would end beyond the number of a run: those that are idle shortest.
 
     A cluster is put off whole. The one that is idle longest is larger than the number, maybe, and ends all the same.
     """

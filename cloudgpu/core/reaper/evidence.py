@@ -1,4 +1,4 @@
-"""What is known of a machine's use when a pass decides: by its samples, its own word, or its state. Pure."""
+"""What is known of a machine's use when a run decides: by its samples, its own word, or its state. Pure."""
 
 from __future__ import annotations
 

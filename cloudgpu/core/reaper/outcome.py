@@ -1,4 +1,4 @@
-"""What a pass ends: one machine with its decision, and what came of some."""
+"""What a run ends: one machine with its decision, and what came of some."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class EndItem:
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of the decisions of a pass; `again` are the decisions that a second look has changed."""
+    """What came of the decisions of a run; `again` are the decisions that a second sync has changed."""
 
     ended: list[Ended] = field(default_factory=list)
     spared: list[NotEnded] = field(default_factory=list)
@@ -60,7 +60,7 @@ class Outcome:
         self.again += other.again
 
     def latest(self, decisions: Iterable[Decision]) -> tuple[Decision, ...]:
-        """Return these decisions, each as a second look has changed it."""
+        """Return these decisions, each as a second sync has changed it."""
         again = {one.machine: one for one in self.again}
         return tuple(again.get(one.machine, one) for one in decisions)
 

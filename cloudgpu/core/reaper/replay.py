@@ -1,6 +1,6 @@
 """Replays what was recorded of one machine under a policy: at which passes it would have been ended. Pure.
 
-Judged and decided is by the very functions of a pass (`core.activity.idle.judge`, `core.reaper.decide.decide`); what
+Judged and decided is by the very functions of a run (`core.activity.idle.judge`, `core.reaper.decide.decide`); what
 is made up here is only what follows from an end that did not happen. A machine that was ended is off until somebody
 used it in truth: then it is taken as started again, under a new lease. Budgets of the lab are not replayed: they are
 over all machines. A cluster is replayed as one: it is in use when any node is. What waited in its queue is not
@@ -94,7 +94,7 @@ class WouldEnd:
 
 
 def replay(recorded: Recorded, policy: Policy, since: datetime, *, interval: timedelta) -> list[WouldEnd]:
-    """Return the ends that the policy would have made, oldest first; passes come every `interval` from `since` on."""
+    """Return the ends that the policy would have made, oldest first; runs come every `interval` from `since` on."""
     nodes = [_Node(_Past(one.lines), _Watch(one.samples, thresholds(policy))) for one in recorded.nodes]
     ticks = _Ticks(since, interval)
     return [end for run in recorded.runs for end in _of_run(run, policy, nodes, ticks)]
@@ -102,7 +102,7 @@ def replay(recorded: Recorded, policy: Policy, since: datetime, *, interval: tim
 
 @dataclass(frozen=True, slots=True)
 class _Ticks:
-    """The moments at which passes come."""
+    """The moments at which runs come."""
 
     first: datetime
     every: timedelta
@@ -191,7 +191,7 @@ class _Node:
 
 
 def _seen(node: _Node, life: _Life, policy: Policy, now: datetime) -> MachineView | None:
-    """Return what a pass sees of one node; None before anything was known of it."""
+    """Return what a run sees of one node; None before anything was known of it."""
     known = node.past.at(now)
     if known is None:
         return None

@@ -1,4 +1,4 @@
-"""What one pass of the reaper found, decided and did: values, for whoever shows or records them."""
+"""What one run of the reaper found, decided and did: values, for whoever shows or records them."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ class NotEnded:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """One pass. `busy`: another one holds the lock, so that nothing was done.
+    """One run. `busy`: another one holds the lock, so that nothing was done.
 
     `decisions` has one for each machine, also "keep"; `seen` is what each was judged by, in the same order. `ended`,
     `renewed` and `warned` are what was done, `spared` what was left in the end. `unproved` may still be billed.
     `unanswered` are parts of the providers that said nothing, `faults` what else keeps the answer from being whole (a
-    policy that cannot be resolved). `sentences` say what the look has put right. `undelivered` are receivers of alerts
+    policy that cannot be resolved). `sentences` say what the sync has put right. `undelivered` are receivers of alerts
     that did not take theirs. `credits` are those of accounts that are paid in advance, as they were read. `asked` are
     the accounts that were asked; `closed` are those that only a credential on this computer names, and that it does not
     open.

@@ -1,4 +1,4 @@
-"""The rules by which a pass decides about a machine: `RULES`, in the order in which they are tried. Pure.
+"""The rules by which a run decides about a machine: `RULES`, in the order in which they are tried. Pure.
 
 Each rule says what it finds of one machine; `core.reaper.decide` makes one decision of all that was found.
 """
@@ -56,8 +56,8 @@ def stopped(case: Case) -> RuleResult | None:
 def _costly_stop(case: Case) -> RuleResult | None:
     """Tell daily of a stopped machine that costs what it does not cost while it runs; terminate it at its renew-until.
 
-    A disk that is dearer while its machine is stopped (RunPod's) has a price of its own for that. The end deletes the
-    disk: it comes a day after it was announced at the earliest.
+    A disk that is more expensive while its machine is stopped (RunPod's) has a price of its own for that. The end
+    deletes the disk: it comes a day after it was announced at the earliest.
     """
     machine, rule = case.seen.machine, Rule.STOPPED
     dearer = [one for one in machine.attached_costs or () if one.kept and not one.running]
@@ -282,7 +282,7 @@ def unlabelled(case: Case) -> RuleResult | None:
 
 
 def silence(case: Case) -> RuleResult | None:
-    """Tell of a machine of which passes know nothing for as long as idleness takes; it is never ended for that."""
+    """Tell of a machine of which runs know nothing for as long as idleness takes; it is never ended for that."""
     before = case.seen.machine.decision
     if case.known.activity != UNKNOWN or not case.known.asked or before is None or before.activity != UNKNOWN:
         return None
@@ -420,7 +420,7 @@ def _ended_when_waited(case: Case, rule: Rule, policy: Policy, why: str) -> Rule
 
 
 def _still_warned(case: Case) -> RuleResult | None:
-    """Let a warning stand where a look learns nothing, while it is no older than what counts as lately."""
+    """Let a warning stand where a sync learns nothing, while it is no older than what counts as lately."""
     given = case.given(Rule.IDLE)
     if given is None or given[2] is None or case.now - given[0] >= window(case.seen):
         return None

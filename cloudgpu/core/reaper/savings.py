@@ -1,7 +1,7 @@
 """Says what the ends that rules made have saved at most, and what machines cost while nobody used them. Pure.
 
 What ran would have gone on costing until somebody ended it. An end that a person asked for saves nothing here. What
-counts is an end by a rule: one that a pass decided, and asked for right after; or one that the machine's own agent
+counts is an end by a rule: one that a run decided, and asked for right after; or one that the machine's own agent
 made, where its provider's word, its lease or a rule's warning says so. What nobody asked for and nothing explains is
 left out.
 
@@ -194,9 +194,9 @@ class _History:
         return body.get("expires"), body.get("renew_until")
 
     def _decided(self, asked: int, since: str) -> str | None:
-        """Return the rule by which a pass asked for it; None where somebody else did.
+        """Return the rule by which a run asked for it; None where somebody else did.
 
-        The reason is the decision's own, or the same one told anew: a last look before the end counts minutes again.
+        The reason is the decision's own, or the same one told anew: a last sync before the end counts minutes again.
         """
         line, place = self._lines[asked], self._last(_DECIDED, since, "", before=asked)
         decision = None if place is None else self._lines[place]
@@ -209,7 +209,7 @@ class _History:
         return str(decision.body["rule"]) if same else None
 
     def _announced(self, end: datetime) -> str | None:
-        """Return the rule whose end, as people were warned or a pass foresaw it, is the one that came."""
+        """Return the rule whose end, as people were warned or a run foresaw it, is the one that came."""
         for kind, key in (("warning_sent", "due"), ("decision_made", "at")):
             place = self._last((kind,), iso(end - timedelta(days=1)), iso(end))
             body = {} if place is None else self._lines[place].body
@@ -276,7 +276,7 @@ def wasted(hours: Sequence[Hour], runs: Iterable[CostTimeline], since: int = 0, 
 
 
 def _by_hour(begins: Sequence[int], intervals: Iterable[RateInterval], since: int, until: int) -> list[int]:
-    """Return what strands cost in each of these hours, which are in order, within [since, until)."""
+    """Return what rate intervals cost in each of these hours, which are in order, within [since, until)."""
     found = [0] * len(begins)
     first = 0
     for begin, end, rate in sorted(intervals):

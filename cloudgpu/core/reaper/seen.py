@@ -112,6 +112,6 @@ def _limits(policy: Policy | None) -> Thresholds:
 
 
 def with_row(seen: MachineView, machine: Machine) -> MachineView:
-    """Return it with its row of now; a word that was heard in this pass, and is no news to the ledger, counts on."""
+    """Return it with its row of now; a word that was heard in this run, and is no news to the ledger, counts on."""
     written = from_iso(machine.last_active) if machine.last_active else None
     return replace(seen, machine=machine, last_active=max(filter(None, (written, seen.last_active)), default=None))

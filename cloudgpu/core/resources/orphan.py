@@ -88,7 +88,7 @@ class CleanupOptions:
 
 @dataclass(frozen=True, slots=True)
 class LedgerKnowledge:
-    """What is known beside the things: this ledger's rows of machines, and what keeps things from being judged.
+    """What is known beside the things: this ledger's records of machines, and what keeps things from being judged.
 
     `busy` are ids of machines at which a living process is at work, `silent` zones, regions and accounts that did not
     answer, `costs` what things cost, by their ids.

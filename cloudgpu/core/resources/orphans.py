@@ -144,7 +144,7 @@ def _is_later(one: Orphan, known: LedgerKnowledge, request: CleanupOptions) -> b
 
 
 def _as_wished(one: Orphan, known: LedgerKnowledge, request: CleanupOptions) -> Orphan:
-    """Return it with what cleaning does with it under this wish."""
+    """Return it with what cleaning does with it under this request."""
     if one.do is Cleanup.REMOVE and request.older_than is not None and one.since is None:
         return replace(one, do=Cleanup.STAY, stays="since when it is left is not known")
     if one.do is Cleanup.REMOVE and request.spare and is_startable(one):

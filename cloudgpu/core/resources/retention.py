@@ -17,7 +17,7 @@ SURE_AFTER = timedelta(minutes=15)  # longer than anybody waits for a machine to
 
 
 class StepKind(StrEnum):
-    """What is to be done with a leftover."""
+    """What is to be done with a resource."""
 
     SAVE = "save"  # go on making the image of it
     REMOVE = "remove"

@@ -119,7 +119,7 @@ def lead(here: Priced, there: Priced, now: datetime, most: float) -> float:
 def _lasting(here: Priced, there: Priced, now: datetime) -> float:
     """Return what an hour will cost more here: the difference of now, but no more than its mean since `LOOKS_BACK`.
 
-    What was cheaper for a short while may be dearer again as soon.
+    What was cheaper for a short while may be more expensive again as soon.
     """
     total = sum(_each(here, there, now - LOOKS_BACK, now))
     return min(here.price - there.price, total / (LOOKS_BACK / timedelta(hours=1)))

@@ -20,7 +20,7 @@ from cloudgpu.core.spot.situation import (
 
 
 class OnDemand:
-    """On demand from the start to the end: the dearest, and what the others are compared with."""
+    """On demand from the start to the end: the most expensive, and what the others are compared with."""
 
     def reset(self, job: JobFacts) -> None:
         """Check the job; nothing else is needed. Raises InvalidRequest where a number of it is impossible."""

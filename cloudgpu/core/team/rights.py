@@ -156,7 +156,7 @@ class Authorization:
         return self.role is Role.MEMBER
 
     def owns(self, row: Ownable) -> bool:
-        """Say whether a machine or a kept thing is theirs, or its owner's name theirs to take; alone, everything is."""
+        """Say whether a machine or a retained resource is theirs, or its owner's name free to take; alone: always."""
         owner = row.owner
         return self.role is Role.ALONE or self.people.owns(self.person, owner) or self.takes(owner)
 

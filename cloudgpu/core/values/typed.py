@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Word = TypeVar("Word", bound=StrEnum)
 MAX_GPUS = 64  # more than any machine on offer has
 MAX_GIB = 10_000  # more than any GPU on offer has
-MAX_USD = 100_000  # dearer than any machine on offer
+MAX_USD = 100_000  # more expensive than any machine on offer
 
 
 def check_keywords(verb: str, given: Mapping[str, object], known: Mapping[str, object]) -> None:

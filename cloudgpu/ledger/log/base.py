@@ -63,7 +63,7 @@ class View(Protocol):
         ...
 
     def there(self) -> list[Machine]:
-        """Return the rows of the machines that live or of which something is kept, and the oldest; oldest first."""
+        """Return the records of the machines that live or of which something is kept, and the oldest; oldest first."""
         ...
 
     def machine(self, id: str) -> Machine | None:  # noqa: A002
@@ -71,7 +71,7 @@ class View(Protocol):
         ...
 
     def launched(self, key: str) -> list[Machine]:
-        """Return the rows of the machines that were launched by this key: one, or none."""
+        """Return the records of the machines that were launched by this key: one, or none."""
         ...
 
     def names(self) -> list[tuple[str, str]]:
@@ -85,7 +85,7 @@ class View(Protocol):
     def uses(self, since: str = "", *, unpriced: bool = False) -> Iterator[tuple[str, Usage]]:
         """Yield (subject, use) for what has ended and was billed after `since` (a ledger time); "": all.
 
-        `unpriced`: only what has no price. What is billed still stands in the rows. A use is
+        `unpriced`: only what has no price. What is billed still stands in the rows. A usage is
         `core.model.usage.Usage`.
         """
         ...
@@ -238,7 +238,7 @@ class Ledger(View, Protocol):
         ...
 
     def share(self, request: TeamRequest) -> Sharing:
-        """Make the ledger a team's, or a team as is wished, as far as this user may; return how it stands then.
+        """Make the ledger a team's, or a team as is requested, as far as this user may; return how it stands then.
 
         What another user has to give stays missing: nothing is a team's before its roles have their rights.
         Raises InvalidRequest for a ledger that no team can share, RoleNeeded where its tables are another user's.

@@ -22,7 +22,7 @@ from cloudgpu.ledger.log.files import PRIVATE_DIRECTORY, PRIVATE_FILE, make_priv
 from cloudgpu.ledger.log.storage_errors import LedgerAway
 
 _SAFE = re.compile(r"[a-z0-9][a-z0-9_-]{0,99}")
-_MOMENT = 0.1  # seconds: for so long a look by `held` may be in the way of one who does not wait
+_MOMENT = 0.1  # seconds: for so long a sync by `held` may be in the way of one who does not wait
 _PAUSE = 0.05  # seconds between two tries, at most
 _ROOTS = ("/dev/shm", "/tmp")  # noqa: S108  (what is made there is a directory that this user alone enters)
 

@@ -1,4 +1,4 @@
-"""Appends lines to the chain, and maintains the machines' current rows and ended uses.
+"""Appends lines to the chain, and maintains the machines' current rows and ended usages.
 
 Lines are appended inside the caller's transaction. Rows and uses are folded in the transaction that writes their lines,
 or all anew.
@@ -125,7 +125,7 @@ class Pass:
     """One reading of all lines, in the order of the ledger, folded as they come.
 
     Whatever has a line that comes before earlier ones in time is folded once more from its own lines.
-    `used` has, by subject, each use that has ended, as it is stored.
+    `used` has, by subject, each usage that has ended, as it is stored.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -190,9 +190,9 @@ def _state_texts(state: State) -> _StateTexts:
 
 
 def _use_texts(use: dict[str, Any]) -> _UseTexts:
-    """Return until when a use may be billed (a minimum or a started hour goes on behind it), its strands, and it.
+    """Return until when a usage may be billed (with its minimum or started hour), its rate intervals, and it.
 
-    What has no price has no strands: what stands in for that is found when budgets look.
+    What has no price has no rate intervals: what stands in for that is found when budgets look.
     """
     until, strands = ended_intervals(usage_of_record(use))
     text = None if strands is None else ",".join([f"[{begin},{end},{rate}]" for begin, end, rate in strands])

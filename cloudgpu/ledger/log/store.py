@@ -124,7 +124,7 @@ class Store(Protocol):
         ...
 
     def sharing(self, request: TeamRequest | None = None) -> Sharing | None:
-        """Return how the ledger is shared, after `reader`, and what a wish lacks; None where no team can share it."""
+        """Return how the ledger is shared, after `reader`, and what is missing; None where no team can share it."""
         ...
 
     def give(self, request: TeamRequest) -> Sharing:

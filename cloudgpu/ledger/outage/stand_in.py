@@ -83,7 +83,7 @@ class StandInLedger:
         return [machine for machine in self.billable_machines() if not machine.is_named_resource]
 
     def there(self) -> list[Machine]:
-        """Return the rows of the machines that live or of which something is kept, and the oldest."""
+        """Return the records of the machines that live or of which something is kept, and the oldest."""
         return of_those_there(self.machines())
 
     def machine(self, id: str) -> Machine | None:  # noqa: A002
@@ -95,7 +95,7 @@ class StandInLedger:
             return self._behind.machine(id) if found is None else Machine.of(found.state["row"])
 
     def launched(self, key: str) -> list[Machine]:
-        """Return the rows of the machines that were launched by this key."""
+        """Return the records of the machines that were launched by this key."""
         return [row for row in self.machines() if row.key == key]
 
     def names(self) -> list[tuple[str, str]]:

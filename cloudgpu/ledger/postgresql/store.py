@@ -232,7 +232,7 @@ class PostgresStore:
         return team.payers(self._open()) if self._version else ()
 
     def sharing(self, request: TeamRequest | None = None) -> Sharing:
-        """Return how the ledger is shared, and what a wish lacks."""
+        """Return how the ledger is shared, and what a request lacks."""
         if not self._version:
             return team.nobodys(self._open(), self.place)
         return team.sharing(self._open(), self.place, self.missing_guards(), request)

@@ -48,7 +48,7 @@ _RUNS = (Phase.RUNNING, Phase.ORPHANED)
 class Rounds:
     """How a job was watched on this computer. Times are seconds since 1970.
 
-    `last` is the last pass, `alive` the last one that saw its command run, in the attempt of that number; `gaps` are
+    `last` is the last run, `alive` the last one that saw its command run, in the attempt of that number; `gaps` are
     the seconds between passes. `noticed` is when the notice of the machine of that attempt was seen. `priced` is when
     prices of other places were last asked for.
     """
@@ -128,7 +128,7 @@ def _policy(name: str, _job: str) -> Policy:
 def position(
     job: Job, machine: Machine | None, remote: RemoteState | None, known: Rounds, margins: Margins, now: datetime
 ) -> Position:
-    """Return where a job is: on this machine, if there is one, whose command this look has seen."""
+    """Return where a job is: on this machine, if there is one, whose command this sync has seen."""
     attempt = job.attempt if machine is not None and machine.terminated_at is None else None
     said = None if remote is None else remote.progress
     if said is None and job.progress is not None:

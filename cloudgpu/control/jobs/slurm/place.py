@@ -177,7 +177,7 @@ def _check_refused(refused: Iterable[RefusedOption]) -> None:
 
 
 def _hour_of_nodes(session: Session, machine: Machine, nodes: Sequence[Machine], record: SlurmRecord) -> Money:
-    """Return what so many nodes of a cluster cost for an hour, the dearest of them: a job pays them whole.
+    """Return what so many nodes of a cluster cost for an hour, the most expensive of them: a job pays them whole.
 
     Raises InvalidRequest where a price is missing, or there is none.
     """
