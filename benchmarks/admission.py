@@ -64,7 +64,9 @@ def _write(place: Path, machines: int, runs: int) -> None:
 def _admission(place: Path, budget: Budget) -> float:
     """Return the CPU seconds of an admission by somebody who has read nothing before, as a new command has not."""
     with closing(open_ledger(None, place, actor="somebody", clock=lambda: NOW)) as ledger:
-        wanted = ledger.there()[0]._replace(id="cg-wanted", name="wanted", open_usage=(), launch_status="open")
+        wanted = ledger.present_machines()[0]._replace(
+            id="cg-wanted", name="wanted", open_usage=(), launch_status="open"
+        )
         prices = counted_prices(cast("Session", SimpleNamespace(ledger=ledger, clock=_now)))
 
         def ended(since: datetime | None) -> Billed:

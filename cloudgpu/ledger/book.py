@@ -63,7 +63,7 @@ class Book(Reader):
         with self._writing() as (connection, held, record, start):
             drafts = decision(self)  # outside of `told`: what it raises passes through as it is
             with self._store.translated():
-                ledger = undoubted_id(connection, self.place, record, start)
+                ledger = undoubted_id(connection, self.location, record, start)
                 written, end = self._write(connection, drafts, start)
                 self._store.commit(end)
                 self._states_at = end[1]
@@ -134,7 +134,7 @@ class Book(Reader):
         with self._own, self._store.translated():
             connection = self._reader(missing_ok=False)
             if connection is None:
-                raise faults.empty(self.place)
+                raise faults.empty(self.location)
             with self._store.snapshot():
                 yield connection
 
@@ -166,7 +166,7 @@ class Book(Reader):
                 held.let_go()
                 self._parsed.forget()
         if not filled:  # another client has made it meanwhile
-            raise faults.vanished(self.place)
+            raise faults.vanished(self.location)
         return filled[0]
 
     @contextmanager
@@ -203,7 +203,7 @@ class Book(Reader):
                     draft = general_lines.ledger_arrived(came_from, self._clock(), end[0])
                     _, end = self._write(connection, [draft], end)
                 self._store.commit(end)
-                if marks.mark_of(record) or doubt.of_past(connection, self.place, record) is None:
+                if marks.mark_of(record) or doubt.of_past(connection, self.location, record) is None:
                     held.replace(lines.id_of(connection), *end)
 
     def retire(self, ledger: str, mark: Mark) -> None:
@@ -220,7 +220,7 @@ class Book(Reader):
         from cloudgpu.ledger.log.teams import not_shareable
 
         if not self._store.takes_teams:
-            raise not_shareable(self.place)
+            raise not_shareable(self.location)
         self.append(())  # makes the tables where there are none
         found = self._read(lambda _: self._store.give(request))
         team = found.team
@@ -251,7 +251,7 @@ class Book(Reader):
 
         with self._own:
             if self._store.is_writing or self._is_looking:
-                raise faults.nested(self.place)
+                raise faults.nested(self.location)
             with self._store.translated():
                 self._store.reader()  # the place is judged before a file is made
                 held = self._hold_head()
@@ -277,7 +277,7 @@ class Book(Reader):
             connection = self._store.begin()
         if connection is None:
             self._miss(record)
-            raise faults.vanished(self.place)
+            raise faults.vanished(self.location)
         return connection
 
     def _make(self, record: Record, *, anew: bool) -> None:

@@ -50,15 +50,15 @@ class Reader:
         self._is_looking = False  # inside `read`: what is found over another connection is of another moment
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """Where the ledger stands: a file, or a database without its password."""
-        return self._store.place
+        return self._store.location
 
     def is_at(self, other: Reader) -> bool:
         """Say whether both stand in one place, whatever it is called, as far as this client can tell."""
         if self._head_path == other._head_path:
             return True
-        here, there = Path(self.place), Path(other.place)
+        here, there = Path(self.location), Path(other.location)
         if not (here.is_absolute() and there.is_absolute()):
             return False
         return here == there or (here.exists() and there.exists() and here.samefile(there))
@@ -95,7 +95,7 @@ class Reader:
         record = read_head(outbox.path.with_suffix(".head"), self._patience)
         if not isinstance(record, Head):
             return False
-        return self._read(lambda found: found is not None and of_past(found, self.place, record) is None)
+        return self._read(lambda found: found is not None and of_past(found, self.location, record) is None)
 
     def remembered(self) -> Record:
         """Return this client's head record."""
@@ -109,7 +109,7 @@ class Reader:
         """Return every machine's current row, oldest first."""
         return self._read(lambda connection: [] if connection is None else self._parsed.machines(connection))
 
-    def there(self) -> list[Machine]:
+    def present_machines(self) -> list[Machine]:
         """Return the records of the machines that live or of which something is kept, and the oldest; oldest first."""
         return self._read(lambda connection: [] if connection is None else projection.there(connection))
 
@@ -189,8 +189,8 @@ class Reader:
 
         def judged(connection: Connection | None) -> str | None:
             if connection is None:
-                return doubt.of_missing(self.place, record)
-            return doubt.of_past(connection, self.place, record) or doubt.of_clock(connection, self._clock())
+                return doubt.of_missing(self.location, record)
+            return doubt.of_past(connection, self.location, record) or doubt.of_clock(connection, self._clock())
 
         return self._read(judged, missing_ok=True)
 
@@ -230,7 +230,7 @@ class Reader:
                 return
             held = self._hold_head()
             try:
-                if despite_problem or doubt.of_past(connection, self.place, held.read()) is None:
+                if despite_problem or doubt.of_past(connection, self.location, held.read()) is None:
                     note(held, lines.id_of(connection), mark)
             finally:
                 held.let_go()
@@ -254,25 +254,25 @@ class Reader:
 
         def judged(connection: Connection | None) -> Verification:
             if connection is None:
-                missing = doubt.of_missing(self.place, record)
+                missing = doubt.of_missing(self.location, record)
                 return Verification(0, "", (missing,) if missing else ())
             with self._store.snapshot():
-                return doubt.verification(connection, self.place, record, self._store.missing_guards())
+                return doubt.verification(connection, self.location, record, self._store.missing_guards())
 
         return self._read(judged, missing_ok=True)
 
-    def hold(self, name: str, *, wait: bool | float) -> AbstractContextManager[None]:
-        """Hold the lock `name` alone among this ledger's clients on other machines, as `ledger.log.locks.hold` here."""
-        return self._store.hold(name, wait)
+    def lock(self, name: str, *, wait: bool | float) -> AbstractContextManager[None]:
+        """Hold the lock `name` alone among this ledger's clients on other machines, as `ledger.log.locks.lock` here."""
+        return self._store.lock(name, wait)
 
-    def held(self, name: str) -> bool:
+    def is_locked(self, name: str) -> bool:
         """Say whether a living client of this ledger on another machine holds the lock `name`."""
         with self._own, self._store.translated():
-            return self._store.held(name)
+            return self._store.is_locked(name)
 
-    def check_hold(self, name: str) -> None:
+    def check_lock(self, name: str) -> None:
         """Raise LedgerUnavailable where this client held the lock `name` by `hold` and has lost it unawares."""
-        self._store.check_hold(name)
+        self._store.check_lock(name)
 
     def role(self) -> Role:
         """Return what this client's user may do here; ALONE where no team shares the ledger."""
@@ -317,7 +317,7 @@ class Reader:
         mark = None
         with suppress(LedgerUnavailable):
             mark = mark_of(self.remembered())
-        return error if mark is None else left(mark, self.place)
+        return error if mark is None else left(mark, self.location)
 
     def _looked(self, look: Callable[[Connection | None], T], *, missing_ok: bool) -> T:
         with self._own, self._store.translated():
@@ -345,7 +345,7 @@ class Reader:
         if mark is not None:
             from cloudgpu.ledger.log.marks import refusal
 
-            raise refusal(mark, self.place)
+            raise refusal(mark, self.location)
 
     def _hold_head(self) -> LockedHead:
         from cloudgpu.ledger.log.head import hold_head
@@ -367,10 +367,10 @@ class Reader:
 
         mark = mark_of(record)
         if mark is not None:
-            raise left(mark, self.place)
-        sentence = of_missing(self.place, record)
+            raise left(mark, self.location)
+        sentence = of_missing(self.location, record)
         if sentence is not None:
-            raise faults.missing(self.place, sentence)
+            raise faults.missing(self.location, sentence)
 
 
 def note(held: LockedHead, ledger: str, mark: Mark) -> None:

@@ -32,10 +32,10 @@ def answer(
         for sentence in table_faults(session.settings):
             tell(sentence)
     queues = None
-    if refresh and any(row.gang for row in session.ledger.there()):
+    if refresh and any(row.gang for row in session.ledger.present_machines()):
         from cloudgpu.control.clusters.engine import queues_of
 
-        queues = queues_of(session, session.ledger.there())
+        queues = queues_of(session, session.ledger.present_machines())
     document = list_machines(session, refresh=refresh, ended=ended, mine=mine, queues=queues)
     text = _text(
         document,

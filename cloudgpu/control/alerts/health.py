@@ -87,7 +87,7 @@ def ping(session: Session, *, ok: bool, wait_s: float = WAIT_S) -> str | None:
     address = session.settings.alerts.deadman
     if address is None:
         return None
-    ok = ok and not unguarded_machines(session, session.ledger.there())
+    ok = ok and not unguarded_machines(session, session.ledger.present_machines())
     why = within(wait_s, partial(_called, address if ok else _with_fail(address), wait_s))
     note(session, [] if why is None else [found_at_home(session, _finding(why))], judged=(TOPIC,))
     return why

@@ -93,7 +93,7 @@ class Machines(Capability):
         if refresh:
             from cloudgpu.control.clusters.engine import queues_of
 
-            queues = queues_of(self._session, self._session.ledger.there())
+            queues = queues_of(self._session, self._session.ledger.present_machines())
         return list_machines(self._session, refresh=refresh, ended=all, mine=mine, queues=queues)
 
     def show(

@@ -61,7 +61,7 @@ def fit_in(
     `scope` is the subject of looks at that account; what is wanted is not counted twice.
     """
     own = {one.id for one in wanted}
-    there = (row for row in view.there() if row.id not in own and scope_of_row(row) == scope)
+    there = (row for row in view.present_machines() if row.id not in own and scope_of_row(row) == scope)
     others = spends(credit, there)
     return credit_fit(wanted[0].account, credit, others, hourly_of(wanted), lease, session.clock())
 
@@ -111,7 +111,7 @@ def check_longer(
     if credit is None or span <= timedelta():
         return
     scope = scope_of_row(machines[0])
-    hourly = spends(credit, (row for row in view.there() if scope_of_row(row) == scope))
+    hourly = spends(credit, (row for row in view.present_machines() if scope_of_row(row) == scope))
     fit = credit_fit(machines[0].account, credit, hourly, Money(0), span, session.clock())
     if not fit.fits:
         raise credit_refusal(fit, command_name(machines[0]), span, what, less)
@@ -181,7 +181,7 @@ def _known(session: Session, one: QueriedAccount) -> KnownCredit | None:
     if credit is None:
         return None
     scope = scope_of(one.provider, identity_of(session, one.account, None).id)
-    rows = [row for row in session.ledger.there() if scope_of_row(row) == scope]
+    rows = [row for row in session.ledger.present_machines() if scope_of_row(row) == scope]
     hourly = spends(credit, rows)
     return KnownCredit(scope, one.account, one.provider, credit, hourly, hourly - hourly_of(rows))
 

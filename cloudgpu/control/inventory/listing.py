@@ -84,7 +84,7 @@ def list_machines(
     doubt = session.integrity_problem()
     if doubt is not None:
         session.report(f"the ledger is in doubt, so machines may be missing here: {doubt}")
-    rows = session.ledger.machines() if ended else session.ledger.there()
+    rows = session.ledger.machines() if ended else session.ledger.present_machines()
     last = last_pass(session.ledger)
     late = session.moved_away() or unguarded(session, rows, last) or overdue(session, rows, last)
     if late is not None:

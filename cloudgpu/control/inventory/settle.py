@@ -141,7 +141,7 @@ def send(
     provider = session.provider(attempt.request.account) if machine is None else session.provider_of(machine)
     pin_given(session, attempt)
     wait_while_cleaned(session, deadline)
-    session.ledger.check_hold(lock_name(attempt.request.key))  # another client may have settled it for dead
+    session.ledger.check_lock(lock_name(attempt.request.key))  # another client may have settled it for dead
     name = attempt.request.name
     left = f"The launch of {name} may have been accepted: the next cloudgpu up or cloudgpu reap finds out."
     with changing(left):

@@ -63,7 +63,7 @@ def _send_together(session: Session, attempts: Sequence[Attempt], deadline: date
     for attempt in attempts:
         pin_given(session, attempt)
     wait_while_cleaned(session, deadline)
-    session.ledger.check_hold(lock_name(first.request.key))  # another client may have settled it for dead
+    session.ledger.check_lock(lock_name(first.request.key))  # another client may have settled it for dead
     cluster = first.request.cluster
     name = cluster.name if cluster else first.request.name
     left = f"The launch of {name} may have been accepted: the next cloudgpu up or cloudgpu reap finds out."

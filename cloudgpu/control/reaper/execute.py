@@ -49,7 +49,7 @@ def _checker(session: Session) -> Check:
 
     def check() -> None:
         with one_by_one:
-            session.check_hold(LOCK)
+            session.check_lock(LOCK)
 
     return check
 

@@ -87,7 +87,7 @@ def _stopped(session: Session, one: Instance, why: str) -> str:
     provider = session.provider(one.account)
     if not _is_over(provider.get(one.id), session.clock()):
         return ""
-    session.check_hold(LOCK)
+    session.check_lock(LOCK)
     with changing(unproved("stop", name_of(one))):
         session.ledger.append([_line(one, why, session.clock(), by(session, _owned(one), "stop"))])
         return _proved(session, provider, one.id, _way(provider, one.id, one.market))

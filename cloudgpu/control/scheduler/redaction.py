@@ -49,7 +49,7 @@ def redacted_line(line: str, environment: Mapping[str, str]) -> str:
 def ledger_location(url: str) -> str | None:
     """Return where the ledger at `url` stands, without a password; None for a URL that names no ledger."""
     try:
-        return open_ledger(url, Path("/nowhere"), actor="", clock=_no_clock).place
+        return open_ledger(url, Path("/nowhere"), actor="", clock=_no_clock).location
     except CloudgpuError:
         return None
 

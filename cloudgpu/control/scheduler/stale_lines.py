@@ -167,8 +167,8 @@ def _moved(entry: Entry, home: Path, clock: Any) -> str | None:
     except CloudgpuError:
         return None
     if is_lost:
-        return f"there is no ledger at {ledger.place}"
-    return None if mark is None or mark.came_from else f"its ledger {ledger.place} has moved to {mark.to}"
+        return f"there is no ledger at {ledger.location}"
+    return None if mark is None or mark.came_from else f"its ledger {ledger.location} has moved to {mark.to}"
 
 
 def _elsewhere(entry: Entry, home: Path) -> tuple[str, str] | None:

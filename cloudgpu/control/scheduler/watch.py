@@ -55,9 +55,9 @@ class _Ended(Session):
         *of_session, self._acting, self._ending = args
         super().__init__(*of_session)
 
-    def check_hold(self, name: str) -> None:
+    def check_lock(self, name: str) -> None:
         """Raise, as for a lock that is lost, where the watch is being ended: this is asked before each stop."""
-        super().check_hold(name)
+        super().check_lock(name)
         self._acting.set()
         if self._ending.is_set():
             raise ProviderUnavailable(
@@ -286,7 +286,7 @@ def announced(session: Session, *, every: timedelta, metrics: str | None) -> Ite
     """Let others see that this process watches, as long as it lives: a lock says so, and no file alone is believed."""
     one = Running(os.getpid(), iso(session.clock()), every.total_seconds(), metrics)
     directory = session.home.root / "watch"
-    with locks.hold(session.home.locks, _lock(one.pid), wait=5):
+    with locks.lock(session.home.locks, _lock(one.pid), wait=5):
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         file = directory / f"{one.pid}.json"
         file.write_text(json.dumps(asdict(one)), encoding="utf-8")
@@ -304,7 +304,7 @@ def running(session: Session) -> list[Running]:
     for file in _files(session.home.root / "watch"):
         with suppress(OSError, ValueError, TypeError):
             one = Running(**json.loads(file.read_text(encoding="utf-8")))
-            if locks.held(session.home.locks, _lock(one.pid)):
+            if locks.is_locked(session.home.locks, _lock(one.pid)):
                 found.append(one)
             else:
                 file.unlink(missing_ok=True)

@@ -193,24 +193,24 @@ class SessionBase:
         self.ledger.check_in_use()  # before anything is sent: what is done could not be written down
         with ExitStack() as both:
             try:
-                both.enter_context(locks.hold(self.home.locks, name, wait=wait))
+                both.enter_context(locks.lock(self.home.locks, name, wait=wait))
             except LedgerUnavailable:
                 if not self.apart:  # else no lock can be made on a full disk: `AsideLedger.hold` takes one elsewhere
                     raise
-            both.enter_context(self.ledger.hold(name, wait=wait))
+            both.enter_context(self.ledger.lock(name, wait=wait))
             yield
 
     def is_locked(self, name: str) -> bool:
         """Say whether a living process holds the lock `name`, this one too, here or at another client."""
         with suppress(*[LedgerUnavailable] if self.apart else []):
-            return locks.held(self.home.locks, name) or self.ledger.held(name)
+            return locks.is_locked(self.home.locks, name) or self.ledger.is_locked(name)
         return False
 
-    def check_hold(self, name: str) -> None:
-        """Raise LedgerUnavailable where the lock `name`, which this process held by `hold`, is lost unawares."""
+    def check_lock(self, name: str) -> None:
+        """Raise LedgerUnavailable where the lock `name`, which this process held by `lock`, is lost unawares."""
         if not self.apart:  # else a full disk may have refused the file of the lock
             locks.check(self.home.locks, name)
-        self.ledger.check_hold(name)
+        self.ledger.check_lock(name)
 
 
 def is_mine(session: SessionBase, machine: Machine) -> bool:

@@ -151,7 +151,7 @@ def unguarded(session: SessionBase, machines: list[Machine] | None = None, last:
 
     `machines` are those that are there, where the caller has them. Raises LedgerUnavailable.
     """
-    left = unguarded_machines(session, session.ledger.there() if machines is None else machines, last)
+    left = unguarded_machines(session, session.ledger.present_machines() if machines is None else machines, last)
     if not left:
         return None
     names = first_few([machine.name for machine, _ in left], NAMED)

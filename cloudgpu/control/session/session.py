@@ -194,9 +194,9 @@ class Session(SessionBase):
         if (named == "CLOUDGPU_LEDGER" and is_file) or knows_another or not self.home.config_file.exists():
             where = " in config.toml" if named == "ledger" else ""
             raise InvalidRequest(
-                f"There is no ledger at {self.ledger.place}, and never was one: no machine was checked.",
+                f"There is no ledger at {self.ledger.location}, and never was one: no machine was checked.",
                 field=named,
-                value=str(self.home.root) if named == "CLOUDGPU_HOME" else self.ledger.place,
+                value=str(self.home.root) if named == "CLOUDGPU_HOME" else self.ledger.location,
                 next=f"Check {named}{where}. To begin there: cloudgpu init, or cloudgpu up",
             )
 

@@ -62,7 +62,7 @@ class View(Protocol):
         """Return every machine's current row (`core.events.projection.machine_row`), living and ended, oldest first."""
         ...
 
-    def there(self) -> list[Machine]:
+    def present_machines(self) -> list[Machine]:
         """Return the records of the machines that live or of which something is kept, and the oldest; oldest first."""
         ...
 
@@ -116,7 +116,7 @@ class Ledger(View, Protocol):
     """
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """Where the ledger stands: a file, or a database without its password."""
         ...
 
@@ -201,7 +201,7 @@ class Ledger(View, Protocol):
         """
         ...
 
-    def hold(self, name: str, *, wait: bool | float) -> AbstractContextManager[None]:
+    def lock(self, name: str, *, wait: bool | float) -> AbstractContextManager[None]:
         """Hold the lock `name` alone among this ledger's clients on other machines, while this process lives.
 
         Among those of one home, `ledger.log.locks` does that: whoever wants both takes both, as `Session.hold`. Waits
@@ -209,11 +209,11 @@ class Ledger(View, Protocol):
         """
         ...
 
-    def held(self, name: str) -> bool:
+    def is_locked(self, name: str) -> bool:
         """Say whether a living client of this ledger on another machine holds the lock `name`."""
         ...
 
-    def check_hold(self, name: str) -> None:
+    def check_lock(self, name: str) -> None:
         """Raise LedgerUnavailable where this client held the lock `name` and has lost it unawares."""
         ...
 
@@ -252,4 +252,4 @@ class Ledger(View, Protocol):
 
 def is_a_file(ledger: Ledger) -> bool:
     """Say whether a ledger stands in a file, which nobody shares, not in a database on a server."""
-    return "://" not in ledger.place
+    return "://" not in ledger.location

@@ -45,7 +45,7 @@ class Sharing:
     `members` are all who may write.
     """
 
-    place: str
+    location: str
     person: str
     owner: str
     role: Role

@@ -60,9 +60,9 @@ class StandInLedger:
     outbox: Outbox
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """Where the ledger that is away stands."""
-        return self._behind.place
+        return self._behind.location
 
     @property
     def id(self) -> str:
@@ -82,7 +82,7 @@ class StandInLedger:
         """Return every machine's row as it is known now."""
         return [machine for machine in self.billable_machines() if not machine.is_named_resource]
 
-    def there(self) -> list[Machine]:
+    def present_machines(self) -> list[Machine]:
         """Return the records of the machines that live or of which something is kept, and the oldest."""
         return of_those_there(self.machines())
 
@@ -231,7 +231,7 @@ class StandInLedger:
             return self.append(decision(self))
 
     @contextmanager
-    def hold(self, name: str, *, wait: bool | float) -> Iterator[None]:
+    def lock(self, name: str, *, wait: bool | float) -> Iterator[None]:
         """Hold the lock among all homes of this user on this computer, and in the ledger behind where that can be had.
 
         A ledger that cannot be written can mostly still be asked for a lock. Where it cannot, its clients on other
@@ -241,25 +241,25 @@ class StandInLedger:
         with ExitStack() as held:
             with suppress(LedgerUnavailable):
                 if directory is not None:
-                    held.enter_context(locks.hold(directory, name, wait=wait, ledger=self._ledger))
+                    held.enter_context(locks.lock(directory, name, wait=wait, ledger=self._ledger))
             with suppress(LedgerUnavailable):
                 if self.is_readable:
-                    held.enter_context(self._behind.hold(name, wait=wait))
+                    held.enter_context(self._behind.lock(name, wait=wait))
             yield
 
-    def held(self, name: str) -> bool:
+    def is_locked(self, name: str) -> bool:
         """Say whether a living process is known to hold the lock."""
         directory = locks.of_this_computer()
         with suppress(LedgerUnavailable):
-            if directory is not None and locks.held(directory, name, ledger=self._ledger):
+            if directory is not None and locks.is_locked(directory, name, ledger=self._ledger):
                 return True
         with suppress(LedgerUnavailable):
-            return self.is_readable and self._behind.held(name)
+            return self.is_readable and self._behind.is_locked(name)
         return False
 
-    def check_hold(self, name: str) -> None:
+    def check_lock(self, name: str) -> None:
         """Raise LedgerUnavailable where the ledger behind gave the lock, and has it no more."""
-        self._behind.check_hold(name)
+        self._behind.check_lock(name)
 
     def verify(self) -> Verification:
         """Raise what keeps the ledger away."""

@@ -231,7 +231,7 @@ def test_a_day_whose_begin_nobody_looked_at_is_told_of_though_the_day_before_was
 
 def test_a_settled_ledger_says_that_budgets_may_have_been_lost(lab, tmp_path):
     put(lab, name="early")
-    file, copy = Path(lab.session.ledger.place), tmp_path / "copy.db"
+    file, copy = Path(lab.session.ledger.location), tmp_path / "copy.db"
     lab.session.ledger.copy_to(copy)
     put(lab, name="late")
     lab.session.ledger.close()

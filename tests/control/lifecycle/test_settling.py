@@ -68,7 +68,7 @@ def slow_listing(lab, monkeypatch, meanwhile):
 
 def test_sums_that_are_not_what_the_lines_say_are_made_anew_and_said(lab):
     lab.up(name="first")
-    with closing(sqlite3.connect(lab.session.ledger.place)) as raw, raw:
+    with closing(sqlite3.connect(lab.session.ledger.location)) as raw, raw:
         raw.execute("""UPDATE machine SET row = replace(row, '"name":"first"', '"name":"other"')""")
     assert [row.name for row in lab.opened().ledger.machines()] == ["other"]
     lab.session = lab.opened()
