@@ -133,9 +133,9 @@ def _brought_back(
     """Show the plan of the launch from the image, ask, and carry it out."""
     from cloudgpu.cli.machines.up import tell_plan
     from cloudgpu.control.launch.budget_preview import check_budgets, plan_document
-    from cloudgpu.control.launch.restore import come_back, plan_comeback
+    from cloudgpu.control.launch.restore import plan_restore, restore_machine
 
-    prepared = plan_comeback(
+    prepared = plan_restore(
         session,
         machine,
         asked.lease,
@@ -153,4 +153,4 @@ def _brought_back(
 
     check_budgets(session, prepared)
     agree()
-    return come_back(session, prepared, wait=wait, agree=agree)
+    return restore_machine(session, prepared, wait=wait, agree=agree)

@@ -73,7 +73,7 @@ def command(
     from cloudgpu.control.inputs.launch_request import parse_request
     from cloudgpu.control.launch.budget_preview import check_budgets, plan_document, sync_for_budgets
     from cloudgpu.control.launch.launch import launch, launch_document
-    from cloudgpu.control.launch.plan import agreed, prepare
+    from cloudgpu.control.launch.plan import ask_for_agreement, prepare
 
     if wait_start and no_wait:
         says = "--wait-start and --no-wait contradict each other."
@@ -99,7 +99,7 @@ def command(
 
     plan = prepared
     if document["existing"] is None:
-        plan = agreed(session, prepared, lambda: prepare(session, request), ask, launch_of=lambda one: one)
+        plan = ask_for_agreement(session, prepared, lambda: prepare(session, request), ask, launch_of=lambda one: one)
     done = launch(session, plan, wait=not no_wait, agree=lambda: ask(plan))
     ready = not no_wait and all(one.state == "running" for one in done.nodes)
     each = [_on_start(session, one, plan.template, wait=wait_start) for one in done.nodes] if ready else []

@@ -239,13 +239,13 @@ def _clean(session: Session, root: Path) -> None:
     """End whatever a demo that failed or was interrupted has left running, and remove its home."""
     from cloudgpu import underway
     from cloudgpu.control.lifecycle.lifecycle import end
-    from cloudgpu.control.session.session import living
+    from cloudgpu.control.session.session import living_machines
 
     interrupt.take_time()
     _end_in_peace()
     session.report = _told_if_anybody_listens(session.report)
     try:
-        for machine in living(session.ledger.machines()):
+        for machine in living_machines(session.ledger.machines()):
             end(session, machine, why="the demo is over")
     except BaseException:
         with contextlib.suppress(OSError):

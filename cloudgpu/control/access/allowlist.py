@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.control.inventory.sync_some import gone_if_terminated
 from cloudgpu.control.network.authorized_keys import label_of, let_in, own_key
 from cloudgpu.control.network.reachability import CallerUnknown, caller_cidr, doorkeeper, refuse_unkept
-from cloudgpu.control.session.session import Session, living
+from cloudgpu.control.session.session import Session, living_machines
 from cloudgpu.control.team.authorization import authorization_of, check_may
 from cloudgpu.core.model.checks import gravest
 from cloudgpu.core.model.machine import Machine, is_behind, not_none
@@ -61,7 +61,7 @@ def allow(session: Session, name: str | None, cidr: str | None) -> tuple[AllowDo
     machines failed. Raises InvalidRequest for a named machine that has no such rules, or whose rules are somebody
     else's; RoleNeeded for one that is not theirs.
     """
-    rows = _named(session, name, cidr) if name else living(session.ledger.machines())
+    rows = _named(session, name, cidr) if name else living_machines(session.ledger.machines())
     if not rows:
         raise InstanceNotFound("No machine is running.", field="name", value=None, next="Run: cloudgpu up")
     moves = _Moves()

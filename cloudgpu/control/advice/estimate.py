@@ -19,6 +19,7 @@ from cloudgpu.control.advice.estimate_inputs import (
     PastMachine,
     Rates,
     attached_costs,
+    discontinued_types,
     offers_of,
     on_other,
     past_run,
@@ -26,8 +27,7 @@ from cloudgpu.control.advice.estimate_inputs import (
     precisions,
     relaxations,
     requested_disks,
-    typed,
-    withheld,
+    with_resolved_type,
 )
 from cloudgpu.control.advice.estimate_notes import assumptions
 from cloudgpu.control.advice.estimate_request import EstimateOptions, EstimateQuery, Flops, NodesQuery, parse_estimate
@@ -44,14 +44,14 @@ from cloudgpu.core.advice.estimate import (
     Job,
     Precision,
     PricedTime,
+    average_use,
     best,
-    finite,
     has_bf16,
     hours_for,
     is_recalled,
     peak_tflops,
+    piece_of_work,
     split,
-    steady,
     whole_first,
 )
 from cloudgpu.core.catalog.catalog import (
@@ -123,7 +123,7 @@ def estimate(
 
     Raises InvalidRequest for an unknown GPU, type, provider, region or kind of disk, with the near one.
     """
-    request, wished = typed(request), requested_disks(request.disks)
+    request, wished = with_resolved_type(request), requested_disks(request.disks)
     offers, speeds = offers_of(request), Speeds()
     found = best(
         list(_estimates(request, past, offers, wished, speeds, now)), each_type=request.each_type or bool(request.type)
@@ -144,7 +144,7 @@ def estimate(
         "without": [] if offers else without_value(relaxations(request)),
         "precisions": [] if whole or request.flops is None else precisions(offers),
         "marketplaces": marketplace_notes(one.buy.offer for one in whole),
-        "withheld": withheld(request, offers),
+        "withheld": discontinued_types(request, offers),
         "old_after_days": OLD_AFTER.days,
         "free_hours": _free(request, whole),
         "assumptions": list(assumptions(request, wished, whole, past, settings)),
@@ -194,7 +194,7 @@ def _estimates(
         if request.is_finite and job is None:
             continue
         buy = _buy(request, offer, wished, rates)
-        span = finite(request.hours, job.hours) if job else steady(request.hours, MONTH)
+        span = piece_of_work(request.hours, job.hours) if job else average_use(request.hours, MONTH)
         fits = past is None or (offer.type.gpu.memory_gib or 0) >= past.memory_gib
         yield Estimate(buy, {rank: split(buy, span)}, rank, job, fits, spot_uncertainty(offer, now))
 
@@ -213,10 +213,10 @@ def _splits(request: EstimateQuery, buy: Buy, job: Job | None) -> dict[str, Cost
 
 def _spans(request: EstimateQuery, job: Job | None) -> Iterator[tuple[str, PricedTime]]:
     if job is None:
-        yield from ((name, steady(request.hours, length)) for name, length in PERIODS.items())
+        yield from ((name, average_use(request.hours, length)) for name, length in PERIODS.items())
     else:
         yield from (
-            (name, finite(request.hours, hours))
+            (name, piece_of_work(request.hours, hours))
             for name, hours in (("low", job.low), ("expected", job.hours), ("high", job.high))
         )
 

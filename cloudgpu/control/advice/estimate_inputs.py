@@ -250,7 +250,7 @@ def on_other(past: PastMachine, ratio: Faster, gpus: Fraction) -> Job:
     return Job(*(time * past.gpus / gpus / speed for time, speed in (low, hours, high)))
 
 
-def typed(request: EstimateQuery) -> EstimateQuery:
+def with_resolved_type(request: EstimateQuery) -> EstimateQuery:
     """Return the request with its type as the catalogue writes it, and the provider whose that is."""
     if request.type is None:
         return request
@@ -299,7 +299,7 @@ def offers_of(request: EstimateQuery) -> list[CatalogOffer]:
     ]
 
 
-def withheld(request: EstimateQuery, offers: list[CatalogOffer]) -> list[str]:
+def discontinued_types(request: EstimateQuery, offers: list[CatalogOffer]) -> list[str]:
     """Return the types of a named GPU that have a price, and are not shown since they can probably not be launched."""
     if request.filters.gpu is None or request.filters.legacy:
         return []

@@ -22,7 +22,7 @@ from cloudgpu.config.alerts.template import Message, message, own_template, ship
 from cloudgpu.config.policies.find import lab_limits
 from cloudgpu.control.alerts.channels import Outcome, label_of, send
 from cloudgpu.control.session.last_run import unguarded_machines
-from cloudgpu.control.session.session import Session, living
+from cloudgpu.control.session.session import Session, living_machines
 from cloudgpu.control.team.authorization import authorization_of
 from cloudgpu.core.alerts.alerts import (
     SUBJECT,
@@ -52,7 +52,7 @@ from cloudgpu.core.events.general_lines import alert_cleared, alert_sent
 from cloudgpu.core.events.job_lines import SUBJECT as JOBS
 from cloudgpu.core.jobs.alerts import job_findings
 from cloudgpu.core.jobs.job import Job, jobs_of
-from cloudgpu.core.jobs.shares import assigned, guest_since, job_cost
+from cloudgpu.core.jobs.shares import guest_since, job_cost, machine_assignments
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.team.people import People
 from cloudgpu.core.values.times import iso
@@ -88,7 +88,7 @@ def found_here(session: Session) -> tuple[Finding, ...]:
     """Return every finding about machines, retained resources and refreshed prices. Asks nobody."""
     now = session.clock()
     bills = session.ledger.billable_machines()
-    machines = [_as_seen(session, machine, iso(now)) for machine in living(bills)]
+    machines = [_as_seen(session, machine, iso(now)) for machine in living_machines(bills)]
     of_machines = machine_findings(machines, dict(_asked_since(session, machines)), now)
     over = ended_findings(map(_with_reason, (machine for machine in bills if machine.unrequested_stop)), now)
     lost = lost_findings(map(_with_reason, (machine for machine in bills if machine.cluster)), now)
@@ -114,7 +114,7 @@ def _of_jobs(session: Session, bills: Sequence[Machine], now: datetime) -> list[
     if session.ledger.last(JOBS) is None:
         return []
     jobs = jobs_of(session.ledger.events(JOBS))
-    shares = assigned(jobs.values())
+    shares = machine_assignments(jobs.values())
 
     def cost(job: Job) -> Money:
         machines = [machine for machine in bills if machine.id in job.machines]

@@ -14,7 +14,7 @@ from cloudgpu.control.budgets.admission import sync_before_admission
 from cloudgpu.control.budgets.store import remove_budget, set_budget, standings, the_budgets
 from cloudgpu.control.inputs.periods import check_past
 from cloudgpu.control.session.accounts import provider_kinds
-from cloudgpu.control.session.session import Session, living
+from cloudgpu.control.session.session import Session, living_machines
 from cloudgpu.control.team.roles import payers_only
 from cloudgpu.core.budgets import parsing as words
 from cloudgpu.core.budgets.budget import Action, Budget, PaidIn, Scope
@@ -194,7 +194,7 @@ def _terminates(session: Session, budget: Budget) -> list[str]:
     """Return the machines of this budget that it would terminate once it is passed, since nothing gentler exists."""
     if Action.STOP not in budget.actions:
         return []
-    covered = (machine for machine in living(session.ledger.machines()) if budget.scope.covers(machine))
+    covered = (machine for machine in living_machines(session.ledger.machines()) if budget.scope.covers(machine))
     return [machine.name for machine in covered if gentlest(machine) is Do.TERMINATE]
 
 

@@ -29,7 +29,7 @@ from cloudgpu.core.billing.cost_groups import (
 from cloudgpu.core.billing.cost_groups import costs as grouped
 from cloudgpu.core.billing.forecast import Horizon, burn, remaining, running
 from cloudgpu.core.catalog.gpus import Work
-from cloudgpu.core.jobs.shares import assigned
+from cloudgpu.core.jobs.shares import machine_assignments
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import Usage
 from cloudgpu.core.values.money import usd
@@ -163,7 +163,7 @@ def costs(session: Session, request: CostRequest | None = None, *, days: bool = 
         read = _of_owner(read, wanted.asked.owner)
     rows, ended = read.rows, read.ended
     jobs = all_jobs(session) if wanted.asked.by is By.JOB else {}
-    found = grouped(rows, ended, now, wanted.asked, assigned(jobs.values()))
+    found = grouped(rows, ended, now, wanted.asked, machine_assignments(jobs.values()))
     names = group_names(found.groups, rows, wanted.asked, {one.id: one.name for one in jobs.values()})
     return {
         **_head(wanted, now),

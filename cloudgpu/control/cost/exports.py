@@ -20,7 +20,7 @@ from cloudgpu.control.cost.job_cost import all_jobs, with_tariffs
 from cloudgpu.control.inputs.periods import Moment, parse_period_request
 from cloudgpu.core.billing.line_items import LineItem, itemised
 from cloudgpu.core.billing.totals import billed
-from cloudgpu.core.jobs.shares import assigned
+from cloudgpu.core.jobs.shares import machine_assignments
 from cloudgpu.core.values.money import ZERO, Money, usd
 from cloudgpu.core.values.times import iso
 from cloudgpu.core.values.typed import member
@@ -114,7 +114,7 @@ def _items(session: Session, span: ExportPeriod) -> Iterator[LineItem]:
     since = iso(span.since) if span.since else ""
     rows, ended = session.ledger.read(lambda view: (view.billable_machines(), list(view.uses(since))))
     bill = billed(with_tariffs(session, rows), ended, span.now, since=span.since, until=span.until)
-    jobs = assigned(all_jobs(session).values())
+    jobs = machine_assignments(all_jobs(session).values())
     return itemised(bill, span.now, since=span.since, until=span.until, assigned=jobs)
 
 

@@ -26,7 +26,7 @@ from cloudgpu.core.billing.charges import CostTimeline, to_us
 from cloudgpu.core.billing.cost_groups import By, CostQuery, Costs, CostTotals, Ended, with_full_names
 from cloudgpu.core.billing.cost_groups import costs as grouped
 from cloudgpu.core.billing.daily import TimedUsage, daily_of, timed_usages
-from cloudgpu.core.jobs.shares import assigned
+from cloudgpu.core.jobs.shares import machine_assignments
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import Resource
 from cloudgpu.core.reaper.savings import FOREVER, KINDS, stops, wasted
@@ -231,7 +231,9 @@ def _jobs(session: Session, read: ReportInputs, period: CostQuery, now: datetime
     if not jobs:
         return []
     by_job = replace(period, by=By.JOB)
-    return values.jobs_value(grouped(read.rows, read.ended, now, by_job, assigned(jobs.values())).groups, jobs)
+    return values.jobs_value(
+        grouped(read.rows, read.ended, now, by_job, machine_assignments(jobs.values())).groups, jobs
+    )
 
 
 def _things(machines: list[Machine], by_machine: Costs) -> list[CostTotals]:

@@ -8,7 +8,7 @@ from cloudgpu.control.session.account_settings import absences
 from cloudgpu.control.session.base import is_mine
 from cloudgpu.control.session.last_run import LastPass, last_pass, overdue, unguarded
 from cloudgpu.control.session.reachable import reachable
-from cloudgpu.control.session.session import Session, living, present
+from cloudgpu.control.session.session import Session, living_machines, present
 from cloudgpu.core.model.machine import Machine, scope_of_row
 from cloudgpu.core.values.times import iso
 from cloudgpu.views.machines import foreign_value, machine_value, queried_accounts_value
@@ -39,7 +39,10 @@ def age_of_view(session: Session, machines: list[Machine]) -> str | None:
 
 
 def _oldest(machines: list[Machine], reached: dict[str, str]) -> str | None:
-    ages = (max(machine.seen_at or machine.intended_at, reached.get(machine.id, "")) for machine in living(machines))
+    ages = (
+        max(machine.seen_at or machine.intended_at, reached.get(machine.id, ""))
+        for machine in living_machines(machines)
+    )
     return min(ages, default=None)
 
 
@@ -47,7 +50,7 @@ def last_synced_at(session: Session, machines: list[Machine]) -> dict[str, str]:
     """Return when the latest sync reached each living machine, by id: it writes none of what is as it was."""
     looked: dict[str, list[Event]] = {}
     found: dict[str, str] = {}
-    for machine in living(machines):
+    for machine in living_machines(machines):
         scope = scope_of_row(machine)
         if scope not in looked:
             lines = (session.ledger.last(scope), session.ledger.last(f"gap:{scope}"))

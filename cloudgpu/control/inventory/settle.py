@@ -7,12 +7,12 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.inventory.refused_launch import end_left, is_left
+from cloudgpu.control.inventory.refused_launch import end_remnant, is_remnant
 from cloudgpu.control.inventory.shared import delete_unused_shared
 from cloudgpu.control.inventory.unrecorded_termination import terminate_without_ledger
 from cloudgpu.control.network.host_keys import pin_given
 from cloudgpu.control.pricing.price_history import own_price
-from cloudgpu.control.session.session import Session, living
+from cloudgpu.control.session.session import Session, living_machines
 from cloudgpu.core.events.launch_lines import launch_settled
 from cloudgpu.core.events.observed_lines import instance_observed, instance_vanished
 from cloudgpu.core.model.instances import REFUSED, TAG_ID, TAG_LEDGER, State
@@ -55,7 +55,7 @@ def settle_others(session: Session) -> None:
 
     Replaying another request could launch a machine that nobody waits for: those stay open and are named.
     """
-    for machine in living(session.ledger.machines()):
+    for machine in living_machines(session.ledger.machines()):
         if machine.launch_status != "open" or session.is_locked(lock_name(machine.key)):
             continue
         try:
@@ -209,8 +209,8 @@ def close_by_listing(session: Session, machine: Machine) -> Machine:
     for instance in listing.instances:
         ours = (instance.tags.get(TAG_ID), instance.tags.get(TAG_LEDGER)) == (machine.id, session.ledger.id)
         if ours and not is_of_earlier_life(machine, instance.tags):
-            if is_left(machine, instance):
-                return end_left(session, machine, instance, now)
+            if is_remnant(machine, instance):
+                return end_remnant(session, machine, instance, now)
             return session.ledger.append_to(machine, _found(machine, instance, now))
     if not listing.is_whole(machine.region):
         raise ProviderUnavailable(

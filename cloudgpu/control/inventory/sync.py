@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from cloudgpu.control.inventory.adoption import adoption_events
 from cloudgpu.control.inventory.local_files import clean_up_local_files
-from cloudgpu.control.inventory.refused_launch import ask_its_end, is_left, left_lines
+from cloudgpu.control.inventory.refused_launch import is_remnant, refused_launch_events, request_end
 from cloudgpu.control.inventory.retention_sync import write_leftovers
 from cloudgpu.control.inventory.settle import close_by_listing, covers, is_too_early
 from cloudgpu.control.inventory.stop_proof import get_or_raise
@@ -19,7 +19,7 @@ from cloudgpu.control.records.changes import change_events
 from cloudgpu.control.records.named_resources import is_silent, resource_events
 from cloudgpu.control.session.accounts import queried_accounts, split_gaps, used_accounts
 from cloudgpu.control.session.identity import AccountScope, unqueried_accounts
-from cloudgpu.control.session.session import Session, living
+from cloudgpu.control.session.session import Session, living_machines
 from cloudgpu.core.events.general_lines import account_synced, ledger_doubted
 from cloudgpu.core.events.launch_lines import launch_settled
 from cloudgpu.core.events.log import Draft
@@ -207,7 +207,7 @@ def _write_listing(session: Session, answer: Answer, look: SyncResult) -> None:
         drafts += _seen(session, machines.get(instance.tags[TAG_ID]), instance, look, answer)
     look.answered |= ours
     unseen = []
-    for machine in (machine for machine in living(list(machines.values())) if machine.id not in ours):
+    for machine in (machine for machine in living_machines(list(machines.values())) if machine.id not in ours):
         tells = listing.is_whole(machine.region) and from_iso(machine.intended_at) < now and _is_asked(machine, listing)
         found = _missing(session, machine, look, answer) if tells else None
         drafts += found or []
@@ -235,7 +235,7 @@ def _write_listing(session: Session, answer: Answer, look: SyncResult) -> None:
     session.ledger.append(drafts)
     for line in drafts:
         if line.kind == "terminate_requested":  # of what a refused launch left
-            ask_its_end(session, line.subject)
+            request_end(session, line.subject)
 
 
 def _spoken_of(every: Mapping[str, Machine], answer: Answer, listed: Sequence[str]) -> dict[str, Machine]:
@@ -315,9 +315,9 @@ def _seen(
         drafts += adoption_events(session, instance, answer.resources, now)
     elif machine.launch_status == "open" and session.is_locked(lock_name(machine.key)):
         return []  # the process that launches it is alive and writes this itself
-    elif is_left(machine, instance):
+    elif is_remnant(machine, instance):
         look.sentences.append(f"{machine.name}: its launch was refused and left a stopped machine, which is ended.")
-        return left_lines(session, machine, instance, now)
+        return refused_launch_events(session, machine, instance, now)
     elif machine.launch_status == "open":
         look.sentences.append(f"{machine.name}: an interrupted launch was found to have succeeded.")
         drafts.append(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from cloudgpu.control.launch.candidates import Candidate, Candidates, Passed, passing
-from cloudgpu.control.launch.offers import offers_in, tied
+from cloudgpu.control.launch.offers import offers_in, with_constraint
 from cloudgpu.control.session.identity import by_account
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.catalog.matching import in_order
@@ -95,7 +95,7 @@ def tied_candidates(session: Session, candidates: Candidates) -> Candidates:
 
     def tie(account: str) -> None:
         one = candidates.at(account)
-        done[account] = replace(one, request=tied(one.provider, one.request))
+        done[account] = replace(one, request=with_constraint(one.provider, one.request))
 
     passed = passing([one.account for one in candidates.each], tie)
     if not done:

@@ -120,7 +120,7 @@ def what(want: Requirements) -> str:
     return f"{want.gpu_count}x {want.gpu}" if want.gpu else "any machine with a GPU"
 
 
-def nothing_fits(
+def explain_no_match(
     provider: Provider, want: Requirements, items: Sequence[Available], priced: Sequence[Offer], *, unpriced: bool
 ) -> CloudgpuError:
     """Return why none of `items` can be bought: NoCapacity, or InvalidRequest for a request that can mean nothing.

@@ -135,7 +135,7 @@ class Exact:
     without: frozenset[str] = frozenset()
 
 
-def tied(provider: Provider, request: LaunchRequest) -> LaunchRequest:
+def with_constraint(provider: Provider, request: LaunchRequest) -> LaunchRequest:
     """Return the request with the place that its image or volume lies in.
 
     Raises InvalidRequest where that contradicts what was asked for.
@@ -181,7 +181,9 @@ def _is_open_already(setup: Setup) -> bool:
     return bool(network.ssh_from or network.security_group or network.jump or not network.public_ip)
 
 
-def first_exact(session: Session, candidates: Candidates, offers: Sequence[Offer], *, no_guard: bool = False) -> Exact:
+def first_launchable(
+    session: Session, candidates: Candidates, offers: Sequence[Offer], *, no_guard: bool = False
+) -> Exact:
     """Return the first offer for which all can be looked up; those before it are said to be passed over.
 
     Raises QuotaExceeded when a quota is what stood in the way of the first, else NoCapacity; where every account was
@@ -214,7 +216,7 @@ def resolve(provider: Provider, request: LaunchRequest, offer: Offer) -> Resolve
     return provider.resolve(request, offer.available) if isinstance(provider, Resolves) else _NOTHING_LOOKED_UP
 
 
-def offers_or_known(
+def offers_unless_launched(
     session: Session,
     provider: Provider,
     want: Requirements,
@@ -246,7 +248,7 @@ def offers_in(
     What would do but for the trust that is wanted goes into `less`.
     """
     try:
-        return offers_or_known(session, provider, request.want, there, less)
+        return offers_unless_launched(session, provider, request.want, there, less)
     except NoCapacity as error:
         setup, want = request.setup, request.want
         if (want.region, want.zone) != (wished.region, wished.zone):
@@ -291,9 +293,9 @@ def _offers(session: Session, provider: Provider, want: Requirements, less: list
         from cloudgpu.core.launch.trust import too_little_trust
 
         raise too_little_trust(want, less)
-    from cloudgpu.control.launch.no_match import nothing_fits  # reads the whole catalogue
+    from cloudgpu.control.launch.no_match import explain_no_match  # reads the whole catalogue
 
-    raise _silent(stock) or nothing_fits(
+    raise _silent(stock) or explain_no_match(
         provider, want, stock.items, [one for one in priced if fits(one.available, want)], unpriced=bool(unpriced)
     )
 

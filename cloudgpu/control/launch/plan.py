@@ -16,7 +16,14 @@ from cloudgpu.control.inputs.trust import check_exposure
 from cloudgpu.control.launch.any_provider import OffersFound, offers_of_any_provider, volume_accounts
 from cloudgpu.control.launch.candidates import Candidate, Candidates, candidate, candidates_of, check_volume, owner_of
 from cloudgpu.control.launch.containers import container_remarks, runnable
-from cloudgpu.control.launch.offers import Exact, first_exact, offers_in, offers_or_known, open_to_caller, tied
+from cloudgpu.control.launch.offers import (
+    Exact,
+    first_launchable,
+    offers_in,
+    offers_unless_launched,
+    open_to_caller,
+    with_constraint,
+)
 from cloudgpu.control.network.reachability import network_again
 from cloudgpu.control.policies.resolve import policy_of
 from cloudgpu.control.pricing.attached_costs import extras_of
@@ -99,7 +106,7 @@ def prepare(session: Session, request: UpRequest) -> Prepared:
     first = (
         Exact(found.offers[0])
         if there
-        else first_exact(session, found.candidates, found.offers, no_guard=request.no_guard)
+        else first_launchable(session, found.candidates, found.offers, no_guard=request.no_guard)
     )
     found = replace(found, offers=tuple(one for one in found.offers if one.available.account not in first.without))
     return Prepared(
@@ -119,7 +126,7 @@ def prepare(session: Session, request: UpRequest) -> Prepared:
     )
 
 
-def agreed(
+def ask_for_agreement(
     session: Session,
     planned: Planned,
     again: Callable[[], Planned],
@@ -166,7 +173,7 @@ def _found(session: Session, candidates: Candidates, there: Machine | None) -> O
     (one,) = candidates.each
     wished = one.request.want
     if there is None:
-        one = replace(one, request=tied(one.provider, one.request))
+        one = replace(one, request=with_constraint(one.provider, one.request))
     less: list[Offer] = []
     offers = offers_in(session, one.provider, one.request, wished, there, less)
     return OffersFound(tuple(offers), replace(candidates, each=(one,)), tuple(less))
@@ -186,13 +193,13 @@ def prepare_again(
     Raises as `prepare` does.
     """
     provider, template = session.provider(request.account), session.find_template(request.template)
-    request = tied(provider, request)
-    offers: Sequence[Offer] = offers_or_known(session, provider, request.want, None)
+    request = with_constraint(provider, request)
+    offers: Sequence[Offer] = offers_unless_launched(session, provider, request.want, None)
     request = replace(request, setup=replace(request.setup, network=network_again(session, request.setup.network)))
     one = Candidate(provider, request, lifetime, policy_of(session, machine).policy)
     offers, unfit = runnable(template, offers)
     found = OffersFound(tuple(offers), open_to_caller(session, Candidates((one,))))
-    first = first_exact(session, found.candidates, offers, no_guard=no_guard)
+    first = first_launchable(session, found.candidates, offers, no_guard=no_guard)
     return Prepared(
         plan=_plan(session, found, template, first, unfit, no_guard=no_guard),
         offers=found.offers,

@@ -12,7 +12,7 @@ from cloudgpu.control.inventory.settle import settle
 from cloudgpu.control.inventory.stop_proof import PROVED_WITHIN
 from cloudgpu.control.launch.budget_preview import check_asking
 from cloudgpu.control.launch.launch import launch
-from cloudgpu.control.launch.offers import offers_or_known
+from cloudgpu.control.launch.offers import offers_unless_launched
 from cloudgpu.control.launch.plan import Prepared, prepare_again
 from cloudgpu.control.launch.volumes import with_volume
 from cloudgpu.control.lifecycle.lifecycle import lock_machine
@@ -100,8 +100,8 @@ def start_machine(
         check_move(session, plan_move(session, machine), new_lease(session, machine, span, renew), override)
         machine = move(session, machine, why="it is moved")
     if comes_back(machine):
-        plan = plan_comeback(session, machine, span, renew=renew, override=override, wider=move_it, no_guard=no_guard)
-        return come_back(session, plan, wait=wait)
+        plan = plan_restore(session, machine, span, renew=renew, override=override, wider=move_it, no_guard=no_guard)
+        return restore_machine(session, plan, wait=wait)
     until = new_lease(session, machine, span, renew)
     return start_stopped(session, machine, until, wait=wait, override=override, no_guard=no_guard)
 
@@ -119,7 +119,7 @@ def settle_restore(session: Session, machine: Machine) -> Machine:
         )
 
 
-def plan_comeback(
+def plan_restore(
     session: Session,
     machine: Machine,
     span: timedelta | None,
@@ -159,7 +159,7 @@ def plan_comeback(
         raise _stays(machine, error, wider=wider) from error
 
 
-def come_back(
+def restore_machine(
     session: Session, prepared: Prepared, *, wait: bool = True, agree: Callable[[], None] = lambda: None
 ) -> Machine:
     """Carry out the plan of a comeback and return the machine; its image is removed once it is known to run.
@@ -191,7 +191,7 @@ def plan_move(session: Session, machine: Machine) -> MovePlan:
     provider, request = session.provider_of(machine), _want(machine, wider=True)
     offers = [
         offer
-        for offer in offers_or_known(session, provider, request, None)
+        for offer in offers_unless_launched(session, provider, request, None)
         if (offer.available.zone, offer.available.instance_type) != (machine.zone, machine.instance_type)
     ]
     if not offers:

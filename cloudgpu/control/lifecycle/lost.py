@@ -18,7 +18,7 @@ from cloudgpu.ledger.last_seen import last_seen_at
 from cloudgpu.views.ended import ended_error
 
 
-def lose(session: Session, machine: Machine, why: str) -> Machine:
+def record_as_lost(session: Session, machine: Machine, why: str) -> Machine:
     """Write that the machine is gone because whoever is at work here says so, and why; return the machine.
 
     Nothing is asked to end. A later look that finds the machine brings it back. Raises InvalidRequest for a machine
@@ -47,7 +47,7 @@ def lose(session: Session, machine: Machine, why: str) -> Machine:
 
 
 def check_lost(session: Session, machine: Machine, option: str) -> None:
-    """Raise as `lose` would for a machine that can be asked from here, or is not theirs to end; changes nothing."""
+    """Raise as `record_as_lost` would for a machine that answers from here, or is not theirs to end; change nothing."""
     try:
         _check_owner(session, machine)
         _check_out_of_reach(session, machine)

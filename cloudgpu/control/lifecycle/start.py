@@ -88,7 +88,7 @@ def start(
     """
     check_start(session, [machine], override)
     with lock_machine(session, machine), changing(may_start(machine, machine.name)):
-        latest = to_start(session, machine)
+        latest = refresh_to_start(session, machine)
         if latest.state in AWAKE:  # one that cannot be stopped, too: its comeback was interrupted
             session.report(f"{machine.name} is {latest.state} already; extend makes its lease longer")
             return latest
@@ -111,7 +111,7 @@ def may_start(machine: Machine, name: str) -> str:
     return f"{name} may be starting{billed}. cloudgpu start {name} continues; cloudgpu stop {name} stops it."
 
 
-def to_start(session: Session, machine: Machine) -> Machine:
+def refresh_to_start(session: Session, machine: Machine) -> Machine:
     """Ask a machine's provider and return the machine of now; raise InstanceNotFound where it has ended.
 
     As all of a start but `check_start`, it is done under the machine's lock, which the caller holds.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.activity.agents import ask_activity, probe
 from cloudgpu.control.reaper.recheck import cluster_rows
-from cloudgpu.control.session.session import living
+from cloudgpu.control.session.session import living_machines
 from cloudgpu.core.activity.agent_status import DAY
 from cloudgpu.core.activity.idle import FRESH, Judged, Signal, Thresholds, judge
 from cloudgpu.core.budgets.commitments import runs_on
@@ -81,7 +81,7 @@ def why(session: Session, machine: Machine, *, ask: bool) -> WhyDocument:
 
 def _nodes(session: Session, machine: Machine) -> list[Machine]:
     """Return the machines that are judged with this node of a cluster, itself as it is given."""
-    others = living(session.ledger.machines())
+    others = living_machines(session.ledger.machines())
     return [machine, *(one for one in others if one.id != machine.id and _id(one) == _id(machine))]
 
 

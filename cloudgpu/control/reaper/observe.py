@@ -19,7 +19,7 @@ from cloudgpu.control.inventory.sync_some import sync_some
 from cloudgpu.control.session.accounts import queried_accounts, split_gaps, used_accounts
 from cloudgpu.control.session.identity import AccountScope, by_account, covered, unqueried_accounts
 from cloudgpu.control.session.reachable import names_here
-from cloudgpu.control.session.session import living
+from cloudgpu.control.session.session import living_machines
 from cloudgpu.core.activity.report import Report
 from cloudgpu.core.events.observations import is_news
 from cloudgpu.core.events.observed_lines import instance_observed
@@ -79,7 +79,7 @@ def observe_machines(session: Session, *, sweep: bool) -> Snapshot:
         )
     if found.unlisted:
         found.answered |= _told_one_by_one(session, found.unlisted)
-    to_judge = living(session.ledger.machines()) + (_kept(session) if sweep else [])
+    to_judge = living_machines(session.ledger.machines()) + (_kept(session) if sweep else [])
     answered = found.answered | (_told_of(session, to_judge, found.unanswered) if sweep else set())
     return Snapshot(
         tuple(to_judge),
@@ -97,7 +97,7 @@ def _told_one_by_one(session: Session, unlisted: Collection[str]) -> set[str]:
 
     A listing needs more than a machine's own region: which regions there are, say.
     """
-    machines = [machine for machine in living(session.ledger.machines()) if machine.account in unlisted]
+    machines = [machine for machine in living_machines(session.ledger.machines()) if machine.account in unlisted]
     asked = [machine for machine in machines if machine.launch_status == "made" and machine.provider_id]
     unknown = sync_some(session, asked)
     return {machine.id for machine in asked if machine.id not in unknown}
@@ -112,18 +112,21 @@ def rehearse(session: Session) -> Snapshot:
     accounts = used_accounts(session)
     with session.by_remembered_regions(regions_of(known)):
         listings = list_accounts(session, accounts)
-    mine = living(known)
+    mine = living_machines(known)
     whose = [_whose(session, one, listing, mine) for one, listing in zip(accounts, listings, strict=True)]
     instances = [one for listing in listings for one in listing.instances]
     ledger = session.ledger.id
     ours = _by_machine([one for one in instances if one.tags.get(TAG_LEDGER) == ledger])
     reached = covered(mine, whose)
     seen = tuple(
-        _as_seen(machine, ours.get(machine.id) if machine.id in reached else None, now) for machine in living(known)
+        _as_seen(machine, ours.get(machine.id) if machine.id in reached else None, now)
+        for machine in living_machines(known)
     )
     unanswered, closed = split_gaps(session, (gap for listing in listings for gap in listing.unanswered))
     silent = {gap.scope for gap in (*unanswered, *closed)}
-    beside = unqueried_accounts(session, [machine for machine in living(known) if machine.account not in silent], whose)
+    beside = unqueried_accounts(
+        session, [machine for machine in living_machines(known) if machine.account not in silent], whose
+    )
     unanswered += [gap for gap in beside if gap.scope not in silent]
     strays = [f"{one} is in no record here; the next run of reap records it" for one in _strays(ours, known)]
     return Snapshot(

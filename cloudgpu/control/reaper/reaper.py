@@ -25,7 +25,7 @@ from cloudgpu.control.reaper.recheck import LOCK, Judge, cluster_rows
 from cloudgpu.control.reaper.record import left_over, record_decisions, record_failure, record_pass
 from cloudgpu.control.session.guarding import own_run
 from cloudgpu.control.session.identity import judged_here
-from cloudgpu.control.session.session import living
+from cloudgpu.control.session.session import living_machines
 from cloudgpu.control.team.authorization import authorization_of
 from cloudgpu.control.team.roles import payers_only
 from cloudgpu.core.budgets.enforcement import stops_of
@@ -270,7 +270,7 @@ def _check_readable(session: Session, request: ReapOptions) -> None:
         )
     if request.policy is not None:
         find_policy(session, request.policy)
-    check_whole(policies_of(session, living(session.ledger.machines()), request.policy))
+    check_whole(policies_of(session, living_machines(session.ledger.machines()), request.policy))
     pass_budgets(session)
 
 

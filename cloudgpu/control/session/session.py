@@ -228,7 +228,7 @@ class Session(SessionBase):
             )
 
 
-def living(machines: list[Machine]) -> list[Machine]:
+def living_machines(machines: list[Machine]) -> list[Machine]:
     """Return the records of machines that are not proved gone."""
     return [machine for machine in machines if machine.terminated_at is None]
 
@@ -269,9 +269,9 @@ def find_whole(
     found = find_any(machines, name, now, ended=ended)
     if found[0].gang is None:
         return found
-    from cloudgpu.core.clusters.members import check_whole
+    from cloudgpu.core.clusters.members import require_complete
 
-    check_whole(found[0], name, verb)
+    require_complete(found[0], name, verb)
     return found
 
 
@@ -279,7 +279,7 @@ def find_any(
     machines: list[Machine], name: str | None, now: datetime, *, ended: bool = False, running: bool = False
 ) -> tuple[Machine, ...]:
     """Return the machine, or the nodes of the cluster, that `name` means."""
-    alive = living(machines)
+    alive = living_machines(machines)
     if name is None:
         now_running = [machine for machine in alive if machine.state == "running"] if running else []
         return _only(now_running or alive or present(machines))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.config.edit import value_at, with_value, without_table
 from cloudgpu.control.inventory.sync import sync_accounts
-from cloudgpu.control.lifecycle.lost import check_lost, lose
+from cloudgpu.control.lifecycle.lost import check_lost, record_as_lost
 from cloudgpu.control.session.accounts import found_here
 from cloudgpu.control.session.identity import AccountScope
 from cloudgpu.control.session.session import Session
@@ -149,7 +149,9 @@ def forget(session: Session, farewell: Farewell) -> str:
     and InvalidRequest where the file was changed meanwhile.
     """
     for row in farewell.lost:
-        lose(session, row, f"{farewell.host or farewell.account} was removed; nothing there can be queried any more")
+        record_as_lost(
+            session, row, f"{farewell.host or farewell.account} was removed; nothing there can be queried any more"
+        )
     account, at = farewell.account, iso(session.clock())
 
     def decide(view: Any) -> list[Any]:

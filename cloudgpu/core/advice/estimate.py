@@ -62,7 +62,7 @@ class PricedTime:
     kept: Fraction
 
 
-def steady(hours: WeeklyHours, length: int) -> PricedTime:
+def average_use(hours: WeeklyHours, length: int) -> PricedTime:
     """Return so many microseconds of use that goes on for ever: a day, a month or a year of it, on average."""
     if hours.share == 1:
         return PricedTime(((length, Fraction(1)),), Fraction(length))
@@ -70,7 +70,7 @@ def steady(hours: WeeklyHours, length: int) -> PricedTime:
     return PricedTime(((_micros(hours.a_day), often),), Fraction(length))
 
 
-def finite(hours: WeeklyHours, work: Fraction) -> PricedTime:
+def piece_of_work(hours: WeeklyHours, work: Fraction) -> PricedTime:
     """Return a piece of work of so many hours: whole days of work, and what is left in a last one.
 
     Disks are there from its begin to its end: longer than the machine runs, by the nights between its days. Where it

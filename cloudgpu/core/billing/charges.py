@@ -19,9 +19,9 @@ from cloudgpu.core.billing.granularity import (
     is_guessed,
     parse_us,
     pieces,
+    scaled_duration,
     span_of,
     to_us,
-    weight,
 )
 from cloudgpu.core.billing.rules import Rule, rule_for
 from cloudgpu.core.model.usage import Per, Resource, Usage
@@ -149,7 +149,7 @@ def max_cost_to_the_end(usage: Usage) -> tuple[str, RateIntervals | None]:
 def billed_span(usage: Usage, now: datetime) -> tuple[datetime, datetime]:
     """Return from when to when a usage is or may be billed as of `now`, with its minimum and last billing increment."""
     span = span_of(usage, rule_for(usage), to_us(now))
-    return EPOCH + span.early * MICRO, EPOCH + span.latest * MICRO
+    return EPOCH + span.earliest * MICRO, EPOCH + span.latest * MICRO
 
 
 def billed_units(usage: Usage, begin: datetime, end: datetime) -> Fraction:
@@ -157,7 +157,7 @@ def billed_units(usage: Usage, begin: datetime, end: datetime) -> Fraction:
     rule = rule_for(usage)
     if usage.per is Per.GB:
         return Fraction(usage.quantity, rule.gb_bytes)
-    return Fraction(usage.quantity * weight(usage.per, rule, to_us(begin), to_us(end), 0), EXACT)
+    return Fraction(usage.quantity * scaled_duration(usage.per, rule, to_us(begin), to_us(end), 0), EXACT)
 
 
 def max_cost_intervals(usage: Usage, now: int) -> list[tuple[int, int, int]]:
@@ -176,7 +176,9 @@ def _max_cost_intervals(usage: Usage, rule: Rule, span: BilledSpan) -> RateInter
     if not usage.segments or rule.free(usage, span.longest_run):
         return []
     return [
-        strand for piece in pieces(usage, span.early, span.latest, 1) for strand in intervals_of(usage, rule, piece, 1)
+        interval
+        for piece in pieces(usage, span.earliest, span.latest, 1)
+        for interval in intervals_of(usage, rule, piece, 1)
     ]
 
 
@@ -192,14 +194,14 @@ def cost_timeline(usage: Usage, now: int) -> CostTimeline:
         return CostTimeline(span.begin, span.end, [], [], [], not rule.free(usage, span.longest_run))
     amount = low = high = _rate_intervals(usage, rule, (span.begin, span.end), 0)
     if any(_uncertainties(usage, rule, span)):
-        low = _rate_intervals(usage, rule, (span.sure, span.sure_end), -1)
-        high = _rate_intervals(usage, rule, (span.early, span.latest), 1)
+        low = _rate_intervals(usage, rule, (span.certain_begin, span.certain_end), -1)
+        high = _rate_intervals(usage, rule, (span.earliest, span.latest), 1)
         low = [] if usage.at_most or rule.maybe_free(usage, span.shortest_run) else low
     return CostTimeline(span.begin, span.end, low, amount, high)
 
 
-def _rate_intervals(usage: Usage, rule: Rule, span: tuple[int, int], side: int) -> RateIntervals:
-    return [strand for piece in pieces(usage, *span, side) for strand in intervals_of(usage, rule, piece, side)]
+def _rate_intervals(usage: Usage, rule: Rule, span: tuple[int, int], bound: int) -> RateIntervals:
+    return [interval for piece in pieces(usage, *span, bound) for interval in intervals_of(usage, rule, piece, bound)]
 
 
 def _priced(usage: Usage, rule: Rule, span: BilledSpan, cut: PeriodBounds) -> Charge:
@@ -207,8 +209,8 @@ def _priced(usage: Usage, rule: Rule, span: BilledSpan, cut: PeriodBounds) -> Ch
     micros = cut.length(span.begin, span.end)
     doubts = tuple(_uncertainties(usage, rule, span))
     if doubts:
-        low = _sum(usage, rule, (span.sure, span.sure_end), cut, -1)
-        high = _sum(usage, rule, (span.early, span.latest), cut, 1)
+        low = _sum(usage, rule, (span.certain_begin, span.certain_end), cut, -1)
+        high = _sum(usage, rule, (span.earliest, span.latest), cut, 1)
         low = 0 if usage.at_most or rule.maybe_free(usage, span.shortest_run) else low
     return Charge(usage, micros, low, amount, high, _list_cost(usage, micros, amount), 0, doubts if low != high else ())
 
@@ -219,11 +221,11 @@ def _uncertainties(usage: Usage, rule: Rule, span: BilledSpan) -> Iterator[str]:
         yield "when its price changed is not known"
     if is_guessed(usage, span.begin):
         yield f"its price before {usage.segments[0].at[:16]} is not known"
-    if span.sure > span.begin:
+    if span.certain_begin > span.begin:
         yield f"whether it ran before {(usage.sure_from or '')[:16]} is not known"
-    if span.early < span.begin:
+    if span.earliest < span.begin:
         yield f"when it began to run, between {(usage.maybe_since or '')[:19]} and {usage.begin[:19]}, is not known"
-    if usage.maybe_until is not None and span.longest_run > span.run + span.begin - span.early:
+    if usage.maybe_until is not None and span.longest_run > span.run + span.begin - span.earliest:
         yield f"it ended between {(usage.end or '')[:16]} and {(usage.maybe_until or '')[:16]}"
     elif span.latest > span.end:
         yield f"how {usage.provider} rounds so short a use, or one of this system, is not known"
@@ -234,13 +236,13 @@ def _uncertainties(usage: Usage, rule: Rule, span: BilledSpan) -> Iterator[str]:
         yield maybe
 
 
-def _sum(usage: Usage, rule: Rule, span: tuple[int, int], cut: PeriodBounds, side: int) -> int:
-    """Return the exact amount of an interval; `side` -1 takes the lowest price that may have held, 1 the highest."""
+def _sum(usage: Usage, rule: Rule, span: tuple[int, int], cut: PeriodBounds, bound: int) -> int:
+    """Return the exact amount of an interval; `bound` -1 takes the lowest price that may have held, 1 the highest."""
     found = 0
-    for begin, end, nanos in pieces(usage, *span, side):
+    for begin, end, nanos in pieces(usage, *span, bound):
         first, last = cut.of(begin, end)
         if first < last:
-            found += nanos * weight(usage.per, rule, first, last, side)
+            found += nanos * scaled_duration(usage.per, rule, first, last, bound)
     return usage.quantity * found
 
 

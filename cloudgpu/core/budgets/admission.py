@@ -13,7 +13,7 @@ from cloudgpu.core.billing.rate_timeline import RateInterval, amount, billed_int
 from cloudgpu.core.budgets.budget import Budget
 from cloudgpu.core.budgets.commitments import Commitment, Commitments, Prices, commitments_of
 from cloudgpu.core.budgets.exposure import Exposure
-from cloudgpu.core.budgets.flows import laid_out, weight
+from cloudgpu.core.budgets.flows import exact_cost, flow_intervals
 from cloudgpu.core.model.machine import Budgeted, Machine, existing_volumes
 from cloudgpu.core.model.usage import Per, PriceInterval, Usage
 from cloudgpu.core.values.money import HOUR, Money
@@ -47,7 +47,7 @@ class Account:
     def spent_within(self, begin: int, end: int) -> int:
         """Return what was billed within [begin, end), but for what is settled, in exact parts."""
         found = sum([
-            nanos * weight(unit, max(begin, first), min(end, last))
+            nanos * exact_cost(unit, max(begin, first), min(end, last))
             for (unit, first, last), nanos in self.flows.items()
         ])  # fmt: skip
         return found + amount(self.spent, begin, end)
@@ -55,7 +55,7 @@ class Account:
     def comes_within(self, begin: int, end: int, now: int, ahead: int) -> int:
         """Return what runs already will cost within [begin, end), where that without an end goes on up to `ahead`."""
         found = sum([
-            nanos * weight(unit, max(begin, first), min(end, last))
+            nanos * exact_cost(unit, max(begin, first), min(end, last))
             for unit, first, last, nanos in self._coming(now, ahead)
         ])  # fmt: skip
         return found + sum(amount(one.intervals(now, ahead), begin, end) for one in self.promises)
@@ -64,21 +64,21 @@ class Account:
         """Yield what was billed."""
         yield from self.spent
         for (unit, begin, end), nanos in self.flows.items():
-            yield from laid_out(unit, begin, end, nanos)
+            yield from flow_intervals(unit, begin, end, nanos)
 
     def coming_intervals(self, now: int, ahead: int) -> Iterator[RateInterval]:
         """Yield what runs already will cost, where that without an end goes on up to `ahead`."""
         for one in self.promises:
             yield from one.intervals(now, ahead)
         for unit, begin, end, nanos in self._coming(now, ahead):
-            yield from laid_out(unit, begin, end, nanos)
+            yield from flow_intervals(unit, begin, end, nanos)
 
     def burn(self, now: int) -> int:
         """Return what an hour from now on costs if everything goes on, in exact parts."""
         end = now + HOUR
-        found = (strand for one in self.promises for strand in one._replace(until=None).intervals(now, end))
+        found = (interval for one in self.promises for interval in one._replace(until=None).intervals(now, end))
         return amount(found, now, end) + sum(
-            nanos * weight(unit, now, end) for (unit, _, _), nanos in self.coming.items()
+            nanos * exact_cost(unit, now, end) for (unit, _, _), nanos in self.coming.items()
         )
 
     def ends(self) -> Iterator[int]:
@@ -394,7 +394,7 @@ def shares(account: Account, wanted: Sequence[Commitment], now: datetime) -> Ite
         yield _share(account, wanted, Period(moment_of(0), moment_of(horizon)), micros, endless=True)
         return
     length = budget.span.window // timedelta(microseconds=1)
-    more = (strand for one in wanted for strand in one.intervals(micros, horizon))
+    more = (interval for one in wanted for interval in one.intervals(micros, horizon))
     found = chain(account.spent_intervals(), account.coming_intervals(micros, horizon), more)
     end, _ = worst_window(found, length, micros, horizon)
     costs = any(

@@ -204,7 +204,7 @@ class MachineSetup(NamedTuple):
 
 
 class MachineGuards(NamedTuple):
-    """What can end it beside runs from outside: `core.policies.guards.Guards`, as it was recorded."""
+    """What can end it beside runs from outside: `core.policies.guards.Safeguards`, as it was recorded."""
 
     agent: str
     timer: str

@@ -59,7 +59,7 @@ class View(Protocol):
         ...
 
     def machines(self) -> list[Machine]:
-        """Return every machine's current row (`core.events.projection.machine_row`), living and ended, oldest first."""
+        """Return every machine's present record (`core.events.projection`), living and ended, oldest first."""
         ...
 
     def present_machines(self) -> list[Machine]:

@@ -15,7 +15,7 @@ from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.launch.budget_preview import check_budgets, plan_document
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
-from cloudgpu.control.launch.restore import come_back, plan_comeback, start_machine
+from cloudgpu.control.launch.restore import plan_restore, restore_machine, start_machine
 from cloudgpu.control.lifecycle.lease import extend, plan_extension, set_lease
 from cloudgpu.control.lifecycle.lifecycle import stop
 from cloudgpu.core.events.log import Draft
@@ -277,9 +277,9 @@ def test_a_comeback_is_a_launch_that_is_asked_too(lab, price):
     row = stop(lab.session, up(lab, spot=True), why="test")
     budget(lab, price * 2)
     with pytest.raises(BudgetRefused):
-        come_back(lab.session, plan_comeback(lab.session, row, None), wait=False)
+        restore_machine(lab.session, plan_restore(lab.session, row, None), wait=False)
     assert lab.session.ledger.machine(row.id).retained, "its image is kept"
-    back = come_back(lab.session, plan_comeback(lab.session, row, HOUR, renew=HOUR), wait=False)
+    back = restore_machine(lab.session, plan_restore(lab.session, row, HOUR, renew=HOUR), wait=False)
     assert back.terminated_at is None
 
 

@@ -17,7 +17,7 @@ from cloudgpu.control.inventory.sync import refresh, sync_all
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.lifecycle.lifecycle import stop, terminate_with_resources
-from cloudgpu.control.lifecycle.lost import lose
+from cloudgpu.control.lifecycle.lost import record_as_lost
 from cloudgpu.control.lifecycle.timers import repair
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
@@ -236,9 +236,9 @@ def test_a_machine_of_a_cloud_that_is_merely_silent_is_not_lost_by_anybodys_word
     again = two.home("ada")
     again.provider("lab").fail_next("identity", ProviderUnavailable("STS is down."), times=99)
     with pytest.raises(ProviderUnavailable, match="STS is down"):
-        lose(again, two.machine(), "I saw it")
+        record_as_lost(again, two.machine(), "I saw it")
     two.check_untouched()
-    lose(two.home("ada", cloud="other"), two.machine(), "that account was closed")
+    record_as_lost(two.home("ada", cloud="other"), two.machine(), "that account was closed")
     assert two.machine().terminated_at is not None
 
 
@@ -248,7 +248,7 @@ def test_the_saved_call_of_an_unsettled_launch_in_a_lost_cloud_stays(two):
         two.up(two.ada)
     two.later()
     other = two.home("ada", cloud="other")
-    lose(other, two.machine(), "that account was closed")
+    record_as_lost(other, two.machine(), "that account was closed")
     assert list(other.home.attempts.glob(f"{two.machine().token}.*.json"))
 
 

@@ -7,7 +7,7 @@ import pytest
 from cloudgpu.control.cost.job_cost import all_jobs, job_spent
 from cloudgpu.core.billing.totals import spent
 from cloudgpu.core.jobs.job import State
-from cloudgpu.core.jobs.shares import assigned
+from cloudgpu.core.jobs.shares import machine_assignments
 from cloudgpu.core.values.times import from_iso
 from tests.control.clusters.gang import needs_slurm, until
 from tests.control.jobs.bench import Bench
@@ -57,7 +57,7 @@ def test_a_lost_node_ends_the_gang_and_another_one_goes_on_from_the_checkpoint(b
     rows = bench.session.ledger.machines()
     assert [one.name for one in rows] == ["train-0", "train-1", "train-r2-0", "train-r2-1"]
     assert all(one.terminated_at is not None for one in rows)
-    shares = assigned(all_jobs(bench.session).values())
+    shares = machine_assignments(all_jobs(bench.session).values())
     assert {one.id for one in rows} == set(shares)
     assert {part.key for there in shares.values() for part in there} == {job.id}
     now = bench.session.clock()

@@ -17,7 +17,7 @@ from cloudgpu.control.access.jupyter import JupyterTunnel
 from cloudgpu.control.access.reach import reachable_address, reached, wait_until_ready
 from cloudgpu.control.access.share import check_from, share, unshare
 from cloudgpu.control.launch.launch import launch
-from cloudgpu.control.launch.restore import plan_comeback
+from cloudgpu.control.launch.restore import plan_restore
 from cloudgpu.control.lifecycle.lifecycle import stop
 from cloudgpu.control.network.reachability import checks
 from cloudgpu.control.setup.doctor import examine
@@ -280,9 +280,9 @@ def test_a_start_from_an_image_asks_for_the_address_when_there_is_an_offer(stree
     street.move(CAFE)
     street.cloud.fail_next("available", NoCapacity("sold out"))
     with pytest.raises(NoCapacity):
-        plan_comeback(street.session, row, None)
+        plan_restore(street.session, row, None)
     assert street.service.asked == []
-    plan = plan_comeback(street.session, row, None)
+    plan = plan_restore(street.session, row, None)
     assert plan.plan.request.setup.network.ssh_from == (f"{CAFE}/32",)
 
 

@@ -16,7 +16,7 @@ from cloudgpu.control.api.down import end_machines, machines_to_end
 from cloudgpu.control.api.show import show_document as shown_machine
 from cloudgpu.control.budgets.commands import BudgetOptions, remove_budget_of_name, set_value
 from cloudgpu.control.inventory.local_files import put_in_order
-from cloudgpu.control.launch.restore import plan_comeback, start_machine
+from cloudgpu.control.launch.restore import plan_restore, start_machine
 from cloudgpu.control.lifecycle.interruption import rehearse
 from cloudgpu.control.lifecycle.lease import plan_extension, set_hold
 from cloudgpu.control.lifecycle.lifecycle import end, stop
@@ -49,7 +49,7 @@ ASKED = {
     "end": lambda session, row: end(session, row, why="asked"),
     "start": lambda session, row: start(session, row, new_lease(session, row, SPAN)),
     "start again": lambda session, row: start_machine(session, row, SPAN),
-    "come back": lambda session, row: plan_comeback(session, row, SPAN),
+    "come back": lambda session, row: plan_restore(session, row, SPAN),
     "hold": lambda session, row: set_hold(session, row, session.clock() + SPAN),
     "release": lambda session, row: set_hold(session, row, None),
     "extend": lambda session, row: plan_extension(session, row, SPAN),

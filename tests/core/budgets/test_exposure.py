@@ -20,7 +20,7 @@ from cloudgpu.core.budgets.admission import Account, accounts, admission_request
 from cloudgpu.core.budgets.budget import Budget, BudgetPeriod, Scope
 from cloudgpu.core.budgets.commitments import Counted, Prices
 from cloudgpu.core.budgets.exposure import Exposure, exposure_of
-from cloudgpu.core.budgets.flows import laid_out, unit_of, weight
+from cloudgpu.core.budgets.flows import exact_cost, flow_intervals, unit_of
 from cloudgpu.core.budgets.status import status_of
 from cloudgpu.core.events.log import Event
 from cloudgpu.core.events.projection import folded, machine_of
@@ -223,7 +223,9 @@ def test_an_exposure_is_billed_as_the_uses_of_its_row(lines, second, whole):
     row, now = Machine.of(found.state["row"]), to_us(START + timedelta(seconds=second))
     exposure = exposure_of(row._replace(retained=(), attached_costs=()))
     assume(exposure is not None)
-    laid = [strand for nanos, begin, end, unit in exposure.flows(now) for strand in laid_out(unit, begin, end, nanos)]
+    laid = [
+        strand for nanos, begin, end, unit in exposure.flows(now) for strand in flow_intervals(unit, begin, end, nanos)
+    ]
     fold = [strand for use in row.open_usage for strand in max_cost_intervals(use, now)]
     edges = {0, now, 2**62, *(edge for begin, end, _ in (*fold, *laid) for edge in (begin, end))}
     ordered = sorted(edges) if whole else sorted(random.Random(second).sample(sorted(edges), min(4, len(edges))))
@@ -255,7 +257,7 @@ def test_any_use_is_stored_as_it_is_billed(use, continues, second, cut):
     assert begun is not None
     row = begun._replace(open_usage=(stored_use,), attached_costs=())
     flows = Exposure(*json.loads(json.dumps(exposure_of(row)))).flows(now)
-    laid = [strand for nanos, begin, end, unit in flows for strand in laid_out(unit, begin, end, nanos)]
+    laid = [strand for nanos, begin, end, unit in flows for strand in flow_intervals(unit, begin, end, nanos)]
     edge = to_us(BEGIN + timedelta(seconds=cut))
     for begin, end in ((0, edge), (edge, 2**62)):
         assert amount(laid, begin, end) == amount(max_cost_intervals(use, now), begin, end)
@@ -272,8 +274,8 @@ def test_a_flow_weighs_what_its_strands_cost(whose, per, nanos, begin, length):
     rule = rule_of(whose[0], "on_demand", whose[1])
     unit, end = unit_of(per, rule), begin + length
     found = rate_intervals(begin, end, nanos, per, rule)
-    assert laid_out(unit, begin, end, nanos) == found
-    assert nanos * weight(unit, begin, end) == amount(found, begin, end)
+    assert flow_intervals(unit, begin, end, nanos) == found
+    assert nanos * exact_cost(unit, begin, end) == amount(found, begin, end)
 
 
 @pytest.mark.parametrize(

@@ -22,8 +22,8 @@ ROOT = Path(__file__).parents[3]
 HOLD = """
 import sys; sys.path.insert(0, sys.argv[3])
 from pathlib import Path
-from cloudgpu.ledger.log.locks import hold
-with hold(Path(sys.argv[1]), sys.argv[2], wait=30):
+from cloudgpu.ledger.log.locks import lock
+with lock(Path(sys.argv[1]), sys.argv[2], wait=30):
     print("held", flush=True)
     sys.stdin.read()
 print("released", flush=True)
@@ -32,10 +32,10 @@ print("released", flush=True)
 COUNT = """
 import sys; sys.path.insert(0, sys.argv[3])
 from pathlib import Path
-from cloudgpu.ledger.log.locks import hold
+from cloudgpu.ledger.log.locks import lock
 counter = Path(sys.argv[2])
 for _ in range(50):
-    with hold(Path(sys.argv[1]), "count", wait=60):
+    with lock(Path(sys.argv[1]), "count", wait=60):
         number = int(counter.read_text())
         counter.write_text(str(number + 1))
 """

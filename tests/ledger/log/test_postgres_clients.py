@@ -160,7 +160,7 @@ def test_who_waits_gets_it_when_its_holder_ends_or_is_killed(
     assert holder.stdin is not None
     stop = holder.stdin.close if end is None else lambda: holder.send_signal(end)
     threading.Timer(0.1, stop).start()
-    with client("here").hold("a-key", wait=30):
+    with client("here").lock("a-key", wait=30):
         assert client("there").is_locked("a-key")
         client("here").check_lock("a-key")
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.access.jobs.checkpoints import stored
 from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.launch.candidates import candidate
-from cloudgpu.control.launch.offers import offers_or_known, tied
+from cloudgpu.control.launch.offers import offers_unless_launched, with_constraint
 from cloudgpu.control.pricing.attached_costs import egress_rate
 from cloudgpu.control.pricing.price_history import available, history_of
 from cloudgpu.control.spot.history import first_offer, history, offer_location, spot_location
@@ -85,8 +85,8 @@ def _offers(session: Session, job: Job, attempt: Attempt, machine: Machine) -> l
     request = parse_request(**launch_options_of(job, attempt, session.clock()))  # type: ignore[arg-type]
     account = session.account_here(machine)
     one = candidate(session, request, session.find_template(request.template), account)
-    want = tied(one.provider, one.request).want
-    return offers_or_known(session, one.provider, replace(want, instance_type=machine.instance_type), None)
+    want = with_constraint(one.provider, one.request).want
+    return offers_unless_launched(session, one.provider, replace(want, instance_type=machine.instance_type), None)
 
 
 def _priced(session: Session, left: datetime | None, here: Offer, there: Offer) -> tuple[Priced, Priced]:
