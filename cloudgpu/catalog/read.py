@@ -24,7 +24,7 @@ from cloudgpu.core.catalog.catalog import (
     ListedQuota,
     meant_by,
 )
-from cloudgpu.core.catalog.gpus import EQUAL, Faster, GpuDriver, PublicImage, Work, faster
+from cloudgpu.core.catalog.gpus import EQUAL, Faster, GpuDriver, PublicImage, Work, speed_ratio
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.offers import DEFAULT_TRUST, Accelerator, Basis, Market, Price, Trust
 from cloudgpu.core.values.money import Money
@@ -357,7 +357,7 @@ def speeds(desktop: Desktop, work: Work) -> Callable[[Accelerator], Faster]:
     @cache
     def speed(name: str, memory_gib: float | None) -> Faster:
         other = spec_of(name, memory_gib)
-        found = faster(its, other, work) if its and other else None
+        found = speed_ratio(its, other, work) if its and other else None
         return found or EQUAL
 
     return lambda gpu: speed(gpu.name, gpu.memory_gib)

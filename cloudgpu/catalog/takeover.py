@@ -17,7 +17,7 @@ from cloudgpu.core.catalog.pricelist import (
     PriceRow,
     RefusedRow,
     RowKey,
-    move,
+    price_move,
 )
 from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.model.offers import Basis, Market
@@ -81,7 +81,7 @@ def taken(before: Stored, answer: PriceList, most: float, *, accept: bool) -> Ta
 
 def _moved(known: PriceRow | None, row: PriceRow, provider: str, most: float, *, accept: bool) -> PriceMove | None:
     was = known or embedded_row(provider, row.key)
-    return None if was is None else move(was, row, most, accept=accept)
+    return None if was is None else price_move(was, row, most, accept=accept)
 
 
 def _standing(moved: list[tuple[PriceRow, PriceMove | None]], known: dict[RowKey, PriceRow]) -> Iterator[PriceRow]:

@@ -17,7 +17,7 @@ from cloudgpu.control.budgets.commands import BudgetOptions, set_value
 from cloudgpu.control.launch.restore import start_machine
 from cloudgpu.control.lifecycle.lease import extend, plan_extension, set_hold
 from cloudgpu.control.lifecycle.lifecycle import stop
-from cloudgpu.core.billing.totals import spent as bill_spent
+from cloudgpu.core.billing.totals import spent_until_now as bill_spent
 from cloudgpu.core.model.instances import TAG_RENEW_UNTIL, State
 from cloudgpu.core.values.times import from_epoch, from_iso
 from cloudgpu.errors import CloudgpuError, ProviderUnavailable, RateLimited

@@ -23,7 +23,7 @@ from cloudgpu.control.launch.restore import start_machine
 from cloudgpu.control.lifecycle.lifecycle import end, stop
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.core.billing.charges import EXACT
-from cloudgpu.core.billing.totals import billed
+from cloudgpu.core.billing.totals import period_charges
 from cloudgpu.core.model.instances import State
 from cloudgpu.core.model.offers import Market, Requirements
 from cloudgpu.core.values.times import iso
@@ -194,7 +194,7 @@ def charges(year, since=None, until=None):
     """Return what the ledger says each machine cost in a period, exact USD: (amount, lowest, highest) by kind."""
     ledger, found = year.session.ledger, {}
     uses = ledger.uses(iso(since) if since else "")
-    for item in billed(ledger.billable_machines(), uses, year.now, since=since, until=until):
+    for item in period_charges(ledger.billable_machines(), uses, year.now, since=since, until=until):
         key = item.machine.id, item.charge.usage.resource in ("image", "snapshot")
         sums = found.setdefault(key, [Fraction(0)] * 3)
         for place, exact in enumerate((item.charge.amount, item.charge.low, item.charge.high)):

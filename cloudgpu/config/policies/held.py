@@ -12,7 +12,7 @@ from cloudgpu.config.policies.terms import HomeTerms, is_from, limits_in, policy
 from cloudgpu.core.model.facts import Terms
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.policies.description import FACTS, TYPED, Chosen, choose
-from cloudgpu.core.policies.limits import NO_LIMITS, Limits, cut, joined
+from cloudgpu.core.policies.limits import NO_LIMITS, Limits, limit_policy, narrowest_limits
 from cloudgpu.core.policies.policy import Policy
 from cloudgpu.core.team.rights import Authorization, Published
 from cloudgpu.core.values.naming import first_few
@@ -81,7 +81,7 @@ def policies_held(
     alone. Raises InvalidRequest for a fault in the limits, which concern every machine.
     """
     lab = lab_limits(published)
-    limits = {True: joined((lab, load_limits(home.search))), False: lab}
+    limits = {True: narrowest_limits((lab, load_limits(home.search))), False: lab}
     known: dict[tuple[str, bool], Held] = {}
     alike: dict[tuple[str | bool | None, ...], Held] = {}  # thousands of machines are chosen for by the same words
     found: dict[str, Held] = {}
@@ -114,7 +114,7 @@ def _by_terms(machine: Machine, published: Mapping[str, Published], home: HomeTe
     try:
         terms = terms_now(home, machine)
         found = found_by_terms(name, terms, published, home, here=here)
-        limits = joined((lab, limits_in(terms)))
+        limits = narrowest_limits((lab, limits_in(terms)))
     except InvalidRequest as error:
         broken = error if here and error.field != "policy" else None
         return Held(name, None, "", error.message.removesuffix("."), broken)
@@ -164,5 +164,5 @@ def _resolved(
 
 
 def _within(found: Found, limits: Limits) -> Held:
-    within = cut(found.policy, limits)
+    within = limit_policy(found.policy, limits)
     return Held(found.policy.name, within.policy, "", "", None, within.cuts, found.path, found.origin, limits)

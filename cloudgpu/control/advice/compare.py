@@ -21,9 +21,9 @@ from cloudgpu.core.advice.compare import HERE, Case, History, OwnMachineWork, Re
 from cloudgpu.core.advice.compare import comparisons as sides_of
 from cloudgpu.core.advice.desktop import ownership_cost, sold_by_age
 from cloudgpu.core.billing.charges import money
-from cloudgpu.core.billing.daily import Daily, added, daily
+from cloudgpu.core.billing.daily import Daily, add_sums, daily
 from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec
-from cloudgpu.core.catalog.gpus import EQUAL, Faster, Work, faster
+from cloudgpu.core.catalog.gpus import EQUAL, Faster, Work, speed_ratio
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.offers import Accelerator, Basis, Market
 from cloudgpu.core.values.money import ZERO, Money
@@ -127,7 +127,7 @@ def _history(
         return None, ()
     begin = max(filter(None, (from_iso(min(begins)), asked.since)))
     end = now if asked.until is None else min(now, asked.until)
-    by_days = {day: added(projects.values()) for day, projects in cost.days.items()}
+    by_days = {day: add_sums(projects.values()) for day, projects in cost.days.items()}
     machines = _machines(session, asked, found, counted)
     return History(begin, max(begin, end), asked.zone, by_days, machines), cost.without_price
 
@@ -248,7 +248,7 @@ def cheapest_substitute(spec: GpuSpec, work: Work) -> tuple[CatalogOffer | None,
 
 def _ratio(spec: GpuSpec, offer: CatalogOffer, work: Work) -> Fraction | None:
     other = catalog.spec_of(offer.type.gpu.name, offer.type.gpu.memory_gib)
-    found = None if other is None else faster(spec, other, work)
+    found = None if other is None else speed_ratio(spec, other, work)
     return None if found is None else found.ratio
 
 

@@ -46,12 +46,12 @@ from cloudgpu.core.advice.estimate import (
     PricedTime,
     average_use,
     best,
+    cost_parts,
     has_bf16,
     hours_for,
     is_recalled,
     peak_tflops,
     piece_of_work,
-    split,
     whole_first,
 )
 from cloudgpu.core.catalog.catalog import (
@@ -62,7 +62,7 @@ from cloudgpu.core.catalog.catalog import (
     meant_by,
     spot_uncertainty,
 )
-from cloudgpu.core.catalog.gpus import faster
+from cloudgpu.core.catalog.gpus import speed_ratio
 from cloudgpu.core.clusters.scaling import (
     GRADIENT_BYTES,
     USED_OF_NETWORK,
@@ -196,7 +196,7 @@ def _estimates(
         buy = _buy(request, offer, wished, rates)
         span = piece_of_work(request.hours, job.hours) if job else average_use(request.hours, MONTH)
         fits = past is None or (offer.type.gpu.memory_gib or 0) >= past.memory_gib
-        yield Estimate(buy, {rank: split(buy, span)}, rank, job, fits, spot_uncertainty(offer, now))
+        yield Estimate(buy, {rank: cost_parts(buy, span)}, rank, job, fits, spot_uncertainty(offer, now))
 
 
 def _buy(request: EstimateQuery, offer: CatalogOffer, wished: dict[str, str], rates: Rates) -> Buy:
@@ -208,7 +208,7 @@ def _buy(request: EstimateQuery, offer: CatalogOffer, wished: dict[str, str], ra
 
 
 def _splits(request: EstimateQuery, buy: Buy, job: Job | None) -> dict[str, CostParts]:
-    return {name: split(buy, span) for name, span in _spans(request, job)}
+    return {name: cost_parts(buy, span) for name, span in _spans(request, job)}
 
 
 def _spans(request: EstimateQuery, job: Job | None) -> Iterator[tuple[str, PricedTime]]:
@@ -255,7 +255,7 @@ def _of_past(
 
     if past is None:
         return None
-    ratio = faster(spec, past.gpu, request.work)
+    ratio = speed_ratio(spec, past.gpu, request.work)
     if ratio is None:
         speeds.left_out[spec.name] = f"no figure that {past.gpu.name} has, too"
         return None

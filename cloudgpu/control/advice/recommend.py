@@ -14,9 +14,9 @@ from cloudgpu.control.advice.desktop_choice import DEFAULT, desktop_named, rates
 from cloudgpu.control.advice.recommend_request import TUNING, RecommendOptions, RecommendRequest, parse_recommend
 from cloudgpu.control.catalog.market import Filters, matching
 from cloudgpu.control.inputs.periods import parse_currency
-from cloudgpu.core.advice.desktop_build import Build, PowerSupply, break_even, builds, power_supply
+from cloudgpu.core.advice.desktop_build import Build, PowerSupply, break_even, possible_builds, power_supply
 from cloudgpu.core.advice.model_memory import ALLOWED, Memory, Method, Precision, memory_given, memory_of, memory_ruled
-from cloudgpu.core.advice.recommend import Machine, WorkNeeds, left_out, machines, why_not
+from cloudgpu.core.advice.recommend import Machine, WorkNeeds, fitting_machines, left_out, why_not
 from cloudgpu.core.advice.recommendation import Answer
 from cloudgpu.core.advice.workloads import Figures, Rules
 from cloudgpu.core.catalog.catalog import CardPrices, CatalogOffer, GpuSpec
@@ -53,8 +53,8 @@ def answer(rules: Rules, request: RecommendRequest, base: Desktop, now: datetime
     figures, need = rules.figures, _need(rules, request)
     base = base if request.tariff is None else replace(base, tariff=request.tariff)
     offers = matching(request.filters)
-    found = machines(offers, need, spec_of, figures, now)
-    made = builds(specs, need, base, figures)
+    found = fitting_machines(offers, need, spec_of, figures, now)
+    made = possible_builds(specs, need, base, figures)
     within = [one for one in made if request.bounds.budget is None or one.desktop.purchase <= request.bounds.budget]
     shown = tuple(within[:SHOWN])
     return Answer(
@@ -145,6 +145,6 @@ def _others(request: RecommendRequest, figures: Figures) -> Iterable[tuple[Metho
 
 def _anywhere(request: RecommendRequest, need: WorkNeeds, figures: Figures) -> list[Machine]:
     """Return what holds the work at any price and anywhere, on the same market."""
-    return machines(
+    return fitting_machines(
         matching(Filters(market=request.filters.market, trust=request.filters.trust)), need, spec_of, figures
     )

@@ -18,9 +18,9 @@ from cloudgpu.control.session.session import Session, living_machines
 from cloudgpu.control.team.roles import payers_only
 from cloudgpu.core.budgets import parsing as words
 from cloudgpu.core.budgets.budget import Action, Budget, PaidIn, Scope
-from cloudgpu.core.budgets.enforcement import Stop, stops
+from cloudgpu.core.budgets.enforcement import Stop, budget_stops
 from cloudgpu.core.budgets.status import BudgetState
-from cloudgpu.core.policies.endings import gentlest
+from cloudgpu.core.policies.endings import gentlest_ending
 from cloudgpu.core.policies.policy import Do
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import NAME, NAME_RULE, unknown_word
@@ -187,7 +187,7 @@ def _too_low(session: Session, one: BudgetState) -> str | None:
 
 
 def _stopped_by(session: Session, one: BudgetState) -> list[Stop]:
-    return stops([one], session.ledger.machines(), {}, session.clock())
+    return budget_stops([one], session.ledger.machines(), {}, session.clock())
 
 
 def _terminates(session: Session, budget: Budget) -> list[str]:
@@ -195,7 +195,7 @@ def _terminates(session: Session, budget: Budget) -> list[str]:
     if Action.STOP not in budget.actions:
         return []
     covered = (machine for machine in living_machines(session.ledger.machines()) if budget.scope.covers(machine))
-    return [machine.name for machine in covered if gentlest(machine) is Do.TERMINATE]
+    return [machine.name for machine in covered if gentlest_ending(machine) is Do.TERMINATE]
 
 
 def list_budgets(session: Session) -> BudgetsDocument:
@@ -239,7 +239,7 @@ def _judged(session: Session, name: str | None, every: timedelta) -> BudgetJudge
     told = deliver(session, news).value() if name is None else None
     if name is not None:
         note(session, news, judged=())
-    doing = stops(judged, session.ledger.machines(), {}, now)
+    doing = budget_stops(judged, session.ledger.machines(), {}, now)
     return {
         "budgets": [status_value(one, every) for one in judged],
         "stops": [stop_value(one) for one in doing],

@@ -15,7 +15,7 @@ from cloudgpu.config.files.zones import zone_of
 from cloudgpu.control.session.last_run import are_made
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.roles import payers_only
-from cloudgpu.core.budgets.admission import Billed, accounts, earliest
+from cloudgpu.core.budgets.admission import Billed, accounts, earliest_relevant
 from cloudgpu.core.budgets.budget import SUBJECT, Budget, budgets_of
 from cloudgpu.core.budgets.commitments import Counted, Prices
 from cloudgpu.core.budgets.exposure import Exposure
@@ -174,7 +174,7 @@ def standings(session: Session, of: Iterable[Budget]) -> tuple[BudgetState, ...]
     wanted, now = tuple(of), session.clock()
     if not wanted:
         return ()
-    begin = earliest([one for one in wanted if one.span.kind != "total"] or wanted, now)
+    begin = earliest_relevant([one for one in wanted if one.span.kind != "total"] or wanted, now)
 
     def look(view: View) -> tuple[list[Exposure | Machine], Billed, Billed]:
         ended = [] if begin is None else view.billed(iso(begin))

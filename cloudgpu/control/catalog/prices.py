@@ -14,7 +14,7 @@ from cloudgpu.catalog.storage import embedded_storage, is_of, storage_prices
 from cloudgpu.catalog.takeover import embedded_rows
 from cloudgpu.control.catalog.market import check_listed
 from cloudgpu.core.catalog.catalog import is_old
-from cloudgpu.core.catalog.pricelist import PriceMove, PriceRow, RowKey, jumps
+from cloudgpu.core.catalog.pricelist import PriceMove, PriceRow, RowKey, large_moves
 from cloudgpu.core.model.offers import Trust
 from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.core.values.times import iso
@@ -171,7 +171,7 @@ def difference(provider: str | None, factor: float, *, last: bool) -> CatalogDif
         "against": "the refresh before" if last else "the embedded prices",
         "factor": factor,
         "changes": [move_value(one, move) for one, move in moves],
-        "jumps": len(jumps((move for _, move in moves), factor)),
+        "jumps": len(large_moves((move for _, move in moves), factor)),
         "new": sum(len(list(_new(one, last=last))) for one in chosen),
     }
 

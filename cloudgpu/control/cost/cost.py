@@ -14,7 +14,7 @@ from cloudgpu.control.advice.desktop_choice import desktop_named
 from cloudgpu.control.cost.job_cost import all_jobs, with_tariffs
 from cloudgpu.control.inputs.periods import CostRequest, parse_cost
 from cloudgpu.control.session.last_run import last_pass
-from cloudgpu.core.advice.compare import busy, clouds_of
+from cloudgpu.core.advice.compare import clouds_of, desktops_cost
 from cloudgpu.core.billing.charge_notes import gaps_within
 from cloudgpu.core.billing.charges import money
 from cloudgpu.core.billing.cost_groups import (
@@ -27,7 +27,7 @@ from cloudgpu.core.billing.cost_groups import (
     time_owned_within,
 )
 from cloudgpu.core.billing.cost_groups import costs as grouped
-from cloudgpu.core.billing.forecast import Horizon, burn, remaining, running
+from cloudgpu.core.billing.forecast import Horizon, burn_rate, open_usages, remaining
 from cloudgpu.core.catalog.gpus import Work
 from cloudgpu.core.jobs.shares import machine_assignments
 from cloudgpu.core.model.machine import Machine
@@ -215,7 +215,7 @@ def desktop_line(
     ran = billed_within(counted, ended, query, now)
     worked = _work(counted, ran, desktop)
     elapsed = max([time_owned_within(counted, query, now), *ran.values()])
-    cost = busy(desktop, elapsed, worked)
+    cost = desktops_cost(desktop, elapsed, worked)
     when = "by then" if query.until and query.until <= now else "by now"
     return desktop_value(desktop, cost, when)
 
@@ -328,8 +328,8 @@ def _head(wanted: CostRequest, now: datetime) -> CostHead:
 
 def to_come(machines: list[Machine], total: CostTotals, query: CostQuery, now: datetime) -> CostToCome:
     """Return the burn rate, and the total projected; None where the period that was asked for is over."""
-    found = running(machines, now)
-    rate = burn_value(burn(found, now))
+    found = open_usages(machines, now)
+    rate = burn_value(burn_rate(found, now))
     if query.until is not None and query.until <= now:
         return {"burn": rate, "projected": None}
     ends = {Horizon.DAY: period("day", now, query.zone).end, Horizon.MONTH: period("month", now, query.zone).end}

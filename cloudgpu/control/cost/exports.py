@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from cloudgpu.control.cost.job_cost import all_jobs, with_tariffs
 from cloudgpu.control.inputs.periods import Moment, parse_period_request
-from cloudgpu.core.billing.line_items import LineItem, itemised
-from cloudgpu.core.billing.totals import billed
+from cloudgpu.core.billing.line_items import LineItem, line_items
+from cloudgpu.core.billing.totals import period_charges
 from cloudgpu.core.jobs.shares import machine_assignments
 from cloudgpu.core.values.money import ZERO, Money, usd
 from cloudgpu.core.values.times import iso
-from cloudgpu.core.values.typed import member
+from cloudgpu.core.values.typed import parse_member
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.views.exports import focus
 from cloudgpu.views.exports import plain as exports
@@ -43,7 +43,7 @@ class BillFormat(StrEnum):
 
 def parse_bill_format(name: str) -> BillFormat:
     """Return the form of this name; raise InvalidRequest for another."""
-    return member(BillFormat, name, "form of a bill", "--format")
+    return parse_member(BillFormat, name, "form of a bill", "--format")
 
 
 @dataclass(slots=True)
@@ -113,9 +113,9 @@ def export(
 def _items(session: Session, span: ExportPeriod) -> Iterator[LineItem]:
     since = iso(span.since) if span.since else ""
     rows, ended = session.ledger.read(lambda view: (view.billable_machines(), list(view.uses(since))))
-    bill = billed(with_tariffs(session, rows), ended, span.now, since=span.since, until=span.until)
+    bill = period_charges(with_tariffs(session, rows), ended, span.now, since=span.since, until=span.until)
     jobs = machine_assignments(all_jobs(session).values())
-    return itemised(bill, span.now, since=span.since, until=span.until, assigned=jobs)
+    return line_items(bill, span.now, since=span.since, until=span.until, assigned=jobs)
 
 
 def _counted(items: Iterable[LineItem], done: Exported) -> Iterator[LineItem]:

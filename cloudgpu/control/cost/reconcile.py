@@ -14,11 +14,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from cloudgpu.config.money.currencies import rate_of
-from cloudgpu.core.billing.totals import billed
+from cloudgpu.core.billing.totals import period_charges
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import Usage
 from cloudgpu.core.reconciliation.focus_import import Record, records
-from cloudgpu.core.reconciliation.reconcile import LedgerTotal, ResourceIndex, ResourceTotal, add_ours, add_theirs, gaps
+from cloudgpu.core.reconciliation.reconcile import (
+    LedgerTotal,
+    ResourceIndex,
+    ResourceTotal,
+    add_ours,
+    add_theirs,
+    gap_reasons,
+)
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.views.reconciliation import reconciled_value
@@ -72,7 +79,8 @@ def reconcile(session: Session, file: Path, provider: str | None = None) -> Reco
     ours = _ours(rows, ended, read, providers, now)
     both = {**ours, **read.sides}
     found = {
-        one: gaps(ours.get(one, LedgerTotal()), read.sides.get(one, ResourceTotal()), read.end, now) for one in both
+        one: gap_reasons(ours.get(one, LedgerTotal()), read.sides.get(one, ResourceTotal()), read.end, now)
+        for one in both
     }
     head: ReconcileHead = {
         "file": str(file),
@@ -140,7 +148,7 @@ def _ours(
     found = dict[str, LedgerTotal]()
     if read.begin is None or read.end is None:
         return found
-    bill = billed(machines, ended, now, since=read.begin, until=read.end)
+    bill = period_charges(machines, ended, now, since=read.begin, until=read.end)
     for one in bill:
         if one.charge.usage.provider in providers:
             add_ours(found.setdefault(one.machine.id, LedgerTotal()), one, now, read.begin, read.end)

@@ -29,7 +29,7 @@ from cloudgpu.core.billing.daily import TimedUsage, daily_of, timed_usages
 from cloudgpu.core.jobs.shares import machine_assignments
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import Resource
-from cloudgpu.core.reaper.savings import FOREVER, KINDS, stops, wasted
+from cloudgpu.core.reaper.savings import FOREVER, KINDS, idle_cost, policy_stops
 from cloudgpu.core.resources.idle_costs import left_over
 from cloudgpu.core.values.times import iso
 from cloudgpu.core.values.typed import check_keywords
@@ -155,7 +155,7 @@ def _reported(session: Session, request: ReportRequest, now: datetime) -> Report
         "idle": values.idle_value(machines),
         "savings": {
             "stops": values.stops_value(
-                stops(read.rows, read.ended, read.lines, now, since=period.since, until=period.until)
+                policy_stops(read.rows, read.ended, read.lines, now, since=period.since, until=period.until)
             ),
             "spot": values.spot_value(machines),
         },
@@ -220,7 +220,7 @@ def _machines(
     found = []
     for machine in machines:
         hours = read.hours.get(machine.id, ())
-        idle = wasted(hours, runs[machine.id], since, until)
+        idle = idle_cost(hours, runs[machine.id], since, until)
         found.append(values.MachineSummary(machine, by_machine.groups[machine.id], hours, idle))
     return found
 

@@ -13,7 +13,7 @@ from cloudgpu.config.alerts.template import Attached, Message
 from cloudgpu.config.files.zones import zone_of
 from cloudgpu.control.alerts.alerts import outcomes_value
 from cloudgpu.control.alerts.channels import Outcome, label_of, send
-from cloudgpu.core.alerts.findings import SUBJECT, have, month_due, month_name, whole_month
+from cloudgpu.core.alerts.findings import SUBJECT, month_due, month_name, receivers_with_report, whole_month
 from cloudgpu.core.events.general_lines import report_sent
 from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable, ProviderUnavailable
@@ -119,7 +119,7 @@ def _waiting(session: Session, month: Period) -> list[str]:
     addresses = () if alerts.report == NEVER else receivers(alerts, session.home)
     if not addresses:
         return []
-    taken = have(session.ledger.events(SUBJECT), month_name(month, zone_of(session.settings.tz)))
+    taken = receivers_with_report(session.ledger.events(SUBJECT), month_name(month, zone_of(session.settings.tz)))
     return [address for address in addresses if label_of(address) not in taken]
 
 

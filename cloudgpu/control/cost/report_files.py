@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from cloudgpu.config.files.zones import zone_of
-from cloudgpu.core.values.typed import member
+from cloudgpu.core.values.typed import parse_member
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class ReportFormat(StrEnum):
 
 def parse_report_format(name: str) -> ReportFormat:
     """Return the form of this name; raise InvalidRequest for another."""
-    return member(ReportFormat, name, "form of a report", "--format")
+    return parse_member(ReportFormat, name, "form of a report", "--format")
 
 
 def render_report(document: ReportDocument, form: ReportFormat) -> str:

@@ -26,7 +26,7 @@ from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.machine_lines import start_refused
 from cloudgpu.core.events.observations import is_resized, lines_of, not_before, too_fresh
 from cloudgpu.core.events.observed_lines import instance_observed, instance_vanished
-from cloudgpu.core.events.projection import projected
+from cloudgpu.core.events.projection import project_event
 from cloudgpu.core.model.identity import QueriedAccount, Unanswered, account_text, is_reachable_here
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, TAG_SEQ, Instance, Listing, State
 from cloudgpu.core.model.machine import Machine, not_none
@@ -165,7 +165,7 @@ def _noted(session: Session, machine: Machine, line: Draft) -> Machine:
     try:
         return session.ledger.append_to(machine, [line])
     except CloudgpuError:
-        return projected(machine, line)
+        return project_event(machine, line)
 
 
 def _one_per_machine(instances: Sequence[Instance], machines: dict[str, Machine], look: SyncResult) -> list[Instance]:

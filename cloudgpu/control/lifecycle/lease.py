@@ -29,12 +29,12 @@ from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.machine_lines import hold_set, lease_put_back
 from cloudgpu.core.events.observations import not_before
 from cloudgpu.core.launch.limit_checks import check_extended, check_hold_length
-from cloudgpu.core.launch.plan import Lease, extended, hold_tags, run_cost
+from cloudgpu.core.launch.plan import Lease, extend_lease, hold_tags, run_cost
 from cloudgpu.core.launch.plan_cost import row_until
 from cloudgpu.core.model.account import Credit
 from cloudgpu.core.model.instances import State
 from cloudgpu.core.model.machine import Machine, command_name, not_none
-from cloudgpu.core.policies.endings import agreed, at_last, gentlest, only_warned
+from cloudgpu.core.policies.endings import agreed_ending, at_last, gentlest_ending, only_warned
 from cloudgpu.core.policies.guards import guards_of
 from cloudgpu.core.policies.policy import Act, Do, Policy
 from cloudgpu.core.policies.schedule import next_off
@@ -63,7 +63,7 @@ def _moments(session: Session, machine: Machine, policy: Policy | None, until: d
     if policy is not None and not only_warned(machine, policy):
         off = next_off(policy.schedules, session.clock())
     if off is not None and off < until and (end is None or off < end):
-        erased = agreed(machine, policy) is Do.TERMINATE
+        erased = agreed_ending(machine, policy) is Do.TERMINATE
         back = "its disk is deleted" if erased else "start brings it back until the next off"
         yield f"its schedule ends it at {off:%Y-%m-%d %H:%M} UTC all the same; {back}"
     if end is not None and end < until:
@@ -78,7 +78,7 @@ def _agent(session: Session, machine: Machine, policy: Policy | None) -> Iterato
             return
     except CloudgpuError:
         return  # the hold says it
-    back = "its disk is deleted then" if agreed(machine, policy) is Do.TERMINATE else "start brings it back"
+    back = "its disk is deleted then" if agreed_ending(machine, policy) is Do.TERMINATE else "start brings it back"
     yield (
         "its agent cannot learn of a hold, and ends it all the same at the end of its lease, or when it is idle; "
         f"{back}"
@@ -106,7 +106,7 @@ def _spent(session: Session, machine: Machine, policy: Policy | None) -> Iterato
 
 
 def _lost(machine: Machine) -> str:
-    return "; its disk is deleted then" if gentlest(machine) is Do.TERMINATE else ""
+    return "; its disk is deleted then" if gentlest_ending(machine) is Do.TERMINATE else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ def plan_extension(session: Session, machine: Machine, by: timedelta) -> Extensi
     if machine.expires is None or machine.renew_until is None:
         lease = Lease(now + by, now + by)
     else:
-        lease = extended(from_iso(machine.expires), from_iso(machine.renew_until), by, now)
+        lease = extend_lease(from_iso(machine.expires), from_iso(machine.renew_until), by, now)
     moves = _moves(machine, lease)
     timers.check_host(session, machine, lease.expires)
     check_extended(machine.name, lease, now, limits_of(session))

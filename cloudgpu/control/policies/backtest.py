@@ -21,7 +21,7 @@ from cloudgpu.core.activity.agent_status import DAY
 from cloudgpu.core.clusters.completeness import node_of
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import Resource, Usage
-from cloudgpu.core.policies.limits import cut
+from cloudgpu.core.policies.limits import limit_policy
 from cloudgpu.core.reaper.backtest import MachineHistory, backtest, joined_runs, only_while_it_runs, runs_of
 from cloudgpu.core.reaper.replay import Recorded
 from cloudgpu.core.values.times import from_iso, iso
@@ -63,7 +63,7 @@ def backtest_document(
             next="Name a time in the past: --since 30d",
         )
     found = _policy(session, policy)
-    within = cut(found.policy, limits_of(session))
+    within = limit_policy(found.policy, limits_of(session))
     pasts = _pasts(session, machine, begin, now)
     tested = [backtest(one, within.policy, begin, now, interval=interval) for one in pasts]
     cuts = (*within.cuts, *_samples_gone(begin, now))

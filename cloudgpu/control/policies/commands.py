@@ -11,8 +11,8 @@ from cloudgpu.config.files.yaml import read_yaml
 from cloudgpu.config.policies.file import FILE, limits_from, policy_from
 from cloudgpu.config.policies.find import policy_paths
 from cloudgpu.control.policies.resolve import limits_of, policies_known, policy_named, policy_of, unused_file
-from cloudgpu.core.policies.description import holding, rules_of
-from cloudgpu.core.policies.limits import Limits, cut
+from cloudgpu.core.policies.description import rules_in_force, rules_of
+from cloudgpu.core.policies.limits import Limits, limit_policy
 from cloudgpu.core.values.naming import did_you_mean, near
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.views.policies import limits_value, policy_value, rule_values, summary_value, unreadable_value
@@ -44,7 +44,7 @@ def show_policy(session: Session, name: str) -> PolicyDocument:
     """Return what a policy says, inside the limits; raise InvalidRequest for none such, or a fault in its file."""
     found = policy_named(session, name)
     limits = limits_of(session)
-    within, now = cut(found.policy, limits), session.clock()
+    within, now = limit_policy(found.policy, limits), session.clock()
     return policy_value(
         within.policy,
         rules_of(within.policy, now),
@@ -73,7 +73,7 @@ def explain_policy(session: Session, name: str | None) -> PolicyOfMachineDocumen
         "error": held.fault or None,
         "limited_by": list(held.cuts),
         "limits": limits_value(held.limits),
-        "rules": rule_values(holding(held.policy, row, now)),
+        "rules": rule_values(rules_in_force(held.policy, row, now)),
     }
 
 
@@ -98,7 +98,7 @@ def _line(session: Session, name: str, limits: Limits) -> PolicySummary:
         found = policy_named(session, name)
     except InvalidRequest as error:
         return unreadable_value(name, error.message, published=by, chosen_by=chosen_by, allowed=allowed)
-    policy, source = cut(found.policy, limits).policy, _source(found.path, found.origin)
+    policy, source = limit_policy(found.policy, limits).policy, _source(found.path, found.origin)
     return summary_value(policy, source=source, published=by, chosen_by=chosen_by, allowed=allowed)
 
 

@@ -27,7 +27,7 @@ from cloudgpu.core.launch.limit_checks import check_allowed, check_typed_limits
 from cloudgpu.core.model.facts import Terms
 from cloudgpu.core.model.machine import Machine, command_name
 from cloudgpu.core.policies.description import DEFAULT, TYPED, Chosen, choose
-from cloudgpu.core.policies.limits import Limits, cut, cut_lifetime, joined
+from cloudgpu.core.policies.limits import Limits, cut_lifetime, limit_policy, narrowest_limits
 from cloudgpu.core.policies.policy import Lifetime, Origin, Policy, PolicyText, lifetime
 from cloudgpu.core.values.times import duration_text
 from cloudgpu.errors import InvalidRequest
@@ -94,7 +94,7 @@ def limits_of(session: Session) -> Limits:
 
     So no file of a home loosens what is published. Raises InvalidRequest for a fault, LedgerUnavailable.
     """
-    return joined((lab_limits(session.published()), load_limits(policy_paths(session.home))))
+    return narrowest_limits((lab_limits(session.published()), load_limits(policy_paths(session.home))))
 
 
 def agreed(session: Session, typed: str | None, said: PolicyText, facts: Mapping[str, str | None]) -> Agreed:
@@ -111,7 +111,7 @@ def agreed(session: Session, typed: str | None, said: PolicyText, facts: Mapping
     wished = lifetime_of(policy, session.settings, said)
     lasting, shorter = cut_lifetime(wished, limits)
     check_typed_limits(lasting, limits)
-    within = cut(policy, limits)
+    within = limit_policy(policy, limits)
     published = session.published() if found.origin else {}
     terms = terms_of(session.home_terms, found, published)
     return Agreed(within.policy, lasting, chosen.why, (*shorter, *within.cuts), terms)

@@ -165,8 +165,8 @@ def paid_prices(session: Session, provider: Provider, items: Sequence[Available]
     listed = provider.prices(items) if isinstance(provider, HasPrices) else [None] * len(items)
     if not session.settings.discounts:
         return list(listed)
-    from cloudgpu.core.billing.discounts import agreed
+    from cloudgpu.core.billing.discounts import agreed_price
 
     now = session.clock()
     pairs = zip(items, listed, strict=True)
-    return [agreed(session.settings.discounts, item, price, now) for item, price in pairs]
+    return [agreed_price(session.settings.discounts, item, price, now) for item, price in pairs]

@@ -172,11 +172,15 @@ def _is_age(what: str, value: Any) -> bool:
 def _stops(session: Session, machines: Sequence[Machine]) -> list[Stop]:
     """Return what budgets do with them; none where a budget cannot be read, which other verbs say."""
     from cloudgpu.control.budgets.store import budgets, standings
-    from cloudgpu.core.budgets.enforcement import stops
+    from cloudgpu.core.budgets.enforcement import budget_stops
 
     with suppress(CloudgpuError):
         every = budgets(session)
-        return stops(standings(session, every), machines, warned_by_budget(machines), session.clock()) if every else []
+        return (
+            budget_stops(standings(session, every), machines, warned_by_budget(machines), session.clock())
+            if every
+            else []
+        )
     return []
 
 

@@ -23,7 +23,7 @@ from cloudgpu.control.session.session import living_machines
 from cloudgpu.core.activity.report import Report
 from cloudgpu.core.events.observations import is_news
 from cloudgpu.core.events.observed_lines import instance_observed
-from cloudgpu.core.events.projection import projected
+from cloudgpu.core.events.projection import project_event
 from cloudgpu.core.model.identity import QueriedAccount, Unanswered, is_hidden
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, Instance, Listing, State
 from cloudgpu.core.model.machine import Machine, command_name, has_retained_resources
@@ -181,7 +181,7 @@ def _by_machine(instances: Sequence[Instance]) -> dict[str, Instance]:
 def _as_seen(machine: Machine, instance: Instance | None, now: datetime) -> Machine:
     if instance is None or machine.launch_status == "open" or not is_news(machine, instance):
         return machine
-    return projected(machine, instance_observed(instance, now, machine=machine))
+    return project_event(machine, instance_observed(instance, now, machine=machine))
 
 
 def _strays(ours: Mapping[str, Instance], machines: list[Machine]) -> list[str]:

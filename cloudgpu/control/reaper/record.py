@@ -14,7 +14,7 @@ from cloudgpu.control.alerts.alerts import found_at_home
 from cloudgpu.control.session.guarding import own_home, scheduled_records
 from cloudgpu.control.session.last_run import carried, last_pass
 from cloudgpu.core.alerts.alerts import Finding
-from cloudgpu.core.budgets.credit import KnownCredit, newest
+from cloudgpu.core.budgets.credit import KnownCredit, latest_credits
 from cloudgpu.core.events.annotations import not_before_said
 from cloudgpu.core.events.general_lines import reap_failed, reap_finished
 from cloudgpu.core.events.log import Draft
@@ -118,7 +118,7 @@ def record_pass(session: Session, found: Pass, *, cron: bool, sweep: bool, verb:
 
 def _credits(session: Session, read: Iterable[KnownCredit] = ()) -> list[CreditRecord]:
     """Return the credit of each account as it was last read, by this run or one before it."""
-    return [one.record() for one in newest([*last_pass(session.ledger).credits, *read])]
+    return [one.record() for one in latest_credits([*last_pass(session.ledger).credits, *read])]
 
 
 def record_failure(session: Session, why: str, *, cron: bool, sweep: bool) -> None:

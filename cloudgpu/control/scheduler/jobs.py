@@ -121,12 +121,14 @@ def judge_budgets(session: Session, urge: Callable[[], None]) -> str:
     """Raise what budgets have to say, for `alerts` to send; urge a run where one of them stops machines now."""
     from cloudgpu.control.alerts.alerts import BUDGETS, budget_findings, note
     from cloudgpu.control.budgets.store import pass_budgets, standings
-    from cloudgpu.core.budgets.enforcement import BudgetAction, stops
+    from cloudgpu.core.budgets.enforcement import BudgetAction, budget_stops
 
     judged = standings(session, pass_budgets(session)[0])
     note(session, list(budget_findings(session, judged)), judged=BUDGETS)
     doing = [
-        one for one in stops(judged, session.ledger.machines(), {}, session.clock()) if one.do is not BudgetAction.WARN
+        one
+        for one in budget_stops(judged, session.ledger.machines(), {}, session.clock())
+        if one.do is not BudgetAction.WARN
     ]
     if not doing:
         return ""

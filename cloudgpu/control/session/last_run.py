@@ -138,12 +138,14 @@ def unguarded_machines(
     alone = [machine for machine in machines if runs(machine) and needs_runs(machine)]
     if not alone:
         return []
-    from cloudgpu.core.policies.runs import guarding_run, missing, with_run
+    from cloudgpu.core.policies.runs import guarding_run, missing_for_guard, with_run
 
     now = session.clock()
     known = with_run((last or last_pass(session.ledger)).scheduled, session.own_run, now)
     scopes = ((machine, scope_of_row(machine)) for machine in alone)
-    return [(one, missing(known, scope, now)) for one, scope in scopes if guarding_run(known, scope, now) is None]
+    return [
+        (one, missing_for_guard(known, scope, now)) for one, scope in scopes if guarding_run(known, scope, now) is None
+    ]
 
 
 def unguarded(session: SessionBase, machines: list[Machine] | None = None, last: LastPass | None = None) -> str | None:

@@ -9,11 +9,11 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from cloudgpu.core.billing.rules import rule_of
-from cloudgpu.core.billing.totals import spent
+from cloudgpu.core.billing.totals import spent_until_now
 from cloudgpu.core.events.bodies import How
 from cloudgpu.core.events.machine_lines import spot_interrupted
 from cloudgpu.core.model.usage import Resource
-from cloudgpu.core.spot.places import Kind, Offered, Sighting, SpotLocation, ordered
+from cloudgpu.core.spot.places import Kind, Offered, Sighting, SpotLocation, order_places
 from cloudgpu.core.values.times import duration_text, from_iso
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable
 from cloudgpu.providers.abilities import HasPlacementScores
@@ -82,7 +82,7 @@ def first_offer(session: Session, offers: Sequence[Offer], seen: Sequence[Sighti
     places = [offer_location(one) for one in offers]
     pairs = zip(places, offers, strict=True)
     offered = [Offered(place, one.price.per_hour.nanos, score=scores.get(place)) for place, one in pairs]
-    return offers[offered.index(ordered(offered, seen, session.clock(), CHANGEOVER_H)[0])]
+    return offers[offered.index(order_places(offered, seen, session.clock(), CHANGEOVER_H)[0])]
 
 
 def _scores(session: Session, offers: Sequence[Offer]) -> dict[SpotLocation, int]:
@@ -147,7 +147,7 @@ def _line(machine: Machine, noticed: datetime | None, now: datetime) -> Draft:
     at = from_iso(over_at(machine))
     ran = max(0.0, (at - from_iso(machine.launched_at or machine.intended_at)).total_seconds())
     how: How = "provider" if machine.state_reason == "interrupted" else "vanished"
-    cost = spent(machine, now).nanos
+    cost = spent_until_now(machine, now).nanos
     return spot_interrupted(
         machine.id,
         at,

@@ -103,7 +103,7 @@ def _is_used(one: Sample) -> bool:
     )
 
 
-def intervals(samples: Iterable[Sample]) -> tuple[UsageSpan, ...]:
+def usage_spans(samples: Iterable[Sample]) -> tuple[UsageSpan, ...]:
     """Return what samples, oldest first, show; like and like together. Where two overlap the earlier one counts."""
     found: list[UsageSpan] = []
     reach = 0
@@ -141,7 +141,7 @@ def _alike(last: UsageSpan, joules: float | None, cards: float | None) -> bool:
     return measured and (last.cards is None) == (cards is None)
 
 
-def joined(days: Iterable[Iterable[UsageSpan]]) -> list[UsageSpan]:
+def join_days(days: Iterable[Iterable[UsageSpan]]) -> list[UsageSpan]:
     """Return the spans of several days, oldest first, as one list in which none overlaps another."""
     found: list[UsageSpan] = []
     reach = 0
@@ -177,7 +177,7 @@ def hours(
     return tuple(_hour(number, sums[number]) for number in sorted(sums))
 
 
-def draw(found: Sequence[UsageSpan], begin: float, end: float) -> tuple[float, float] | None:
+def mean_draw(found: Sequence[UsageSpan], begin: float, end: float) -> tuple[float, float] | None:
     """Return the mean of watts that GPUs drew in [begin, end), and for how many seconds of it that was measured.
 
     None where nobody measured.

@@ -82,7 +82,7 @@ class RentedMachine:
     @property
     def all(self) -> Seconds:
         """The sum of its days."""
-        return added(self.days.values())
+        return add_days(self.days.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,12 +145,12 @@ def by_day(found: Iterable[Hour], days: Mapping[datetime, date]) -> dict[date, S
     return {day: Seconds(*parts) for day, parts in sums.items()}
 
 
-def added(found: Iterable[Seconds]) -> Seconds:
+def add_days(found: Iterable[Seconds]) -> Seconds:
     """Return the sum."""
     return Seconds(*(sum(parts) for parts in zip(*found, strict=True)))
 
 
-def work(machine: RentedMachine, case: Case) -> dict[date, float]:
+def gpu_seconds_by_day(machine: RentedMachine, case: Case) -> dict[date, float]:
     """Return for how many seconds its GPUs worked on each day, as this case takes what is not known.
 
     Low: all unknown time was work. High: none of it. Expected: the part of it that was work in the time that is
@@ -178,12 +178,12 @@ def desktop_work(machines: Iterable[RentedMachine], case: Case, gpus: int) -> di
     for machine in machines:
         speed = {Case.LOW: machine.speed.low, Case.HIGH: machine.speed.high, Case.EXPECTED: machine.speed.ratio}[case]
         factor = machine.gpus / (float(speed) * gpus)
-        for day, seconds in work(machine, case).items():
+        for day, seconds in gpu_seconds_by_day(machine, case).items():
             found[day] = found.get(day, 0.0) + factor * seconds
     return found
 
 
-def busy(desktop: Desktop, elapsed: timedelta, busy_time: timedelta) -> OwnershipCost:
+def desktops_cost(desktop: Desktop, elapsed: timedelta, busy_time: timedelta) -> OwnershipCost:
     """Return what as many desktops cost as do so much work in this time.
 
     Of less than a day, as many as do it in a day: what an hour asked of many machines need not be done within it.
@@ -201,7 +201,7 @@ def _side(history: History, desktop: Desktop, case: Case, *, goes_on: bool) -> C
     worked = desktop_work(history.machines, case, desktop.gpus)
     points = tuple(_points(history, worked, case))
     last, elapsed = points[-1], history.elapsed
-    cost = busy(desktop, elapsed, last.worked)
+    cost = desktops_cost(desktop, elapsed, last.worked)
     number = cost.number
     pace = _pace(history, points, case) if goes_on else None
     past, since = _dearer(history.begin, points, desktop, number)

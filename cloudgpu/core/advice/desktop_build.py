@@ -22,10 +22,10 @@ from cloudgpu.core.advice.break_even import (
 )
 from cloudgpu.core.advice.desktop import Depreciation, Desktop, desktops_needed, sold_by_age
 from cloudgpu.core.advice.recommend import Machine, WorkNeeds, why_not
-from cloudgpu.core.advice.rent_or_buy import LifetimeCosts, RentOrBuyCase, over
+from cloudgpu.core.advice.rent_or_buy import LifetimeCosts, RentOrBuyCase, lifetime_costs
 from cloudgpu.core.advice.workloads import Figures
 from cloudgpu.core.catalog.catalog import CardPrices, GpuSpec, Speed, decoding_speed
-from cloudgpu.core.catalog.gpus import Faster, Work, faster
+from cloudgpu.core.catalog.gpus import Faster, Work, speed_ratio
 from cloudgpu.core.values.money import NANO, ZERO, Money
 from cloudgpu.core.values.units import Power
 
@@ -84,7 +84,7 @@ class BreakEven:
     life: LifetimeCosts | None = None
 
 
-def builds(specs: Iterable[GpuSpec], need: WorkNeeds, base: Desktop, figures: Figures) -> list[Build]:
+def possible_builds(specs: Iterable[GpuSpec], need: WorkNeeds, base: Desktop, figures: Figures) -> list[Build]:
     """Return the desktops that hold the work, one for each price of a card, the most work per dollar first.
 
     `base` is the desktop whose other figures they have: power of the rest, tariff, life. One card that holds it is
@@ -138,7 +138,7 @@ def _prices(card: CardPrices) -> list[tuple[Paid, Money]]:
 
 def break_even(build: Build, machine: Machine, need: WorkNeeds, hours: Fraction | None) -> BreakEven | None:
     """Return when both have cost the same; None where no figure says how fast one is beside the other."""
-    ratio = faster(build.spec, machine.spec, need.work)
+    ratio = speed_ratio(build.spec, machine.spec, need.work)
     if ratio is None:
         return None
     scale = build.cards / machine.whole_gpus
@@ -155,7 +155,7 @@ def break_even(build: Build, machine: Machine, need: WorkNeeds, hours: Fraction 
     pace = pace_of(machine, speed, hours)
     again = None if after is None else costlier_again(build.desktop, pace, after)
     number = desktops_needed(DAY, pace.worked)
-    costs = over(RentOrBuyCase(sold, machine.price, hours / WEEK, speed), sold.life)
+    costs = lifetime_costs(RentOrBuyCase(sold, machine.price, hours / WEEK, speed), sold.life)
     return replace(found, after=after, soonest=soonest, latest=latest, desktops=number, again=again, life=costs)
 
 

@@ -136,7 +136,7 @@ class CostParts:
         return self.disk is not None and self.address is not None
 
 
-def split(buy: Buy, span: PricedTime) -> CostParts:
+def cost_parts(buy: Buy, span: PricedTime) -> CostParts:
     """Return what a span costs."""
     listed, shape = buy.offer.listed, buy.offer.type
     rule = rule_of(shape.provider, str(listed.market), Resource.INSTANCE)

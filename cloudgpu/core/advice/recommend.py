@@ -91,7 +91,7 @@ def why_not(spec: GpuSpec | None, need: WorkNeeds, figures: Figures) -> str | No
     return None
 
 
-def machines(
+def fitting_machines(
     offers: Iterable[CatalogOffer], need: WorkNeeds, spec_of: SpecOf, figures: Figures, now: datetime | None = None
 ) -> list[Machine]:
     """Return what holds the work: machines with the fewest GPUs first, of those the most work per dollar.

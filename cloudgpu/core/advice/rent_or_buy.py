@@ -176,7 +176,7 @@ def answer_question(question: RentOrBuyCase) -> Answer:
     )
 
 
-def mark(question: RentOrBuyCase, elapsed: timedelta, year: OwnershipCost) -> Mark:
+def costs_after(question: RentOrBuyCase, elapsed: timedelta, year: OwnershipCost) -> Mark:
     """Return what either has cost after a time; `year` is what the desktops take in a year."""
     worked = min(MICRO * round(question.use / question.speed * (elapsed // MICRO)), elapsed * year.number)
     cost = ownership_cost(question.desktop, elapsed, worked, year.number)
@@ -211,11 +211,11 @@ class LifetimeCosts:
         return max(self.mark.owned.total, self.mark.cloud) - min(self.mark.owned.total, self.mark.cloud)
 
 
-def over(question: RentOrBuyCase, elapsed: timedelta) -> LifetimeCosts:
+def lifetime_costs(question: RentOrBuyCase, elapsed: timedelta) -> LifetimeCosts:
     """Return what either costs over this time, and from when on the desktop is the cheaper one up to its end."""
     desktop, pace = question.desktop, question.pace
     year = ownership_cost(desktop, YEAR, pace.worked * (YEAR // DAY))
-    found = mark(question, elapsed, year)
+    found = costs_after(question, elapsed, year)
     if found.owned.total > found.cloud:
         return LifetimeCosts(elapsed, found, None)
     since = break_even_after(desktop, pace) if pace.cloud else None

@@ -9,7 +9,7 @@ from datetime import datetime
 from cloudgpu.core.events.general_bodies import AlertRaised
 from cloudgpu.core.events.general_lines import alert_raised
 from cloudgpu.core.events.log import Draft, Event
-from cloudgpu.core.team.people import People, plain
+from cloudgpu.core.team.people import People, comparable_name
 from cloudgpu.core.values.times import from_iso
 
 SUBJECT = "alerts"  # of every line about an alert
@@ -107,7 +107,7 @@ class Audience:
 
 def known_as(names: People, owner: str) -> str:
     """Return what all names of one person come to, as names are compared; the name itself where nobody is known."""
-    return plain(names.person(owner))
+    return comparable_name(names.person(owner))
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,7 +117,7 @@ def unproved_since(lines: Iterable[Event]) -> datetime | None:
     return since
 
 
-def leap(machine: Machine) -> tuple[Money, Money] | None:
+def last_price_change(machine: Machine) -> tuple[Money, Money] | None:
     """Return the last two prices per hour since the machine was last started, older first; None while it had one.
 
     None, too, where the last one is by the machine's own meter: what it draws has changed, and nobody's price has.
@@ -139,7 +139,7 @@ def price_leaps(machines: Iterable[Machine], factor_of: Callable[[Machine], Frac
     `factor_of` returns a machine's factor: the same in every home, or two of them raise and clear it in turn.
     """
     for machine in machines:
-        found = leap(machine)
+        found = last_price_change(machine)
         if found is None:
             continue
         (before, after), factor = found, factor_of(machine)
@@ -316,7 +316,7 @@ def whole_month(since: datetime | None, until: datetime | None, zone: tzinfo) ->
     return found if (found.begin, found.end) == (since, until) else None
 
 
-def have(lines: Iterable[Event], month: str) -> frozenset[str]:
+def receivers_with_report(lines: Iterable[Event], month: str) -> frozenset[str]:
     """Return the receivers that have taken the report of a month."""
     return frozenset(line.body["receiver"] for line in lines if line.kind == SENT and line.body["month"] == month)
 

@@ -33,7 +33,7 @@ _MAX_REASONS = 8  # of one resource of one machine; what is beyond says nothing 
 NO_NOTE = ChargeNote("", (), 0, (0, 0, 0, 0, 0))
 
 
-def noted(note: ChargeNote, found: Charge) -> ChargeNote:
+def note_with_charge(note: ChargeNote, found: Charge) -> ChargeNote:
     """Return the note with a charge in it."""
     compared, interrupted, reasons = note.compared, note.interrupted, note.reasons
     if found.usage.resource is Resource.INSTANCE:

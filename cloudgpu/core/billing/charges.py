@@ -18,7 +18,7 @@ from cloudgpu.core.billing.granularity import (
     intervals_of,
     is_guessed,
     parse_us,
-    pieces,
+    price_pieces,
     scaled_duration,
     span_of,
     to_us,
@@ -177,7 +177,7 @@ def _max_cost_intervals(usage: Usage, rule: Rule, span: BilledSpan) -> RateInter
         return []
     return [
         interval
-        for piece in pieces(usage, span.earliest, span.latest, 1)
+        for piece in price_pieces(usage, span.earliest, span.latest, 1)
         for interval in intervals_of(usage, rule, piece, 1)
     ]
 
@@ -201,7 +201,9 @@ def cost_timeline(usage: Usage, now: int) -> CostTimeline:
 
 
 def _rate_intervals(usage: Usage, rule: Rule, span: tuple[int, int], bound: int) -> RateIntervals:
-    return [interval for piece in pieces(usage, *span, bound) for interval in intervals_of(usage, rule, piece, bound)]
+    return [
+        interval for piece in price_pieces(usage, *span, bound) for interval in intervals_of(usage, rule, piece, bound)
+    ]
 
 
 def _priced(usage: Usage, rule: Rule, span: BilledSpan, cut: PeriodBounds) -> Charge:
@@ -239,7 +241,7 @@ def _uncertainties(usage: Usage, rule: Rule, span: BilledSpan) -> Iterator[str]:
 def _sum(usage: Usage, rule: Rule, span: tuple[int, int], cut: PeriodBounds, bound: int) -> int:
     """Return the exact amount of an interval; `bound` -1 takes the lowest price that may have held, 1 the highest."""
     found = 0
-    for begin, end, nanos in pieces(usage, *span, bound):
+    for begin, end, nanos in price_pieces(usage, *span, bound):
         first, last = cut.of(begin, end)
         if first < last:
             found += nanos * scaled_duration(usage.per, rule, first, last, bound)

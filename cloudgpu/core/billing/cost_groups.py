@@ -16,7 +16,7 @@ from typing import Any
 from cloudgpu.core.billing import charge_notes
 from cloudgpu.core.billing.assignments import NO_JOBS, NOBODY, Assigned, charges_by_key
 from cloudgpu.core.billing.charges import Charge, billed_span, charge
-from cloudgpu.core.billing.totals import billed
+from cloudgpu.core.billing.totals import period_charges
 from cloudgpu.core.model.facts import ChargeNote
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import Resource, Usage
@@ -165,7 +165,7 @@ def costs(
             group.add_ended(part.machine, part.found)
             total.add_ended(part.machine, part.found)
         else:
-            note = charge_notes.noted(charge_notes.NO_NOTE, part.found)
+            note = charge_notes.note_with_charge(charge_notes.NO_NOTE, part.found)
             group.add(part.machine, part.found, note)
             total.add(part.machine, part.found, note, already_counted=part.already_counted)
     order = sorted(groups) if query.by in CALENDAR else sorted(groups, key=lambda key: (-groups[key].amount, key))
@@ -225,9 +225,9 @@ def _parts(
     if query.by in CALENDAR or query.by is By.JOB:
         yield from _in_pieces(machines, ended, now, query, assigned)
         return
-    charges = billed(machines, ended, now, since=query.since, until=query.until)
+    charges = period_charges(machines, ended, now, since=query.since, until=query.until)
     if query.from_totals:
-        charges = billed(machines, (), now)
+        charges = period_charges(machines, (), now)
         yield from (
             _Part(_key(query.by, machine, resource), machine, resource)
             for machine in machines

@@ -49,10 +49,10 @@ class Daily:
     @property
     def total(self) -> Sums:
         """All of it: what `core.billing.cost_groups.costs` says of the same period."""
-        return added(sums for day in self.days.values() for sums in day.values())
+        return add_sums(sums for day in self.days.values() for sums in day.values())
 
 
-def added(sums: Iterable[Sums]) -> Sums:
+def add_sums(sums: Iterable[Sums]) -> Sums:
     """Return the sum of sums."""
     low = amount = high = 0
     for one in sums:

@@ -10,8 +10,8 @@ from fractions import Fraction
 
 from cloudgpu.core.billing.charges import billed_span, charge, money
 from cloudgpu.core.billing.discounts import AfterCredits, Credit, CreditUse, Spent, credits_used
-from cloudgpu.core.billing.granularity import EXACT, PARTS, parse_us, pieces, to_us
-from cloudgpu.core.billing.totals import Billed, billed
+from cloudgpu.core.billing.granularity import EXACT, PARTS, parse_us, price_pieces, to_us
+from cloudgpu.core.billing.totals import Billed, period_charges
 from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.model.usage import Per, Resource, Usage
 from cloudgpu.core.values.money import Money
@@ -96,7 +96,9 @@ def sustained_use_discounts(
     for month in periods("month", first, min(filter(None, (until, now))), UTC):
         over = until is not None and until < month.end and until < now
         if not over and (since is None or since <= month.begin):
-            bill = billed(there, _within(known, month.begin, month.end), now, since=month.begin, until=month.end)
+            bill = period_charges(
+                there, _within(known, month.begin, month.end), now, since=month.begin, until=month.end
+            )
             found += sustained_use(bill, month.begin)
     return found
 
@@ -125,7 +127,7 @@ class Discount:
 
 
 def sustained_use(bill: Iterable[Billed], month: datetime) -> list[Discount]:
-    """Return the discounts of the month of UTC in which `month` lies, from its bill (`totals.billed`, cut to it).
+    """Return the discounts of the month of UTC in which `month` lies, from its bill (`period_charges`, cut to it).
 
     A pure estimate: the provider pools vCPUs, memory and each kind of GPU by themselves over a billing account, and
     its months begin at midnight of its own zone; here machines with the same GPU are pooled by what they cost per
@@ -170,7 +172,7 @@ def _rates(one: Billed, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
     if not fits or not use.kind.startswith(_SERIES) or not use.segments or not charged.amount:
         return
     first = max(begin, parse_us(use.begin))
-    for start, stop, nanos in pieces(use, first, min(end, first + charged.billed_us), 0):
+    for start, stop, nanos in price_pieces(use, first, min(end, first + charged.billed_us), 0):
         if start < stop:
             yield start, stop, nanos * use.quantity
 

@@ -96,7 +96,7 @@ def _continued(usage: Usage, rule: Rule, known: tuple[int, int, int]) -> BilledS
     return BilledSpan(paid, paid, paid, end, end, latest, stop - begin, stop - begin, last - begin)
 
 
-def pieces(usage: Usage, begin: int, end: int, bound: int) -> Iterator[tuple[int, int, int]]:
+def price_pieces(usage: Usage, begin: int, end: int, bound: int) -> Iterator[tuple[int, int, int]]:
     """Cut an interval where the price changed, or may have; the first price also holds for the time before it.
 
     `bound` says what to take where the price is uncertain: -1 the lowest, 0 the expected, 1 the highest.

@@ -53,7 +53,7 @@ class LineItem:
         return self.running or guessed or self.charge.low != self.charge.high
 
 
-def itemised(
+def line_items(
     bill: Iterable[Billed],
     now: datetime,
     *,
@@ -61,7 +61,7 @@ def itemised(
     until: datetime | None = None,
     assigned: Assigned = NO_JOBS,
 ) -> Iterator[LineItem]:
-    """Yield the lines of a bill (`core.billing.totals.billed` of the same period): their amounts add up to its total.
+    """Yield the lines of a bill (`totals.period_charges` of the same period): their amounts add up to its total.
 
     `assigned` says which job each machine is for, and when.
 

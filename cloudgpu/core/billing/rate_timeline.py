@@ -70,7 +70,7 @@ def rate_intervals(begin: int, end: int, nanos: int, per: str, rule: Rule) -> li
     return [(first, last, nanos * (PARTS // min(hours, least))) for first, last, hours in in_months(begin, end)]
 
 
-def amount(found: Iterable[RateInterval], begin: int, end: int) -> int:
+def intervals_cost(found: Iterable[RateInterval], begin: int, end: int) -> int:
     """Return what rate intervals cost within [begin, end), in exact parts."""
     total = 0
     for first, last, rate in found:

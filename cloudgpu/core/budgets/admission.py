@@ -9,7 +9,7 @@ from itertools import chain
 from typing import cast
 
 from cloudgpu.core.billing.charges import EXACT, money, to_us
-from cloudgpu.core.billing.rate_timeline import RateInterval, amount, billed_intervals, moment_of, worst_window
+from cloudgpu.core.billing.rate_timeline import RateInterval, billed_intervals, intervals_cost, moment_of, worst_window
 from cloudgpu.core.budgets.budget import Budget
 from cloudgpu.core.budgets.commitments import Commitment, Commitments, Prices, commitments_of
 from cloudgpu.core.budgets.exposure import Exposure
@@ -50,7 +50,7 @@ class Account:
             nanos * exact_cost(unit, max(begin, first), min(end, last))
             for (unit, first, last), nanos in self.flows.items()
         ])  # fmt: skip
-        return found + amount(self.spent, begin, end)
+        return found + intervals_cost(self.spent, begin, end)
 
     def comes_within(self, begin: int, end: int, now: int, ahead: int) -> int:
         """Return what runs already will cost within [begin, end), where that without an end goes on up to `ahead`."""
@@ -58,7 +58,7 @@ class Account:
             nanos * exact_cost(unit, max(begin, first), min(end, last))
             for unit, first, last, nanos in self._coming(now, ahead)
         ])  # fmt: skip
-        return found + sum(amount(one.intervals(now, ahead), begin, end) for one in self.promises)
+        return found + sum(intervals_cost(one.intervals(now, ahead), begin, end) for one in self.promises)
 
     def spent_intervals(self) -> Iterator[RateInterval]:
         """Yield what was billed."""
@@ -77,7 +77,7 @@ class Account:
         """Return what an hour from now on costs if everything goes on, in exact parts."""
         end = now + HOUR
         found = (interval for one in self.promises for interval in one._replace(until=None).intervals(now, end))
-        return amount(found, now, end) + sum(
+        return intervals_cost(found, now, end) + sum(
             nanos * exact_cost(unit, now, end) for (unit, _, _), nanos in self.coming.items()
         )
 
@@ -239,7 +239,7 @@ def accounts(
             _settle([one for one in covered if one in summed], row)
     folded = [one for one in found if one not in summed]
     for wished, uses in (
-        (folded, ended(earliest([one.budget for one in folded], now)) if folded else ()),
+        (folded, ended(earliest_relevant([one.budget for one in folded], now)) if folded else ()),
         (summed, unpriced(None) if summed and unpriced else ()),
     ):
         theirs = covering if len(wished) == len(found) else _among(covering, wished)
@@ -273,7 +273,7 @@ def _among(covering: Mapping[str, Sequence[Account]], wished: Sequence[Account])
 
 
 def _begin(budget: Budget, now: datetime) -> int:
-    period_ = current(budget, now)
+    period_ = current_period(budget, now)
     return 0 if period_ is None else max(0, to_us(period_.begin))
 
 
@@ -303,14 +303,14 @@ def _expose(covered: Sequence[Account], row: Exposure, now: int, prices: Prices,
             coming[to_come] = coming.get(to_come, 0) + nanos
 
 
-def earliest(budgets: Iterable[Budget], now: datetime) -> datetime | None:
+def earliest_relevant(budgets: Iterable[Budget], now: datetime) -> datetime | None:
     """Return since when spending matters to any of these budgets; None: since ever."""
-    begins = [current(budget, now) for budget in budgets]
+    begins = [current_period(budget, now) for budget in budgets]
     known = [one.begin for one in begins if one is not None]
     return min(known) if len(known) == len(begins) else None
 
 
-def current(budget: Budget, now: datetime) -> Period | None:
+def current_period(budget: Budget, now: datetime) -> Period | None:
     """Return the period that counts now, of a rolling budget the window that ends now; None for a total one."""
     if budget.span.kind == "total":
         return None
@@ -421,7 +421,7 @@ def _share(
     ahead = horizon or end
     spent = account.settled + account.spent_within(begin, _EVER if endless else end)
     running = account.comes_within(begin, end, now, ahead)
-    more = sum(amount(one.intervals(now, ahead), begin, end) for one in wanted)
+    more = sum(intervals_cost(one.intervals(now, ahead), begin, end) for one in wanted)
     fits = not (more or costs) or spent + running + more <= account.budget.limit.nanos * EXACT
     since = None if endless else within.begin
     return Share(since, within.end, money(spent), money(running), money(more), fits)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import NamedTuple, NoReturn
 
-from cloudgpu.core.billing.granularity import parse_us, pieces
+from cloudgpu.core.billing.granularity import parse_us, price_pieces
 from cloudgpu.core.billing.rate_timeline import is_plain, rule_of
 from cloudgpu.core.budgets.commitments import OVERDUE, Commitment, Counted, Prices, commitments_of
 from cloudgpu.core.budgets.flows import unit_of
@@ -178,7 +178,7 @@ def _of_use(usage: Usage) -> tuple[int, _Lengths, list[_Part]]:
     elif usage.maybe_since:
         first = min(begin, parse_us(usage.maybe_since or ""))
         lengths = [(begin, rule.granularity_us, rule.minimum_us), *((first, *one) for one in at_most)]
-    found = [one for one in pieces(usage, first, _EVER, 1) if one[0] < one[1]]
+    found = [one for one in price_pieces(usage, first, _EVER, 1) if one[0] < one[1]]
     parts = [(usage.quantity * nanos, begins, None if ends == _EVER else ends, unit) for begins, ends, nanos in found]
     return begin, tuple(lengths), parts
 

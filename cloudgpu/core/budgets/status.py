@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from cloudgpu.core.alerts.alerts import Finding
 from cloudgpu.core.billing.charges import EXACT, money, to_us
 from cloudgpu.core.billing.rate_timeline import window_full
-from cloudgpu.core.budgets.admission import Account, current, shares
+from cloudgpu.core.budgets.admission import Account, current_period, shares
 from cloudgpu.core.budgets.budget import Action, Budget
 from cloudgpu.core.values.money import HOUR, Money
 from cloudgpu.core.values.periods import Period
@@ -62,7 +62,7 @@ class BudgetState:
 def status_of(counted: Account, today: Account, now: datetime) -> BudgetState:
     """Return how a budget stands, of what it carries at the counted prices, and at today's."""
     budget, micros = counted.budget, to_us(now)
-    period = current(budget, now)
+    period = current_period(budget, now)
     spent = counted.settled + counted.spent_within(to_us(period.begin) if period else 0, _end(budget, period))
     burn = today.burn(micros)
     room, ends = budget.limit.nanos * EXACT - spent, period if budget.span.kind != "total" else None

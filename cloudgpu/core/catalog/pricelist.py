@@ -154,7 +154,7 @@ class PriceMove:
         return self.now.price.nanos / self.was.price.nanos
 
 
-def move(was: PriceRow, now: PriceRow, most: float, *, accept: bool) -> PriceMove | None:
+def price_move(was: PriceRow, now: PriceRow, most: float, *, accept: bool) -> PriceMove | None:
     """Return the move from one price to the next; None where it is the same.
 
     One by more than `most` times, up or down, is not taken unless `accept` says so. What was only derived or
@@ -167,7 +167,7 @@ def move(was: PriceRow, now: PriceRow, most: float, *, accept: bool) -> PriceMov
     return PriceMove(now.key, now.unit, was, now, taken=accept or near or not known)
 
 
-def jumps(moves: Iterable[PriceMove], most: float) -> list[PriceMove]:
+def large_moves(moves: Iterable[PriceMove], most: float) -> list[PriceMove]:
     """Return the moves by more than `most` times, up or down, the largest first."""
     found = [one for one in moves if not 1 / most <= one.factor <= most]
     return sorted(found, key=lambda one: -max(one.factor, 1 / one.factor))

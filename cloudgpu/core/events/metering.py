@@ -55,7 +55,7 @@ def new() -> Meter:
     }
 
 
-def unsummed(state: Meter) -> list[Made]:
+def unsummed_usages(state: Meter) -> list[Made]:
     """Return the usages that are in no total yet: those that are billed still, and those that wait for their price."""
     return [*state["waiting"], *state["open"].values()]
 

@@ -59,7 +59,7 @@ def folded(events: Iterable[Line]) -> Folded | None:
     return None if state is None else Folded(state, tuple(closed))
 
 
-def follow(state: State, line: Line) -> list[dict[str, Any]] | None:
+def apply_event(state: State, line: Line) -> list[dict[str, Any]] | None:
     """Take one more line into a state, and return the usages that it ended.
 
     None where it comes before others that are in it: then everything has to be folded anew.
@@ -100,7 +100,7 @@ def machine_of(events: Iterable[Line]) -> Machine | None:
     return None if found is None else Machine.of(found.state["row"])
 
 
-def projected(machine: Machine, line: Draft) -> Machine:
+def project_event(machine: Machine, line: Draft) -> Machine:
     """Return the machine as it would be with this line; what it has used is not counted anew."""
     step = _STEPS.get(line.kind)
     if step is None:
@@ -127,11 +127,11 @@ def _apply(state: State, line: Line) -> list[dict[str, Any]]:
     before = {name: row[name] for name in ("terminated_at", "seen_at", "pending_action", "billed", "state")}
     step(row, line)
     closed = metering.meter(state["meter"], row, line, before)
-    row["open_usage"] = metering.unsummed(state["meter"])
+    row["open_usage"] = metering.unsummed_usages(state["meter"])
     for use in closed:
         notes, resource = row["charge_notes"], use["resource"]
         before_it = ChargeNote.of(notes[resource]) if resource in notes else aside.NO_NOTE
-        notes[resource] = record_of(aside.noted(before_it, metering.add_to(row["usage_totals"], use)))
+        notes[resource] = record_of(aside.note_with_charge(before_it, metering.add_to(row["usage_totals"], use)))
     row["unpriced"] = metering.is_unpriced(row)
     return closed
 

@@ -25,7 +25,7 @@ from cloudgpu.core.budgets.exposure import Exposure
 from cloudgpu.core.budgets.flows import HOURLY
 from cloudgpu.core.jobs.job import Attempt, Job
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.spot.known_availability import APART_H, next_try_h, rather
+from cloudgpu.core.spot.known_availability import APART_H, live_action, next_try_h
 from cloudgpu.core.spot.safety_net import Net
 from cloudgpu.core.spot.situation import Answer, JobFacts, Policy, State, situation_of
 from cloudgpu.core.values.times import duration_text, from_iso
@@ -144,7 +144,7 @@ def choose(job: Job, policy: Policy, seen: SpotHistory, margins: Margins, now: d
         policy.decide(state)
     state = state_of(at, spot=at.mode == "spot" or seen.may_be_tried(now, at.mode, margins.start_s))
     net = net_of(job, margins, at)
-    return _held(rather(policy.decide(state), state, net), state, net, at, terms["policy"])
+    return _held(live_action(policy.decide(state), state, net), state, net, at, terms["policy"])
 
 
 def _held(wanted: Answer, state: State, net: Net, at: Position, policy: str) -> Choice:
@@ -342,7 +342,7 @@ def least_time_s(work: float, margins: Margins) -> float:
     return work + margins.start_s + margins.round_s
 
 
-def fits(at: Position, margins: Margins) -> bool:
+def work_fits(at: Position, margins: Margins) -> bool:
     """Return whether the work left still fits before the deadline, with one start where nothing runs."""
     start = at.pending_s if at.mode != "wait" else margins.start_s
     return at.work_left_s + start <= at.time_left_s
@@ -362,7 +362,11 @@ def launch_options_of(job: Job, attempt: Attempt, now: datetime) -> dict[str, st
         return job.spec["launch"]
     left = max(timedelta(0), from_iso(terms["at"]) - now)
     spot = attempt.market == "spot"
-    words = {**lives(left, timedelta(seconds=job.spec["results_wait_s"])), **job.spec["launch"], "spot": spot}
+    words = {
+        **lifetime_options(left, timedelta(seconds=job.spec["results_wait_s"])),
+        **job.spec["launch"],
+        "spot": spot,
+    }
     if spot:
         words.setdefault("max_price", _dollars(terms["on_demand"] / job.gang))  # of each machine
     else:
@@ -370,7 +374,7 @@ def launch_options_of(job: Job, attempt: Attempt, now: datetime) -> dict[str, st
     return words
 
 
-def lives(left: timedelta, results_wait: timedelta) -> dict[str, str | bool]:
+def lifetime_options(left: timedelta, results_wait: timedelta) -> dict[str, str | bool]:
     """Return the options by which a machine may live: as long as is left to the deadline, and until results are here.
 
     A job that runs renews its lease.

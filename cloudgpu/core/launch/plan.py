@@ -13,7 +13,7 @@ from cloudgpu.core.model.launch import LaunchRequest, Setup
 from cloudgpu.core.model.machine import EndSubject
 from cloudgpu.core.model.offers import Market, Note, NoteKind, Offer
 from cloudgpu.core.policies.description import DescribedRule, off_now, rules_for
-from cloudgpu.core.policies.endings import agreed, at_last, gentlest, of_offer
+from cloudgpu.core.policies.endings import agreed_ending, at_last, gentlest_ending, of_offer
 from cloudgpu.core.policies.guards import Agent, Safeguards, Timer, guarded_offer, lease_ends
 from cloudgpu.core.policies.policy import Act, Do, Origin, Policy, Rule, Unpausable
 from cloudgpu.core.policies.runs import ScheduledRun
@@ -213,7 +213,7 @@ def run_cost(per_hour: Money, span: timedelta) -> Money:
 
 def stop_means(request: LaunchRequest, offer: Offer) -> str:
     """Return the sentence that says what `stop` does to this machine."""
-    if gentlest(of_offer(offer.available, request.setup)) is Do.TERMINATE:
+    if gentlest_ending(of_offer(offer.available, request.setup)) is Do.TERMINATE:
         return "it can be neither stopped nor kept as an image: down ends it and deletes its disk"
     if not offer.available.stoppable and not request.setup.keep_disk:
         return (
@@ -228,7 +228,7 @@ def stop_means(request: LaunchRequest, offer: Offer) -> str:
 def ends_of(request: LaunchRequest, offer: Offer, policy: Policy | None) -> Ends:
     """Return how this machine would end, by what its provider can do and what its policy agrees to lose."""
     row = of_offer(offer.available, request.setup)
-    return Ends(agreed(row, policy), at_last(row, policy), gentlest(row))
+    return Ends(agreed_ending(row, policy), at_last(row, policy), gentlest_ending(row))
 
 
 def end_remarks(request: LaunchRequest, offer: Offer, ends: Ends) -> Iterator[str]:
@@ -265,7 +265,7 @@ class Lease:
         return {TAG_EXPIRES: epoch(self.expires), TAG_RENEW_UNTIL: epoch(self.renew_until)}
 
 
-def extended(expires: datetime, renew_until: datetime, by: timedelta, now: datetime) -> Lease:
+def extend_lease(expires: datetime, renew_until: datetime, by: timedelta, now: datetime) -> Lease:
     """Return the lease made longer by `by`, counted from its end, or from `now` when it is over.
 
     Past `renew_until` that end moves along: the caller has to admit it anew.

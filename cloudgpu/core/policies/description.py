@@ -97,8 +97,8 @@ def rules_of(policy: Policy, now: datetime) -> tuple[DescribedRule, ...]:
 
 def rules_for(policy: Policy, now: datetime, row: Endable) -> tuple[DescribedRule, ...]:
     """Return what a policy says of a machine that is to be launched: where it ends otherwise than stopped, so."""
-    end = endings.agreed(row, policy)
-    said = (_adapted(one, policy, end, endings.gentlest(row)) for one in _general(policy, now))
+    end = endings.agreed_ending(row, policy)
+    said = (_adapted(one, policy, end, endings.gentlest_ending(row)) for one in _general(policy, now))
     return tuple(_unjudged(one) if has_no_agent(row) else one for one in said)
 
 
@@ -127,7 +127,7 @@ def _only_warned_text(said: DescribedRule, policy: Policy) -> str:
     return said.text.replace("stopped once nobody uses it", "warned of").replace("ended at", "only warned of at")
 
 
-def holding(policy: Policy | None, machine: Machine, now: datetime) -> tuple[DescribedRule, ...]:
+def rules_in_force(policy: Policy | None, machine: Machine, now: datetime) -> tuple[DescribedRule, ...]:
     """Return what holds for one machine now, the strongest rule first. Without a policy, only its lease counts."""
     found = [] if policy is None else [one for one in rules_for(policy, now, machine) if one.rule not in _OF_A_MACHINE]
     found += _of_row(policy, machine, now)
@@ -234,7 +234,7 @@ def _of_row(policy: Policy | None, machine: Machine, now: datetime) -> Iterator[
     if machine.expires:
         certain = policy is not None and policy.unknown is Unknown.END
         use = "is in use" if certain else "is in use or nobody knows"
-        end = endings.agreed(machine, policy)
+        end = endings.agreed_ending(machine, policy)
         says = f"{_ended(end)}, unless it {use}: then it is renewed" if end else _SPARED
         yield DescribedRule(Rule.LEASE, says, from_iso(machine.expires))
     else:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.core.model.facts import MachineGuards
 from cloudgpu.core.model.machine import BudgetSubject, Endable, EndSubject, Machine, is_owned
 from cloudgpu.core.model.records import GuardsRecord
-from cloudgpu.core.policies.endings import agreed, of_offer
+from cloudgpu.core.policies.endings import agreed_ending, of_offer
 from cloudgpu.core.policies.policy import Policy, Unknown
 
 if TYPE_CHECKING:
@@ -80,10 +80,10 @@ def needs_runs(machine: Machine) -> bool:
     found = machine.guards
     if found is None or found.waived or not found.alone:
         return False
-    return costs(machine.provider, None if machine.price is None else machine.price.nanos_per_hour)
+    return is_billed(machine.provider, None if machine.price is None else machine.price.nanos_per_hour)
 
 
-def costs(provider: str, nanos_per_hour: int | None) -> bool:
+def is_billed(provider: str, nanos_per_hour: int | None) -> bool:
     """Say whether somebody bills such a machine: it is rented, and not known to be free."""
     return not is_owned(provider) and nanos_per_hour != 0
 
@@ -101,7 +101,7 @@ def lease_ends(row: Endable, policy: Policy | None) -> bool:
     renews such a machine.
     """
     renews = policy is None or policy.unknown is Unknown.RENEW
-    return agreed(row, policy) is not None and not (has_no_agent(row) and renews)
+    return agreed_ending(row, policy) is not None and not (has_no_agent(row) and renews)
 
 
 def guarded_offer(item: Available, setup: Setup, guards: Safeguards) -> EndSubject:

@@ -60,7 +60,7 @@ class LimitedPolicy:
     cuts: tuple[str, ...] = ()
 
 
-def joined(every: Iterable[Limits]) -> Limits:
+def narrowest_limits(every: Iterable[Limits]) -> Limits:
     """Return the limits that hold where several files say some: the narrowest of each, so that none loosens another."""
     found = [one for one in every if one != NO_LIMITS]
     named = [one.policies for one in found if one.policies is not None]
@@ -78,7 +78,7 @@ def joined(every: Iterable[Limits]) -> Limits:
     )
 
 
-def cut(policy: Policy, limits: Limits) -> LimitedPolicy:
+def limit_policy(policy: Policy, limits: Limits) -> LimitedPolicy:
     """Return the policy inside the limits, with a sentence for each rule that they changed.
 
     A limit on idle time makes a rule that only warns, or none, one that stops: else it would be no limit.

@@ -16,7 +16,7 @@ from cloudgpu.core.billing.charges import Charge, charge
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import Resource, Usage
 from cloudgpu.core.policies.policy import Policy
-from cloudgpu.core.reaper.replay import Recorded, Run, WouldEnd, covered, replay
+from cloudgpu.core.reaper.replay import Recorded, Run, WouldEnd, replay, seconds_covered
 from cloudgpu.core.values.times import from_iso, iso
 
 _MOMENT = timedelta(microseconds=1)
@@ -83,7 +83,7 @@ class BacktestResult:
     @property
     def saved(self) -> Amount:
         """What all the ends together would have saved."""
-        return added(one.saved for one in self.ended)
+        return add_results(one.saved for one in self.ended)
 
 
 def backtest(
@@ -104,7 +104,7 @@ def backtest(
     return BacktestResult(past, sum((run.end - run.begin).total_seconds() for run in runs), blind, cost, tuple(saved))
 
 
-def added(amounts: Iterable[Amount]) -> Amount:
+def add_results(amounts: Iterable[Amount]) -> Amount:
     """Return the sum."""
     return sum(amounts, Amount())
 
@@ -133,7 +133,7 @@ def only_while_it_runs(machine: Machine, usage: Usage) -> bool:
     return usage.resource == Resource.INSTANCE or (usage.resource != Resource.DISK and usage.what in beside)
 
 
-def cut(usage: Usage, gaps: Sequence[tuple[datetime, datetime]], until: datetime) -> list[Usage]:
+def cut_usage(usage: Usage, gaps: Sequence[tuple[datetime, datetime]], until: datetime) -> list[Usage]:
     """Return what is left of a usage without these times, in order; `gaps` are in order, and none meets another."""
     begin, end, parts = from_iso(usage.begin), _end(usage, until), []
     inside = [(max(gap[0], begin), min(gap[1], end)) for gap in gaps if gap[0] < end and gap[1] > begin]
@@ -161,14 +161,14 @@ def _end(usage: Usage, until: datetime) -> datetime:
 
 
 def _bill(uses: Sequence[Usage], gaps: Sequence[tuple[datetime, datetime]], since: datetime, until: datetime) -> Amount:
-    parts = (part for use in uses for part in cut(use, gaps, until))
-    return added(_amount(charge(part, until, since=since, until=until)) for part in parts)
+    parts = (part for use in uses for part in cut_usage(use, gaps, until))
+    return add_results(_amount(charge(part, until, since=since, until=until)) for part in parts)
 
 
 def _least(uses: Sequence[Usage], at: datetime, until: datetime) -> Amount:
     """Return what starting the machine at `at` is billed at least, by its provider's rule."""
     running = [use for use in uses if from_iso(use.begin) <= at <= _end(use, until)]
-    return added(_amount(charge(_part(use, at, at + _MOMENT), until)) for use in running)
+    return add_results(_amount(charge(_part(use, at, at + _MOMENT), until)) for use in running)
 
 
 def _amount(found: Charge) -> Amount:
@@ -178,7 +178,7 @@ def _amount(found: Charge) -> Amount:
 def _blind(recorded: Recorded, begin: datetime, end: datetime) -> float:
     """Return for how many seconds there are no samples; of a cluster for the node that told least."""
     seconds = (end - begin).total_seconds()
-    known = min(covered(one.samples, begin.timestamp(), end.timestamp()) for one in recorded.nodes)
+    known = min(seconds_covered(one.samples, begin.timestamp(), end.timestamp()) for one in recorded.nodes)
     return max(0.0, seconds - known)
 
 

@@ -87,18 +87,18 @@ def clock(at: datetime, now: datetime) -> str:
     return f"{at:%H:%M} UTC" if abs(at - now) < timedelta(hours=12) else f"{at:%Y-%m-%d %H:%M} UTC"
 
 
-def warned(case: Case, rule: Rule, due: datetime, why: str, do: Do) -> RuleResult:
+def warn_only(case: Case, rule: Rule, due: datetime, why: str, do: Do) -> RuleResult:
     """Tell that it ends at `due`, as `do` says."""
-    message = f"{why}; it ends {clock(due, case.now)}{erasing(do)}"
+    message = f"{why}; it ends {clock(due, case.now)}{erasure_text(do)}"
     return RuleResult(rule, Do.KEEP, message, due, due, Warned(rule, due, message), urgent=True)
 
 
-def erasing(do: Do) -> str:
+def erasure_text(do: Do) -> str:
     """Return, as the end of a sentence, that nothing stays of a machine that ends so; empty where something does."""
     return f"; {ERASES}" if do is Do.TERMINATE else ""
 
 
-def waited(case: Case, rule: Rule, due: datetime, why: str, do: Do) -> RuleResult:
+def end_after_warning(case: Case, rule: Rule, due: datetime, why: str, do: Do) -> RuleResult:
     """End what was warned, as `do` says, as soon as that is waited out."""
     given = case.given(rule)
     message = f"{why}; warned {clock(given[0], case.now)}" if given else why
@@ -114,9 +114,9 @@ def notify_again(case: Case, rule: Rule, why: str, again: timedelta = AGAIN) -> 
     return RuleResult(rule, Do.KEEP, why, warn=Warned(rule, None, why) if due else None)
 
 
-def before(case: Case, rule: Rule, at: datetime, what: str, do: Do) -> RuleResult:
+def warn_before_end(case: Case, rule: Rule, at: datetime, what: str, do: Do) -> RuleResult:
     """Warn at 60 and at 10 minutes before an end; what was told of another end does not count."""
-    why, left = f"{what} {clock(at, case.now)}{erasing(do)}", at - case.now
+    why, left = f"{what} {clock(at, case.now)}{erasure_text(do)}", at - case.now
     if left > FIRST:
         return RuleResult(rule, Do.KEEP, why, at, stands=False)
     given = case.given(rule)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from cloudgpu.core.billing.totals import spent
+from cloudgpu.core.billing.totals import spent_until_now
 from cloudgpu.core.budgets import enforcement as budget_stops
 from cloudgpu.core.budgets.commitments import runs_on
 from cloudgpu.core.clusters.completeness import by_cluster, has_run_before, lost_nodes, node_of, why_part
@@ -158,7 +158,7 @@ def joint_case(nodes: Sequence[MachineView], now: datetime) -> MachineView:
 
 
 def _row(first: Machine, machines: Sequence[Machine], now: datetime) -> Machine:
-    dearest = max(machines, key=lambda row: spent(row, now).nanos)
+    dearest = max(machines, key=lambda row: spent_until_now(row, now).nanos)
     leases = [row.expires for row in machines]
     return first._replace(
         expires=None if None in leases else max(not_none(one) for one in leases),

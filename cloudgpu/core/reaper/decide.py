@@ -23,7 +23,7 @@ from cloudgpu.core.reaper.clusters import (
 )
 from cloudgpu.core.reaper.decisions import ENDS, UNKNOWN, Decision, Evidence, Lifted, MachineView
 from cloudgpu.core.reaper.evidence import activity_evidence, up_since
-from cloudgpu.core.reaper.rules import RULES, image_since, stopped_since, tried
+from cloudgpu.core.reaper.rules import RULES, first_result, image_since, stopped_since
 from cloudgpu.core.values.times import from_iso
 
 MAX_IDLE_STOPS = 20  # of a run: what was judged wrongly for all of them must not stop all of them
@@ -118,7 +118,7 @@ def _judged(
     if not seen.answered:
         at = case.time("renew_until") if runs_on(seen.machine) else None  # by the machine's own timer
         return replace(_left(seen, f"{case.known.why}: it is left alone"), at=at)
-    rules = tried(case.stage, held=case.held is not None)
+    rules = first_result(case.stage, held=case.held is not None)
     return _joined(case, [found for find in rules if (found := find(case)) is not None])
 
 

@@ -22,7 +22,7 @@ from cloudgpu.core.activity.idle import METERS, Judged, Thresholds, judge
 from cloudgpu.core.clusters.engine import EngineSaid, has_engine
 from cloudgpu.core.clusters.queue import Queue
 from cloudgpu.core.events.log import Line
-from cloudgpu.core.events.projection import folded, follow
+from cloudgpu.core.events.projection import apply_event, folded
 from cloudgpu.core.model.facts import SentWarning
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.policies.policy import Do, Policy, thresholds
@@ -224,7 +224,7 @@ class _Past:
             begun = folded([line])
             self._state = None if begun is None else begun.state
         else:
-            follow(self._state, line)
+            apply_event(self._state, line)
 
 
 class _Watch:
@@ -283,7 +283,7 @@ def signs_of(sample: Sample, limits: Thresholds) -> tuple[str, ...]:
     return tuple(one.what for one in judge([sample], alone, sample["t"], 0.0).signals if one.counts)
 
 
-def covered(samples: Sequence[Sample], begin: float, end: float) -> float:
+def seconds_covered(samples: Sequence[Sample], begin: float, end: float) -> float:
     """Return for how many seconds of a period the samples say all that they can; a fault says nothing."""
     times = [one["t"] for one in samples]
     known, reach = 0.0, begin

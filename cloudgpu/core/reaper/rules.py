@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from functools import cache
 from typing import Any
 
-from cloudgpu.core.billing.totals import spent
+from cloudgpu.core.billing.totals import spent_until_now
 from cloudgpu.core.budgets import enforcement as budget_stops
 from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.model.resources import Kind
@@ -24,12 +24,12 @@ from cloudgpu.core.reaper.cases import (
     Case,
     RuleResult,
     Stage,
-    before,
     clock,
-    erasing,
+    end_after_warning,
+    erasure_text,
     notify_again,
-    waited,
-    warned,
+    warn_before_end,
+    warn_only,
 )
 from cloudgpu.core.reaper.decisions import ACTIVE, IDLE, UNKNOWN, Warned
 from cloudgpu.core.reaper.evidence import SHUT_DOWN, window
@@ -69,9 +69,9 @@ def _costly_stop(case: Case) -> RuleResult | None:
     given = case.given(rule)
     if case.now >= at - NOTICE:  # else it was extended since the end was announced
         if given is not None and given[2] is not None:
-            return waited(case, rule, max(at, given[2]), why, Do.TERMINATE)
-        return warned(case, rule, max(at, case.now + NOTICE), why, Do.TERMINATE)
-    return notify_again(case, rule, f"{why}; its renew-until ends it {clock(at, case.now)}{erasing(Do.TERMINATE)}")
+            return end_after_warning(case, rule, max(at, given[2]), why, Do.TERMINATE)
+        return warn_only(case, rule, max(at, case.now + NOTICE), why, Do.TERMINATE)
+    return notify_again(case, rule, f"{why}; its renew-until ends it {clock(at, case.now)}{erasure_text(Do.TERMINATE)}")
 
 
 def _monthly(nanos: int | None) -> str:
@@ -110,8 +110,8 @@ def _kept(case: Case, rule: Rule, kept: Retention, since: datetime, what: str) -
         return notify_again(case, rule, why, AGAIN)
     given, do = case.given(rule), _DO[kept.do]
     if given is None or given[2] is None:
-        return warned(case, rule, case.now + NOTICE, why, do)
-    return waited(case, rule, given[2], why, do)
+        return warn_only(case, rule, case.now + NOTICE, why, do)
+    return end_after_warning(case, rule, given[2], why, do)
 
 
 RENEWED_BY = timedelta(hours=1)
@@ -122,7 +122,7 @@ def budget(case: Case) -> RuleResult | None:
     if case.stop is not None:
         return _over(case, case.stop.why, told_only=case.stop.do is budget_stops.BudgetAction.WARN)
     limit = case.policy and case.policy.budget
-    if not limit or (cost := spent(case.seen.machine, case.now)) < limit.limit:
+    if not limit or (cost := spent_until_now(case.seen.machine, case.now)) < limit.limit:
         return None
     why = f"it has cost {cost.text()}, and its policy allows a machine {limit.limit.text()}"
     if limit.do is Act.WARN:
@@ -137,7 +137,7 @@ def budget(case: Case) -> RuleResult | None:
 def _over(case: Case, why: str, *, told_only: bool) -> RuleResult:
     if told_only:
         return RuleResult(Rule.BUDGET, Do.KEEP, why, warn=Warned(Rule.BUDGET, None, why), urgent=True)
-    end = endings.gentlest(case.seen.machine)
+    end = endings.gentlest_ending(case.seen.machine)
     if end is Do.TERMINATE and endings.NOTHING_GENTLER not in why:  # a budget of the lab says it by itself
         why += f"; {endings.NOTHING_GENTLER}"
     return RuleResult(Rule.BUDGET, end, why, case.now, urgent=True)
@@ -151,7 +151,7 @@ def renew_until(case: Case) -> RuleResult | None:
     end = endings.at_last(case.seen.machine, case.policy)
     if at <= case.now:
         return RuleResult(Rule.RENEW_UNTIL, end, f"its renew-until, {clock(at, case.now)}, is over", at, urgent=True)
-    return before(case, Rule.RENEW_UNTIL, at, "its renew-until ends it", end)
+    return warn_before_end(case, Rule.RENEW_UNTIL, at, "its renew-until ends it", end)
 
 
 def part_of_cluster(case: Case) -> RuleResult | None:
@@ -187,17 +187,17 @@ def schedule(case: Case) -> RuleResult | None:
     if off is None:
         return None
     why = f"its schedule has it off at {clock(off, case.now)}"
-    end = endings.agreed(case.seen.machine, case.policy)
+    end = endings.agreed_ending(case.seen.machine, case.policy)
     if end is None or _only_warned(case):
         return notify_again(case, Rule.SCHEDULE, why + _why_spared(case)) if missed else None
     grace = case.policy.idle.grace
     given = case.given(Rule.SCHEDULE)
     due = given[2] if given and given[2] is not None and given[2] >= off else None
     if due is None and (missed or off - grace - case.interval <= case.now):
-        return warned(case, Rule.SCHEDULE, max(off, case.now + grace), why, end)
+        return warn_only(case, Rule.SCHEDULE, max(off, case.now + grace), why, end)
     if due is None:
         return RuleResult(Rule.SCHEDULE, Do.KEEP, why, off, stands=False)
-    return waited(case, Rule.SCHEDULE, due, why, end)
+    return end_after_warning(case, Rule.SCHEDULE, due, why, end)
 
 
 def scheduled_off(case: Case) -> RuleResult | None:
@@ -208,14 +208,14 @@ def scheduled_off(case: Case) -> RuleResult | None:
     if until is None or missed_off(case.policy.schedules, case.started, case.now) is not None:
         return None
     why = f"its schedule keeps it off until {clock(until, case.now)}"
-    end = endings.agreed(case.seen.machine, case.policy)
+    end = endings.agreed_ending(case.seen.machine, case.policy)
     if end is None or _only_warned(case):
         return notify_again(case, Rule.SCHEDULE, why + _why_spared(case))
     given = case.given(Rule.SCHEDULE)
     due = given[2] if given and given[2] is not None and case.started <= given[2] < until else None
     if due is None:
-        return warned(case, Rule.SCHEDULE, case.now + case.policy.idle.grace, why, end)
-    return waited(case, Rule.SCHEDULE, due, why, end)
+        return warn_only(case, Rule.SCHEDULE, case.now + case.policy.idle.grace, why, end)
+    return end_after_warning(case, Rule.SCHEDULE, due, why, end)
 
 
 def hold(case: Case) -> RuleResult | None:
@@ -241,13 +241,13 @@ def lease(case: Case) -> RuleResult | None:
         return None
     if case.known.activity == ACTIVE or (case.known.activity == UNKNOWN and _renews_unknown(case)):
         return _renewal(case, at, last)
-    end, over = endings.agreed(case.seen.machine, case.policy), at <= case.now
+    end, over = endings.agreed_ending(case.seen.machine, case.policy), at <= case.now
     why = f"its lease ended {clock(at, case.now)}, and there is no sign of use: {case.known.why}"
     if end is None:
         return notify_again(case, Rule.LEASE, why + _why_spared(case)) if over else None
     if over:
         return RuleResult(Rule.LEASE, end, why, at, urgent=True)
-    return before(case, Rule.LEASE, at, "unless it is used, its lease ends it", end)
+    return warn_before_end(case, Rule.LEASE, at, "unless it is used, its lease ends it", end)
 
 
 def idle(case: Case) -> RuleResult | None:
@@ -380,7 +380,7 @@ RULES = (
 
 
 @cache
-def tried(stage: Stage, *, held: bool) -> tuple[Callable[[Case], RuleResult | None], ...]:
+def first_result(stage: Stage, *, held: bool) -> tuple[Callable[[Case], RuleResult | None], ...]:
     """Return what finds something of a machine at this stage, held or not, in the order of RULES."""
     rules = [one for one in RULES if stage in one.stages and not (one.waits and held)]
     return tuple(find for one in rules for find in one.find)
@@ -415,8 +415,8 @@ def _ended_when_waited(case: Case, rule: Rule, policy: Policy, why: str) -> Rule
     given, end = case.given(rule), endings.at_last(case.seen.machine, case.policy)
     quiet_since = case.now - case.known.quiet if case.known.quiet is not None else None
     if given is None or given[2] is None or (quiet_since is not None and quiet_since > given[0]):
-        return warned(case, rule, case.now + policy.idle.grace, why, end)
-    return waited(case, rule, max(given[0] + policy.idle.grace, given[2]), why, end)
+        return warn_only(case, rule, case.now + policy.idle.grace, why, end)
+    return end_after_warning(case, rule, max(given[0] + policy.idle.grace, given[2]), why, end)
 
 
 def _still_warned(case: Case) -> RuleResult | None:

@@ -19,7 +19,7 @@ from itertools import chain
 from cloudgpu.core.activity.utilization import Hour
 from cloudgpu.core.billing.charges import EXACT, CostTimeline, to_us
 from cloudgpu.core.billing.daily import Sums
-from cloudgpu.core.billing.rate_timeline import RateInterval, amount
+from cloudgpu.core.billing.rate_timeline import RateInterval, intervals_cost
 from cloudgpu.core.events.log import EventSummary
 from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.model.usage import Usage
@@ -30,7 +30,7 @@ from cloudgpu.core.values.naming import lock_name
 from cloudgpu.core.values.times import from_iso, iso
 
 SAVING_RULES = frozenset({Rule.BUDGET, Rule.SCHEDULE, Rule.LEASE, Rule.IDLE, Rule.UNLABELLED})
-KINDS = (  # the kinds of line that `stops` reads
+KINDS = (  # the kinds of line that `policy_stops` reads
     "stop_requested", "park_requested", "terminate_requested", "decision_made", "warning_sent",
     "launch_intended", "machine_adopted", "lease_set",
 )  # fmt: skip
@@ -70,7 +70,7 @@ class Stop:
         return self.until - self.at
 
 
-def stops(
+def policy_stops(
     rows: Iterable[Machine],
     ended: Iterable[tuple[str, Usage]],
     lines: Iterable[EventSummary],
@@ -247,7 +247,7 @@ FOREVER = 2**62
 _SECOND = 1_000_000
 
 
-def wasted(hours: Sequence[Hour], runs: Iterable[CostTimeline], since: int = 0, until: int = FOREVER) -> Sums:
+def idle_cost(hours: Sequence[Hour], runs: Iterable[CostTimeline], since: int = 0, until: int = FOREVER) -> Sums:
     """Return what a machine (its `runs`) cost for the time in which it was idle, in exact parts.
 
     The `hours` are of [`since`, `until`), microseconds since 1970.
@@ -257,7 +257,7 @@ def wasted(hours: Sequence[Hour], runs: Iterable[CostTimeline], since: int = 0, 
     """
     laid = list(runs)
     if not any(one.gpu or one.used or one.idle for one in hours):
-        return Sums(0, 0, sum(amount(one.high, since, until) for one in laid) if hours else 0)
+        return Sums(0, 0, sum(intervals_cost(one.high, since, until) for one in laid) if hours else 0)
     found = [one for one in hours if one.idle or one.unknown]
     begins = [to_us(one.at) for one in found]
     amounts = _by_hour(begins, chain.from_iterable(one.amount for one in laid), since, until)

@@ -210,7 +210,7 @@ class GapReason:
     why: str
 
 
-def gaps(ours: LedgerTotal, theirs: ResourceTotal, last: datetime | None, now: datetime) -> list[GapReason]:
+def gap_reasons(ours: LedgerTotal, theirs: ResourceTotal, last: datetime | None, now: datetime) -> list[GapReason]:
     """Return the reasons of a gap, the largest first; none where both agree to a cent or a thousandth.
 
     `last` is when the export's last charge ends. The parts add up to the gap, but for what is below half a cent.

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from cloudgpu.core.billing.forecast import Part, Running, running
+from cloudgpu.core.billing.forecast import Part, Running, open_usages
 from cloudgpu.core.model.machine import Machine, command_name
 from cloudgpu.core.model.usage import Per, Resource
 from cloudgpu.core.values.money import Money
@@ -32,7 +32,7 @@ class OngoingCost:
 
 def left_over(machines: Iterable[Machine], now: datetime) -> list[OngoingCost]:
     """Return what costs money without a running machine, of `View.billable_machines`: the most expensive first."""
-    found = [_left(one) for one in running(machines, now) if _is_left(one)]
+    found = [_left(one) for one in open_usages(machines, now) if _is_left(one)]
     found = [one for one in found if one.per_month is None or one.per_month]  # what is free is no cost
     return sorted(found, key=lambda one: (-(one.per_month.nanos if one.per_month else 0), one.name, one.kind))
 

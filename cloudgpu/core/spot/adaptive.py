@@ -32,7 +32,7 @@ class Adaptive:
 
     def __init__(self, mixture: Mixture | None = None) -> None:
         """Use the shipped models, or those that are given."""
-        self._mixture = mixture or shipped()
+        self._mixture = mixture or shipped_models()
         self._solved: Task | None = None
         self._plans: list[Plan] = []
 
@@ -106,7 +106,7 @@ def plans_of(task: Task, mixture: Mixture) -> list[Plan]:
     return [Plan(model, grid) for model in mixture.models]
 
 
-def shipped() -> Mixture:
+def shipped_models() -> Mixture:
     """Return the models that were fitted to public traces; benchmarks/spot/fit.py writes them."""
     from cloudgpu.core.spot.fitted import MODELS
 

@@ -26,7 +26,7 @@ def next_try_h(changeover_h: float, refusals: int) -> float:
     return FIRST * float(changeover_h**POWER) * later
 
 
-def rather(wanted: Answer, state: State, net: Net) -> Answer:
+def live_action(wanted: Answer, state: State, net: Net) -> Answer:
     """Return what a live job does where its policy waits, else what it wants.
 
     What runs is kept: to end it saves less than its next start costs. Where nothing runs, spot is tried, if the net

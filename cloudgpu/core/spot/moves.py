@@ -105,10 +105,10 @@ def saving(running: Running, here: Priced, there: Priced, seen: Sequence[Sightin
     margin = MARGIN * 2**running.moves
     saves = _chance(there_seen, now) * _lasting(here, there, now) * lasts
     earned = None if running.left is None else -sum(_each(here, there, running.left, now))
-    return Saving(saves, costs, lead(here, there, now, costs * margin), margin, MIN_H * here.price, earned)
+    return Saving(saves, costs, extra_cost_here(here, there, now, costs * margin), margin, MIN_H * here.price, earned)
 
 
-def lead(here: Priced, there: Priced, now: datetime, most: float) -> float:
+def extra_cost_here(here: Priced, there: Priced, now: datetime, most: float) -> float:
     """Return what it has cost more to be here than there, since `LOOKS_BACK`; never below `-most`, where it begins."""
     total = -most
     for more in _each(here, there, now - LOOKS_BACK, now):

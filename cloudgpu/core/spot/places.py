@@ -56,7 +56,9 @@ class Offered:
     score: int | None = None
 
 
-def ordered(offers: Iterable[Offered], seen: Sequence[Sighting], now: datetime, changeover_h: float) -> list[Offered]:
+def order_places(
+    offers: Iterable[Offered], seen: Sequence[Sighting], now: datetime, changeover_h: float
+) -> list[Offered]:
     """Return the places in the order in which to try them; those of equal worth keep theirs."""
     each = list(dict.fromkeys(offers))
     best = max((one.score for one in each if one.score is not None), default=None)

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from cloudgpu.core.spot.known_availability import ObservedSpot, rather
+from cloudgpu.core.spot.known_availability import ObservedSpot, live_action
 from cloudgpu.core.spot.safety_net import Net
 from cloudgpu.core.spot.situation import Answer, JobFacts, Mode, Policy, State, situation_of
 from cloudgpu.errors import InvalidRequest
@@ -160,7 +160,7 @@ class _Decider:
         told = world.mode == "spot" or sight.may_be_up(world.mode, world.elapsed_h)
         state = world.unseen(spot=told)
         net = self._net or Net(world.job.changeover_h, world.job.tick_h)
-        answer = self._held(rather(self._policy.decide(state), state, net), state)
+        answer = self._held(live_action(self._policy.decide(state), state, net), state)
         if answer["action"] != "spot":
             return answer
         if any(up):

@@ -26,7 +26,7 @@ def check_keywords(verb: str, given: Mapping[str, object], known: Mapping[str, o
         raise TypeError(f"{verb}() got an unexpected keyword argument {min(unknown)!r}")
 
 
-def member(kind: type[Word], text: str, what: str, field: str) -> Word:
+def parse_member(kind: type[Word], text: str, what: str, field: str) -> Word:
     """Return the member of this text; raise InvalidRequest, with the close one, for what is no `what`."""
     if text in list(kind):
         return kind(text)

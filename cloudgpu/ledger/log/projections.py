@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from cloudgpu.core.billing.rate_timeline import ended_intervals
 from cloudgpu.core.budgets.exposure import exposure_of
 from cloudgpu.core.events.log import Draft, Event, EventSummary
-from cloudgpu.core.events.projection import Folded, State, folded, follow, packed, unpacked
+from cloudgpu.core.events.projection import Folded, State, apply_event, folded, packed, unpacked
 from cloudgpu.core.model.machine import Machine, has_retained_resources
 from cloudgpu.core.model.usage import usage_of_record
 from cloudgpu.core.values.times import iso
@@ -152,7 +152,7 @@ class Pass:
             if state is None:
                 self._begin(line)
                 continue
-            closed = follow(state, line)
+            closed = apply_event(state, line)
             if closed is None:
                 self._late.add(line.subject)
                 del states[line.subject]
@@ -209,7 +209,7 @@ def _followed(state: State | None, news: list[Event]) -> Folded | None:
         return None
     closed: list[dict[str, Any]] = []
     for line in news:
-        ended = follow(state, line)
+        ended = apply_event(state, line)
         if ended is None:
             return None
         closed += ended

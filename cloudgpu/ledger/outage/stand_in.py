@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from cloudgpu.core.billing.charges import billed_until
 from cloudgpu.core.events.log import Draft, Event, EventSummary
-from cloudgpu.core.events.projection import Folded, folded, projected
+from cloudgpu.core.events.projection import Folded, folded, project_event
 from cloudgpu.core.model.machine import Machine, has_retained_resources
 from cloudgpu.core.model.usage import Usage, usage_of_record
 from cloudgpu.core.team.rights import Role
@@ -325,7 +325,7 @@ class StandInLedger:
             line = self._line(draft)
             self._lines.setdefault(draft.subject, []).append(line)
             if draft.subject in self._rows:
-                self._rows[draft.subject] = projected(self._rows[draft.subject], draft)
+                self._rows[draft.subject] = project_event(self._rows[draft.subject], draft)
             taken.append(line)
         return tuple(taken)
 

@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, TypeVar
 
 from cloudgpu.core.advice.break_even import MICRO
-from cloudgpu.core.advice.compare import Case, CaseCosts, OwnMachineWork, RentedMachine, work
+from cloudgpu.core.advice.compare import Case, CaseCosts, OwnMachineWork, RentedMachine, gpu_seconds_by_day
 from cloudgpu.core.advice.desktop import ownership_cost
 from cloudgpu.core.values.money import HOUR, ZERO, Money, usd
 from cloudgpu.core.values.times import iso
@@ -104,7 +104,7 @@ def _speed(
     return {
         "gpu": gpu,
         "memory_gib": memory,
-        "hours": hours(sum(one.gpus * sum(work(one, Case.EXPECTED).values()) for one in machines)),
+        "hours": hours(sum(one.gpus * sum(gpu_seconds_by_day(one, Case.EXPECTED).values()) for one in machines)),
         "ratio": round(float(speed.ratio), 4),
         "low": round(float(speed.low), 4),
         "high": round(float(speed.high), 4),

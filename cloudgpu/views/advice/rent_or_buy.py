@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.core.advice.break_even import FIRST_HOUR
 from cloudgpu.core.advice.desktop import USED_SOURCE, YEAR
-from cloudgpu.core.advice.rent_or_buy import Answer, Calculation, Mark, answer_question, mark, milestones
+from cloudgpu.core.advice.rent_or_buy import Answer, Calculation, Mark, answer_question, costs_after, milestones
 from cloudgpu.core.catalog.catalog import is_old, spot_uncertainty
 from cloudgpu.core.values.money import usd
 from cloudgpu.core.values.times import iso
@@ -114,7 +114,7 @@ def _timeline(found: Calculation, choice: Choice) -> Iterator[TimelinePoint]:
     ways = found.sold(question), choice.unsold.question
     for step in range(STEPS + 1):
         elapsed = found.rent.horizon * step / STEPS
-        sold, unsold = (mark(one, elapsed, year) for one in ways)
+        sold, unsold = (costs_after(one, elapsed, year) for one in ways)
         yield {
             "years": number(hours(elapsed) / hours(YEAR)),
             "cloud_usd": usd(sold.cloud),
@@ -211,7 +211,9 @@ def _case(found: Calculation, answer: Answer) -> Outcome:
         "desktop_costs_more_again": None if answer.again is None else _again(answer.again),
         "break_even_utilization_percent": None if answer.even_use is None else number(answer.even_use * 100),
         "break_even_usd_per_hour": None if answer.even_price is None else usd(answer.even_price),
-        "curve": [_mark(mark(answer.question, one, answer.year), mark(sold, one, answer.year)) for one in times],
+        "curve": [
+            _mark(costs_after(answer.question, one, answer.year), costs_after(sold, one, answer.year)) for one in times
+        ],
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cloudgpu.control.cost.job_cost import all_jobs, job_spent
-from cloudgpu.core.billing.totals import spent
+from cloudgpu.core.billing.totals import spent_until_now
 from cloudgpu.core.jobs.job import State
 from cloudgpu.core.jobs.shares import machine_assignments
 from cloudgpu.core.values.times import from_iso
@@ -61,7 +61,7 @@ def test_a_lost_node_ends_the_gang_and_another_one_goes_on_from_the_checkpoint(b
     assert {one.id for one in rows} == set(shares)
     assert {part.key for there in shares.values() for part in there} == {job.id}
     now = bench.session.clock()
-    of_machines = sum(spent(one, now).nanos for one in rows)  # each is rounded for itself, the job's sum once
+    of_machines = sum(spent_until_now(one, now).nanos for one in rows)  # each is rounded for itself, the job's sum once
     assert abs(job_spent(bench.session, job).nanos - of_machines) <= len(rows) / 2
 
 

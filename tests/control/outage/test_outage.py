@@ -20,7 +20,7 @@ from cloudgpu.control.outage.notices import notify_where_away
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.control.setup.doctor import examine
 from cloudgpu.control.team.authorization import authorization_of
-from cloudgpu.core.billing.totals import spent
+from cloudgpu.core.billing.totals import spent_until_now
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerDenied, LedgerUnavailable
 from cloudgpu.ledger.log import outbox
 from cloudgpu.ledger.postgresql import silence
@@ -99,9 +99,9 @@ def test_a_stop_while_the_server_is_down_is_proved_and_billed_to_the_second_when
     assert row.since == seen.since.isoformat(timespec="microseconds").replace("+00:00", "Z")
     (use,) = (use for one, use in session.ledger.uses() if use.resource == "instance")
     assert use.end == row.since, "the cloud's own word, not the time at which the ledger came back"
-    before = spent(row, session.clock())
+    before = spent_until_now(row, session.clock())
     assert ada.kinds("fox").count("stop_requested") == 1
-    assert spent(ada.opened().find("fox"), session.clock()) == before
+    assert spent_until_now(ada.opened().find("fox"), session.clock()) == before
     assert (session.ledger.verify().faults, session.ledger.suspect()) == ((), None)
     assert not session.ledger.has_outbox
 

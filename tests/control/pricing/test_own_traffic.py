@@ -18,7 +18,7 @@ from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.pricing.traffic import is_charged, line_of, record
 from cloudgpu.core.billing.charge_notes import traffic_gaps
-from cloudgpu.core.billing.totals import spent
+from cloudgpu.core.billing.totals import spent_until_now
 from cloudgpu.core.events.projection import machine_of
 from cloudgpu.core.jobs.remote_state import Phase, RemoteState
 from cloudgpu.core.launch.traffic import job_traffic, move_traffic, sentences
@@ -69,11 +69,11 @@ def test_both_directions_are_billed_at_the_offers_own_prices(lab):
     low, amount, high = traffic_cost(machine)
     assert low == amount == high
     assert amount % 160_000_000 == 0
-    before = spent(machine, lab.clock())
+    before = spent_until_now(machine, lab.clock())
     machine = counted(lab, machine, 2 * GB, 6 * GB)  # only what is new, and that only came in
     assert (machine.traffic.counted, machine.traffic.received) == (2 * GB, 6 * GB)
     run = Money(3 * 10**9 * 20 // 60)  # twenty minutes at $3
-    assert spent(machine, lab.clock()).nanos - before.nanos == 20_000_000 + run.nanos
+    assert spent_until_now(machine, lab.clock()).nanos - before.nanos == 20_000_000 + run.nanos
 
 
 def test_a_count_that_has_nothing_new_is_no_line_and_one_that_began_anew_counts_from_nothing(lab):

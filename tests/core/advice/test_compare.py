@@ -11,7 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloudgpu.core.activity.utilization import Hour
-from cloudgpu.core.advice.compare import Case, History, RentedMachine, Seconds, by_day, comparisons, desktop_work, work
+from cloudgpu.core.advice.compare import (
+    Case,
+    History,
+    RentedMachine,
+    Seconds,
+    by_day,
+    comparisons,
+    desktop_work,
+    gpu_seconds_by_day,
+)
 from cloudgpu.core.advice.desktop import YEAR, Depreciation, Desktop, ownership_cost
 from cloudgpu.core.billing.charges import EXACT
 from cloudgpu.core.billing.daily import Sums
@@ -62,20 +71,20 @@ def hours_of(found):
 def test_unknown_hours_are_work_for_the_cloud_and_none_for_the_desktop():
     one = machine((3, 1, 4, 2), (0, 0, 0, 6))
     # Of 3 + 1 + 4 known hours 3 were work: expected is that part, 3/8, of the unknown ones.
-    assert hours_of(work(one, Case.LOW)) == {1: 5, 2: 6}
-    assert hours_of(work(one, Case.EXPECTED)) == {1: 3 + 2 * 3 / 8, 2: 6 * 3 / 8}
-    assert hours_of(work(one, Case.HIGH)) == {1: 3, 2: 0}
+    assert hours_of(gpu_seconds_by_day(one, Case.LOW)) == {1: 5, 2: 6}
+    assert hours_of(gpu_seconds_by_day(one, Case.EXPECTED)) == {1: 3 + 2 * 3 / 8, 2: 6 * 3 / 8}
+    assert hours_of(gpu_seconds_by_day(one, Case.HIGH)) == {1: 3, 2: 0}
 
 
 def test_of_a_machine_of_which_nothing_is_known_all_is_expected_to_be_work():
     one = machine((0, 0, 0, 10))
-    assert [hours_of(work(one, case))[1] for case in Case] == [10, 10, 0]
+    assert [hours_of(gpu_seconds_by_day(one, case))[1] for case in Case] == [10, 10, 0]
 
 
 def test_where_no_gpu_is_read_all_use_is_work_and_without_gpus_none_is():
-    assert hours_of(work(machine((0, 5, 3, 0), read=False), Case.HIGH)) == {1: 5}
-    assert hours_of(work(machine((0, 5, 3, 0)), Case.HIGH)) == {1: 0}
-    assert work(machine((0, 5, 3, 8), gpus=0.0), Case.LOW) == {}
+    assert hours_of(gpu_seconds_by_day(machine((0, 5, 3, 0), read=False), Case.HIGH)) == {1: 5}
+    assert hours_of(gpu_seconds_by_day(machine((0, 5, 3, 0)), Case.HIGH)) == {1: 0}
+    assert gpu_seconds_by_day(machine((0, 5, 3, 8), gpus=0.0), Case.LOW) == {}
 
 
 def test_hours_are_scaled_by_speed_by_gpus_and_by_a_share_of_one():

@@ -10,7 +10,7 @@ import pytest
 
 from cloudgpu.core.advice.break_even import DAY
 from cloudgpu.core.advice.desktop import YEAR
-from cloudgpu.core.advice.rent_or_buy import MONTH, RentOrBuyCase, answer_question, mark, milestones, round_days
+from cloudgpu.core.advice.rent_or_buy import MONTH, RentOrBuyCase, answer_question, costs_after, milestones, round_days
 from cloudgpu.core.values.money import Money
 from tests.core.owning import EXAMPLE
 
@@ -22,13 +22,13 @@ def test_the_published_example_is_answered():
     answer = answer_question(PUBLISHED)
     assert (answer.year.energy.text(), answer.year.electricity.text(0), answer.year.number) == ("591 kWh", "$71", 1)
     assert (round(answer.break_even / DAY, 2), round(answer.flat / DAY, 1)) == (292.96, 294.8)
-    after = mark(PUBLISHED, 300 * DAY, answer.year)
+    after = costs_after(PUBLISHED, 300 * DAY, answer.year)
     assert (after.cloud.text(0), after.flat.text(), after.owned.total.text()) == ("$2,311", "$2,270.96", "$2,258.32")
 
 
 def test_of_years_that_have_begun_all_electricity_is_in_the_flat_sum():
     year = answer_question(PUBLISHED).year
-    flats = [mark(PUBLISHED, at, year).flat.text() for at in (timedelta(0), DAY, YEAR, YEAR + DAY, 2 * YEAR)]
+    flats = [costs_after(PUBLISHED, at, year).flat.text() for at in (timedelta(0), DAY, YEAR, YEAR + DAY, 2 * YEAR)]
     assert flats == ["$2,200.00", "$2,270.96", "$2,270.96", "$2,341.91", "$2,341.91"]
 
 
@@ -71,7 +71,7 @@ def test_a_round_number_of_days_comes_after_the_exact_one(days, said):
 def test_a_use_that_is_above_one_desktop_by_less_than_is_counted_is_that_of_one():
     hair = answer_question(replace(PUBLISHED, use=1 + Fraction(4, 10**12)))
     assert hair.year.number == 1
-    assert mark(hair.question, 4 * YEAR, hair.year).owned.number == 1
+    assert costs_after(hair.question, 4 * YEAR, hair.year).owned.number == 1
     assert hair.even_price == answer_question(replace(PUBLISHED, use=Fraction(1))).even_price
 
 

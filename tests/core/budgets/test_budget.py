@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.core.billing.rate_timeline import amount, window_full
+from cloudgpu.core.billing.rate_timeline import intervals_cost, window_full
 from cloudgpu.core.budgets.admission import accounts
 from cloudgpu.core.budgets.budget import Action, Budget, BudgetPeriod, PaidIn, Scope, budgets_of
 from cloudgpu.core.budgets.commitments import Counted, Prices
-from cloudgpu.core.budgets.enforcement import BudgetAction, stops
+from cloudgpu.core.budgets.enforcement import BudgetAction, budget_stops
 from cloudgpu.core.budgets.status import findings, status_of
 from cloudgpu.core.events.general_lines import budget_removed, budget_set
 from cloudgpu.core.events.log import Event
@@ -155,7 +155,7 @@ def test_what_leaves_the_window_of_a_rolling_budget_makes_room_again():
 def test_when_a_window_is_full_agrees_with_looking_at_every_moment(runs, rate, length, limit):
     found, now = [(begin, min(30, begin + lasts), each) for begin, lasts, each in runs], 30
     goes_on = [*found, (now, 99, rate)]
-    full = [after for after in range(length + 1) if amount(goes_on, now + after - length, now + after) >= limit]
+    full = [after for after in range(length + 1) if intervals_cost(goes_on, now + after - length, now + after) >= limit]
     assert window_full(found, rate, length, now, limit) == (full[0] if full else None)
 
 
@@ -193,7 +193,7 @@ def test_a_new_period_falls_back():
 
 
 def stopping(one, *rows, warned=None):
-    return [(found.name, found.do) for found in stops([one], rows, warned or {}, NOW)]
+    return [(found.name, found.do) for found in budget_stops([one], rows, warned or {}, NOW)]
 
 
 STOP = frozenset({Action.STOP})

@@ -15,7 +15,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from cloudgpu.core.billing.charges import billed_until, max_cost_intervals, to_us
-from cloudgpu.core.billing.rate_timeline import amount, billed_intervals, ended_intervals, rate_intervals, rule_of
+from cloudgpu.core.billing.rate_timeline import (
+    billed_intervals,
+    ended_intervals,
+    intervals_cost,
+    rate_intervals,
+    rule_of,
+)
 from cloudgpu.core.budgets.admission import Account, accounts, admission_request
 from cloudgpu.core.budgets.budget import Budget, BudgetPeriod, Scope
 from cloudgpu.core.budgets.commitments import Counted, Prices
@@ -230,7 +236,7 @@ def test_an_exposure_is_billed_as_the_uses_of_its_row(lines, second, whole):
     edges = {0, now, 2**62, *(edge for begin, end, _ in (*fold, *laid) for edge in (begin, end))}
     ordered = sorted(edges) if whole else sorted(random.Random(second).sample(sorted(edges), min(4, len(edges))))
     for begin, end in pairwise(ordered):
-        assert amount(laid, begin, end) == amount(fold, begin, end)
+        assert intervals_cost(laid, begin, end) == intervals_cost(fold, begin, end)
 
 
 @given(lives("cg-1"))
@@ -260,7 +266,7 @@ def test_any_use_is_stored_as_it_is_billed(use, continues, second, cut):
     laid = [strand for nanos, begin, end, unit in flows for strand in flow_intervals(unit, begin, end, nanos)]
     edge = to_us(BEGIN + timedelta(seconds=cut))
     for begin, end in ((0, edge), (edge, 2**62)):
-        assert amount(laid, begin, end) == amount(max_cost_intervals(use, now), begin, end)
+        assert intervals_cost(laid, begin, end) == intervals_cost(max_cost_intervals(use, now), begin, end)
 
 
 RULES = [("aws", "disk"), ("azure", "disk"), ("gcp", "disk"), ("plug-in", "disk"), ("aws", "instance")]
@@ -275,7 +281,7 @@ def test_a_flow_weighs_what_its_strands_cost(whose, per, nanos, begin, length):
     unit, end = unit_of(per, rule), begin + length
     found = rate_intervals(begin, end, nanos, per, rule)
     assert flow_intervals(unit, begin, end, nanos) == found
-    assert nanos * exact_cost(unit, begin, end) == amount(found, begin, end)
+    assert nanos * exact_cost(unit, begin, end) == intervals_cost(found, begin, end)
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from cloudgpu.core.billing.assignments import charges_by_key, cuts_of
 from cloudgpu.core.billing.charges import EXACT, charge, money
 from cloudgpu.core.billing.cost_groups import By, CostQuery, costs
-from cloudgpu.core.billing.line_items import itemised
-from cloudgpu.core.billing.totals import billed
+from cloudgpu.core.billing.line_items import line_items
+from cloudgpu.core.billing.totals import period_charges
 from cloudgpu.core.jobs.shares import IDLE, SHARED, guest_since, job_cost, launched_for, machine_assignments
 from cloudgpu.core.values.money import ZERO, Money
 from tests.core.costing import NOW, START, ledgers, row, use
@@ -76,8 +76,8 @@ def test_rows_by_job_add_up_to_the_bill_exactly_and_none_is_negative(ledger, job
 def test_the_lines_of_the_bill_by_job_are_the_rows_by_job(ledger, jobs, since, until):
     rows, ended = ledger
     shares = machine_assignments(jobs)
-    bill = list(billed(rows, ended, NOW, since=since, until=until))
-    items = list(itemised(bill, NOW, since=since, until=until, assigned=shares))
+    bill = list(period_charges(rows, ended, NOW, since=since, until=until))
+    items = list(line_items(bill, NOW, since=since, until=until, assigned=shares))
     groups = costs(rows, ended, NOW, CostQuery(By.JOB, UTC, since, until), shares).groups
     exact: dict[str, int] = {}
     for item in items:

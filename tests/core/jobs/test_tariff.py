@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from cloudgpu.core.billing.charges import EXACT, money
 from cloudgpu.core.billing.cost_groups import By, CostQuery, costs
 from cloudgpu.core.billing.daily import daily_of, timed_usages
-from cloudgpu.core.billing.line_items import itemised
-from cloudgpu.core.billing.totals import billed
+from cloudgpu.core.billing.line_items import line_items
+from cloudgpu.core.billing.totals import period_charges
 from cloudgpu.core.events.job_lines import job_in_slurm, job_placed, job_requested
 from cloudgpu.core.jobs.job import Job
 from cloudgpu.core.jobs.shares import machine_assignments, row_id, tariff_cost, tariff_rows
@@ -75,7 +75,7 @@ def test_what_is_asked_is_in_every_grouping_once_and_to_the_last_part(ledger: An
     for job in jobs:
         assert (by_job[job.id].amount if job.id in by_job else 0) == exact(job)
         assert tariff_cost(job, NOW) == money(exact(job))
-    items = list(itemised(billed(more, ended, NOW), NOW, assigned=machine_assignments(jobs)))
+    items = list(line_items(period_charges(more, ended, NOW), NOW, assigned=machine_assignments(jobs)))
     total = costs(more, ended, NOW, CostQuery(By.JOB, UTC)).total
     assert sum(one.amount.nanos for one in items) == money(total.amount).nanos
     days = daily_of(more, timed_usages(more, ended, NOW), UTC, since=None, until=None)

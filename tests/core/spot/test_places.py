@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from cloudgpu.core.spot.places import Offered, Sighting, SpotLocation, life_h, ordered
+from cloudgpu.core.spot.places import Offered, Sighting, SpotLocation, life_h, order_places
 
 NOW = datetime(2026, 11, 1, 9, tzinfo=UTC)
 A, B, C = (SpotLocation("lab", "north", zone, "v100") for zone in "abc")
@@ -15,7 +15,7 @@ def ago(**span):
 
 
 def order(offers, *seen):
-    return [one.place for one in ordered(offers, seen, NOW, 0.25)]
+    return [one.place for one in order_places(offers, seen, NOW, 0.25)]
 
 
 def test_the_cheapest_place_is_first_where_nothing_was_seen():

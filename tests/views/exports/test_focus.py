@@ -13,7 +13,7 @@ import pytest
 
 from cloudgpu.control.cost.exports import BillFormat, ExportPeriod, export
 from cloudgpu.core.billing.charges import money, total
-from cloudgpu.core.billing.totals import billed
+from cloudgpu.core.billing.totals import period_charges
 from tests.views.ledger_of_all import NOW, filled
 
 # FOCUS_Spec, tag v1.0, specification/columns: those that must not be null, and those that must not for use.
@@ -57,7 +57,7 @@ def rows(session):
 
 def truth(session, span=WHOLE):
     ledger = session.ledger
-    bill = billed(ledger.billable_machines(), ledger.uses(), span.now, since=span.since, until=span.until)
+    bill = period_charges(ledger.billable_machines(), ledger.uses(), span.now, since=span.since, until=span.until)
     return money(total(one.charge for one in bill).amount).dollars
 
 

@@ -25,10 +25,10 @@ from cloudgpu.core.jobs.deadline import (
     SpotEvent,
     SpotHistory,
     choose,
-    fits,
     margins_of,
     may_move,
     position_of,
+    work_fits,
 )
 from cloudgpu.core.jobs.job import Attempt, Job
 from cloudgpu.core.jobs.remote_state import Phase, RemoteState
@@ -101,7 +101,7 @@ def choice_of(
     known = note_round(directory, job, remote, now)
     margins = measured(session, job, known.gaps)
     at = position(job, machine, remote, known, margins, now)
-    note_one(session, waits_key(job, "late"), None if fits(at, margins) else late_finding(job, at))
+    note_one(session, waits_key(job, "late"), None if work_fits(at, margins) else late_finding(job, at))
     made = choose(job, policy_of(job), spot_seen(session, job), margins, now, at)
     if machine is None or not may_move(job, margins, at, made) or not _is_due(known, now):
         return made

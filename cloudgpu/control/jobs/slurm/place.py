@@ -18,7 +18,7 @@ from cloudgpu.control.cost.job_cost import all_jobs
 from cloudgpu.control.jobs.inputs.request import RunRequest
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.billing.charges import money
-from cloudgpu.core.billing.forecast import burn, running
+from cloudgpu.core.billing.forecast import burn_rate, open_usages
 from cloudgpu.core.clusters.layout import cluster_id, engine_files, engine_of_machine, in_order
 from cloudgpu.core.events.job_lines import SlurmRecord
 from cloudgpu.core.jobs.job import Job
@@ -183,7 +183,7 @@ def _hour_of_nodes(session: Session, machine: Machine, nodes: Sequence[Machine],
     """
     now, ids = session.clock(), {one.id for one in nodes}
     rows = [one for one in session.ledger.read(lambda view: view.billable_machines()) if one.id in ids]
-    hours = [burn(running([one], now), now) for one in rows]
+    hours = [burn_rate(open_usages([one], now), now) for one in rows]
     dearest = sorted((money(one.total).nanos for one in hours), reverse=True)
     found = Money(sum(dearest[: record["nodes"]]))
     if any(one.without_price for one in hours) or not found.nanos:
