@@ -56,7 +56,7 @@ def test_the_rules_are_tried_in_the_order_in_which_they_stand(monkeypatch: pytes
     asked: list[Rule] = []
     spies = [replace(one, find=(lambda _, rule=one.rule: asked.append(rule),), stages=tuple(Stage)) for one in RULES]
     monkeypatch.setattr(rules_module, "RULES", spies)
-    monkeypatch.setattr(deciding_module, "tried", first_result.__wrapped__)
+    monkeypatch.setattr(deciding_module, "first_result", first_result.__wrapped__)
     assert what(Machine().decided(100, idle(62))) == ("keep", "none")
     assert asked == list(Rule)
 
