@@ -103,7 +103,7 @@ def _is_used(one: Sample) -> bool:
     )
 
 
-def usage_spans(samples: Iterable[Sample]) -> tuple[UsageSpan, ...]:
+def usage_intervals(samples: Iterable[Sample]) -> tuple[UsageSpan, ...]:
     """Return what samples, oldest first, show; like and like together. Where two overlap the earlier one counts."""
     found: list[UsageSpan] = []
     reach = 0

@@ -20,7 +20,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from cloudgpu.core.activity.utilization import UsageSpan, join_days, usage_spans
+from cloudgpu.core.activity.utilization import UsageSpan, join_days, usage_intervals
 from cloudgpu.ledger.log.files import make_private_directory, open_to_write, read_own
 from cloudgpu.ledger.samples.packing import Workdays, unpacked
 from cloudgpu.ledger.samples.readings import can_be_read, has_length, packed_all, parsed
@@ -101,9 +101,9 @@ class SampleStore:
         found = {one["t"]: one for one in self._read(day, whole=whole) if has_length(one)}
         shown = [found[at] for at in sorted(found)]
         try:
-            return usage_spans(shown)
+            return usage_intervals(shown)
         except (TypeError, ValueError):  # a file that somebody else wrote: what is no reading shows nothing
-            return usage_spans(one for one in shown if can_be_read(one))
+            return usage_intervals(one for one in shown if can_be_read(one))
 
     def _sum_up(self, days: Sequence[str]) -> None:
         """Write the summaries of these days. Raises OSError; nothing may be dropped then."""

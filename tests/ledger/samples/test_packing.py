@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloudgpu.core.activity.utilization import GPU, IDLE, UsageSpan, hours, usage_spans
+from cloudgpu.core.activity.utilization import GPU, IDLE, UsageSpan, hours, usage_intervals
 from cloudgpu.ledger.samples.packing import NAME, Workdays
 from cloudgpu.ledger.samples.store import SampleStore, sweep
 from tests.examples import some
@@ -297,7 +297,7 @@ def test_the_answer_is_that_of_all_samples_whatever_was_packed_or_dropped(lived)
             now += 600 + gap
             shown.append({"t": round(now, 3), "s": 600, "cpu": 0.1, **kind, **power})
     runs = [(T + 1000.5, now)]
-    whole = hours(usage_spans(shown), runs)
+    whole = hours(usage_intervals(shown), runs)
     with TemporaryDirectory() as root:
         shelf = SampleStore(Path(root), "cg-1")
         for begin in range(0, len(shown), 100):
