@@ -1,8 +1,8 @@
 """What the agent costs on a machine: processor and memory over a minute and more, as a process of its own.
 
-It runs as it is sent, in a directory of its own, once as a machine that is a whole computer (a look every 30 s, as on
+It runs as it is sent, in a directory of its own, once as a machine that is a whole computer (a look every 10 s, as on
 a cloud) and once as one that shares its computer with others (every 5 s, as `local` and `ssh` look). No GPU is asked:
-what nvidia-smi costs beside it has to be measured where there is one.
+what nvidia-smi costs beside it is in docs/agent.md.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cloudgpu.core.activity.idle import Thresholds
 
 MOST_CPU, MOST_MB = 0.01, 30.0  # of one core; resident at most
 WAYS: dict[str, dict[str, Any]] = {
-    "whole computer": {"interval": 30},
+    "whole computer": {"interval": 10},
     "shared computer": {"interval": 5, "own": ["CLOUDGPU_MACHINE=benchmark"]},
 }
 

@@ -42,8 +42,8 @@ from cloudgpu.testing import make_attempt
 NOW = datetime(2026, 3, 5, 11, tzinfo=UTC)
 KEY = guests.GuestKey("ssh-ed25519 AAAA", "ann", "SHA256:none")
 HASHES = {  # of each text as UTF-8; a failing test says the line to write here
-    "agent, as what it means": "4f04e280e17c55d316f88dc2697c4507cf7877434c2dea901e2d396bb660ec07",
-    "agent, as Python 3.11 writes it": "710be40dce5fdcd5547f26396ef5c1275e551ae786d467ad1ce653cfe863729b",
+    "agent, as what it means": "03b12f28ec31fc6e2a1d4048c24ef9bb4fba2218d826c2e09c1294f7010fecd5",
+    "agent, as Python 3.11 writes it": "4e0c4187b0e44f6eb126778787d58660ba5b92271ce44345e93b1984de2c985c",
     "agent's own.py": "9ddaee068f87da7a7624e49f054c892f2058212322767aeb5272df06b44cdd76",
     "program on a host (ssh)": "64eb2b34ac70bb04004e7d31c105a4e724b8c69ce80798187cbd630955ba017b",
     "program that runs JupyterLab": "ea83fce1840a916520e7a3ba5b2add7d7d4d708d64ca05f985f97b4a119fb81c",
@@ -62,7 +62,7 @@ HASHES = {  # of each text as UTF-8; a failing test says the line to write here
     "boot data on AWS": "22175667f59bb2b08fa78af14acf915189e69dabfb6e817711b492c8c100d425",
     "boot data on Google Cloud": "35f25738363271b6b7757743108155b1674515a284208978e3c092919e09090e",
     "boot data on Azure": "50fe3fa3e5bc265d74393c6120f5088b943b7751200ba5d906987ecea59e0b10",
-    "boot data of an on-demand machine": "d6ec7806beeea0d7c9ca867c0648dec704921749315f90eba29c4423aca70cea",
+    "boot data of an on-demand machine": "cef87168746210898505bbf67da7c265206eab1cc57f25cb85bf8aca5bd97ae5",
     "startup script on Google Cloud": "6fb4039404490940acd8439b386415eb7cd68cabed9fe7c759fabc125306f483",
     "cloud_aws.sh": "8bff20e87adca2f623d56d7b6e5e30733110692e533cea1cfc1127e98fbfb053",
     "cloud_azure.sh": "5326611332d349e6043d634c9956f84d4884e22e512fa0b31f410f4a68379659",

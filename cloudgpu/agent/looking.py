@@ -8,6 +8,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import subprocess
 from contextlib import suppress
 from datetime import datetime
@@ -20,7 +21,10 @@ from cloudgpu.agent.meters import PROC, glance
 
 MINUTE = 60.0
 RING = 1440  # samples: a day of minutes
-SMI = "timeout -s KILL 20 nvidia-smi --query-gpu=utilization.gpu --format=csv,noheader,nounits".split()
+SMI = "timeout -s KILL 20 nvidia-smi -q -d UTILIZATION".split()
+# A GPU's use of a moment (`Gpu` in older drivers), and the mean of the 14 seconds that the driver keeps; less than ten
+# are those since it was loaded.
+USE = r"(?i)gpu(?: +| u.*\n.*: \d\d.*(?:\n.*){4}): (\S+)"
 
 
 class Looker:
@@ -116,13 +120,16 @@ class Looker:
         one.update({kind: min(found, default=None) for kind, found in ages.items()})
 
     def gpu(self, one: dict[str, Any]) -> None:
-        """Read what nvidia-smi has said since the last look, and ask it again. We never wait: it may hang."""
+        """Read what nvidia-smi has said since the last look, and ask it again. We never wait: it may hang.
+
+        Of a GPU that computes for a second now and then, the mean of the last seconds shows what a glance misses.
+        """
         used, answer = one.setdefault("gpu", None), self.home / "gpu"
         if self.smi and self.smi.poll() is None:
             return
         with suppress(Exception):
             if self.smi and self.smi.returncode == 0:
-                one["gpu"] = max(used or 0.0, *map(float, read(answer).split()))
+                one["gpu"] = max(used or 0.0, *map(float, re.findall(USE, read(answer))))
         remove(answer)
         self.smi = self.spawn([*SMI, *self.settings.get("smi", [])], "gpu")
 

@@ -17,6 +17,7 @@ import pytest
 from cloudgpu.agent import looking, meters, own
 from cloudgpu.agent.agent import Agent, status, tell
 from cloudgpu.agent.looking import Looker
+from tests.agent.driver import utilization
 from tests.agent.machine import MONO, NOW, wait_for
 
 
@@ -303,21 +304,46 @@ def _answered(made):
 
 
 def test_the_busiest_gpu_and_the_highest_reading_of_the_minute_count(smi, tmp_path):
-    made = smi(f"cat {tmp_path}/percent")
+    made = smi(f"cat {tmp_path}/told")
     readings = []
-    for second, percent in ((10, "0\n7"), (20, "41\n3"), (30, "0\n0"), (40, "")):
+    for second, told in ((10, ((0, 0), (7, 2))), (20, ((41, 5), (3, 0))), (30, ((0, 0), (0, 0))), (40, ())):
         _answered(made)
-        (tmp_path / "percent").write_text(percent)
+        (tmp_path / "told").write_text(utilization(*told))
         readings.append(_look(made, second)["gpu"])
     assert readings == [None, 7, 41, 41]
 
 
-@pytest.mark.parametrize(
-    "script",
-    ["exit 9", "echo '[N/A]'", "echo 'No devices were found'; exit 6", "true", "echo 5; exit 1", "printf '5\\n[N/A]'"],
-)
-def test_a_gpu_that_cannot_be_read_is_none_and_not_zero(smi, script):
-    made = smi(script)
+def _told(smi, tmp_path, text):
+    """Return the percentage that is read from what nvidia-smi prints."""
+    (tmp_path / "told").write_text(text)
+    made = smi(f"cat {tmp_path}/told")
+    _answered(made)
+    return _look(made, 10)["gpu"]
+
+
+def test_a_burst_between_two_looks_shows_in_the_mean_of_the_last_seconds(smi, tmp_path):
+    """A second of work each 20, on a real H200: at every look for 100 seconds 0%, and a mean of 6%."""
+    assert _told(smi, tmp_path, utilization((0, 0), (0, 6))) == 6
+
+
+def test_what_a_driver_shows_of_being_loaded_is_no_use(smi, tmp_path):
+    assert _told(smi, tmp_path, utilization((0, 88), seconds="0.83 sec")) == 0
+
+
+@pytest.mark.parametrize("text", [utilization((12, "N/A"), seconds="Not Found"), utilization((12, 3), name="Gpu")])
+def test_a_driver_that_keeps_no_samples_or_is_old_tells_of_this_moment(smi, tmp_path, text):
+    assert _told(smi, tmp_path, text) == 12
+
+
+def test_a_gpu_of_several_that_cannot_be_read_is_not_known(smi, tmp_path):
+    """One that is split by MIG says N/A."""
+    assert _told(smi, tmp_path, utilization((5, 5), ("N/A", "N/A"))) is None
+
+
+@pytest.mark.parametrize("script", ["exit 9", "echo 'No devices were found'; exit 6", "true", "echo 5", "cat; exit 1"])
+def test_a_gpu_that_cannot_be_read_is_none_and_not_zero(smi, script, tmp_path):
+    (tmp_path / "told").write_text(utilization((5, 5)))
+    made = smi(script.replace("cat", f"cat {tmp_path}/told"))
     _answered(made)
     assert _look(made, 30)["gpu"] is None
 

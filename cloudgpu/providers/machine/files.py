@@ -71,8 +71,7 @@ def _module(command: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
     return "jupyter", tuple(rest)
 
 
-AGENT_INTERVAL_S = 30
-AGENT_INTERVAL_OF_SPOT_S = 10  # where a notice comes, and the user's hook has to run yet
+AGENT_INTERVAL_S = 10  # what a driver tells of its GPU reaches back 14; after a spot notice a hook has to run yet
 _AGENT = '#!/bin/sh\nexec /usr/bin/python3 "$HOME/.cloudgpu/agent.py" "$@"\n'
 _INSIDE = 'install -m 755 "$here/inside" "$base/inside"\n'
 
@@ -146,7 +145,7 @@ def _agent_settings(attempt: Attempt, given: Given) -> dict[str, Any]:
         "notice": {"kind": "file", "path": "/run/cloudgpu/notice.json"},
         "events": {"kind": "file", "path": "/run/cloudgpu/events.json"},
         "end": ["sudo", "-n", f"{HERE}/lease", "end"],
-        "interval": AGENT_INTERVAL_OF_SPOT_S if is_watched(attempt) else AGENT_INTERVAL_S,
+        "interval": AGENT_INTERVAL_S,
         "gpus": sum(gpu.count for gpu in attempt.offer.available.accelerators),
         "warn": True,
         **policy,

@@ -11,12 +11,17 @@ import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from tests.agent.driver import utilization
+
 PROGRAM = """#!{python} -IS
 import json, os, sys
 from pathlib import Path
 
 state = json.loads(Path({state!r}).read_text())
 words = sys.argv[1:]
+if words[:3] == ["-q", "-d", "UTILIZATION"]:
+    asked = words[words.index("-i") + 1].split(",") if "-i" in words else state["said"]
+    sys.exit(print(*(state["said"][one] for one in asked), sep=""))
 if "--format=csv,noheader,nounits" not in words:
     sys.exit(2)
 only = words[words.index("-i") + 1].split(",") if "-i" in words else None
@@ -81,5 +86,6 @@ class Cards:
         self.write()
 
     def write(self) -> None:
-        state = {"cards": [asdict(card) for card in self.cards], "processes": self.processes}
+        said = {card.uuid: utilization((card.percent, card.percent)) for card in self.cards}
+        state = {"cards": [asdict(card) for card in self.cards], "processes": self.processes, "said": said}
         self._state.write_text(json.dumps(state))

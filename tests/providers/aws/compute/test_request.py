@@ -59,7 +59,7 @@ def with_everything(name):
 
 @pytest.mark.parametrize("name", template_names(search=()))
 def test_every_shipped_template_fits_with_a_driver_a_volume_and_a_profile(name):
-    room = 750 if load_template(name, search=()).container else 1_850  # for a lab's own lines
+    room = 750 if load_template(name, search=()).container else 1_800  # for a lab's own lines
     assert len(user_data(with_everything(name))) < LIMIT - room
 
 
